@@ -1,0 +1,1 @@
+//! The broker as a deterministic state machine without IO.

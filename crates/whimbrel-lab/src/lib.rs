@@ -1,0 +1,1 @@
+//! Experiments, the main job and side-by-side benchmarks.

@@ -1,0 +1,1 @@
+//! Topic names, topic filters and the index that finds who wants a topic.

@@ -1,0 +1,1 @@
+//! Drivers, configuration, metrics and HTTP around the core.

@@ -1,0 +1,1 @@
+//! Virtual time, links and clients, and independent checkers.
