@@ -1,0 +1,292 @@
+//! The index over topic filters: a tree of levels in one hash table.
+//!
+//! A node is found by (parent, level) in a single table, so a subscription costs one node per level that no other
+//! filter shares, and a match costs at most two look-ups per level and distinct wildcard prefix, however many
+//! filters there are.
+
+use core::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::topic::{TopicFilter, TopicName};
+
+const ROOT: u32 = 0;
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Node<K> {
+    level: Box<str>,
+    parent: u32,
+    /// The child for `+`; it is not in the table.
+    plus: u32,
+    /// Literal children, and `plus` if there is one.
+    children: u32,
+    /// Who subscribed to exactly this path.
+    exact: SmallVec<[K; 2]>,
+    /// Who subscribed to this path followed by `#`.
+    below: SmallVec<[K; 2]>,
+}
+
+impl<K> Node<K> {
+    fn new(level: &str, parent: u32) -> Self {
+        Node { level: level.into(), parent, plus: NONE, children: 0, exact: SmallVec::new(), below: SmallVec::new() }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.children == 0 && self.exact.is_empty() && self.below.is_empty()
+    }
+}
+
+/// Finds the keys of all filters that match a topic name.
+///
+/// Insertion and removal are incremental: their cost grows with the levels of the filter, not with the number of filters
+/// (removal also looks through the keys of the same filter).
+#[derive(Debug)]
+pub struct FilterIndex<K> {
+    nodes: Vec<Node<K>>,
+    free: Vec<u32>,
+    table: HashTable<u32>,
+    hasher: FixedState,
+    keys: usize,
+}
+
+impl<K: Copy + Eq> FilterIndex<K> {
+    /// An empty index. `seed` keys its hash table, so that strangers who choose topics cannot choose collisions.
+    pub fn new(seed: u64) -> Self {
+        FilterIndex {
+            nodes: vec![Node::new("", NONE)],
+            free: Vec::new(),
+            table: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            keys: 0,
+        }
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.keys
+    }
+
+    /// True without keys.
+    pub fn is_empty(&self) -> bool {
+        self.keys == 0
+    }
+
+    /// Adds `key` under `filter`. The same key may stand under several filters; a second time under the same one it
+    /// is found twice.
+    pub fn insert(&mut self, filter: TopicFilter<'_>, key: K) {
+        let mut at = ROOT;
+        for level in filter.as_str().split('/') {
+            if level == "#" {
+                self.nodes[at as usize].below.push(key);
+                self.keys += 1;
+                return;
+            }
+            at = self.child_or_insert(at, level);
+        }
+        self.nodes[at as usize].exact.push(key);
+        self.keys += 1;
+    }
+
+    /// Removes `key` from under `filter`; false if it is not there.
+    pub fn remove(&mut self, filter: TopicFilter<'_>, key: K) -> bool {
+        let mut at = ROOT;
+        let mut multi = false;
+        for level in filter.as_str().split('/') {
+            if level == "#" {
+                multi = true;
+                break;
+            }
+            at = if level == "+" { self.nodes[at as usize].plus } else { self.literal_child(at, level) };
+            if at == NONE {
+                return false;
+            }
+        }
+        let node = &mut self.nodes[at as usize];
+        let keys = if multi { &mut node.below } else { &mut node.exact };
+        let Some(position) = keys.iter().position(|k| *k == key) else { return false };
+        keys.swap_remove(position);
+        if keys.is_empty() {
+            keys.shrink_to_fit();
+        }
+        self.keys -= 1;
+        self.prune(at);
+        true
+    }
+
+    /// Calls `found` with the key of every filter that matches `name`, in an order that depends only on the
+    /// insertions and removals so far.
+    pub fn for_each_match(&self, name: TopicName<'_>, mut found: impl FnMut(K)) {
+        let mut rest = name.as_str().split('/');
+        let Some(first) = rest.next() else { return };
+        let root = &self.nodes[ROOT as usize];
+        if !name.is_system() {
+            root.below.iter().for_each(|key| found(*key));
+            if root.plus != NONE {
+                self.descend(root.plus, rest.clone(), &mut found);
+            }
+        }
+        let child = self.literal_child(ROOT, first);
+        if child != NONE {
+            self.descend(child, rest, &mut found);
+        }
+    }
+
+    /// Recursion is bounded by the levels of a topic name ([`crate::LEVELS_MAX`]).
+    fn descend(&self, at: u32, mut rest: core::str::Split<'_, char>, found: &mut impl FnMut(K)) {
+        let node = &self.nodes[at as usize];
+        node.below.iter().for_each(|key| found(*key));
+        let Some(level) = rest.next() else {
+            node.exact.iter().for_each(|key| found(*key));
+            return;
+        };
+        if node.children == 0 {
+            return;
+        }
+        if node.plus != NONE {
+            self.descend(node.plus, rest.clone(), found);
+        }
+        let child = self.literal_child(at, level);
+        if child != NONE {
+            self.descend(child, rest, found);
+        }
+    }
+
+    fn hash(&self, parent: u32, level: &str) -> u64 {
+        self.hasher.hash_one((parent, level))
+    }
+
+    fn literal_child(&self, parent: u32, level: &str) -> u32 {
+        let nodes = &self.nodes;
+        let same = |&id: &u32| nodes[id as usize].parent == parent && &*nodes[id as usize].level == level;
+        self.table.find(self.hash(parent, level), same).copied().unwrap_or(NONE)
+    }
+
+    fn child_or_insert(&mut self, parent: u32, level: &str) -> u32 {
+        let existing = if level == "+" { self.nodes[parent as usize].plus } else { self.literal_child(parent, level) };
+        if existing != NONE {
+            return existing;
+        }
+        let node = Node::new(level, parent);
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.nodes[id as usize] = node;
+                id
+            }
+            None => {
+                let id = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes fit any memory");
+                self.nodes.push(node);
+                id
+            }
+        };
+        self.nodes[parent as usize].children += 1;
+        if level == "+" {
+            self.nodes[parent as usize].plus = id;
+        } else {
+            let (nodes, hasher) = (&self.nodes, &self.hasher);
+            let rehash = |&id: &u32| hasher.hash_one((nodes[id as usize].parent, &*nodes[id as usize].level));
+            self.table.insert_unique(hasher.hash_one((parent, level)), id, rehash);
+        }
+        id
+    }
+
+    /// Gives back `at` and its ancestors as far as nobody uses them.
+    fn prune(&mut self, mut at: u32) {
+        while at != ROOT && self.nodes[at as usize].is_unused() {
+            let parent = self.nodes[at as usize].parent;
+            let level = core::mem::take(&mut self.nodes[at as usize].level);
+            if &*level == "+" {
+                self.nodes[parent as usize].plus = NONE;
+            } else if let Ok(entry) = self.table.find_entry(self.hash(parent, &level), |&id| id == at) {
+                entry.remove();
+            }
+            self.nodes[parent as usize].children -= 1;
+            self.free.push(at);
+            at = parent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filter(text: &str) -> TopicFilter<'_> {
+        TopicFilter::new(text).expect("a good filter")
+    }
+
+    fn found(index: &FilterIndex<u32>, name: &str) -> Vec<u32> {
+        let mut keys = Vec::new();
+        index.for_each_match(TopicName::new(name).expect("a good name"), |key| keys.push(key));
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn removal_gives_every_node_back() {
+        let mut index = FilterIndex::new(1);
+        for (key, text) in ["a/b/c", "a/+/c", "a/#", "#", "a/b", "/", "a//c"].iter().enumerate() {
+            index.insert(filter(text), key as u32);
+        }
+        assert_eq!(found(&index, "a/b/c"), [0, 1, 2, 3]);
+        assert!(!index.remove(filter("a/b/c"), 9));
+        assert!(!index.remove(filter("a/x/c"), 0));
+        for (key, text) in ["a/b/c", "a/+/c", "a/#", "#", "a/b", "/", "a//c"].iter().enumerate() {
+            assert!(index.remove(filter(text), key as u32));
+        }
+        assert!(index.is_empty() && index.table.is_empty());
+        assert_eq!(index.free.len() + 1, index.nodes.len());
+    }
+
+    fn level() -> impl Strategy<Value = &'static str> {
+        prop_oneof![Just("a"), Just("b"), Just(""), Just("$x"), Just("long level")]
+    }
+
+    fn any_name() -> impl Strategy<Value = String> {
+        proptest::collection::vec(level(), 1..5).prop_map(|l| l.join("/")).prop_filter("not empty", |t| !t.is_empty())
+    }
+
+    fn any_filter() -> impl Strategy<Value = String> {
+        let level = prop_oneof![3 => level(), 2 => Just("+")];
+        (proptest::collection::vec(level, 0..5), any::<bool>())
+            .prop_map(|(mut levels, multi)| {
+                if multi {
+                    levels.push("#");
+                }
+                levels.join("/")
+            })
+            .prop_filter("not empty", |t| !t.is_empty())
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_agrees_with_matching_one_by_one(
+            steps in proptest::collection::vec((any_filter(), any::<bool>()), 1..60),
+            names in proptest::collection::vec(any_name(), 1..20),
+            seed: u64,
+        ) {
+            let mut index = FilterIndex::new(seed);
+            let mut model: Vec<(String, u32)> = Vec::new();
+            for (number, (text, add)) in steps.iter().enumerate() {
+                if *add || model.is_empty() {
+                    index.insert(filter(text), number as u32);
+                    model.push((text.clone(), number as u32));
+                } else {
+                    let (text, key) = model.swap_remove(number % model.len());
+                    prop_assert!(index.remove(filter(&text), key));
+                }
+            }
+            prop_assert_eq!(index.len(), model.len());
+            for name in &names {
+                let checked = TopicName::new(name).expect("a good name");
+                let mut expected: Vec<u32> =
+                    model.iter().filter(|(text, _)| filter(text).matches(checked)).map(|(_, key)| *key).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(found(&index, name), expected, "{}", name);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Topic names and topic filters: what is well-formed, and what matches what.
+
+use core::fmt;
+
+/// The longest topic name or filter, bytes (the protocol's own bound).
+pub const TEXT_MAX: usize = u16::MAX as usize;
+
+/// The most levels of a topic name or filter. Bounds the depth of the index and the cost of a match.
+pub const LEVELS_MAX: usize = 128;
+
+/// Why a text is no topic name or filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicError {
+    /// It has no character.
+    Empty,
+    /// It has more than [`TEXT_MAX`] bytes.
+    TooLong,
+    /// It has more than [`LEVELS_MAX`] levels.
+    TooDeep,
+    /// It contains U+0000.
+    Null,
+    /// A topic name contains `+` or `#`.
+    WildcardInName,
+    /// `+` does not stand alone in its level.
+    PlusNotAlone,
+    /// `#` does not stand alone in the last level.
+    HashNotLast,
+    /// `$share/` is not followed by a group name without wildcards and a filter.
+    BadShare,
+}
+
+impl fmt::Display for TopicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TopicError::Empty => "a topic has at least one character",
+            TopicError::TooLong => "a topic has at most 65,535 bytes",
+            TopicError::TooDeep => "a topic has at most 128 levels",
+            TopicError::Null => "a topic must not contain U+0000",
+            TopicError::WildcardInName => "a topic name must not contain + or #",
+            TopicError::PlusNotAlone => "+ must stand alone between slashes",
+            TopicError::HashNotLast => "# must stand alone behind the last slash",
+            TopicError::BadShare => "a shared subscription is $share/<group>/<filter>, the group without / + #",
+        })
+    }
+}
+
+impl core::error::Error for TopicError {}
+
+fn check_text(text: &str) -> Result<(), TopicError> {
+    if text.is_empty() {
+        return Err(TopicError::Empty);
+    }
+    if text.len() > TEXT_MAX {
+        return Err(TopicError::TooLong);
+    }
+    let mut levels = 1;
+    for byte in text.bytes() {
+        match byte {
+            0 => return Err(TopicError::Null),
+            b'/' => levels += 1,
+            _ => {}
+        }
+    }
+    if levels > LEVELS_MAX { Err(TopicError::TooDeep) } else { Ok(()) }
+}
+
+/// A well-formed topic name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TopicName<'a>(&'a str);
+
+impl<'a> TopicName<'a> {
+    /// Checks `text`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn new(text: &'a str) -> Result<Self, TopicError> {
+        check_text(text)?;
+        if text.bytes().any(|b| b == b'+' || b == b'#') { Err(TopicError::WildcardInName) } else { Ok(TopicName(text)) }
+    }
+
+    /// The name as text.
+    pub fn as_str(self) -> &'a str {
+        self.0
+    }
+
+    /// True for names that wildcards in the first level do not match.
+    pub fn is_system(self) -> bool {
+        self.0.starts_with('$')
+    }
+}
+
+/// A well-formed topic filter, without `$share/`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TopicFilter<'a>(&'a str);
+
+impl<'a> TopicFilter<'a> {
+    /// Checks `text`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn new(text: &'a str) -> Result<Self, TopicError> {
+        check_text(text)?;
+        let mut levels = text.split('/').peekable();
+        while let Some(level) = levels.next() {
+            if level.contains('#') && (level != "#" || levels.peek().is_some()) {
+                return Err(TopicError::HashNotLast);
+            }
+            if level.contains('+') && level != "+" {
+                return Err(TopicError::PlusNotAlone);
+            }
+        }
+        Ok(TopicFilter(text))
+    }
+
+    /// The filter as text.
+    pub fn as_str(self) -> &'a str {
+        self.0
+    }
+
+    /// True if it matches more than one name.
+    pub fn has_wildcard(self) -> bool {
+        self.0.bytes().any(|b| b == b'+' || b == b'#')
+    }
+
+    /// The part of the text before the first wildcard; every name that the filter matches either begins with it or,
+    /// for `prefix/#`, is the prefix without its last slash.
+    pub fn literal_prefix(self) -> &'a str {
+        self.0.find(['+', '#']).map_or(self.0, |at| &self.0[..at])
+    }
+
+    /// Whether a name matches, level by level. The index gives the same answer for many filters at once.
+    pub fn matches(self, name: TopicName<'_>) -> bool {
+        if name.is_system() && !self.0.starts_with('$') && (self.0.starts_with('+') || self.0.starts_with('#')) {
+            return false;
+        }
+        let mut filter = self.0.split('/');
+        let mut name = name.0.split('/');
+        loop {
+            match (filter.next(), name.next()) {
+                (Some("#"), _) => return true,
+                (Some("+"), Some(_)) => {}
+                (Some(wanted), Some(level)) if wanted == level => {}
+                (None, None) => return true,
+                _ => return false,
+            }
+        }
+    }
+}
+
+/// A filter as subscribers write it: plain, or `$share/<group>/<filter>`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedFilter<'a> {
+    /// The group, if the subscription is shared.
+    pub group: Option<&'a str>,
+    /// What is matched.
+    pub filter: TopicFilter<'a>,
+}
+
+impl<'a> SharedFilter<'a> {
+    /// Splits and checks `text`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &'a str) -> Result<Self, TopicError> {
+        let Some(rest) = text.strip_prefix("$share/") else {
+            return if text == "$share" {
+                Err(TopicError::BadShare)
+            } else {
+                Ok(SharedFilter { group: None, filter: TopicFilter::new(text)? })
+            };
+        };
+        let (group, filter) = rest.split_once('/').ok_or(TopicError::BadShare)?;
+        if group.is_empty() || group.contains(['+', '#']) || filter.is_empty() {
+            return Err(TopicError::BadShare);
+        }
+        check_text(text)?;
+        Ok(SharedFilter { group: Some(group), filter: TopicFilter::new(filter)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(filter: &str, name: &str) -> bool {
+        TopicFilter::new(filter).expect("a good filter").matches(TopicName::new(name).expect("a good name"))
+    }
+
+    #[test]
+    fn wildcards_match_whole_levels() {
+        for (filter, name, expected) in [
+            ("sport/tennis/player1/#", "sport/tennis/player1", true),
+            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", true),
+            ("sport/#", "sport", true),
+            ("#", "sport/tennis", true),
+            ("sport/tennis/+", "sport/tennis/player1", true),
+            ("sport/tennis/+", "sport/tennis/player1/ranking", false),
+            ("sport/+", "sport", false),
+            ("sport/+", "sport/", true),
+            ("+/+", "/finance", true),
+            ("/+", "/finance", true),
+            ("+", "/finance", false),
+            ("#", "$SYS/x", false),
+            ("+/monitor/Clients", "$SYS/monitor/Clients", false),
+            ("$SYS/#", "$SYS/monitor", true),
+            ("$SYS/monitor/+", "$SYS/monitor/Clients", true),
+            ("a", "A", false),
+        ] {
+            assert_eq!(matches(filter, name), expected, "{filter} against {name}");
+        }
+    }
+
+    #[test]
+    fn malformed_filters_say_why() {
+        for (text, error) in [
+            ("", TopicError::Empty),
+            ("a\0", TopicError::Null),
+            ("sport/tennis#", TopicError::HashNotLast),
+            ("sport/#/ranking", TopicError::HashNotLast),
+            ("sport+", TopicError::PlusNotAlone),
+        ] {
+            assert_eq!(TopicFilter::new(text), Err(error), "{text}");
+        }
+        assert_eq!(TopicName::new("a/+"), Err(TopicError::WildcardInName));
+        assert_eq!(TopicFilter::new(&"/".repeat(LEVELS_MAX)), Err(TopicError::TooDeep));
+        assert!(TopicFilter::new(&"/".repeat(LEVELS_MAX - 1)).is_ok());
+        assert_eq!(TopicName::new(&"a".repeat(TEXT_MAX + 1)), Err(TopicError::TooLong));
+    }
+
+    #[test]
+    fn a_share_is_split_into_group_and_filter() {
+        let shared = SharedFilter::parse("$share/g/a/+").expect("well-formed");
+        assert_eq!((shared.group, shared.filter.as_str()), (Some("g"), "a/+"));
+        for text in ["$share", "$share/", "$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/g#/a"] {
+            assert_eq!(SharedFilter::parse(text), Err(TopicError::BadShare), "{text}");
+        }
+        assert_eq!(SharedFilter::parse("$shared/x").map(|s| s.group), Ok(None));
+    }
+}
