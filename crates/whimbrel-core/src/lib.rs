@@ -1,1 +1,27 @@
 //! The broker as a deterministic state machine without IO.
+//!
+//! [`Core`] owns sessions, subscriptions, retained messages and the broker's streams. It is driven by
+//! [`Core::handle`] with the present moment and one [`Input`], tells what is to be done to a sink ([`Output`]), and says with
+//! [`Core::next_deadline`] when it wants to be called although nothing happened. Time and randomness (a seed) are
+//! arguments; given the same inputs it does the same.
+//!
+//! It knows nothing of packets, sockets, tasks or files. An *edge* translates between a protocol and this vocabulary:
+//! a connection is a [`Link`], an unsettled delivery a *tag* (1 to 65,535, unique within its session and direction).
+
+mod api;
+mod broker;
+mod publish;
+mod retained;
+mod route;
+mod session;
+mod shared;
+mod stats;
+mod stream;
+mod timers;
+
+pub use api::{
+    Accepted, Attach, Delivery, Filter, Input, Kick, Limits, Link, Output, Publish, Reason, Refusal, RetainHandling,
+    Sent, Settlement, Will,
+};
+pub use broker::Core;
+pub use stats::Stats;

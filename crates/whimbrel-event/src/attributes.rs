@@ -79,6 +79,11 @@ impl<'a> Attributes<'a> {
         Ok(Attributes(bytes))
     }
 
+    /// Attributes from bytes that were attributes before.
+    pub(crate) fn kept(bytes: &'a [u8]) -> Self {
+        Attributes(bytes)
+    }
+
     /// The bytes, in the form described at [`Attributes`].
     pub fn as_bytes(self) -> &'a [u8] {
         self.0

@@ -10,6 +10,18 @@ pub const IMPORTANCE_DEFAULT: u8 = 5;
 /// The largest importance; the smallest is 1.
 pub const IMPORTANCE_MAX: u8 = 10;
 
+/// How surely a message is handed over between a client and its broker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Qos {
+    /// Sent once and forgotten.
+    AtMostOnce = 0,
+    /// Repeated until acknowledged.
+    AtLeastOnce = 1,
+    /// Acknowledged in two phases so that nothing is taken twice.
+    ExactlyOnce = 2,
+}
+
 /// Which promises hold for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reliability {
@@ -54,6 +66,8 @@ pub struct EventRef<'a> {
     pub payload: &'a [u8],
     /// Headers of the field's request/response and content conventions.
     pub headers: Headers<'a>,
+    /// How its publisher handed it over; no subscriber gets it with more.
+    pub qos: Qos,
     /// Which promises hold.
     pub reliability: Reliability,
     /// 1 to [`IMPORTANCE_MAX`].
@@ -76,6 +90,7 @@ pub struct Event {
     extra: Option<Box<ExtraHeaders>>,
     expires: Option<Time>,
     deadline_ms: Option<u32>,
+    qos: Qos,
     reliability: Reliability,
     importance: u8,
 }
@@ -121,6 +136,7 @@ impl Event {
             extra,
             expires: event.expires,
             deadline_ms: event.deadline_ms,
+            qos: event.qos,
             reliability: event.reliability,
             importance: event.importance,
         })
@@ -134,6 +150,11 @@ impl Event {
     /// When it was accepted.
     pub fn accepted(&self) -> Time {
         self.accepted
+    }
+
+    /// How its publisher handed it over.
+    pub fn qos(&self) -> Qos {
+        self.qos
     }
 
     /// What it costs to keep, bytes, rounded up for the bookkeeping around it.
@@ -162,7 +183,7 @@ impl Event {
         let extra = self.extra.as_deref();
         EventRef {
             topic: self.topic(),
-            attributes: Attributes::from_bytes(attributes).expect("kept from attributes"),
+            attributes: Attributes::kept(attributes),
             payload: &self.bytes[self.attributes_end as usize..self.payload_end as usize],
             headers: Headers {
                 text_payload: extra.and_then(|e| e.text_payload),
@@ -170,6 +191,7 @@ impl Event {
                 response_topic: extra.and_then(|e| e.response_topic.as_deref()),
                 correlation: extra.and_then(|e| e.correlation.as_deref()),
             },
+            qos: self.qos,
             reliability: self.reliability,
             importance: self.importance,
             expires: self.expires,
@@ -192,6 +214,7 @@ mod tests {
             attributes: attributes.as_attributes(),
             payload: b"52.2,21.0",
             headers: Headers { response_topic: Some("r"), correlation: Some(b"\0\x01"), ..Headers::EMPTY },
+            qos: Qos::AtLeastOnce,
             reliability: Reliability::Reliable,
             importance: 9,
             expires: Some(Time::from_nanos(50)),

@@ -9,6 +9,6 @@ mod id;
 mod time;
 
 pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttributes, Value};
-pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Reliability};
+pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Qos, Reliability};
 pub use id::{EventId, InvalidEventId, PubendId, Tick};
 pub use time::Time;

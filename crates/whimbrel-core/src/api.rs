@@ -1,0 +1,298 @@
+//! What an edge may ask of the broker, and what it is told.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use whimbrel_event::{Event, EventId, EventRef, Qos};
+
+/// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Link(pub u32);
+
+/// Bounds that an operator may set. Each protects the broker from one kind of excess.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Deliveries that may be unsettled in one session, whatever larger window its client offers.
+    pub inflight_max: u16,
+    /// Bytes that wait in one session for a reliable delivery.
+    pub session_queue_bytes: usize,
+    /// Bytes that wait in one session for a best-effort delivery.
+    pub best_effort_queue_bytes: usize,
+    /// Bytes that wait in all sessions together. An event counts once per session that waits for it.
+    pub total_queue_bytes: usize,
+    /// Sessions, attached or not.
+    pub sessions_max: usize,
+    /// Subscriptions in one session.
+    pub subscriptions_per_session: usize,
+    /// How long a session outlives its connection at most.
+    pub session_expiry_max: Duration,
+    /// Retained messages.
+    pub retained_max: usize,
+    /// Bytes of retained messages.
+    pub retained_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            inflight_max: 1024,
+            session_queue_bytes: 64 << 20,
+            best_effort_queue_bytes: 1 << 20,
+            total_queue_bytes: 1 << 30,
+            sessions_max: 1_000_000,
+            subscriptions_per_session: 10_000,
+            session_expiry_max: Duration::from_secs(7 * 24 * 3600),
+            retained_max: 1_000_000,
+            retained_bytes: 1 << 30,
+        }
+    }
+}
+
+/// A message that is published when a client ends without saying goodbye.
+#[derive(Clone, Debug)]
+pub struct Will {
+    /// The message; its own id and acceptance time mean nothing, its expiry counts from publication.
+    pub event: Arc<Event>,
+    /// Whether it becomes the topic's retained message.
+    pub retain: bool,
+    /// How long after the end of the connection it waits for the session to come back.
+    pub delay: Duration,
+    /// How long after its publication it is of use.
+    pub lifetime: Option<Duration>,
+}
+
+/// A client's connection asks for its session.
+#[derive(Debug)]
+pub struct Attach<'a> {
+    /// The connection.
+    pub link: Link,
+    /// Whose session.
+    pub client_id: &'a str,
+    /// Begin with a new session, and forget an existing one.
+    pub clean_start: bool,
+    /// How long the session outlives the connection; zero: not at all.
+    pub expiry: Duration,
+    /// Unsettled deliveries that the client takes at once, at least 1.
+    pub window: u16,
+    /// Published if the connection ends without a goodbye.
+    pub will: Option<Box<Will>>,
+}
+
+/// What is done with retained messages when a subscription is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RetainHandling {
+    /// All that match are delivered.
+    Send,
+    /// They are delivered unless the subscription existed.
+    SendIfNew,
+    /// None is delivered.
+    DoNotSend,
+}
+
+/// One subscription as asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter<'a> {
+    /// A topic filter, or `$share/<group>/<filter>`.
+    pub filter: &'a str,
+    /// The most that deliveries are to have.
+    pub qos: Qos,
+    /// Leave out what the same session publishes.
+    pub no_local: bool,
+    /// Deliver with the retain mark as published; otherwise live events have none.
+    pub retain_as_published: bool,
+    /// What to do with retained messages.
+    pub retain_handling: RetainHandling,
+    /// Delivered with every event, for the client to tell its subscriptions apart; 0: none.
+    pub identifier: u32,
+}
+
+/// An event from a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Publish<'a> {
+    /// Where it came from.
+    pub link: Link,
+    /// The client's name for the hand-over; 0 with [`Qos::AtMostOnce`].
+    pub tag: u16,
+    /// It becomes the topic's retained message; an empty payload clears it.
+    pub retain: bool,
+    /// The event.
+    pub event: EventRef<'a>,
+}
+
+/// What can happen to the core.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`].
+    Attach(Attach<'a>),
+    /// A connection has ended.
+    Detach {
+        /// Which.
+        link: Link,
+        /// Whether its will is to be published.
+        publish_will: bool,
+        /// A new expiry of the session, if the client gave one when it left.
+        expiry: Option<Duration>,
+    },
+    /// Subscriptions are asked for. Answered by [`Output::subscribed`].
+    Subscribe {
+        /// By whom.
+        link: Link,
+        /// Which.
+        filters: &'a [Filter<'a>],
+    },
+    /// Subscriptions end. Answered by [`Output::unsubscribed`].
+    Unsubscribe {
+        /// By whom.
+        link: Link,
+        /// The texts with which they were made.
+        filters: &'a [&'a str],
+    },
+    /// An event arrives. Answered by [`Output::accepted`] unless it is [`Qos::AtMostOnce`].
+    Publish(Publish<'a>),
+    /// The broker itself publishes (its own state, for instance).
+    Announce {
+        /// What.
+        event: EventRef<'a>,
+        /// Whether it is retained.
+        retain: bool,
+    },
+    /// The client will not repeat the publish `tag`, which may be used anew. Answered by [`Output::completed`].
+    Release {
+        /// From whom.
+        link: Link,
+        /// Which.
+        tag: u16,
+    },
+    /// The client has settled the delivery `tag`: acknowledged, completed, or refused it.
+    Settle {
+        /// From whom.
+        link: Link,
+        /// Which.
+        tag: u16,
+        /// With which packet of the hand-over.
+        by: Settlement,
+    },
+    /// The link takes deliveries again after [`Sent::Full`].
+    Writable {
+        /// Which.
+        link: Link,
+    },
+    /// [`crate::Core::next_deadline`] has come.
+    Deadline,
+}
+
+/// How a client answers a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settlement {
+    /// At-least-once delivery acknowledged.
+    Acknowledged,
+    /// First phase of exactly-once: it has the event. Answered by [`Output::release`].
+    Received,
+    /// Second phase of exactly-once: it has forgotten the tag.
+    Completed,
+    /// It does not want the event; the hand-over ends.
+    Refused,
+}
+
+/// What became of a published event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// It has its id and is on its way.
+    Routed {
+        /// Whether any subscription wanted it.
+        matched: bool,
+    },
+    /// The same tag again before its release; it was accepted the first time.
+    Repeat,
+    /// It is not accepted.
+    Refused(Refusal),
+}
+
+/// Why the core does not do what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// A topic filter is not well-formed.
+    BadFilter(whimbrel_selector::TopicError),
+    /// A topic name is not well-formed.
+    BadTopic(whimbrel_selector::TopicError),
+    /// A shared subscription asks to leave out the session's own events.
+    SharedNoLocal,
+    /// The session has as many subscriptions as it may.
+    TooManySubscriptions,
+    /// The broker has as many sessions as it may.
+    TooManySessions,
+    /// The broker retains as much as it may.
+    TooMuchRetained,
+}
+
+/// Why the core ends a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kick {
+    /// The same client id attached elsewhere.
+    TakenOver,
+    /// More waits for this client than its bounds allow.
+    TooSlow,
+}
+
+/// What the edge did with a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Taken, and more can be.
+    Open,
+    /// Taken, but no more until [`Input::Writable`].
+    Full,
+    /// Larger than the client accepts: dropped as if it had been delivered and settled.
+    TooLarge,
+}
+
+/// One event on its way to one subscription.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// The event.
+    pub event: EventRef<'a>,
+    /// Its name.
+    pub id: EventId,
+    /// Deliveries with the same number carry the same event, so an edge may reuse what it encoded; 0: not known.
+    pub serial: u64,
+    /// Names the delivery until it is settled; 0 with [`Qos::AtMostOnce`].
+    pub tag: u16,
+    /// How surely it is handed over.
+    pub qos: Qos,
+    /// It was sent before, on another connection.
+    pub repeated: bool,
+    /// The retain mark.
+    pub retain: bool,
+    /// The subscription's identifier; 0: none.
+    pub identifier: u32,
+}
+
+/// Where the core's decisions go. All calls for one link are in the order in which they take effect.
+pub trait Output {
+    /// The link has its session; `present` if it existed before. Repeated and waiting deliveries follow.
+    fn attached(&mut self, link: Link, present: bool);
+    /// The link gets no session.
+    fn refused(&mut self, link: Link, why: Refusal);
+    /// The edge must end this connection; the core has already let go of it.
+    fn kicked(&mut self, link: Link, why: Kick);
+    /// The answers to a subscribe, in its order. Retained messages follow.
+    fn subscribed(&mut self, link: Link, results: &[Result<Qos, Refusal>]);
+    /// The answers to an unsubscribe, in its order: whether there was such a subscription.
+    fn unsubscribed(&mut self, link: Link, existed: &[bool]);
+    /// The answer to a publish with a tag.
+    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted);
+    /// The tag of an exactly-once publish is free again; `known` if the core had it.
+    fn completed(&mut self, link: Link, tag: u16, known: bool);
+    /// Second phase of an exactly-once delivery; `known` if the core has such a delivery.
+    fn release(&mut self, link: Link, tag: u16, known: bool);
+    /// Hand an event to the client.
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
+}
+
+/// What a deadline is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reason {
+    /// A will whose session has not come back is due.
+    WillDelay,
+    /// A session has been away for as long as it may.
+    SessionExpiry,
+}

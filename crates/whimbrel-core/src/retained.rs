@@ -1,0 +1,75 @@
+//! Retained messages: the latest of each topic.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use whimbrel_event::{Event, Time};
+use whimbrel_selector::{TopicFilter, TopicName};
+
+/// The latest retained message of each topic, in topic order: a filter looks only at topics that begin with its part
+/// before the first wildcard.
+#[derive(Debug, Default)]
+pub(crate) struct Retained {
+    topics: BTreeMap<Box<str>, Arc<Event>>,
+    bytes: usize,
+}
+
+impl Retained {
+    pub(crate) fn len(&self) -> usize {
+        self.topics.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether one more message fits in the bounds; a message of a known topic may replace the old one if its bytes fit.
+    pub(crate) fn has_room(&self, topic: &str, bytes: usize, max: usize, bytes_max: usize) -> bool {
+        let old = self.topics.get(topic).map(|e| e.weight());
+        let count = self.topics.len() + usize::from(old.is_none());
+        count <= max && self.bytes - old.unwrap_or(0) + bytes <= bytes_max
+    }
+
+    pub(crate) fn set(&mut self, event: Arc<Event>) {
+        self.bytes += event.weight();
+        if let Some(slot) = self.topics.get_mut(event.topic()) {
+            self.bytes -= slot.weight();
+            *slot = event;
+        } else {
+            self.topics.insert(event.topic().into(), event);
+        }
+    }
+
+    pub(crate) fn clear(&mut self, topic: &str) {
+        if let Some(old) = self.topics.remove(topic) {
+            self.bytes -= old.weight();
+        }
+    }
+
+    /// Forgets what has expired. Cost: one look at every retained message.
+    pub(crate) fn sweep(&mut self, now: Time) {
+        let bytes = &mut self.bytes;
+        self.topics.retain(|_, event| {
+            let keep = !event.is_expired(now);
+            if !keep {
+                *bytes -= event.weight();
+            }
+            keep
+        });
+    }
+
+    /// All that match and have not expired, in topic order.
+    pub(crate) fn matching<'a>(&'a self, filter: TopicFilter<'a>, now: Time) -> impl Iterator<Item = &'a Arc<Event>> {
+        let prefix = filter.literal_prefix();
+        // `a/#` also matches `a`, which sorts before `a/`.
+        let from = prefix.strip_suffix('/').unwrap_or(prefix);
+        self.topics
+            .range::<str, _>((Bound::Included(from), Bound::Unbounded))
+            .take_while(move |(topic, _)| topic.starts_with(from))
+            .filter(move |(topic, event)| {
+                !event.is_expired(now) && TopicName::new(topic).is_ok_and(|name| filter.matches(name))
+            })
+            .map(|(_, event)| event)
+    }
+}

@@ -1,0 +1,232 @@
+//! Delivery with back-pressure: what goes out at once, what waits, and what is dropped when a bound is reached.
+
+use std::sync::Arc;
+
+use whimbrel_event::{Event, EventId, EventRef, Qos, Time};
+
+use super::inflight::{Settled, Slot, Stage};
+use super::queue::{Queue, Queued};
+use super::{Session, Sessions};
+use crate::api::{Delivery, Link, Output, Sent, Settlement};
+use crate::route::NO_GROUP;
+use crate::stats::Stats;
+
+/// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait for it.
+pub(crate) struct Publication<'a> {
+    pub(crate) event: EventRef<'a>,
+    pub(crate) id: EventId,
+    pub(crate) accepted: Time,
+    pub(crate) serial: u64,
+    pub(crate) kept: Option<Arc<Event>>,
+}
+
+impl<'a> Publication<'a> {
+    /// The publication of an event that was kept before.
+    pub(crate) fn of(event: &'a Arc<Event>, serial: u64) -> Self {
+        let kept = Some(event.clone());
+        Publication { event: event.view(), id: event.id(), accepted: event.accepted(), serial, kept }
+    }
+
+    pub(crate) fn keep(&mut self) -> Arc<Event> {
+        let (id, accepted, event) = (self.id, self.accepted, &self.event);
+        self.kept.get_or_insert_with(|| Event::keep(id, accepted, event)).clone()
+    }
+}
+
+/// Under which terms one subscription gets an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) qos: Qos,
+    pub(crate) identifier: u32,
+    pub(crate) group: u32,
+    pub(crate) retain: bool,
+}
+
+impl Terms {
+    fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
+        let Terms { qos, identifier, retain, .. } = *self;
+        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier }
+    }
+}
+
+impl Session {
+    /// A new reliable delivery may go out at once.
+    fn takes_reliable(&self) -> bool {
+        self.open && self.waiting.is_empty() && self.inflight.is_resent() && self.inflight.has_room()
+    }
+
+    /// Notes what the edge did with a delivery.
+    fn note(&mut self, tag: u16, sent: Sent, stats: &mut Stats) {
+        match sent {
+            Sent::Open => stats.deliveries += 1,
+            Sent::Full => {
+                stats.deliveries += 1;
+                self.open = false;
+            }
+            Sent::TooLarge => {
+                stats.dropped_too_large += 1;
+                self.inflight.abandon(tag);
+            }
+        }
+    }
+
+    /// Puts a reliable delivery into the window and hands it out. The caller has asked for room.
+    fn hand_out(&mut self, publication: &mut Publication<'_>, terms: Terms, stats: &mut Stats, out: &mut impl Output) {
+        // A session that ends with its connection never sends again, unless another member has to take over.
+        let keep = self.is_persistent() || terms.group != NO_GROUP;
+        let event = keep.then(|| publication.keep());
+        let Terms { qos, identifier, group, retain } = terms;
+        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage: Stage::Expect, retain, sent: true });
+        let sent =
+            out.deliver(Link(self.link), &terms.delivery(publication.event, publication.id, publication.serial, tag));
+        self.note(tag, sent, stats);
+    }
+}
+
+impl Sessions {
+    /// Delivers an event to a session, now or later.
+    pub(crate) fn offer(&mut self, to: u32, publication: &mut Publication<'_>, terms: Terms, out: &mut impl Output) {
+        let session = self.slots[to as usize].as_mut().expect("routes lead to sessions");
+        if terms.qos == Qos::AtMostOnce {
+            if !session.is_attached() {
+                return;
+            }
+            if session.open && session.passing.is_empty() {
+                let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
+                let sent = out.deliver(Link(session.link), &delivery);
+                session.note(0, sent, &mut self.stats);
+                return;
+            }
+        } else {
+            if session.takes_reliable() {
+                session.hand_out(publication, terms, &mut self.stats, out);
+                return;
+            }
+            if !session.is_attached() && !session.is_persistent() {
+                return;
+            }
+        }
+        let Terms { qos, identifier, group, retain } = terms;
+        self.enqueue(to, Queued { event: publication.keep(), identifier, group, qos, retain });
+    }
+
+    fn enqueue(&mut self, to: u32, entry: Queued) {
+        let Sessions { slots, limits, stats, overflowed, .. } = self;
+        let session = slots[to as usize].as_mut().expect("routes lead to sessions");
+        let attached = session.is_attached();
+        let reliable = entry.qos != Qos::AtMostOnce;
+        let (queue, bound) = if reliable {
+            (&mut session.waiting, limits.session_queue_bytes)
+        } else {
+            (&mut session.passing, limits.best_effort_queue_bytes)
+        };
+        let dropped = push_bounded(queue, entry, bound, limits.total_queue_bytes, stats);
+        if !reliable {
+            stats.dropped_slow += dropped;
+            return;
+        }
+        stats.dropped_queue_full += dropped;
+        if dropped > 0 && attached && !session.overflowed {
+            session.overflowed = true;
+            overflowed.push(to);
+        }
+    }
+
+    /// Hands out what waits, as far as window and link allow.
+    pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut impl Output) {
+        let Sessions { slots, stats, .. } = self;
+        let session = slots[index as usize].as_mut().expect("a session index in use");
+        while session.open {
+            if !session.inflight.is_resent() && session.inflight.has_room() {
+                session.send_again(stats, out);
+            } else if session.inflight.is_resent() && session.inflight.has_room() && !session.waiting.is_empty() {
+                let Some(entry) = pop(&mut session.waiting, now, stats) else { continue };
+                let terms = terms_of(&entry);
+                session.hand_out(&mut Publication::of(&entry.event, 0), terms, stats, out);
+            } else if !session.passing.is_empty() {
+                let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
+                let delivery = terms_of(&entry).delivery(entry.event.view(), entry.event.id(), 0, 0);
+                let sent = out.deliver(Link(session.link), &delivery);
+                session.note(0, sent, stats);
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// The link takes deliveries again.
+    pub(crate) fn reopen(&mut self, index: u32, now: Time, out: &mut impl Output) {
+        self.get_mut(index).open = true;
+        self.pump(index, now, out);
+    }
+
+    /// Applies a client's answer to a delivery.
+    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement, now: Time, out: &mut impl Output) {
+        let index = self.of(link);
+        let session = self.get_mut(index);
+        let settled = session.inflight.settle(tag, by);
+        let idle = session.waiting.is_empty() && session.inflight.is_resent();
+        match (by, settled) {
+            (Settlement::Received, _) => out.release(link, tag, settled == Settled::Received),
+            (_, Settled::Done) if !idle => self.pump(index, now, out),
+            _ => {}
+        }
+    }
+
+    /// Takes a waiting delivery of a shared subscription out of a session, to be given to another member.
+    pub(crate) fn take_waiting(&mut self, index: u32, group: u32) -> Vec<Queued> {
+        let Sessions { slots, stats, .. } = self;
+        let session = slots[index as usize].as_mut().expect("a session index in use");
+        let taken = session.waiting.take(|entry| entry.group == group);
+        stats.queued_events -= taken.len() as u64;
+        stats.queued_bytes -= taken.iter().map(|entry| entry.weight() as u64).sum::<u64>();
+        taken
+    }
+}
+
+impl Session {
+    /// Sends the next delivery (or release) of a former connection again. The caller has asked for room.
+    fn send_again(&mut self, stats: &mut Stats, out: &mut impl Output) {
+        let link = Link(self.link);
+        let Some((tag, slot)) = self.inflight.resend() else { return };
+        if slot.stage == Stage::ExpectCompleted {
+            out.release(link, tag, true);
+            return;
+        }
+        let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
+        let terms = Terms { qos: slot.qos, identifier: slot.identifier, group: slot.group, retain: slot.retain };
+        let delivery = Delivery { repeated: true, ..terms.delivery(event.view(), event.id(), 0, tag) };
+        stats.deliveries_repeated += 1;
+        let sent = out.deliver(link, &delivery);
+        self.note(tag, sent, stats);
+    }
+}
+
+fn terms_of(entry: &Queued) -> Terms {
+    Terms { qos: entry.qos, identifier: entry.identifier, group: entry.group, retain: entry.retain }
+}
+
+fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
+    let (events, bytes) = (queue.len(), queue.bytes());
+    let (entry, expired) = queue.pop_live(now);
+    stats.queued_events -= (events - queue.len()) as u64;
+    stats.queued_bytes -= (bytes - queue.bytes()) as u64;
+    stats.dropped_expired += expired as u64;
+    entry
+}
+
+/// Appends `entry`, and drops the oldest until both bounds hold; returns how many were dropped (`entry` itself, if it alone is too much).
+pub(crate) fn push_bounded(queue: &mut Queue, entry: Queued, bound: usize, total: usize, stats: &mut Stats) -> u64 {
+    let weight = entry.weight();
+    let mut dropped = 0;
+    while queue.bytes() + weight > bound || stats.queued_bytes as usize + weight > total {
+        dropped += 1;
+        let Some(oldest) = queue.pop() else { return dropped };
+        stats.queued_events -= 1;
+        stats.queued_bytes -= oldest.weight() as u64;
+    }
+    stats.queued_events += 1;
+    stats.queued_bytes += weight as u64;
+    queue.push(entry);
+    dropped
+}

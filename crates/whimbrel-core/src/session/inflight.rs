@@ -1,0 +1,280 @@
+//! Deliveries that a client has not settled yet.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use whimbrel_event::{Event, Qos};
+
+use crate::api::Settlement;
+
+/// Tags go from 1 to this number and then begin again.
+const TAGS: u16 = 65_535;
+
+/// The oldest unsettled and the newest tag are never further apart than this, so that a tag names one delivery.
+const SPAN_MAX: usize = 32_768;
+
+/// What the client's next answer must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Acknowledgement (at least once), or the first phase (exactly once).
+    Expect,
+    /// Second phase of exactly-once: it has the event.
+    ExpectCompleted,
+    /// None: settled, but an older delivery is not.
+    Settled,
+}
+
+/// One unsettled delivery.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// The event, while it may have to be sent again or given to somebody else.
+    pub(crate) event: Option<Arc<Event>>,
+    pub(crate) identifier: u32,
+    /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
+    pub(crate) group: u32,
+    pub(crate) qos: Qos,
+    pub(crate) stage: Stage,
+    pub(crate) retain: bool,
+    /// It has been sent on the present connection.
+    pub(crate) sent: bool,
+}
+
+/// The unsettled deliveries of a session, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Inflight {
+    slots: VecDeque<Slot>,
+    /// Tag of `slots[0]`, less one.
+    first: u16,
+    /// Deliveries that occupy the client's window: sent on this connection and not settled.
+    occupied: u16,
+    /// How many slots at the back wait to be sent again; nothing new is taken before they have been.
+    unsent: u16,
+    window: u16,
+}
+
+/// What an answer of the client changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settled {
+    /// The delivery is over.
+    Done,
+    /// The client has the event; it must be told to forget the tag.
+    Received,
+    /// No delivery waits for that answer.
+    Unknown,
+}
+
+impl Inflight {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn tag(&self, index: usize) -> u16 {
+        ((self.first as usize + index) % TAGS as usize) as u16 + 1
+    }
+
+    fn index(&self, tag: u16) -> Option<usize> {
+        let position = tag.checked_sub(1)? as usize;
+        let index = (position + TAGS as usize - self.first as usize) % TAGS as usize;
+        (index < self.slots.len()).then_some(index)
+    }
+
+    /// A connection with that window begins: everything unsettled is to be sent again, in order.
+    pub(crate) fn begin(&mut self, window: u16) {
+        self.window = window.max(1);
+        self.occupied = 0;
+        for slot in &mut self.slots {
+            slot.sent = false;
+        }
+        self.unsent = self.slots.len() as u16;
+    }
+
+    /// Whether the window takes another delivery.
+    pub(crate) fn has_room(&self) -> bool {
+        self.occupied < self.window && self.slots.len() < SPAN_MAX
+    }
+
+    /// Whether everything old has been sent again.
+    pub(crate) fn is_resent(&self) -> bool {
+        self.unsent == 0
+    }
+
+    /// Takes a new delivery and names it. The caller has asked [`Inflight::has_room`].
+    pub(crate) fn push(&mut self, slot: Slot) -> u16 {
+        debug_assert!(self.has_room() && self.is_resent() && slot.sent);
+        self.occupied += 1;
+        self.slots.push_back(slot);
+        self.tag(self.slots.len() - 1)
+    }
+
+    /// The oldest delivery that is to be sent again, now marked as sent. The caller has asked [`Inflight::has_room`]
+    /// (telling a client to forget a tag needs no room, and occupies it all the same until it answers).
+    pub(crate) fn resend(&mut self) -> Option<(u16, &Slot)> {
+        while self.unsent > 0 {
+            let index = self.slots.len() - self.unsent as usize;
+            self.unsent -= 1;
+            let tag = self.tag(index);
+            if self.slots[index].stage != Stage::Settled {
+                self.occupied += 1;
+                self.slots[index].sent = true;
+                return Some((tag, &self.slots[index]));
+            }
+        }
+        None
+    }
+
+    /// Applies an answer of the client.
+    pub(crate) fn settle(&mut self, tag: u16, by: Settlement) -> Settled {
+        let Some(index) = self.index(tag) else { return Settled::Unknown };
+        let slot = &mut self.slots[index];
+        match (by, slot.stage, slot.qos) {
+            (_, Stage::Settled, _) => return Settled::Unknown,
+            (Settlement::Acknowledged, Stage::Expect, Qos::AtLeastOnce)
+            | (Settlement::Completed, Stage::ExpectCompleted, _)
+            | (Settlement::Refused, _, _) => {}
+            (Settlement::Received, Stage::Expect, Qos::ExactlyOnce) => {
+                slot.stage = Stage::ExpectCompleted;
+                slot.event = None;
+                return Settled::Received;
+            }
+            // The first phase repeated: the client did not get the answer.
+            (Settlement::Received, Stage::ExpectCompleted, _) => return Settled::Received,
+            _ => return Settled::Unknown,
+        }
+        self.finish(index);
+        Settled::Done
+    }
+
+    /// Ends the delivery `tag` because it could not be sent at all.
+    pub(crate) fn abandon(&mut self, tag: u16) {
+        if let Some(index) = self.index(tag) {
+            self.finish(index);
+        }
+    }
+
+    fn finish(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if slot.sent {
+            self.occupied -= 1;
+        }
+        slot.stage = Stage::Settled;
+        slot.event = None;
+        let unsent_from = self.slots.len() - self.unsent as usize;
+        let mut popped: usize = 0;
+        while self.slots.front().is_some_and(|s| s.stage == Stage::Settled) {
+            self.slots.pop_front();
+            popped += 1;
+        }
+        self.unsent -= popped.saturating_sub(unsent_from) as u16;
+        self.first = ((self.first as usize + popped) % TAGS as usize) as u16;
+    }
+
+    /// Takes out what a shared subscription may give to another member, with its retain mark: at-least-once deliveries
+    /// that the client has not acknowledged. Exactly-once ones stay: the protocol forbids to give them to anyone else.
+    pub(crate) fn take_group(&mut self, group: u32) -> Vec<(Arc<Event>, bool)> {
+        let mut taken = Vec::new();
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect && slot.group == group {
+                if let Some(event) = slot.event.take() {
+                    taken.push((event, slot.retain));
+                }
+                if slot.sent {
+                    self.occupied -= 1;
+                    slot.sent = false;
+                }
+                slot.stage = Stage::Settled;
+            }
+        }
+        if self.slots.front().is_some_and(|s| s.stage == Stage::Settled) {
+            self.finish(0);
+        }
+        taken
+    }
+
+    /// Gives memory back while nothing is in flight.
+    pub(crate) fn shrink(&mut self) {
+        if self.slots.is_empty() {
+            self.slots = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slot(qos: Qos) -> Slot {
+        Slot { event: None, identifier: 0, group: u32::MAX, qos, stage: Stage::Expect, retain: false, sent: true }
+    }
+
+    #[test]
+    fn tags_go_round_without_zero() {
+        let mut inflight = Inflight::default();
+        inflight.begin(10);
+        let mut last = 0;
+        for _ in 0..70_000 {
+            let tag = inflight.push(slot(Qos::AtLeastOnce));
+            assert_eq!(tag, if last == 65_535 { 1 } else { last + 1 });
+            assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Done);
+            last = tag;
+        }
+        assert_eq!(inflight.len(), 0);
+    }
+
+    #[test]
+    fn exactly_once_takes_two_phases_and_tolerates_repeats() {
+        let mut inflight = Inflight::default();
+        inflight.begin(1);
+        let tag = inflight.push(slot(Qos::ExactlyOnce));
+        assert!(!inflight.has_room());
+        assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Unknown);
+        assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Unknown);
+        assert_eq!(inflight.settle(tag, Settlement::Received), Settled::Received);
+        assert_eq!(inflight.settle(tag, Settlement::Received), Settled::Received);
+        assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Done);
+        assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Unknown);
+        assert!(inflight.has_room());
+    }
+
+    proptest! {
+        /// Against a plain model: which tags are open, which wait to be sent again.
+        #[test]
+        fn windows_and_resends_agree_with_a_model(steps in proptest::collection::vec((0_u8..4, any::<u16>()), 1..400)) {
+            let mut inflight = Inflight::default();
+            let mut window = 8;
+            inflight.begin(window);
+            let mut open: Vec<(u16, bool)> = Vec::new();
+            for (kind, pick) in steps {
+                match kind {
+                    0 | 1 => {
+                        let sent = open.iter().filter(|(_, sent)| *sent).count();
+                        prop_assert_eq!(inflight.has_room(), sent < window as usize);
+                        if inflight.has_room() {
+                            let resent = inflight.resend().map(|(tag, _)| tag);
+                            let expected = open.iter_mut().find(|(_, sent)| !*sent);
+                            prop_assert_eq!(resent, expected.as_ref().map(|(tag, _)| *tag));
+                            match expected {
+                                Some(entry) => entry.1 = true,
+                                None => {
+                                    prop_assert!(inflight.is_resent());
+                                    open.push((inflight.push(slot(Qos::AtLeastOnce)), true));
+                                }
+                            }
+                        }
+                    }
+                    2 if !open.is_empty() => {
+                        let (tag, _) = open.remove(pick as usize % open.len());
+                        prop_assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Done);
+                    }
+                    2 => prop_assert_eq!(inflight.settle(pick, Settlement::Acknowledged), Settled::Unknown),
+                    _ => {
+                        window = pick % 9 + 1;
+                        inflight.begin(window);
+                        open.iter_mut().for_each(|(_, sent)| *sent = false);
+                    }
+                }
+            }
+        }
+    }
+}

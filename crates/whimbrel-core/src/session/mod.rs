@@ -1,0 +1,226 @@
+//! Sessions: what a client has subscribed to, what is on its way to it, and where it is attached.
+
+mod deliver;
+mod inflight;
+mod queue;
+
+use core::hash::BuildHasher;
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use whimbrel_event::Time;
+
+pub(crate) use deliver::{Publication, Terms, push_bounded};
+pub(crate) use inflight::Inflight;
+pub(crate) use queue::{Queue, Queued};
+
+use crate::api::{Limits, Link, Will};
+use crate::stats::Stats;
+use crate::stream::Streams;
+
+/// No link.
+const DETACHED: u32 = u32::MAX;
+
+/// One client's session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client_id: Box<str>,
+    link: u32,
+    /// Which pubends its events go to.
+    pub(crate) binding: u8,
+    /// The edge takes more for its link.
+    open: bool,
+    /// It waits in [`Sessions::overflowed`].
+    overflowed: bool,
+    /// How long it outlives its connection.
+    pub(crate) expiry: Duration,
+    pub(crate) subscriptions: SmallVec<[u32; 2]>,
+    pub(crate) inflight: Inflight,
+    /// Reliable deliveries that wait.
+    pub(crate) waiting: Queue,
+    /// Best-effort deliveries that wait.
+    passing: Queue,
+    /// Exactly-once publishes that the client has not released.
+    pub(crate) unreleased: BTreeSet<u16>,
+    pub(crate) will: Option<Box<Will>>,
+    pub(crate) will_at: Option<Time>,
+    pub(crate) expires_at: Option<Time>,
+}
+
+impl Session {
+    pub(crate) fn is_attached(&self) -> bool {
+        self.link != DETACHED
+    }
+
+    pub(crate) fn link(&self) -> Option<Link> {
+        self.is_attached().then_some(Link(self.link))
+    }
+
+    /// It outlives its connection.
+    pub(crate) fn is_persistent(&self) -> bool {
+        !self.expiry.is_zero()
+    }
+
+    /// How much is on its way to it already; what does not take more weighs most.
+    pub(crate) fn load(&self) -> usize {
+        let stalled = if self.open { 0 } else { 1 << 32 };
+        stalled + self.inflight.len() + self.waiting.len() + self.passing.len()
+    }
+}
+
+/// All sessions, and the bounds and counters of what they hold.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    slots: Vec<Option<Session>>,
+    free: Vec<u32>,
+    by_client: HashTable<u32>,
+    /// Link to session.
+    links: Vec<u32>,
+    hasher: FixedState,
+    pub(crate) limits: Limits,
+    pub(crate) stats: Stats,
+    /// Attached sessions whose queue outgrew its bound in this step.
+    overflowed: Vec<u32>,
+}
+
+impl Sessions {
+    pub(crate) fn new(limits: Limits, seed: u64) -> Self {
+        Sessions {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_client: HashTable::new(),
+            links: Vec::new(),
+            hasher: FixedState::with_seed(seed),
+            limits,
+            stats: Stats::default(),
+            overflowed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, index: u32) -> &Session {
+        self.slots[index as usize].as_ref().expect("a session index in use")
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Session {
+        self.slots[index as usize].as_mut().expect("a session index in use")
+    }
+
+    pub(crate) fn find(&self, client_id: &str) -> Option<u32> {
+        self.by_client.find(self.hasher.hash_one(client_id), |&i| &*self.get(i).client_id == client_id).copied()
+    }
+
+    /// The session of an attached link.
+    ///
+    /// # Panics
+    /// When the link is not attached: the edge may not speak for it then.
+    pub(crate) fn of(&self, link: Link) -> u32 {
+        self.attached_to(link).expect("the edge speaks for attached links only")
+    }
+
+    pub(crate) fn attached_to(&self, link: Link) -> Option<u32> {
+        self.links.get(link.0 as usize).copied().filter(|&index| index != DETACHED)
+    }
+
+    pub(crate) fn create(&mut self, client_id: &str) -> u32 {
+        let hash = self.hasher.hash_one(client_id);
+        let session = Session {
+            client_id: client_id.into(),
+            link: DETACHED,
+            binding: Streams::binding(hash),
+            open: false,
+            overflowed: false,
+            expiry: Duration::ZERO,
+            subscriptions: SmallVec::new(),
+            inflight: Inflight::default(),
+            waiting: Queue::default(),
+            passing: Queue::default(),
+            unreleased: BTreeSet::new(),
+            will: None,
+            will_at: None,
+            expires_at: None,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = Some(session);
+                index
+            }
+            None => {
+                self.slots.push(Some(session));
+                self.slots.len() as u32 - 1
+            }
+        };
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_client.insert_unique(hash, index, |&i| {
+            hasher.hash_one(&*slots[i as usize].as_ref().expect("a session index in use").client_id)
+        });
+        self.stats.sessions += 1;
+        index
+    }
+
+    /// Removes a detached session; what waited for it is dropped and counted.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let session = self.slots[index as usize].take().expect("a session index in use");
+        assert!(
+            !session.is_attached() && session.subscriptions.is_empty(),
+            "a session is cleared before it is removed"
+        );
+        let hash = self.hasher.hash_one(&*session.client_id);
+        self.by_client.find_entry(hash, |&i| i == index).expect("every session is found by its client id").remove();
+        self.free.push(index);
+        self.stats.sessions -= 1;
+        for queue in [&session.waiting, &session.passing] {
+            self.stats.dropped_session_ended += queue.len() as u64;
+            self.stats.queued_events -= queue.len() as u64;
+            self.stats.queued_bytes -= queue.bytes() as u64;
+        }
+    }
+
+    /// Ties a session to a link with that window.
+    pub(crate) fn bind(&mut self, index: u32, link: Link, window: u16) {
+        let at = link.0 as usize;
+        if self.links.len() <= at {
+            self.links.resize(at + 1, DETACHED);
+        }
+        assert!(self.links[at] == DETACHED, "a link has one session");
+        self.links[at] = index;
+        self.stats.sessions_attached += 1;
+        let window = window.min(self.limits.inflight_max);
+        let session = self.get_mut(index);
+        assert!(!session.is_attached(), "a session has one link");
+        session.link = link.0;
+        session.open = true;
+        session.inflight.begin(window);
+    }
+
+    /// Unties a session; best-effort deliveries that waited are dropped.
+    pub(crate) fn unbind(&mut self, index: u32) {
+        let session = self.slots[index as usize].as_mut().expect("a session index in use");
+        assert!(session.is_attached(), "only what is attached can be detached");
+        self.links[session.link as usize] = DETACHED;
+        session.link = DETACHED;
+        session.open = false;
+        session.inflight.shrink();
+        let passing = core::mem::take(&mut session.passing);
+        self.stats.sessions_attached -= 1;
+        self.stats.dropped_slow += passing.len() as u64;
+        self.stats.queued_events -= passing.len() as u64;
+        self.stats.queued_bytes -= passing.bytes() as u64;
+    }
+
+    /// A session that has to be cut off because too much waits for it.
+    pub(crate) fn pop_overflowed(&mut self) -> Option<u32> {
+        let index = self.overflowed.pop()?;
+        if let Some(session) = &mut self.slots[index as usize] {
+            session.overflowed = false;
+        }
+        Some(index)
+    }
+
+    /// Whether a session is in use and attached.
+    pub(crate) fn is_attached(&self, index: u32) -> bool {
+        self.slots[index as usize].as_ref().is_some_and(Session::is_attached)
+    }
+}

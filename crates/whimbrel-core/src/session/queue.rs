@@ -1,0 +1,81 @@
+//! What waits for a session: until its window, its connection or its client's return lets it go.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use whimbrel_event::{Event, Qos, Time};
+
+/// One waiting delivery.
+#[derive(Debug, Clone)]
+pub(crate) struct Queued {
+    pub(crate) event: Arc<Event>,
+    pub(crate) identifier: u32,
+    pub(crate) group: u32,
+    pub(crate) qos: Qos,
+    pub(crate) retain: bool,
+}
+
+impl Queued {
+    /// What it costs to wait, bytes. The event is counted in every queue that holds it, which overstates it.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Queued>() + self.event.weight()
+    }
+}
+
+/// A bounded first-in, first-out queue that knows its bytes; the bound is its user's.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    entries: VecDeque<Queued>,
+    bytes: usize,
+}
+
+impl Queue {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn push(&mut self, entry: Queued) {
+        self.bytes += entry.weight();
+        self.entries.push_back(entry);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Queued> {
+        let entry = self.entries.pop_front()?;
+        self.bytes -= entry.weight();
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
+        Some(entry)
+    }
+
+    /// The next entry that has not expired, and the number and bytes of those that had, now gone.
+    pub(crate) fn pop_live(&mut self, now: Time) -> (Option<Queued>, usize) {
+        let mut expired = 0;
+        while let Some(entry) = self.pop() {
+            if !entry.event.is_expired(now) {
+                return (Some(entry), expired);
+            }
+            expired += 1;
+        }
+        (None, expired)
+    }
+
+    /// Takes out all entries for which `wanted` holds; the rest keep their order.
+    pub(crate) fn take(&mut self, wanted: impl Fn(&Queued) -> bool) -> Vec<Queued> {
+        let (mut taken, mut kept) = (Vec::new(), VecDeque::new());
+        for entry in core::mem::take(&mut self.entries) {
+            if wanted(&entry) { taken.push(entry) } else { kept.push_back(entry) }
+        }
+        self.entries = kept;
+        self.bytes -= taken.iter().map(Queued::weight).sum::<usize>();
+        taken
+    }
+}

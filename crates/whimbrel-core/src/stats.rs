@@ -1,0 +1,69 @@
+//! What the core has done and holds.
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters (since the start) and gauges (now; marked so). Exact, and free of cost to read.
+        // tidy: table
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+    };
+}
+
+stats! {
+    /// Events that got their id.
+    events_accepted,
+    /// Payload bytes of these.
+    payload_bytes_accepted,
+    /// Events refused (bad topic, retained bound).
+    events_refused,
+    /// Exactly-once publishes that came again before their release, and were not published again.
+    publishes_repeated,
+    /// Events that no subscription wanted.
+    events_unwanted,
+    /// Deliveries handed to edges.
+    deliveries,
+    /// Deliveries sent again after a reconnection.
+    deliveries_repeated,
+    /// Best-effort deliveries dropped because the client reads too slowly.
+    dropped_slow,
+    /// Reliable deliveries dropped, oldest first, because a session's queue was full while its client was away.
+    dropped_queue_full,
+    /// Deliveries dropped because the event had expired.
+    dropped_expired,
+    /// Deliveries dropped because the client does not accept packets of that size.
+    dropped_too_large,
+    /// Deliveries dropped because their session or shared subscription ended.
+    dropped_session_ended,
+    /// Deliveries of shared subscriptions that moved from a member that left to another.
+    shared_moved,
+    /// Clients disconnected because they read too slowly.
+    kicked_slow,
+    /// Connections ended because their client id attached elsewhere.
+    takeovers,
+    /// Wills published.
+    wills_published,
+    /// Sessions that ended because they were away too long.
+    sessions_expired,
+    /// Attachments refused for the number of sessions.
+    sessions_refused,
+    /// Subscriptions refused.
+    subscriptions_refused,
+    /// Gauge: sessions.
+    sessions,
+    /// Gauge: sessions with a connection.
+    sessions_attached,
+    /// Gauge: subscriptions, members of shared ones included.
+    subscriptions,
+    /// Gauge: retained messages.
+    retained,
+    /// Gauge: bytes of retained messages.
+    retained_bytes,
+    /// Gauge: bytes waiting in all queues; an event counts once per queue.
+    queued_bytes,
+    /// Gauge: events waiting in all queues.
+    queued_events,
+    /// Routes computed because the cache had none.
+    route_misses,
+}
