@@ -1,1 +1,4 @@
 //! Drivers, configuration, metrics and HTTP around the core.
+
+pub mod config;
+pub mod tls;

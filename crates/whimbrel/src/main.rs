@@ -1,2 +1,62 @@
 //! The `whimbrel` command.
-fn main() {}
+
+mod failure;
+mod serve;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use failure::Failure;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const EXAMPLES: &str = "\
+Examples:
+  whimbrel serve --dev                             a broker on this machine
+  whimbrel version                                 what this is
+
+Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
+Exit status: 0 success, 1 a failure while running, 2 a wrong command line or configuration.";
+
+/// A publish/subscribe broker for wide-area networks that speaks MQTT.
+#[derive(Parser)]
+#[command(name = "whimbrel", version = version::SHORT, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the broker.
+    Serve(serve::Serve),
+    /// Show version, commit and features.
+    Version,
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example: whimbrel completions bash > ~/.local/share/bash-completion/completions/whimbrel")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Version => version::print(),
+        Command::Completions { shell } => completions(shell),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "whimbrel", &mut script);
+    failure::print(&script)
+}

@@ -1,0 +1,250 @@
+//! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged as a whole.
+
+mod address;
+mod problem;
+pub mod schema;
+mod settings;
+pub mod value;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use address::Reach;
+pub use problem::{Place, Problem};
+use settings::Settings;
+pub use settings::{Given, Override};
+
+use crate::tls;
+
+/// The configuration file that is read if it exists and no other one is named.
+pub const DEFAULT_FILE: &str = "whimbrel.toml";
+
+/// The longest name of a broker, in bytes.
+const MAX_NAME: usize = 64;
+
+/// A kind of listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Listener {
+    /// MQTT over TCP.
+    Mqtt,
+    /// MQTT over TLS.
+    Tls,
+    /// MQTT over WebSocket.
+    Ws,
+    /// MQTT over WebSocket with TLS.
+    Wss,
+    /// Metrics and health.
+    Http,
+}
+
+impl Listener {
+    /// All of them.
+    pub const ALL: [Listener; 5] = [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss, Listener::Http];
+
+    /// As the ready line, metrics and logs name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Listener::Mqtt => "mqtt",
+            Listener::Tls => "tls",
+            Listener::Ws => "ws",
+            Listener::Wss => "wss",
+            Listener::Http => "http",
+        }
+    }
+
+    /// Its setting.
+    pub fn key(self) -> String {
+        format!("listen_{}", self.name())
+    }
+
+    /// Whether its connections begin with a TLS handshake.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Listener::Tls | Listener::Wss)
+    }
+}
+
+/// How logs are written.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// One JSON object per line instead of text.
+    pub json: bool,
+    /// The least severe level: `off`, `error`, `warn`, `info`, `debug` or `trace`.
+    pub level: String,
+}
+
+/// Bounds that the server itself keeps; see `docs/configuration.md` for each.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Client connections at once; `None`: as many as the file limit allows.
+    pub max_connections: Option<usize>,
+    /// For the TLS handshake and the WebSocket upgrade together.
+    pub handshake_timeout: Duration,
+}
+
+/// Where the certificate comes from.
+#[derive(Clone, Debug)]
+pub enum Certificate {
+    /// From files, read and checked.
+    Files(Arc<rustls::ServerConfig>),
+    /// Made at the start, for development.
+    Made,
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The broker's name.
+    pub name: String,
+    /// No authentication.
+    pub dev: bool,
+    /// What to listen on; a kind that is off is missing.
+    pub listen: Vec<(Listener, SocketAddr)>,
+    /// For TLS and WebSocket with TLS.
+    pub certificate: Certificate,
+    /// The server's own bounds.
+    pub limits: Limits,
+    /// Threads that serve connections; 0: one per CPU.
+    pub workers: usize,
+    /// How long a shutdown may take.
+    pub drain_timeout: Duration,
+    /// How logs are written.
+    pub log: Log,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// What is allowed, yet worth a warning.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Gathers and judges the configuration. `file` is the one that the operator named; without it, [`DEFAULT_FILE`]
+    /// in the working directory is read if it exists.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its place and what to do.
+    pub fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Config, Vec<Problem>> {
+        let default = Path::new(DEFAULT_FILE);
+        let file = file.or_else(|| default.is_file().then_some(default));
+        let mut settings = Settings::default();
+        if let Some(file) = file {
+            settings.open_file(file);
+        }
+        settings.read_overrides(overrides);
+        Config::judge(settings, file.map(Path::to_owned))
+    }
+
+    fn judge(mut settings: Settings, file: Option<PathBuf>) -> Result<Config, Vec<Problem>> {
+        let mut warnings = Vec::new();
+        let name = settings.text("name");
+        check_name(&name, &mut settings);
+        let dev = settings.switch("dev");
+        let listen: Vec<(Listener, SocketAddr)> = Listener::ALL
+            .into_iter()
+            .filter_map(|listener| Some((listener, settings.listen(&listener.key())?)))
+            .collect();
+        check_clashes(&listen, &mut settings);
+        if dev {
+            check_reach(&listen, &mut settings, &mut warnings);
+        } else if settings.problems.is_empty() {
+            settings.problems.push(refusal_without_dev(&settings));
+        }
+        let certificate = load_certificate(&mut settings);
+        match certificate {
+            Some(certificate) if settings.problems.is_empty() => Ok(Config {
+                name,
+                dev,
+                listen,
+                certificate,
+                limits: Limits {
+                    max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
+                    handshake_timeout: settings.duration("limits.handshake_timeout"),
+                },
+                workers: settings.number("workers") as usize,
+                drain_timeout: settings.duration("drain_timeout"),
+                log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
+                file,
+                warnings,
+            }),
+            _ => {
+                settings.problems.sort_by(|a, b| a.order().cmp(&b.order()));
+                Err(settings.problems)
+            }
+        }
+    }
+}
+
+fn check_name(name: &str, settings: &mut Settings) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.len() > MAX_NAME || !name.chars().all(allowed) {
+        let problem = Problem::new(format!("`name` is longer than {MAX_NAME} bytes or has unusual characters"))
+            .at(settings.place("name"), "here")
+            .help("use letters, digits, '-', '_' and '.'");
+        settings.problems.push(problem);
+    }
+}
+
+fn check_clashes(listen: &[(Listener, SocketAddr)], settings: &mut Settings) {
+    for (later, (b, address_b)) in listen.iter().enumerate() {
+        let Some((a, _)) = listen[..later].iter().find(|(_, address_a)| address::clash(*address_a, *address_b)) else {
+            continue;
+        };
+        let (key_a, key_b) = (a.key(), b.key());
+        let place = settings.place(&key_b).or(settings.place(&key_a));
+        let problem = Problem::new(format!("`{key_a}` and `{key_b}` cannot share {address_b}"))
+            .at(place, "taken twice")
+            .help("give each listener its own port, or turn one of them \"off\"");
+        settings.problems.push(problem);
+    }
+}
+
+/// Without authentication, only loopback is safe, and a private network is the operator's explicit choice.
+fn check_reach(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) {
+    for (listener, address) in listen {
+        let key = listener.key();
+        let refused = match address::reach(address.ip()) {
+            Reach::Loopback => continue,
+            Reach::Private => {
+                warnings.push(format!(
+                    "`{key}` is {address}, a private address: everyone in that network can publish and subscribe"
+                ));
+                continue;
+            }
+            Reach::Every => "every address of this machine, public ones too",
+            Reach::Public => "a public address",
+        };
+        let problem = Problem::new(format!("`{key}` must not be {address} with --dev: it is {refused}"))
+            .at(settings.place(&key), "no authentication protects it")
+            .help("use a loopback address, or a private one such as 10.0.0.5 or 192.168.1.5 that this machine has");
+        settings.problems.push(problem);
+    }
+}
+
+fn refusal_without_dev(settings: &Settings) -> Problem {
+    Problem::new("the broker does not start without --dev: this version cannot tell who its clients are")
+        .at(settings.place("dev"), "off")
+        .help(
+            "identity and permissions are not built yet. With --dev everyone who can reach a listener may publish and \
+             subscribe to everything; it listens on loopback only, or on private addresses that --listen-… names, and \
+             never on public ones",
+        )
+}
+
+/// The certificate, or `None` with a problem noted.
+fn load_certificate(settings: &mut Settings) -> Option<Certificate> {
+    let (cert, key) = (settings.path("tls_cert"), settings.path("tls_key"));
+    let (at, message, help) = match (cert, key) {
+        (None, None) => return Some(Certificate::Made),
+        (Some(cert), Some(key)) => match tls::from_files(&cert, &key) {
+            Ok(config) => return Some(Certificate::Files(config)),
+            Err(tls::FileError { of_key, message, help }) => {
+                (if of_key { "tls_key" } else { "tls_cert" }, message, help)
+            }
+        },
+        (Some(_), None) => ("tls_cert", "`tls_cert` is given without `tls_key`".to_owned(), "give both, or none"),
+        (None, Some(_)) => ("tls_key", "`tls_key` is given without `tls_cert`".to_owned(), "give both, or none"),
+    };
+    let problem = Problem::new(message).at(settings.place(at), "here").help(help);
+    settings.problems.push(problem);
+    None
+}

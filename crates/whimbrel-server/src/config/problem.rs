@@ -1,0 +1,85 @@
+//! What is wrong with a configuration, and where it is written.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+/// A range of bytes in a configuration file, on the command line or in the environment.
+#[derive(Clone, Debug)]
+pub struct Place {
+    source: Arc<NamedSource<String>>,
+    span: Range<usize>,
+}
+
+impl Place {
+    /// `span` within the text of `source`.
+    pub fn new(source: &Arc<NamedSource<String>>, span: Range<usize>) -> Place {
+        Place { source: source.clone(), span }
+    }
+
+    /// The whole of a short text, such as one flag; `value` is the part to point at.
+    pub fn in_line(name: &str, line: String, value: Range<usize>) -> Place {
+        Place { source: Arc::new(NamedSource::new(name, line)), span: value }
+    }
+}
+
+/// One thing that is wrong with the configuration. Implements [`Diagnostic`], so that a reporter can show the line.
+#[derive(Debug)]
+pub struct Problem {
+    message: String,
+    at: Option<(Place, String)>,
+    help: Option<String>,
+}
+
+impl Problem {
+    /// A problem that no single place is to blame for.
+    pub fn new(message: impl Into<String>) -> Problem {
+        Problem { message: message.into(), at: None, help: None }
+    }
+
+    /// Adds where, with a few words for the caret.
+    pub fn at(mut self, place: Option<&Place>, label: impl Into<String>) -> Problem {
+        self.at = place.map(|place| (place.clone(), label.into()));
+        self
+    }
+
+    /// Orders problems as a reader meets them: by source and place, those without a place last.
+    pub(super) fn order(&self) -> (bool, &str, usize) {
+        match &self.at {
+            Some((place, _)) => (false, place.source.name(), place.span.start),
+            None => (true, "", 0),
+        }
+    }
+
+    /// Adds what to do about it.
+    pub fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.at.as_ref().map(|(place, _)| &*place.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let (place, label) = self.at.as_ref()?;
+        let span = LabeledSpan::new(Some(label.clone()), place.span.start, place.span.len());
+        Some(Box::new(std::iter::once(span)))
+    }
+}

@@ -1,0 +1,177 @@
+//! The one table of settings. Flags, variables, keys of `whimbrel.toml`, help texts and `docs/configuration.md` follow from it.
+
+use super::value::Kind;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Key {
+    /// The table of `whimbrel.toml` that it is in; empty for the top level.
+    pub section: &'static str,
+    /// Its name there.
+    pub name: &'static str,
+    /// Its flag without the leading dashes and its variable; `None` if it can only be set in the file.
+    pub flag: Option<(&'static str, &'static str)>,
+    /// What stands for the value in help texts.
+    pub placeholder: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// The value if none is given, in the same notation; empty for none.
+    pub default: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+impl Key {
+    /// How messages and look-ups name it, such as `limits.max_packet_size`.
+    pub fn path(&self) -> String {
+        if self.section.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.section, self.name) }
+    }
+
+    /// Whether it is only reserved for a later version.
+    pub fn is_later(&self) -> bool {
+        matches!(self.kind, Kind::Later)
+    }
+}
+
+/// Tables of `whimbrel.toml` that hold settings.
+pub const SECTIONS: &[&str] = &["limits", "log"];
+
+/// Tables that are reserved for a later version.
+pub const LATER_SECTIONS: &[&str] = &["topic", "partition", "buffer", "fence"];
+
+const SECOND: u64 = 1000;
+const HOUR: u64 = 3600 * SECOND;
+/// 365.25 days, as durations are written.
+const YEAR: u64 = 8766 * HOUR;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+macro_rules! keys {
+    ($($section:literal $name:literal $flag:expr, $placeholder:literal, $kind:expr, $default:literal, $help:literal;)*) => {
+        /// All settings, in the order in which help and documentation show them.
+        // tidy: table
+        pub const KEYS: &[Key] = &[$(Key {
+            section: $section, name: $name, flag: $flag, placeholder: $placeholder, kind: $kind, default: $default,
+            help: $help,
+        },)*];
+    };
+}
+
+const fn flag(flag: &'static str, variable: &'static str) -> Option<(&'static str, &'static str)> {
+    Some((flag, variable))
+}
+
+keys! {
+    "" "name" flag("name", "WHIMBREL_NAME"), "NAME", Kind::Text, "whimbrel",
+        "The broker's name, shown in logs, metrics and the ready line";
+    "" "dev" flag("dev", "WHIMBREL_DEV"), "BOOL", Kind::Switch, "false",
+        "Run without authentication, for development: on loopback, or on private addresses that a listener names";
+    "" "listen_mqtt" flag("listen-mqtt", "WHIMBREL_LISTEN_MQTT"), "ADDR:PORT", Kind::Listen, "127.0.0.1:1883",
+        "Where MQTT clients connect over TCP";
+    "" "listen_tls" flag("listen-tls", "WHIMBREL_LISTEN_TLS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8883",
+        "Where MQTT clients connect over TLS";
+    "" "listen_ws" flag("listen-ws", "WHIMBREL_LISTEN_WS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8083",
+        "Where MQTT clients connect over WebSocket, path /mqtt";
+    "" "listen_wss" flag("listen-wss", "WHIMBREL_LISTEN_WSS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8084",
+        "Where MQTT clients connect over WebSocket with TLS, path /mqtt";
+    "" "listen_http" flag("listen-http", "WHIMBREL_LISTEN_HTTP"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8080",
+        "Where /metrics, /healthz and /readyz are served";
+    "" "tls_cert" flag("tls-cert", "WHIMBREL_TLS_CERT"), "FILE", Kind::Text, "",
+        "Certificate chain in PEM, the server's own first; with --dev one is made if none is given";
+    "" "tls_key" flag("tls-key", "WHIMBREL_TLS_KEY"), "FILE", Kind::Text, "",
+        "Private key of the certificate, in PEM";
+    "" "workers" flag("workers", "WHIMBREL_WORKERS"), "N", Kind::Count(0, 256), "0",
+        "Threads that serve connections; 0 means one per CPU that the process may use";
+    "" "drain_timeout" flag("drain-timeout", "WHIMBREL_DRAIN_TIMEOUT"), "DURATION", Kind::Duration(0, HOUR), "5s",
+        "How long a shutdown waits for clients to read what was sent to them";
+    "log" "format" flag("log-format", "WHIMBREL_LOG_FORMAT"), "FORMAT", Kind::Choice(&["text", "json"]), "text",
+        "How log lines are written to standard error";
+    "log" "level" flag("log-level", "WHIMBREL_LOG_LEVEL"), "LEVEL",
+        Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]), "info",
+        "The least severe log lines that are written";
+
+    "limits" "max_connections" None, "N", Kind::Count(0, 10_000_000), "0",
+        "Client connections at once; 0 means as many as the file limit of the process allows";
+    "limits" "handshake_timeout" None, "DURATION", Kind::Duration(100, 60 * SECOND), "10s",
+        "How long a TLS handshake and a WebSocket upgrade may take together";
+    "limits" "connect_timeout" None, "DURATION", Kind::Duration(100, 60 * SECOND), "10s",
+        "How long a client may take from its connection to its complete CONNECT packet";
+    "limits" "max_keep_alive" None, "DURATION", Kind::Duration(SECOND, 65_535 * SECOND), "65535s",
+        "The longest keep-alive; a client that asks for more, or for none, is told this one";
+    "limits" "max_packet_size" None, "SIZE", Kind::Size(KIB, 256 * MIB), "1 MiB",
+        "The largest MQTT packet taken from a client";
+    "limits" "receive_maximum" None, "N", Kind::Count(1, 65_535), "1024",
+        "QoS 1 and 2 messages that a client may have sent without their acknowledgement";
+    "limits" "topic_alias_maximum" None, "N", Kind::Count(0, 65_535), "64",
+        "Topic aliases that a client may define, and the most that the broker defines towards it";
+    "limits" "max_inflight" None, "N", Kind::Count(1, 65_535), "1024",
+        "QoS 1 and 2 messages sent to a client without its acknowledgement, even if it offers more";
+    "limits" "max_sessions" None, "N", Kind::Count(1, 100_000_000), "1000000",
+        "Sessions, connected or not";
+    "limits" "max_session" None, "DURATION", Kind::Duration(0, 10 * YEAR), "7days",
+        "How long a session outlives its connection at most";
+    "limits" "max_subscriptions" None, "N", Kind::Count(1, 10_000_000), "10000",
+        "Subscriptions in one session";
+    "limits" "session_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "64 MiB",
+        "QoS 1 and 2 messages that wait for one session";
+    "limits" "best_effort_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 MiB",
+        "QoS 0 messages that wait for one session";
+    "limits" "total_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 GiB",
+        "Messages that wait for all sessions together; a message counts once per session";
+    "limits" "max_retained" None, "N", Kind::Count(0, 100_000_000), "1000000",
+        "Retained messages";
+    "limits" "retained_size" None, "SIZE", Kind::Size(0, 1024 * GIB), "1 GiB",
+        "Bytes of retained messages together";
+    "limits" "sys_interval" None, "DURATION", Kind::Duration(0, HOUR), "10s",
+        "How often the $SYS topics are published; 0s means never";
+
+    "" "data" flag("data", "WHIMBREL_DATA"), "DIR", Kind::Later, "", "Where the broker keeps its journal";
+    "" "peer" flag("peer", "WHIMBREL_PEER"), "ADDR:PORT", Kind::Later, "", "Another broker of the overlay";
+    "" "deployment" flag("deployment", "WHIMBREL_DEPLOYMENT"), "NAME", Kind::Later, "",
+        "The deployment that checkpoint tokens are bound to";
+    "" "listen_quic" flag("listen-quic", "WHIMBREL_LISTEN_QUIC"), "ADDR:PORT", Kind::Later, "",
+        "Where MQTT clients connect over QUIC";
+    "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Later, "",
+        "Where other brokers connect";
+    "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Later, "",
+        "Authorities whose certificates identify clients and brokers";
+    "" "accept_clock" flag("accept-clock", "WHIMBREL_ACCEPT_CLOCK"), "BOOL", Kind::Later, "",
+        "Accept a clock that was set back";
+}
+
+/// The setting with this name in this table.
+pub fn find(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.section == section && key.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_its_key_and_variable() {
+        for key in KEYS {
+            let Some((flag, variable)) = key.flag else { continue };
+            let dashed = key.path().replace(['_', '.'], "-");
+            assert_eq!(flag, dashed, "the flag of {}", key.path());
+            assert_eq!(variable, format!("WHIMBREL_{}", dashed.to_uppercase().replace('-', "_")));
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_sections_known() {
+        let paths: BTreeSet<String> = KEYS.iter().map(Key::path).collect();
+        assert_eq!(paths.len(), KEYS.len());
+        assert!(KEYS.iter().all(|key| key.section.is_empty() || SECTIONS.contains(&key.section)));
+    }
+
+    #[test]
+    fn defaults_are_values() {
+        for key in KEYS.iter().filter(|key| !key.default.is_empty()) {
+            assert!(key.kind.read_text(key.default).is_ok(), "the default of {}", key.path());
+        }
+    }
+}

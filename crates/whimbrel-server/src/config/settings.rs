@@ -1,0 +1,208 @@
+//! Settings gathered from the command line, the environment and a file, before they are judged together.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use miette::NamedSource;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Place, Problem};
+use super::schema::{self, KEYS, Key, LATER_SECTIONS, SECTIONS};
+use super::value::{Refusal, Value};
+
+/// The largest configuration file that is read, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+
+/// How alike two names must be for one to be suggested for the other (Jaro-Winkler, 0 to 1).
+const ALIKE: f64 = 0.8;
+
+/// Where a setting outside of the file was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// As a flag.
+    Flag,
+    /// As an environment variable.
+    Variable,
+}
+
+/// A setting that was given outside of the file.
+#[derive(Clone, Debug)]
+pub struct Override {
+    /// Which.
+    pub key: &'static Key,
+    /// Where.
+    pub given: Given,
+    /// Its text.
+    pub text: String,
+}
+
+impl Override {
+    fn place(&self) -> Place {
+        let (flag, variable) = self.key.flag.unwrap_or_default();
+        let (name, before) = match self.given {
+            Given::Flag => ("command line", format!("--{flag} ")),
+            Given::Variable => ("environment", format!("{variable}=")),
+        };
+        let span = before.len()..before.len() + self.text.len();
+        Place::in_line(name, before + &self.text, span)
+    }
+}
+
+/// All settings, each with the place that decided it.
+#[derive(Default)]
+pub struct Settings {
+    values: BTreeMap<String, (Value, Place)>,
+    /// What was wrong so far.
+    pub problems: Vec<Problem>,
+}
+
+impl Settings {
+    /// Reads a file's text. `path` is only shown.
+    pub fn read_file(&mut self, path: &Path, text: String) {
+        let source = Arc::new(NamedSource::new(path.display().to_string(), text).with_language("TOML"));
+        let (table, errors) = DeTable::parse_recoverable(source.inner());
+        for error in &errors {
+            let place = Place::new(&source, error.span().unwrap_or(0..0));
+            self.problems.push(
+                Problem::new("the configuration file is not valid TOML")
+                    .at(Some(&place), error.message())
+                    .help("texts stand in quotes, tables begin with [name]; see https://toml.io"),
+            );
+        }
+        if errors.is_empty() {
+            self.read_table(&source, "", table.get_ref());
+        }
+    }
+
+    /// Opens and reads a file.
+    pub fn open_file(&mut self, path: &Path) {
+        let read = match std::fs::metadata(path) {
+            Ok(about) if about.len() > MAX_FILE => Err(format!("it is larger than {MAX_FILE} bytes")),
+            _ => std::fs::read_to_string(path).map_err(|error| error.to_string()),
+        };
+        match read {
+            Ok(text) => self.read_file(path, text),
+            Err(error) => self.problems.push(
+                Problem::new(format!("cannot read the configuration file {}: {error}", path.display()))
+                    .help("name an existing, readable TOML file with --config"),
+            ),
+        }
+    }
+
+    /// Reads flags and variables; they prevail over the file, and later ones over earlier ones.
+    pub fn read_overrides(&mut self, overrides: &[Override]) {
+        for given in overrides {
+            let place = given.place();
+            match given.key.kind.read_text(&given.text) {
+                Ok(value) => self.set(given.key, value, place),
+                Err(refusal) => self.refuse(given.key, refusal, &place),
+            }
+        }
+    }
+
+    fn read_table(&mut self, source: &Arc<NamedSource<String>>, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table.iter() {
+            let (key_place, value_place) = (Place::new(source, name.span()), Place::new(source, value.span()));
+            let top_level = section.is_empty();
+            match (schema::find(section, name.get_ref()), value.get_ref()) {
+                (Some(key), value) => match key.kind.read_toml(value) {
+                    Ok(value) => self.set(key, value, value_place),
+                    Err(refusal) => self.refuse(key, refusal, &value_place),
+                },
+                (None, DeValue::Table(inner)) if top_level && SECTIONS.contains(&&**name.get_ref()) => {
+                    self.read_table(source, name.get_ref(), inner);
+                }
+                (None, _) if top_level && LATER_SECTIONS.contains(&&**name.get_ref()) => self.problems.push(
+                    Problem::new(format!("`{}` is not available in this version", name.get_ref()))
+                        .at(Some(&key_place), "not available yet")
+                        .help("remove it; the name is reserved for a later version"),
+                ),
+                (None, _) => self.problems.push(unknown_key(section, name.get_ref()).at(Some(&key_place), "unknown")),
+            }
+        }
+    }
+
+    fn set(&mut self, key: &Key, value: Value, place: Place) {
+        self.values.insert(key.path(), (value, place));
+    }
+
+    fn refuse(&mut self, key: &Key, refusal: Refusal, place: &Place) {
+        self.problems.push(
+            Problem::new(format!("`{}` {}", key.path(), refusal.what)).at(Some(place), "here").help(refusal.help),
+        );
+    }
+
+    /// Where a setting was given; `None` if it has its default.
+    pub fn place(&self, path: &str) -> Option<&Place> {
+        self.values.get(path).map(|(_, place)| place)
+    }
+
+    fn value(&self, path: &str) -> Value {
+        if let Some((value, _)) = self.values.get(path) {
+            return value.clone();
+        }
+        let key = KEYS.iter().find(|key| key.path() == path).expect("settings are looked up by names of the table");
+        match key.default {
+            "" => Value::Nothing,
+            text => key.kind.read_text(text).expect("defaults are valid"),
+        }
+    }
+
+    /// A setting that is on or off.
+    pub fn switch(&self, path: &str) -> bool {
+        matches!(self.value(path), Value::Switch(true))
+    }
+
+    /// A text; empty if it was not given and has no default.
+    pub fn text(&self, path: &str) -> String {
+        if let Value::Text(text) = self.value(path) { text } else { String::new() }
+    }
+
+    /// A path, if it was given.
+    pub fn path(&self, path: &str) -> Option<PathBuf> {
+        Some(self.text(path)).filter(|text| !text.is_empty()).map(PathBuf::from)
+    }
+
+    /// A listener's address; `None` if it is off.
+    pub fn listen(&self, path: &str) -> Option<SocketAddr> {
+        if let Value::Listen(address) = self.value(path) { address } else { None }
+    }
+
+    /// A number.
+    pub fn number(&self, path: &str) -> u64 {
+        if let Value::Number(number) = self.value(path) { number } else { 0 }
+    }
+
+    /// A duration.
+    pub fn duration(&self, path: &str) -> Duration {
+        if let Value::Duration(duration) = self.value(path) { duration } else { Duration::ZERO }
+    }
+}
+
+fn unknown_key(section: &str, name: &str) -> Problem {
+    let message = match section {
+        "" => format!("there is no setting `{name}`"),
+        section => format!("there is no setting `{name}` in [{section}]"),
+    };
+    let help = match nearest(section, name) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "docs/configuration.md lists all settings".to_owned(),
+    };
+    Problem::new(message).help(help)
+}
+
+/// The name that was probably meant: the most similar one, those of the same table first.
+fn nearest(section: &str, name: &str) -> Option<String> {
+    let name = name.replace('-', "_").to_lowercase();
+    let sections = SECTIONS.iter().filter(|_| section.is_empty()).map(|other| (*other, format!("[{other}]"), 0.05));
+    let keys = KEYS.iter().map(|key| match key.section {
+        same if same == section => (key.name, format!("`{}`", key.name), 0.05),
+        "" => (key.name, format!("`{}` at the top level, before any [table]", key.name), 0.0),
+        other => (key.name, format!("`{}` in [{other}]", key.name), 0.0),
+    });
+    let scored = sections.chain(keys).map(|(other, shown, bonus)| (strsim::jaro_winkler(&name, other) + bonus, shown));
+    scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, shown)| shown)
+}

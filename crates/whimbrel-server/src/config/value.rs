@@ -1,0 +1,236 @@
+//! Reading one setting's value, from text or from TOML.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use toml::de::DeValue;
+
+/// What a setting may hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// `true` or `false`.
+    Switch,
+    /// Any text that is not empty.
+    Text,
+    /// `ADDR:PORT`, or `off`.
+    Listen,
+    /// A whole number between the bounds, both included.
+    Count(u64, u64),
+    /// A number of bytes between the bounds, both included.
+    Size(u64, u64),
+    /// A duration between the bounds, in milliseconds, both included.
+    Duration(u64, u64),
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+    /// Something that this version does not have: nothing but `off`, `false` or an empty list is taken.
+    Later,
+}
+
+/// A setting's checked value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of [`Kind::Switch`].
+    Switch(bool),
+    /// Of [`Kind::Text`] and [`Kind::Choice`].
+    Text(String),
+    /// Of [`Kind::Listen`]; `None` is `off`.
+    Listen(Option<SocketAddr>),
+    /// Of [`Kind::Count`] and [`Kind::Size`].
+    Number(u64),
+    /// Of [`Kind::Duration`].
+    Duration(Duration),
+    /// Of [`Kind::Later`], and of settings that were not given and have no default.
+    Nothing,
+}
+
+/// Why a value was not taken.
+#[derive(Debug, PartialEq)]
+pub struct Refusal {
+    /// Completes "`key` …".
+    pub what: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { what: what.into(), help: help.into() })
+}
+
+impl Kind {
+    /// What is expected, as the end of "write …".
+    pub fn expectation(self) -> String {
+        match self {
+            Kind::Switch => "true or false".into(),
+            Kind::Text => "a text".into(),
+            Kind::Listen => "an address and port such as \"127.0.0.1:1883\", or \"off\"".into(),
+            Kind::Count(min, max) => format!("a whole number from {min} to {max}"),
+            Kind::Size(min, max) => {
+                format!("a size such as 65536 or \"64 KiB\", from {} to {}", ByteSize(min), ByteSize(max))
+            }
+            Kind::Duration(min, max) => format!(
+                "a duration with its unit, such as \"500ms\", \"10s\" or \"2h\", from {} to {}",
+                humantime::format_duration(Duration::from_millis(min)),
+                humantime::format_duration(Duration::from_millis(max))
+            ),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Later => "nothing yet".into(),
+        }
+    }
+
+    /// Reads a value that came as text: a flag, a variable, or a TOML string.
+    pub fn read_text(self, text: &str) -> Result<Value, Refusal> {
+        match self {
+            Kind::Switch => match text {
+                "true" | "1" | "yes" | "on" => Ok(Value::Switch(true)),
+                "false" | "0" | "no" | "off" => Ok(Value::Switch(false)),
+                _ => self.mismatch("is neither true nor false"),
+            },
+            Kind::Text if text.trim().is_empty() => self.mismatch("is empty"),
+            Kind::Text => Ok(Value::Text(text.to_owned())),
+            Kind::Listen => read_listen(text).map(Value::Listen),
+            Kind::Count(..) => match text.parse() {
+                Ok(number) => self.read_number(number),
+                Err(_) => self.mismatch("is not a whole number"),
+            },
+            Kind::Size(..) => match text.parse::<ByteSize>() {
+                Ok(size) => self.read_number(size.as_u64()),
+                Err(_) => self.mismatch("is not a size in bytes"),
+            },
+            Kind::Duration(min, max) => match humantime::parse_duration(text) {
+                Ok(duration) if within(duration, min, max) => Ok(Value::Duration(duration)),
+                Ok(_) => self.mismatch("is out of range"),
+                Err(_) => self.mismatch("is not a duration with its unit"),
+            },
+            Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Kind::Choice(_) => self.mismatch("is not known"),
+            Kind::Later if matches!(text, "off" | "false") => Ok(Value::Nothing),
+            Kind::Later => not_available(),
+        }
+    }
+
+    /// Reads a value from a configuration file, whose type must be the right one.
+    pub fn read_toml(self, value: &DeValue<'_>) -> Result<Value, Refusal> {
+        match (self, value) {
+            (Kind::Switch, DeValue::Boolean(on)) => Ok(Value::Switch(*on)),
+            (Kind::Later, DeValue::Boolean(false)) => Ok(Value::Nothing),
+            (Kind::Later, DeValue::Array(items)) if items.is_empty() => Ok(Value::Nothing),
+            (Kind::Later, DeValue::String(text)) => self.read_text(text),
+            (Kind::Later, _) => not_available(),
+            (Kind::Count(..) | Kind::Size(..), DeValue::Integer(number)) => {
+                match u64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => self.read_number(number),
+                    Err(_) => self.mismatch("is out of range"),
+                }
+            }
+            (Kind::Text | Kind::Listen | Kind::Size(..) | Kind::Duration(..) | Kind::Choice(_), DeValue::String(s)) => {
+                self.read_text(s)
+            }
+            (_, other) => self.mismatch(format!("has the wrong type: {}", other.type_str())),
+        }
+    }
+
+    fn read_number(self, number: u64) -> Result<Value, Refusal> {
+        match self {
+            Kind::Count(min, max) | Kind::Size(min, max) if (min..=max).contains(&number) => Ok(Value::Number(number)),
+            _ => self.mismatch("is out of range"),
+        }
+    }
+
+    fn mismatch(self, what: impl Into<String>) -> Result<Value, Refusal> {
+        refuse(what, format!("write {}", self.expectation()))
+    }
+}
+
+fn within(duration: Duration, min: u64, max: u64) -> bool {
+    (Duration::from_millis(min)..=Duration::from_millis(max)).contains(&duration)
+}
+
+fn not_available() -> Result<Value, Refusal> {
+    refuse("is not available in this version", "remove it; the name is reserved for a later version")
+}
+
+/// Reads `ADDR:PORT` or `off`. The address is numeric, in brackets if it is IPv6, or `localhost`.
+fn read_listen(text: &str) -> Result<Option<SocketAddr>, Refusal> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+        None => text.to_owned(),
+    };
+    if let Ok(address) = numeric.parse() {
+        return Ok(Some(address));
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        let example = SocketAddr::new(ip, 0);
+        return refuse("has no port", format!("write the port too, such as \"{example}\" for any free one"));
+    }
+    match text.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_err() => {
+            refuse(format!("has the port \"{port}\""), "write a port from 1 to 65535, or 0 for any free one")
+        }
+        Some((host, _)) => refuse(
+            format!("has \"{host}\", which is not a numeric address"),
+            "write an address such as 127.0.0.1 or [::1], or localhost; other host names are not looked up",
+        ),
+        None => refuse("is not an address and port", format!("write {}", Kind::Listen.expectation())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(text: &str) -> Result<Value, String> {
+        Kind::Listen.read_text(text).map_err(|refusal| refusal.what)
+    }
+
+    #[test]
+    fn addresses() {
+        let value = |text: &str| Ok(Value::Listen(Some(text.parse().expect("a literal address"))));
+        assert_eq!(listen("off"), Ok(Value::Listen(None)));
+        assert_eq!(listen("127.0.0.1:0"), value("127.0.0.1:0"));
+        assert_eq!(listen("[::1]:1883"), value("[::1]:1883"));
+        assert_eq!(listen("localhost:1883"), value("127.0.0.1:1883"));
+        assert_eq!(listen("10.0.0.1"), Err("has no port".into()));
+        assert_eq!(listen("::1"), Err("has no port".into()));
+        assert_eq!(listen("127.0.0.1:70000"), Err("has the port \"70000\"".into()));
+        assert_eq!(listen("broker.example:1883"), Err("has \"broker.example\", which is not a numeric address".into()));
+        assert_eq!(listen(""), Err("is not an address and port".into()));
+    }
+
+    #[test]
+    fn numbers_keep_their_bounds() {
+        let count = Kind::Count(1, 10);
+        assert_eq!(count.read_text("10"), Ok(Value::Number(10)));
+        for text in ["0", "11", "-1", "ten", "", "99999999999999999999"] {
+            assert!(count.read_text(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let size = Kind::Size(0, u64::MAX);
+        assert_eq!(size.read_text("64 KiB"), Ok(Value::Number(65_536)));
+        assert_eq!(size.read_text("64kB"), Ok(Value::Number(64_000)));
+        assert_eq!(size.read_text("1000"), Ok(Value::Number(1000)));
+        assert!(size.read_text("64 bananas").is_err());
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        let duration = Kind::Duration(0, 60_000);
+        assert_eq!(duration.read_text("1m"), Ok(Value::Duration(Duration::from_secs(60))));
+        assert_eq!(duration.read_text("250ms"), Ok(Value::Duration(Duration::from_millis(250))));
+        assert!(duration.read_text("5").is_err());
+        assert!(duration.read_text("61s").is_err());
+    }
+
+    #[test]
+    fn what_comes_later_is_refused_unless_off() {
+        assert_eq!(Kind::Later.read_text("off"), Ok(Value::Nothing));
+        let refusal = Kind::Later.read_text("127.0.0.1:14567").expect_err("not there yet");
+        assert_eq!(refusal.what, "is not available in this version");
+    }
+}

@@ -1,0 +1,94 @@
+//! Certificates: from files, or made on the spot for development.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// Why certificate files cannot be used.
+#[derive(Debug)]
+pub struct FileError {
+    /// Whether the key file is to blame, rather than the certificate file.
+    pub of_key: bool,
+    /// What happened.
+    pub message: String,
+    /// What to do.
+    pub help: &'static str,
+}
+
+/// A certificate made on the spot.
+#[derive(Debug)]
+pub struct Made {
+    /// Presents it to clients.
+    pub config: Arc<ServerConfig>,
+    /// The certificate in PEM, for clients that want to trust it.
+    pub pem: String,
+}
+
+/// Reads a certificate chain and its key, both in PEM, and checks that they belong together.
+///
+/// # Errors
+/// Which of the two files cannot be read or used, and why.
+pub fn from_files(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, FileError> {
+    let fault = |of_key, path: &Path, why: String, help| {
+        let what = if of_key { "private key" } else { "certificate" };
+        FileError { of_key, message: format!("cannot use the {what} file {}: {why}", path.display()), help }
+    };
+    let help = "name a PEM file that the broker may read";
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(cert)
+        .and_then(Iterator::collect)
+        .map_err(|error| fault(false, cert, describe(error), help))?;
+    if chain.is_empty() {
+        return Err(fault(false, cert, "it holds no certificate".into(), help));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(true, key, describe(error), help))?;
+    let certified = CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => fault(
+            true,
+            key,
+            "it does not belong to the certificate".into(),
+            "name the key that the certificate was made for",
+        ),
+        rustls::Error::InvalidCertificate(why) => fault(false, cert, format!("invalid certificate: {why:?}"), help),
+        error => fault(true, key, error.to_string(), help),
+    })?;
+    Ok(Arc::new(server_config(certified)))
+}
+
+/// Makes a self-signed certificate for loopback and `addresses`.
+///
+/// # Errors
+/// The system's source of randomness failed.
+pub fn make(addresses: &[IpAddr]) -> io::Result<Made> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    names.extend(addresses.iter().map(IpAddr::to_string));
+    names.sort();
+    names.dedup();
+    let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(io::Error::other)?;
+    let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &ring::default_provider());
+    Ok(Made { config: Arc::new(server_config(certified.map_err(io::Error::other)?)), pem: made.cert.pem() })
+}
+
+fn server_config(certified: CertifiedKey) -> ServerConfig {
+    let provider = Arc::new(ring::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring offers the cipher suites of TLS 1.2 and 1.3")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)))
+}
+
+fn describe(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "it holds none".into(),
+        error => format!("not PEM: {error}"),
+    }
+}

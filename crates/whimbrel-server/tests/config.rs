@@ -1,0 +1,267 @@
+//! Configuration: precedence, what is refused, and how the refusal is shown.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use whimbrel_server::config::schema::{KEYS, Key};
+use whimbrel_server::config::{Certificate, Config, Given, Listener, Override, Problem};
+
+fn key(path: &str) -> &'static Key {
+    KEYS.iter().find(|key| key.path() == path).expect("a setting of the table")
+}
+
+fn given(given: Given, path: &str, text: &str) -> Override {
+    Override { key: key(path), given, text: text.to_owned() }
+}
+
+fn flag(path: &str, text: &str) -> Override {
+    given(Given::Flag, path, text)
+}
+
+/// A file in a directory that lives as long as the test needs it.
+struct File {
+    directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl File {
+    fn new(text: &str) -> File {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("whimbrel.toml");
+        std::fs::write(&path, text).expect("the file can be written");
+        File { directory, path }
+    }
+
+    fn load(&self, overrides: &[Override]) -> Result<Config, String> {
+        let shown = |problems: Vec<Problem>| problems.iter().map(render).collect::<Vec<_>>().join("\n");
+        let directory = format!("{}/", self.directory.path().display());
+        Config::load(Some(&self.path), overrides).map_err(|problems| shown(problems).replace(&directory, ""))
+    }
+
+    fn refusal(&self, overrides: &[Override]) -> String {
+        self.load(overrides).expect_err("this configuration is wrong")
+    }
+}
+
+fn render(problem: &Problem) -> String {
+    let mut text = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(100);
+    handler.render_report(&mut text, problem).expect("rendering to a string");
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Whether a refusal says this, however its lines are broken.
+#[track_caller]
+fn assert_says(refusal: &str, words: &str) {
+    let joined = refusal.replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(joined.contains(words), "\"{words}\" is not in:\n{refusal}");
+}
+
+fn listen(config: &Config, listener: Listener) -> Option<String> {
+    config.listen.iter().find(|(other, _)| *other == listener).map(|(_, address)| address.to_string())
+}
+
+#[test]
+fn defaults_are_on_loopback() {
+    let config = File::new("").load(&[flag("dev", "true")]).expect("defaults with --dev are a configuration");
+    assert_eq!(listen(&config, Listener::Mqtt).as_deref(), Some("127.0.0.1:1883"));
+    assert_eq!(listen(&config, Listener::Tls).as_deref(), Some("127.0.0.1:8883"));
+    assert_eq!(listen(&config, Listener::Ws).as_deref(), Some("127.0.0.1:8083"));
+    assert_eq!(listen(&config, Listener::Wss).as_deref(), Some("127.0.0.1:8084"));
+    assert_eq!(listen(&config, Listener::Http).as_deref(), Some("127.0.0.1:8080"));
+    assert!(matches!(config.certificate, Certificate::Made));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn flags_before_variables_before_the_file() {
+    let file = File::new("dev = true\nname = \"file\"\ndrain_timeout = \"1s\"\nlisten_ws = \"off\"\nworkers = 3\n");
+    let overrides = [
+        given(Given::Variable, "name", "variable"),
+        given(Given::Variable, "drain_timeout", "2s"),
+        flag("name", "flag"),
+    ];
+    let config = file.load(&overrides).expect("a configuration");
+    assert_eq!(config.name, "flag");
+    assert_eq!(config.drain_timeout, Duration::from_secs(2));
+    assert_eq!(config.workers, 3);
+    assert_eq!(listen(&config, Listener::Ws), None);
+}
+
+#[test]
+fn without_dev_it_explains() {
+    let text = File::new("dev = false\n").refusal(&[]);
+    assert_eq!(
+        text,
+        "  × the broker does not start without --dev: this version cannot tell who its clients are
+   ╭─[whimbrel.toml:1:7]
+ 1 │ dev = false
+   ·       ──┬──
+   ·         ╰── off
+   ╰────
+  help: identity and permissions are not built yet. With --dev everyone who can reach a listener
+        may publish and subscribe to everything; it listens on loopback only, or on private
+        addresses that --listen-… names, and never on public ones
+"
+    );
+}
+
+#[test]
+fn every_problem_is_shown_at_its_line() {
+    let file =
+        File::new("dev = true\nlisten-mqt = \"127.0.0.1:1\"\nworkers = \"two\"\n[limits]\nmax_pocket_size = 5\n");
+    assert_eq!(
+        file.refusal(&[]),
+        "  × there is no setting `listen-mqt`
+   ╭─[whimbrel.toml:2:1]
+ 1 │ dev = true
+ 2 │ listen-mqt = \"127.0.0.1:1\"
+   · ─────┬────
+   ·      ╰── unknown
+ 3 │ workers = \"two\"
+   ╰────
+  help: did you mean `listen_mqtt`?
+
+  × `workers` has the wrong type: string
+   ╭─[whimbrel.toml:3:11]
+ 2 │ listen-mqt = \"127.0.0.1:1\"
+ 3 │ workers = \"two\"
+   ·           ──┬──
+   ·             ╰── here
+ 4 │ [limits]
+   ╰────
+  help: write a whole number from 0 to 256
+
+  × there is no setting `max_pocket_size` in [limits]
+   ╭─[whimbrel.toml:5:1]
+ 4 │ [limits]
+ 5 │ max_pocket_size = 5
+   · ───────┬───────
+   ·        ╰── unknown
+   ╰────
+  help: did you mean `max_packet_size`?
+"
+    );
+}
+
+#[test]
+fn flags_and_variables_are_pointed_at_too() {
+    let text = File::new("dev = true\n").refusal(&[given(Given::Variable, "listen_mqtt", "127.0.0.1")]);
+    assert_eq!(
+        text,
+        "  × `listen_mqtt` has no port
+   ╭─[environment:1:22]
+ 1 │ WHIMBREL_LISTEN_MQTT=127.0.0.1
+   ·                      ────┬────
+   ·                          ╰── here
+   ╰────
+  help: write the port too, such as \"127.0.0.1:0\" for any free one
+"
+    );
+    let text = File::new("dev = true\n").refusal(&[flag("drain_timeout", "5")]);
+    assert_says(&text, "[command line:1:17] 1 --drain-timeout 5 ");
+}
+
+#[test]
+fn broken_toml_is_pointed_at() {
+    let text = File::new("dev = true\nname = whimbrel\n").refusal(&[]);
+    assert_says(&text, "not valid TOML");
+    assert_says(&text, "[whimbrel.toml:2:8]");
+}
+
+#[test]
+fn a_setting_in_the_wrong_table_is_recognised() {
+    let text = File::new("dev = true\nreceive_maximum = 5\n").refusal(&[]);
+    assert_says(&text, "did you mean `receive_maximum` in [limits]?");
+    let text = File::new("dev = true\n[limit]\n").refusal(&[]);
+    assert_says(&text, "did you mean [limits]?");
+    let text = File::new("[limits]\ndev = true\n").refusal(&[]);
+    assert_says(&text, "did you mean `dev` at the top level, before any [table]?");
+}
+
+#[test]
+fn a_missing_file_is_an_error() {
+    let problems = Config::load(Some("/nonexistent/whimbrel.toml".as_ref()), &[]).expect_err("there is no such file");
+    assert!(problems[0].to_string().contains("/nonexistent/whimbrel.toml"), "{}", problems[0]);
+}
+
+#[test]
+fn listeners_must_not_clash() {
+    let text = File::new("dev = true\nlisten_ws = \"127.0.0.1:1883\"\n").refusal(&[]);
+    assert_says(&text, "`listen_mqtt` and `listen_ws` cannot share 127.0.0.1:1883");
+    assert_says(&text, "[whimbrel.toml:2:13]");
+}
+
+#[test]
+fn dev_keeps_to_loopback_and_named_private_addresses() {
+    let file = File::new("dev = true\n");
+    let config = file.load(&[flag("listen_mqtt", "192.168.7.5:1883")]).expect("private addresses may be named");
+    assert_eq!(config.warnings.len(), 1);
+    assert!(config.warnings[0].contains("192.168.7.5:1883, a private address"), "{}", config.warnings[0]);
+    for (address, why) in [
+        ("203.0.113.5:1883", "it is a public address"),
+        ("0.0.0.0:1883", "it is every address of this machine, public ones too"),
+        ("[::]:1883", "it is every address of this machine, public ones too"),
+        ("[2001:db8::1]:1883", "it is a public address"),
+    ] {
+        let text = file.refusal(&[flag("listen_mqtt", address)]);
+        assert_says(&text, &format!("`listen_mqtt` must not be {address} with --dev: {why}"));
+    }
+}
+
+#[test]
+fn what_comes_later_is_refused_clearly() {
+    let file = File::new("dev = true\npeer = []\naccept_clock = false\nlisten_quic = \"off\"\n");
+    file.load(&[]).expect("asking for nothing is no mistake");
+    for text in ["data = \"/var/lib\"", "peer = [\"10.0.0.1:7117\"]", "accept_clock = true", "deployment = \"d\""] {
+        let refusal = File::new(&format!("dev = true\n{text}\n")).refusal(&[]);
+        assert_says(&refusal, "is not available in this version");
+    }
+    for table in ["[[topic]]", "[[partition]]", "[buffer]", "[[fence]]"] {
+        let refusal = File::new(&format!("dev = true\n{table}\nfilter = \"a\"\n")).refusal(&[]);
+        assert_says(&refusal, "is not available in this version");
+        assert_says(&refusal, "[whimbrel.toml:2:");
+    }
+    for path in ["listen_quic", "listen_overlay"] {
+        let refusal = file.refusal(&[flag(path, "127.0.0.1:0")]);
+        assert_says(&refusal, &format!("`{path}` is not available in this version"));
+    }
+}
+
+#[test]
+fn certificates_are_checked_at_the_start() {
+    let ours = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let file = File::new("dev = true\n");
+    let write = |name: &str, text: String| {
+        let path = file.directory.path().join(name);
+        std::fs::write(&path, text).expect("the file can be written");
+        path.display().to_string()
+    };
+    let cert = write("cert.pem", ours.cert.pem());
+    let key = write("key.pem", ours.signing_key.serialize_pem());
+    let other_key = write("other.pem", other.signing_key.serialize_pem());
+    let empty = write("empty.pem", String::new());
+    let both = |cert: &str, key: &str| [flag("tls_cert", cert), flag("tls_key", key)];
+
+    let config = file.load(&both(&cert, &key)).expect("a certificate and its key");
+    assert!(matches!(config.certificate, Certificate::Files(_)));
+    assert_says(&file.refusal(&both(&cert, &other_key)), "it does not belong to the certificate");
+    assert_says(&file.refusal(&both(&empty, &key)), "it holds no certificate");
+    assert_says(&file.refusal(&both(&cert, &empty)), "--tls-key");
+    assert_says(&file.refusal(&both("/nonexistent.pem", &key)), "--tls-cert /nonexistent.pem");
+    assert_says(&file.refusal(&[flag("tls_cert", &cert)]), "`tls_cert` is given without `tls_key`");
+    assert_says(&file.refusal(&[flag("tls_key", &key)]), "`tls_key` is given without `tls_cert`");
+}
+
+#[test]
+fn names_are_plain() {
+    let file = File::new("dev = true\n");
+    for name in ["a b", "a/b", "ä", &"x".repeat(65)] {
+        assert!(
+            file.refusal(&[flag("name", name)]).contains("`name` is longer than 64 bytes or has unusual"),
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! How the command ends when something is wrong.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use whimbrel_server::config::Problem;
+
+/// Why the command did not do what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The configuration is wrong; nothing was started.
+    Configuration(Vec<Problem>),
+    /// Something went wrong while running.
+    Runtime(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Runtime(error)
+    }
+}
+
+impl Failure {
+    /// Tells the user on standard error, and gives the exit status.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Failure::Configuration(problems) => {
+                let count = problems.len();
+                for problem in problems {
+                    eprintln!("{:?}", miette::Report::new(problem));
+                }
+                if count > 1 {
+                    eprintln!("{count} problems in the configuration; nothing was started");
+                }
+                ExitCode::from(2)
+            }
+            Failure::Runtime(error) => {
+                eprintln!("Error: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Writes to standard output; a reader that has gone away is no failure.
+pub fn print(bytes: &[u8]) -> Result<(), Failure> {
+    match io::stdout().write_all(bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output").into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,101 @@
+//! `whimbrel serve`.
+
+use std::path::PathBuf;
+
+use clap::builder::{ArgAction, NonEmptyStringValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, value_parser};
+use whimbrel_server::config::schema::{KEYS, Key};
+use whimbrel_server::config::value::Kind;
+use whimbrel_server::config::{Config, Given, Override};
+
+use crate::failure::{self, Failure};
+
+const DETAILS: &str = "\
+Each option is also a key of whimbrel.toml (--listen-mqtt is listen_mqtt, --log-level is level in [log])
+and a variable. Options prevail over variables, variables over the file, the file over defaults.
+[limits] is in the file only; docs/configuration.md lists everything.
+When the broker is ready it prints one line of JSON on standard output.
+SIGTERM and SIGINT drain and end it; a second one ends it at once.
+
+Examples:
+  whimbrel serve --dev                                  all listeners on loopback
+  whimbrel serve --dev --listen-mqtt 127.0.0.1:0        any free port; the ready line tells which
+  whimbrel serve --dev --listen-mqtt 192.168.1.5:1883   a private network (no authentication!)
+  whimbrel serve --dev --listen-ws off --listen-wss off
+  whimbrel serve --config /etc/whimbrel.toml --check    is this configuration all right?";
+
+/// Arguments of `whimbrel serve`, made from the table of settings.
+pub struct Serve {
+    config: Option<PathBuf>,
+    check: bool,
+    overrides: Vec<Override>,
+}
+
+impl Serve {
+    /// Runs the broker until it is told to end.
+    pub fn run(self) -> Result<(), Failure> {
+        Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
+        if self.check {
+            return failure::print(b"the configuration is all right\n");
+        }
+        Err(anyhow::anyhow!("this build can only check configurations; add --check").into())
+    }
+}
+
+fn argument(key: &'static Key) -> Option<Arg> {
+    let (flag, variable) = key.flag?;
+    let mut help = key.help.to_owned();
+    if !key.default.is_empty() {
+        help += &format!(" [default: {}]", key.default);
+    }
+    if let Kind::Choice(words) = key.kind {
+        help += &format!(" [one of: {}]", words.join(", "));
+    }
+    let argument = Arg::new(flag).long(flag).env(variable).hide_env_values(true).value_name(key.placeholder).help(help);
+    let argument = argument.value_parser(NonEmptyStringValueParser::new()).hide(key.is_later());
+    Some(match key.placeholder {
+        "BOOL" => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        _ if key.is_later() => argument.action(ArgAction::Append),
+        _ => argument,
+    })
+}
+
+impl clap::Args for Serve {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let config = Arg::new("config").long("config").env("WHIMBREL_CONFIG").value_name("FILE");
+        let config = config.help("Configuration file [default: whimbrel.toml, if there is one here]");
+        let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
+        command
+            .arg(config.value_parser(value_parser!(PathBuf)))
+            .arg(check.help("Check the configuration, and start nothing"))
+            .args(KEYS.iter().filter_map(argument))
+            .after_help(DETAILS)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Serve::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Serve {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Serve, clap::Error> {
+        let mut overrides = Vec::new();
+        for key in KEYS {
+            let Some((flag, _)) = key.flag else { continue };
+            let given = match matches.value_source(flag) {
+                Some(ValueSource::CommandLine) => Given::Flag,
+                Some(ValueSource::EnvVariable) => Given::Variable,
+                _ => continue,
+            };
+            let texts = matches.get_many::<String>(flag).into_iter().flatten();
+            overrides.extend(texts.map(|text| Override { key, given, text: text.clone() }));
+        }
+        Ok(Serve { config: matches.get_one("config").cloned(), check: matches.get_flag("check"), overrides })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Serve::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
