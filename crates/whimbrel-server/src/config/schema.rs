@@ -97,14 +97,16 @@ keys! {
         "How long a TLS handshake and a WebSocket upgrade may take together";
     "limits" "connect_timeout" None, "DURATION", Kind::Duration(100, 60 * SECOND), "10s",
         "How long a client may take from its connection to its complete CONNECT packet";
-    "limits" "max_keep_alive" None, "DURATION", Kind::Duration(SECOND, 65_535 * SECOND), "65535s",
-        "The longest keep-alive; a client that asks for more, or for none, is told this one";
-    "limits" "max_packet_size" None, "SIZE", Kind::Size(KIB, 256 * MIB), "1 MiB",
+    "limits" "max_keep_alive" None, "DURATION", Kind::Duration(0, 65_535 * SECOND), "0s",
+        "The longest keep-alive; an MQTT 5 client that asks for more, or for none, is told this one; 0s means any";
+    "limits" "max_packet_size" None, "SIZE", Kind::Size(KIB, 256 * MIB), "16 MiB",
         "The largest MQTT packet taken from a client";
     "limits" "receive_maximum" None, "N", Kind::Count(1, 65_535), "1024",
-        "QoS 1 and 2 messages that a client may have sent without their acknowledgement";
-    "limits" "topic_alias_maximum" None, "N", Kind::Count(0, 65_535), "64",
-        "Topic aliases that a client may define, and the most that the broker defines towards it";
+        "QoS 2 messages that a client may have sent and not released, told to it as Receive Maximum";
+    "limits" "topic_alias_maximum" None, "N", Kind::Count(0, 65_535), "256",
+        "Topic aliases that a client may set";
+    "limits" "topic_alias_out_maximum" None, "N", Kind::Count(0, 65_535), "256",
+        "Topic aliases that the broker sets towards a client, even if it offers more";
     "limits" "max_inflight" None, "N", Kind::Count(1, 65_535), "1024",
         "QoS 1 and 2 messages sent to a client without its acknowledgement, even if it offers more";
     "limits" "max_sessions" None, "N", Kind::Count(1, 100_000_000), "1000000",
