@@ -1,1 +1,3 @@
 //! Experiments, the main job and side-by-side benchmarks.
+
+pub mod bench;

@@ -1,0 +1,251 @@
+//! One connection: opened and subscribed with blocking calls, then driven without blocking.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::target::Target;
+use super::wire::{self, Frame, Protocol, QoS, mqtt, nats};
+
+/// How long a broker may take to answer during the set-up.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Name of the JetStream stream that holds the load's topics.
+const STREAM: &str = "BENCH";
+
+/// Space for bytes read at once. Larger than any frame the load produces, small enough to stay in the second-level cache.
+pub const SCRATCH_BYTES: usize = 256 * 1024;
+
+/// A connection during the set-up.
+pub struct Link {
+    target: Target,
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Link {
+    /// Connects and waits until the broker has accepted the connection.
+    ///
+    /// # Errors
+    /// When the broker refuses, or does not answer within ten seconds.
+    pub fn open(target: Target, name: &str) -> Result<Link> {
+        let stream = TcpStream::connect_timeout(&target.address, SETUP_TIMEOUT)
+            .with_context(|| format!("connecting to {target}: is the broker running?"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SETUP_TIMEOUT))?;
+        stream.set_write_timeout(Some(SETUP_TIMEOUT))?;
+        let mut link = Link { target, stream, received: Vec::new() };
+        let mut out = Vec::new();
+        match target.protocol {
+            Protocol::Mqtt311 => mqtt::connect(&mut out, false, name),
+            Protocol::Mqtt5 => mqtt::connect(&mut out, true, name),
+            Protocol::Nats => nats::connect(&mut out, name),
+        }
+        link.stream.write_all(&out)?;
+        link.wait_for("the connection to be accepted", |frame| (frame == Frame::Ready).then_some(()))?;
+        Ok(link)
+    }
+
+    /// Subscribes to topic number `index` and waits until the broker has confirmed it. `name` must differ among connections.
+    ///
+    /// # Errors
+    /// When the broker refuses, or does not answer within ten seconds.
+    pub fn subscribe(&mut self, index: usize, qos: QoS, name: &str) -> Result<()> {
+        let topic = self.target.topic(index, qos);
+        let mut out = Vec::new();
+        match (self.target.protocol, qos) {
+            (Protocol::Nats, QoS::AtMostOnce) => return self.subscribe_nats(&topic, nats::LOAD_SID),
+            (Protocol::Nats, QoS::AtLeastOnce) => return self.consume(&topic, name),
+            (Protocol::Mqtt311 | Protocol::Mqtt5, _) => {
+                mqtt::subscribe(&mut out, self.target.protocol == Protocol::Mqtt5, 1, &topic, qos);
+            }
+        }
+        self.stream.write_all(&out)?;
+        self.wait_for("the subscription to be confirmed", |frame| (frame == Frame::Subscribed).then_some(()))
+    }
+
+    /// Prepares the connection for publishing at `qos`: JetStream's acknowledgements need a subscription.
+    ///
+    /// # Errors
+    /// When the broker refuses, or does not answer within ten seconds.
+    pub fn prepare_publishing(&mut self, qos: QoS) -> Result<()> {
+        match (self.target.protocol, qos) {
+            (Protocol::Nats, QoS::AtLeastOnce) => self.subscribe_nats(nats::ACCEPTED_INBOX, nats::ACCEPTED_SID),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the JetStream stream anew: in memory, a message being kept until every consumer has acknowledged it, which is what
+    /// MQTT's QoS 1 asks of a broker.
+    ///
+    /// # Errors
+    /// When JetStream is not enabled.
+    pub fn make_stream(&mut self, name: &str) -> Result<()> {
+        self.remove_stream(name)?;
+        let config = json!({ "name": STREAM, "subjects": ["j.>"], "retention": "interest", "storage": "memory" });
+        let made = self.request(&format!("$JS.API.STREAM.CREATE.{STREAM}"), name, &config)?;
+        ensure!(made["error"].is_null(), "making a JetStream stream: {made}");
+        Ok(())
+    }
+
+    /// Removes the JetStream stream, if there is one.
+    ///
+    /// # Errors
+    /// When JetStream is not enabled.
+    pub fn remove_stream(&mut self, name: &str) -> Result<()> {
+        let removed = self.request(&format!("$JS.API.STREAM.DELETE.{STREAM}"), name, &json!({}))?;
+        let absent = removed["error"]["code"] == 404;
+        ensure!(removed["error"].is_null() || absent, "removing the JetStream stream of the load: {removed}");
+        Ok(())
+    }
+
+    /// A JetStream push consumer with explicit acknowledgements that delivers to this connection.
+    fn consume(&mut self, topic: &str, name: &str) -> Result<()> {
+        let inbox = format!("d.{name}");
+        self.subscribe_nats(&inbox, nats::LOAD_SID)?;
+        let consumer = json!({ "stream_name": STREAM, "config": {
+            "deliver_subject": inbox, "filter_subject": topic, "ack_policy": "explicit", "deliver_policy": "new",
+            "max_ack_pending": 65_535, "mem_storage": true,
+        }});
+        let made = self.request(&format!("$JS.API.CONSUMER.CREATE.{STREAM}"), name, &consumer)?;
+        ensure!(made["error"].is_null(), "making a JetStream consumer: {made}");
+        Ok(())
+    }
+
+    fn request(&mut self, subject: &str, name: &str, body: &Value) -> Result<Value> {
+        let inbox = format!("_INBOX.{name}");
+        self.subscribe_nats(&inbox, nats::REPLY_SID)?;
+        let mut out = Vec::new();
+        nats::request(&mut out, subject, &inbox, body.to_string().as_bytes());
+        self.stream.write_all(&out)?;
+        self.wait_for("JetStream to answer (is it enabled?)", |frame| match frame {
+            Frame::Message { body, .. } => serde_json::from_slice(body).ok(),
+            _ => None,
+        })
+    }
+
+    fn subscribe_nats(&mut self, subject: &str, sid: u32) -> Result<()> {
+        let mut out = Vec::new();
+        nats::subscribe(&mut out, subject, sid);
+        nats::ping(&mut out);
+        self.stream.write_all(&out)?;
+        self.wait_for("the subscription to be confirmed", |frame| (frame == Frame::Ready).then_some(()))
+    }
+
+    /// Reads frames until `wanted` takes one; others are passed over.
+    fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(Frame<'_>) -> Option<T>) -> Result<T> {
+        let protocol = self.target.protocol;
+        let mut chunk = vec![0; 4096];
+        loop {
+            while let Some((frame, length)) = wire::parse(protocol, &self.received)? {
+                let found = wanted(frame);
+                self.received.drain(..length);
+                if let Some(found) = found {
+                    return Ok(found);
+                }
+            }
+            let read = self.stream.read(&mut chunk).with_context(|| format!("{}: waiting for {what}", self.target))?;
+            if read == 0 {
+                bail!("{} closed the connection instead of {what}", self.target);
+            }
+            self.received.extend_from_slice(&chunk[..read]);
+        }
+    }
+
+    /// Ends the set-up: from here on nothing blocks.
+    ///
+    /// # Errors
+    /// When the socket cannot be switched.
+    pub fn into_endpoint(self) -> io::Result<Endpoint> {
+        self.stream.set_nonblocking(true)?;
+        Ok(Endpoint {
+            stream: mio::net::TcpStream::from_std(self.stream),
+            protocol: self.target.protocol,
+            partial: self.received,
+            out: Vec::new(),
+            written: 0,
+        })
+    }
+}
+
+/// A connection that never blocks.
+pub struct Endpoint {
+    /// The socket, to be registered with a poll.
+    pub stream: mio::net::TcpStream,
+    /// Bytes to be sent by the next [`Endpoint::flush`].
+    pub out: Vec<u8>,
+    protocol: Protocol,
+    /// The beginning of a frame whose end has not come yet.
+    partial: Vec<u8>,
+    /// How much of `out` has been sent.
+    written: usize,
+}
+
+impl Endpoint {
+    /// Reads all there is and hands every frame to `on`, which may append answers to the bytes to be sent. Returns the number of
+    /// read calls that brought bytes.
+    ///
+    /// # Errors
+    /// When the broker closed the connection, sent something malformed, or `on` fails.
+    pub fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        mut on: impl FnMut(Frame<'_>, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<u64> {
+        let mut reads = 0;
+        loop {
+            let kept = self.partial.len();
+            ensure!(kept < scratch.len(), "the broker sent a frame of more than {} bytes", scratch.len());
+            let read = match self.stream.read(&mut scratch[kept..]) {
+                Ok(0) => bail!("the broker closed a connection under load"),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(reads),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error).context("reading from the broker"),
+            };
+            reads += 1;
+            scratch[..kept].copy_from_slice(&self.partial);
+            let bytes = &scratch[..kept + read];
+            let mut at = 0;
+            while let Some((frame, length)) = wire::parse(self.protocol, &bytes[at..])? {
+                at += length;
+                match frame {
+                    Frame::Ping => nats::pong(&mut self.out),
+                    Frame::Ignored => {}
+                    frame => on(frame, &mut self.out)?,
+                }
+            }
+            self.partial.clear();
+            self.partial.extend_from_slice(&bytes[at..]);
+            if kept + read < scratch.len() {
+                return Ok(reads); // a short read has emptied the socket; epoll tells of what comes later
+            }
+        }
+    }
+
+    /// Sends as much as the socket takes.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub fn flush(&mut self) -> Result<()> {
+        while self.written < self.out.len() {
+            match self.stream.write(&self.out[self.written..]) {
+                Ok(sent) => self.written += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("writing to the broker"),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Bytes that the socket has not taken yet.
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.written
+    }
+}

@@ -1,0 +1,204 @@
+//! MQTT 3.1.1 and 5.0, as far as a load generator needs it.
+
+use super::{Ack, Frame, QoS, STAMP_BYTES, Template, WireError};
+
+const CONNACK: u8 = 2;
+const PUBLISH: u8 = 3;
+const PUBACK: u8 = 4;
+const SUBACK: u8 = 9;
+const DISCONNECT: u8 = 14;
+
+/// Reason codes and return codes from here on are failures.
+const FAILURE: u8 = 0x80;
+
+/// The largest Remaining Length has this many bytes.
+const MAX_LENGTH_BYTES: usize = 4;
+
+/// Appends a CONNECT with a clean session, the longest keep-alive (18 hours; rumqttd refuses to do without) and, in MQTT 5, the default Receive Maximum of 65,535.
+pub fn connect(out: &mut Vec<u8>, v5: bool, client_id: &str) {
+    let mut rest = vec![0, 4, b'M', b'Q', b'T', b'T', if v5 { 5 } else { 4 }, 0x02, 0xFF, 0xFF];
+    if v5 {
+        rest.push(0);
+    }
+    string(&mut rest, client_id);
+    packet(out, 0x10, &rest);
+}
+
+/// Appends a SUBSCRIBE to one topic filter.
+pub fn subscribe(out: &mut Vec<u8>, v5: bool, packet_id: u16, filter: &str, qos: QoS) {
+    let mut rest = packet_id.to_be_bytes().to_vec();
+    if v5 {
+        rest.push(0);
+    }
+    string(&mut rest, filter);
+    rest.push(u8::from(qos == QoS::AtLeastOnce));
+    packet(out, 0x82, &rest);
+}
+
+/// Appends a PUBACK (the same bytes mean success in both versions).
+pub fn puback(out: &mut Vec<u8>, packet_id: u16) {
+    let [high, low] = packet_id.to_be_bytes();
+    out.extend_from_slice(&[0x40, 2, high, low]);
+}
+
+/// A PUBLISH to be filled in.
+pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize) -> Template {
+    let mut rest = Vec::new();
+    string(&mut rest, topic);
+    let packet_id_at = (qos == QoS::AtLeastOnce).then_some(rest.len());
+    if packet_id_at.is_some() {
+        rest.extend_from_slice(&[0, 0]);
+    }
+    if v5 {
+        rest.push(0);
+    }
+    let stamp_at = rest.len();
+    rest.resize(stamp_at + body.max(STAMP_BYTES), b'.');
+    let mut bytes = Vec::new();
+    packet(&mut bytes, 0x30 | u8::from(qos == QoS::AtLeastOnce) << 1, &rest);
+    let header = bytes.len() - rest.len();
+    Template { bytes, packet_id_at: packet_id_at.map(|at| at + header), stamp_at: stamp_at + header }
+}
+
+/// Reads one packet; see [`super::parse`].
+pub(super) fn parse(v5: bool, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, WireError> {
+    let Some((&first, after)) = bytes.split_first() else { return Ok(None) };
+    let Some((length, length_bytes)) = variable_integer(after)? else { return Ok(None) };
+    let header = 1 + length_bytes;
+    let Some(rest) = bytes.get(header..header + length) else { return Ok(None) };
+    let frame = match first >> 4 {
+        PUBLISH => publish(v5, first, rest)?,
+        PUBACK => match (number(rest), rest.get(2)) {
+            (_, Some(&code)) if code >= FAILURE => return Err(refused("PUBACK", code)),
+            (Some(id), _) => Frame::Accepted(Some(id)),
+            (None, _) => return Err(WireError::Malformed("a PUBACK without a packet identifier")),
+        },
+        CONNACK => match rest.get(1) {
+            Some(0) => Frame::Ready,
+            Some(&code) => return Err(refused("CONNACK", code)),
+            None => return Err(WireError::Malformed("a CONNACK without a code")),
+        },
+        SUBACK => match rest.last() {
+            Some(&code) if code >= FAILURE => return Err(refused("SUBACK", code)),
+            Some(_) => Frame::Subscribed,
+            None => return Err(WireError::Malformed("a SUBACK without a code")),
+        },
+        DISCONNECT => return Err(refused("DISCONNECT", rest.first().copied().unwrap_or(0))),
+        _ => Frame::Ignored,
+    };
+    Ok(Some((frame, header + length)))
+}
+
+fn publish(v5: bool, first: u8, rest: &[u8]) -> Result<Frame<'_>, WireError> {
+    let topic = number(rest).ok_or(WireError::Malformed("a PUBLISH without a topic"))?;
+    let mut at = 2 + usize::from(topic);
+    let mut ack = Ack::None;
+    if first & 0x06 != 0 {
+        let id =
+            rest.get(at..).and_then(number).ok_or(WireError::Malformed("a PUBLISH without its packet identifier"))?;
+        ack = Ack::Packet(id);
+        at += 2;
+    }
+    if v5 {
+        let properties = rest.get(at..).unwrap_or_default();
+        let (length, bytes) =
+            variable_integer(properties)?.ok_or(WireError::Malformed("a PUBLISH without a property length"))?;
+        at += bytes + length;
+    }
+    let body = rest.get(at..).ok_or(WireError::Malformed("a PUBLISH shorter than its own header"))?;
+    Ok(Frame::Message { body, ack })
+}
+
+fn refused(packet: &str, code: u8) -> WireError {
+    WireError::Refused(format!("{packet} with code {code:#04x}"))
+}
+
+fn number(bytes: &[u8]) -> Option<u16> {
+    bytes.first_chunk().map(|two| u16::from_be_bytes(*two))
+}
+
+/// A variable byte integer and how many bytes it took; `None` if it is not whole yet.
+#[inline]
+fn variable_integer(bytes: &[u8]) -> Result<Option<(usize, usize)>, WireError> {
+    let mut value = 0;
+    for (index, byte) in bytes.iter().take(MAX_LENGTH_BYTES).enumerate() {
+        value |= usize::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok(Some((value, index + 1)));
+        }
+    }
+    if bytes.len() >= MAX_LENGTH_BYTES {
+        return Err(WireError::Malformed("a variable byte integer of more than four bytes"));
+    }
+    Ok(None)
+}
+
+fn string(out: &mut Vec<u8>, text: &str) {
+    let length = u16::try_from(text.len()).expect("names of the generator are short");
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn packet(out: &mut Vec<u8>, first: u8, rest: &[u8]) {
+    out.push(first);
+    let mut length = rest.len();
+    loop {
+        let byte = (length % 128) as u8;
+        length /= 128;
+        if length == 0 {
+            out.push(byte);
+            break;
+        }
+        out.push(byte | 0x80);
+    }
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connect_has_the_bytes_of_the_specification() {
+        let mut out = Vec::new();
+        connect(&mut out, false, "a");
+        assert_eq!(out, b"\x10\x0d\0\x04MQTT\x04\x02\xff\xff\0\x01a");
+        out.clear();
+        connect(&mut out, true, "a");
+        assert_eq!(out, b"\x10\x0e\0\x04MQTT\x05\x02\xff\xff\0\0\x01a");
+    }
+
+    #[test]
+    fn subscribe_has_the_bytes_of_the_specification() {
+        let mut out = Vec::new();
+        subscribe(&mut out, false, 1, "b/#", QoS::AtMostOnce);
+        assert_eq!(out, b"\x82\x08\0\x01\0\x03b/#\0");
+        out.clear();
+        subscribe(&mut out, true, 1, "b/#", QoS::AtLeastOnce);
+        assert_eq!(out, b"\x82\x09\0\x01\0\0\x03b/#\x01");
+    }
+
+    #[test]
+    fn refusals_are_errors() {
+        for bytes in [&b"\x20\x02\0\x05"[..], b"\x90\x03\0\x01\x80", b"\xe0\x01\x8b"] {
+            assert!(matches!(parse(false, bytes), Err(WireError::Refused(_))), "{bytes:?}");
+        }
+        assert!(matches!(parse(true, b"\x40\x03\0\x01\x97"), Err(WireError::Refused(_))));
+    }
+
+    #[test]
+    fn malformed_packets_are_errors() {
+        for bytes in [&b"\x30\xff\xff\xff\xff\x01"[..], b"\x30\x02\0\x05", b"\x32\x03\0\x01a", b"\x40\x01\0", b"\x20\0"]
+        {
+            assert!(matches!(parse(false, bytes), Err(WireError::Malformed(_))), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn properties_of_a_delivered_message_are_skipped() {
+        let bytes = b"\x30\x10\0\x01b\x04\x23\0\x01\x11\0\0\0\0\0\0\0\x05";
+        let (frame, length) = parse(true, bytes).expect("well formed").expect("whole");
+        assert_eq!(length, bytes.len());
+        assert_eq!(frame, Frame::Message { body: &b"\0\0\0\0\0\0\0\x05"[..], ack: Ack::None });
+    }
+}
