@@ -1,3 +1,13 @@
-//! MQTT 3.1.1 and 5: packet model, codec and edge, without IO.
+//! MQTT 3.1.1 and 5: packet model, codec and the broker's edge, without IO.
+//!
+//! [`Broker`] is a whole MQTT broker as a deterministic state machine: the core, and the translation between packets and
+//! the core's vocabulary. Whoever drives it hands in bytes and moments ([`Input`]) and carries away bytes ([`Output`]).
 
 pub mod codec;
+mod config;
+mod edge;
+mod stats;
+
+pub use config::{Config, HIGH_WATER, LOW_WATER, Limits};
+pub use edge::{Broker, ConnId, Input, Origin, Output, Reason};
+pub use stats::{Reasons, Stats};

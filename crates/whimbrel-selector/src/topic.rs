@@ -29,9 +29,10 @@ pub enum TopicError {
     BadShare,
 }
 
-impl fmt::Display for TopicError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl TopicError {
+    /// The rule that the text breaks.
+    pub const fn why(self) -> &'static str {
+        match self {
             TopicError::Empty => "a topic has at least one character",
             TopicError::TooLong => "a topic has at most 65,535 bytes",
             TopicError::TooDeep => "a topic has at most 128 levels",
@@ -40,7 +41,13 @@ impl fmt::Display for TopicError {
             TopicError::PlusNotAlone => "+ must stand alone between slashes",
             TopicError::HashNotLast => "# must stand alone behind the last slash",
             TopicError::BadShare => "a shared subscription is $share/<group>/<filter>, the group without / + #",
-        })
+        }
+    }
+}
+
+impl fmt::Display for TopicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.why())
     }
 }
 

@@ -1,0 +1,66 @@
+//! What an operator may set, and its defaults.
+
+use core::time::Duration;
+
+/// While a driver has more unsent bytes of a connection than this, its client gets no more deliveries.
+pub const HIGH_WATER: usize = 256 << 10;
+
+/// A driver tells that a connection has drained when no more than this is unsent.
+pub const LOW_WATER: usize = 64 << 10;
+
+/// Bounds of the protocol's edge.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// QoS 2 publishes that one client may have unreleased; announced to it as Receive Maximum. At least 1.
+    pub receive_maximum: u16,
+    /// The largest packet that is accepted, bytes, header included; announced as Maximum Packet Size.
+    pub max_packet_size: u32,
+    /// Topic aliases that a client may set; announced as Topic Alias Maximum.
+    pub topic_alias_maximum: u16,
+    /// Topic aliases that the broker sets at most, whatever the client offers.
+    pub topic_alias_out_maximum: u16,
+    /// The longest keep-alive, seconds: a longer one, or none, is replaced for MQTT 5 clients. 0: no bound.
+    pub keep_alive_max: u16,
+    /// How long a connection may take to send its CONNECT.
+    pub connect_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            receive_maximum: 1024,
+            max_packet_size: 16 << 20,
+            topic_alias_maximum: 256,
+            topic_alias_out_maximum: 256,
+            keep_alive_max: 0,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Configuration of a [`crate::Broker`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The broker's name, told under `$SYS`.
+    pub name: String,
+    /// The software's version, told under `$SYS`.
+    pub version: String,
+    /// Bounds of the edge.
+    pub limits: Limits,
+    /// Bounds of the core.
+    pub core: whimbrel_core::Limits,
+    /// How often `$SYS` is brought up to date; `None`: never.
+    pub sys_interval: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            name: "whimbrel".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            limits: Limits::default(),
+            core: whimbrel_core::Limits::default(),
+            sys_interval: Some(Duration::from_secs(10)),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One connection's state.
+
+use core::hash::BuildHasher;
+use core::time::Duration;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use whimbrel_event::Time;
+
+use crate::codec::Version;
+
+/// Over which kind of listener a connection came.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Origin {
+    /// Plain TCP.
+    Tcp,
+    /// TLS.
+    Tls,
+    /// WebSocket.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
+}
+
+impl Origin {
+    /// All of them, in the order of [`crate::Stats::connections_opened`].
+    pub const ALL: [Origin; 4] = [Origin::Tcp, Origin::Tls, Origin::Ws, Origin::Wss];
+}
+
+/// What a connection may do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// There is no such connection, or the edge has let go of it.
+    Gone,
+    /// The first packet must be CONNECT.
+    ExpectConnect,
+    /// It is attached to a session.
+    Attached,
+}
+
+/// What few connections use.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// Topics that the client has given an alias; alias 1 comes first.
+    pub(crate) aliases_in: Vec<Option<Box<str>>>,
+    /// Topics that the broker has given an alias on this connection.
+    pub(crate) aliases_out: AliasesOut,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) state: State,
+    pub(crate) version: Version,
+    /// A CONNECT of a known version has come: a refusal can be told.
+    pub(crate) asked: bool,
+    /// Reason strings and user properties are welcome in all packets.
+    pub(crate) problem_information: bool,
+    /// It is in the list of connections with output.
+    pub(crate) dirty: bool,
+    /// It is told to the driver that the connection closes after its output.
+    pub(crate) closing: bool,
+    /// The core waits for room.
+    pub(crate) full: bool,
+    /// An incomplete packet.
+    pub(crate) partial: Vec<u8>,
+    /// Output of the present step.
+    pub(crate) pending: Vec<u8>,
+    /// How long `pending` may grow before no more is delivered in this step.
+    pub(crate) room: usize,
+    /// The largest packet that the client accepts.
+    pub(crate) max_packet: u32,
+    /// Silence that ends the connection; zero: none does.
+    pub(crate) patience: Duration,
+    pub(crate) last_heard: Time,
+    /// When its timer is set to.
+    pub(crate) timer: Option<Time>,
+    /// The expiry that CONNECT asked for was zero: DISCONNECT may not change it.
+    pub(crate) expiry_zero: bool,
+    pub(crate) topic_alias_maximum: u16,
+    pub(crate) rare: Option<Box<Rare>>,
+}
+
+impl Conn {
+    pub(crate) fn new(now: Time) -> Self {
+        Conn {
+            state: State::ExpectConnect,
+            version: Version::V5,
+            asked: false,
+            problem_information: true,
+            dirty: false,
+            closing: false,
+            full: false,
+            partial: Vec::new(),
+            pending: Vec::new(),
+            room: 0,
+            max_packet: u32::MAX,
+            patience: Duration::ZERO,
+            last_heard: now,
+            timer: None,
+            expiry_zero: true,
+            topic_alias_maximum: 0,
+            rare: None,
+        }
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+}
+
+/// Aliases for the first topics that a connection delivers; when all are given away, further topics go in full.
+#[derive(Debug, Default)]
+pub(crate) struct AliasesOut {
+    topics: Vec<Box<str>>,
+    by_topic: HashTable<u16>,
+}
+
+/// How a topic goes out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aliased {
+    /// In full.
+    No,
+    /// In full, and from now on it has this alias.
+    New(u16),
+    /// As this alias alone.
+    Known(u16),
+}
+
+impl AliasesOut {
+    pub(crate) fn find(&self, topic: &str, maximum: u16, hasher: &FixedState) -> Aliased {
+        let known = self.by_topic.find(hasher.hash_one(topic), |&at| &*self.topics[at as usize] == topic);
+        match known {
+            Some(&at) => Aliased::Known(at + 1),
+            None if self.topics.len() < maximum as usize => Aliased::New(self.topics.len() as u16 + 1),
+            None => Aliased::No,
+        }
+    }
+
+    /// Notes that the topic has been sent with the next alias.
+    pub(crate) fn add(&mut self, topic: &str, hasher: &FixedState) {
+        let topics = &mut self.topics;
+        topics.push(topic.into());
+        let rehash = |&at: &u16| hasher.hash_one(&*topics[at as usize]);
+        self.by_topic.insert_unique(hasher.hash_one(topic), topics.len() as u16 - 1, rehash);
+    }
+
+    /// Takes the newest alias back: the packet that was to introduce it could not be sent.
+    pub(crate) fn forget_last(&mut self, hasher: &FixedState) {
+        if let Some(topic) = self.topics.pop() {
+            let last = self.topics.len() as u16;
+            if let Ok(entry) = self.by_topic.find_entry(hasher.hash_one(&*topic), |&at| at == last) {
+                entry.remove();
+            }
+        }
+    }
+}

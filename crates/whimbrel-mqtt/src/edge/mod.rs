@@ -1,0 +1,433 @@
+//! The MQTT broker without IO: connections, and the core behind them.
+
+mod conn;
+mod inbound;
+mod outbound;
+mod reply;
+mod sys;
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+use whimbrel_core::{Core, Input as CoreInput, Link};
+use whimbrel_event::{AttributesBuf, Time};
+
+pub use conn::Origin;
+use conn::{Conn, State};
+use outbound::{Outbound, Template};
+
+use crate::codec::{Frame, PacketId, ReasonCode, frame};
+use crate::config::Config;
+use crate::stats::Stats;
+
+/// Spent output buffers kept for reuse.
+const SPENT_MAX: usize = 256;
+
+/// A larger buffer is given back to the allocator.
+const SPENT_BYTES_MAX: usize = 256 << 10;
+
+/// The driver's name for one open connection: small numbers, unique among open ones, reusable after closing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u32);
+
+/// What can happen to the broker.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A transport connection exists.
+    Opened {
+        /// Its name.
+        conn: ConnId,
+        /// The kind of listener it came over.
+        origin: Origin,
+    },
+    /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the connection.
+    Bytes {
+        /// From where.
+        conn: ConnId,
+        /// At least one.
+        bytes: &'a [u8],
+    },
+    /// The transport connection is gone without the broker having asked for it.
+    Closed {
+        /// Which.
+        conn: ConnId,
+    },
+    /// At most [`crate::LOW_WATER`] bytes are unsent, as asked with [`Output::notify_drained`].
+    Drained {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// [`Broker::next_deadline`] has come.
+    Deadline,
+    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
+    Drain,
+}
+
+/// Where the broker's output goes.
+pub trait Output {
+    /// Takes bytes for a connection; may swap the vector for an empty one. At most once per connection and step.
+    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>);
+    /// Closes a connection once everything sent has been written. No [`Input::Closed`] follows.
+    fn close(&mut self, conn: ConnId);
+    /// Bytes taken by [`Output::send`] and not written yet.
+    fn backlog(&self, conn: ConnId) -> usize;
+    /// Asks for one [`Input::Drained`] as soon as the backlog is at most [`crate::LOW_WATER`].
+    fn notify_drained(&mut self, conn: ConnId);
+}
+
+/// What a deadline is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reason {
+    /// A connection has to have sent its CONNECT, or something within its keep-alive.
+    Silence,
+    /// `$SYS` is due.
+    Sys,
+    /// A deadline of the core.
+    Core(whimbrel_core::Reason),
+}
+
+/// A whole MQTT broker as a deterministic state machine: feed it what happens, do what it says.
+#[derive(Debug)]
+pub struct Broker {
+    core: Core,
+    edge: Edge,
+}
+
+/// All of the broker but its core.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    config: Config,
+    conns: Vec<Conn>,
+    /// Connections with output of the present step.
+    dirty: Vec<u32>,
+    spent: Vec<Vec<u8>>,
+    template: Template,
+    hasher: FixedState,
+    /// Attributes of the event being published.
+    attributes: AttributesBuf,
+    /// When which connection has been silent for too long.
+    silence: BTreeSet<(Time, u32)>,
+    started: Time,
+    sys_at: Option<Time>,
+    assigned_ids: u64,
+    seed: u64,
+    draining: bool,
+    /// Packet identifier of the SUBSCRIBE or UNSUBSCRIBE that the core is answering.
+    answering: Option<PacketId>,
+    greeting: Greeting,
+    stats: Stats,
+}
+
+/// What the CONNACK that the core is about to allow tells beside success.
+#[derive(Debug, Default)]
+pub(crate) struct Greeting {
+    keep_alive: Option<u16>,
+    expiry: Option<u32>,
+    response_information: Option<String>,
+    assigned: Option<String>,
+}
+
+impl Broker {
+    /// A broker without connections. `seed` is its only source of randomness, `now` its first moment.
+    pub fn new(config: Config, seed: u64, now: Time) -> Broker {
+        let sys_at = config.sys_interval.map(|_| now);
+        let core = Core::new(config.core.clone(), seed);
+        let edge = Edge {
+            config,
+            conns: Vec::new(),
+            dirty: Vec::new(),
+            spent: Vec::new(),
+            template: Template::default(),
+            hasher: FixedState::with_seed(seed ^ 0x5bd1_e995),
+            attributes: AttributesBuf::new(),
+            silence: BTreeSet::new(),
+            started: now,
+            sys_at,
+            assigned_ids: 0,
+            seed,
+            draining: false,
+            answering: None,
+            greeting: Greeting::default(),
+            stats: Stats::default(),
+        };
+        Broker { core, edge }
+    }
+
+    /// Applies one input at the moment `now`, which never goes backwards.
+    ///
+    /// # Panics
+    /// When the driver breaks the contract of [`Input`], for instance opens a connection twice.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
+        match input {
+            Input::Bytes { conn, bytes } => self.receive(now, conn, bytes, out),
+            Input::Drained { conn } => self.drained(now, conn, out),
+            Input::Opened { conn, origin } => self.opened(now, conn, origin),
+            Input::Closed { conn } => self.closed(now, conn, out),
+            Input::Deadline => self.deadline(now, out),
+            Input::Drain => self.drain(now, out),
+        }
+        self.edge.flush(out);
+    }
+
+    /// When [`Input::Deadline`] is wanted, and why.
+    pub fn next_deadline(&self) -> Option<(Time, Reason)> {
+        let silence = self.edge.silence.first().map(|(at, _)| (*at, Reason::Silence));
+        let sys = self.edge.sys_at.map(|at| (at, Reason::Sys));
+        let core = self.core.next_deadline().map(|(at, reason)| (at, Reason::Core(reason)));
+        [silence, sys, core].into_iter().flatten().min()
+    }
+
+    /// Counters and gauges at this moment.
+    pub fn stats(&self) -> Stats {
+        Stats { core: self.core.stats(), ..self.edge.stats.clone() }
+    }
+
+    fn opened(&mut self, now: Time, conn: ConnId, origin: Origin) {
+        let edge = &mut self.edge;
+        let at = conn.0 as usize;
+        while edge.conns.len() <= at {
+            let mut gone = Conn::new(now);
+            gone.state = State::Gone;
+            edge.conns.push(gone);
+        }
+        assert!(edge.conns[at].state == State::Gone, "a driver opens a connection once");
+        edge.conns[at] = Conn::new(now);
+        edge.stats.connections_opened[origin as usize] += 1;
+        edge.stats.connections += 1;
+        edge.watch(conn.0, now.after(edge.config.limits.connect_timeout));
+    }
+
+    fn closed(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
+        let Some(known) = self.edge.conns.get(conn.0 as usize) else { return };
+        match known.state {
+            State::Gone => return,
+            State::ExpectConnect => {}
+            State::Attached => self.detach(now, conn.0, true, None, out),
+        }
+        self.edge.stats.connections_lost += 1;
+        self.edge.forget(conn.0);
+    }
+
+    /// Tells the core that a connection has ended.
+    fn detach(
+        &mut self,
+        now: Time,
+        conn: u32,
+        publish_will: bool,
+        expiry: Option<core::time::Duration>,
+        out: &mut impl Output,
+    ) {
+        // The core must not be told anything of this link while it lets go.
+        self.edge.conns[conn as usize].state = State::Gone;
+        self.edge.stats.connections_accepted -= 1;
+        let input = CoreInput::Detach { link: Link(conn), publish_will, expiry };
+        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+    }
+
+    fn drained(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
+        let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
+        if known.state == State::Attached && core::mem::take(&mut known.full) {
+            let input = CoreInput::Writable { link: Link(conn.0) };
+            self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        }
+    }
+
+    fn deadline(&mut self, now: Time, out: &mut impl Output) {
+        while let Some(&(at, conn)) = self.edge.silence.first()
+            && at <= now
+        {
+            self.edge.silence.pop_first();
+            self.edge.conns[conn as usize].timer = None;
+            self.silent(now, conn, out);
+        }
+        if self.core.next_deadline().is_some_and(|(at, _)| at <= now) {
+            self.core.handle(now, CoreInput::Deadline, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        }
+        if self.edge.sys_at.is_some_and(|at| at <= now) {
+            self.edge.sys_at = self.edge.config.sys_interval.map(|interval| now.after(interval));
+            self.announce(now, out);
+        }
+    }
+
+    /// A connection's timer has come: it has been silent for too long, or has said something since the timer was set.
+    fn silent(&mut self, now: Time, conn: u32, out: &mut impl Output) {
+        let known = &self.edge.conns[conn as usize];
+        match known.state {
+            State::Gone => {}
+            State::ExpectConnect => {
+                self.edge.stats.connect_timeouts += 1;
+                self.end(now, conn, ReasonCode::MAXIMUM_CONNECT_TIME, "no CONNECT in time", out);
+            }
+            State::Attached if known.patience.is_zero() => {}
+            State::Attached => {
+                let due = known.last_heard.after(known.patience);
+                if due > now {
+                    self.edge.watch(conn, due);
+                } else {
+                    self.edge.stats.keep_alive_timeouts += 1;
+                    self.end(now, conn, ReasonCode::KEEP_ALIVE_TIMEOUT, "nothing came within the keep-alive", out);
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self, now: Time, out: &mut impl Output) {
+        self.edge.draining = true;
+        for conn in 0..self.edge.conns.len() as u32 {
+            if self.edge.conns[conn as usize].state != State::Gone {
+                self.end(now, conn, ReasonCode::SERVER_SHUTTING_DOWN, "the broker is shutting down", out);
+            }
+        }
+    }
+
+    /// Ends a connection for a reason: tells the client where the protocol allows, and closes. Its will is published.
+    fn end(&mut self, now: Time, conn: u32, reason: ReasonCode, cause: &str, out: &mut impl Output) {
+        match self.edge.conns[conn as usize].state {
+            State::Gone => {}
+            State::ExpectConnect => self.edge.refuse(conn, reason, cause, out),
+            State::Attached => {
+                self.edge.say_goodbye(conn, reason, cause, out);
+                self.detach(now, conn, true, None, out);
+                self.edge.forget(conn);
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Time, conn: ConnId, bytes: &[u8], out: &mut impl Output) {
+        let id = conn.0;
+        let Some(known) = self.edge.conns.get_mut(id as usize) else { return };
+        if known.state == State::Gone {
+            return;
+        }
+        known.last_heard = now;
+        self.edge.stats.bytes_in += bytes.len() as u64;
+        let mut partial = core::mem::take(&mut self.edge.conns[id as usize].partial);
+        let mut rest = bytes;
+        if !partial.is_empty() {
+            rest = self.complete(now, id, &mut partial, rest, out);
+        }
+        while !rest.is_empty() && self.edge.conns[id as usize].state != State::Gone {
+            match frame(rest, self.edge.config.limits.max_packet_size as usize) {
+                Ok(Some(Frame { first_byte, body, len })) => {
+                    self.packet(now, id, first_byte, body, out);
+                    rest = &rest[len..];
+                }
+                Ok(None) => {
+                    partial.extend_from_slice(rest);
+                    break;
+                }
+                Err(error) => self.end(now, id, error.reason, error.cause, out),
+            }
+        }
+        if self.edge.conns[id as usize].state != State::Gone {
+            self.edge.conns[id as usize].partial = partial;
+        }
+    }
+
+    /// Adds as much of `bytes` to an incomplete packet as it lacks, and handles it if that completes it; returns what is left.
+    fn complete<'a>(
+        &mut self,
+        now: Time,
+        id: u32,
+        partial: &mut Vec<u8>,
+        bytes: &'a [u8],
+        out: &mut impl Output,
+    ) -> &'a [u8] {
+        let mut rest = bytes;
+        loop {
+            match frame(partial, self.edge.config.limits.max_packet_size as usize) {
+                Ok(Some(Frame { first_byte, body, .. })) => {
+                    self.packet(now, id, first_byte, body, out);
+                    *partial = Vec::new();
+                    return rest;
+                }
+                Ok(None) if rest.is_empty() => return rest,
+                Ok(None) => {
+                    let lacking = lacking(partial).min(rest.len());
+                    partial.extend_from_slice(&rest[..lacking]);
+                    rest = &rest[lacking..];
+                }
+                Err(error) => {
+                    self.end(now, id, error.reason, error.cause, out);
+                    return &[];
+                }
+            }
+        }
+    }
+}
+
+/// How many bytes an incomplete packet certainly lacks: at least one.
+fn lacking(partial: &[u8]) -> usize {
+    let mut length = 0_usize;
+    for (index, byte) in partial.iter().skip(1).take(4).enumerate() {
+        length |= usize::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return (2 + index + length).saturating_sub(partial.len()).max(1);
+        }
+    }
+    1
+}
+
+impl Edge {
+    /// Sets a connection's timer.
+    fn watch(&mut self, conn: u32, at: Time) {
+        let known = &mut self.conns[conn as usize];
+        if let Some(old) = known.timer.replace(at) {
+            self.silence.remove(&(old, conn));
+        }
+        self.silence.insert((at, conn));
+    }
+
+    /// Lets go of a connection; what it still has to be told goes out at the end of the step.
+    fn forget(&mut self, conn: u32) {
+        let known = &mut self.conns[conn as usize];
+        known.state = State::Gone;
+        known.partial = Vec::new();
+        known.rare = None;
+        if let Some(at) = known.timer.take() {
+            self.silence.remove(&(at, conn));
+        }
+        self.stats.connections -= 1;
+    }
+
+    /// Hands the output of the present step to the driver.
+    fn flush(&mut self, out: &mut impl Output) {
+        self.template.forget();
+        let mut dirty = core::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            let conn = &mut self.conns[id as usize];
+            conn.dirty = false;
+            if !conn.pending.is_empty() {
+                let mut bytes = core::mem::take(&mut conn.pending);
+                self.stats.bytes_out += bytes.len() as u64;
+                out.send(ConnId(id), &mut bytes);
+                bytes.clear();
+                if bytes.capacity() > 0 && bytes.capacity() <= SPENT_BYTES_MAX && self.spent.len() < SPENT_MAX {
+                    self.spent.push(bytes);
+                }
+            }
+            if core::mem::take(&mut conn.closing) {
+                out.close(ConnId(id));
+            } else if conn.full {
+                out.notify_drained(ConnId(id));
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    /// Where output for a connection goes.
+    fn pending(&mut self, conn: u32, driver: &impl Output) -> &mut Vec<u8> {
+        let known = &mut self.conns[conn as usize];
+        if !known.dirty {
+            known.dirty = true;
+            known.room = crate::HIGH_WATER.saturating_sub(driver.backlog(ConnId(conn)));
+            if known.pending.capacity() == 0
+                && let Some(spent) = self.spent.pop()
+            {
+                known.pending = spent;
+            }
+            self.dirty.push(conn);
+        }
+        &mut known.pending
+    }
+}

@@ -1,0 +1,272 @@
+//! What the core decides, as packets.
+
+use whimbrel_core::{Accepted, Delivery, Kick, Link, Output as CoreOutput, Refusal, Sent};
+use whimbrel_event::{Attributes, EventRef, Qos, Time};
+
+use super::conn::{Aliased, State};
+use super::{Edge, Output};
+use crate::codec::{
+    Ack, AckProperties, Codes, CodesAck, Packet, PacketId, Publish, PublishProperties, ReasonCode, SubscriptionIds,
+    Version, encode_publish,
+};
+
+/// The core's sink: encodes into the connections' pending output.
+pub(super) struct Outbound<'a, O> {
+    pub(super) edge: &'a mut Edge,
+    pub(super) driver: &'a mut O,
+    pub(super) now: Time,
+}
+
+/// Where the last PUBLISH was encoded, so that the next receiver of the same event gets a copy.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Template {
+    key: Option<Key>,
+    conn: u32,
+    start: usize,
+    length: usize,
+    /// Offset of the packet identifier from `start`.
+    tag_at: usize,
+}
+
+/// What two PUBLISH packets must have in common to be equal but for their packet identifiers.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Key {
+    serial: u64,
+    version: Version,
+    qos: Qos,
+    retain: bool,
+}
+
+impl Template {
+    pub(super) fn forget(&mut self) {
+        self.key = None;
+    }
+}
+
+impl<O: Output> CoreOutput for Outbound<'_, O> {
+    #[inline]
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        let id = link.0;
+        self.edge.pending(id, self.driver);
+        let conn = &self.edge.conns[id as usize];
+        let plain = delivery.serial != 0 && delivery.identifier == 0 && conn.topic_alias_maximum == 0;
+        let key = Key { serial: delivery.serial, version: conn.version, qos: delivery.qos, retain: delivery.retain };
+        let start = conn.pending.len();
+        if plain && self.edge.template.key == Some(key) {
+            self.edge.copy_template(id, delivery.tag);
+        } else {
+            let (tag_at, alias_is_new) = self.edge.encode(id, delivery, self.now);
+            let conn = &mut self.edge.conns[id as usize];
+            let length = conn.pending.len() - start;
+            let Some(tag_at) = tag_at.filter(|_| length <= conn.max_packet as usize) else {
+                conn.pending.truncate(start);
+                if alias_is_new {
+                    conn.rare().aliases_out.forget_last(&self.edge.hasher);
+                }
+                return Sent::TooLarge;
+            };
+            if plain {
+                self.edge.template = Template { key: Some(key), conn: id, start, length, tag_at };
+            }
+        }
+        let edge = &mut *self.edge;
+        let conn = &mut edge.conns[id as usize];
+        if conn.pending.len() - start > conn.max_packet as usize {
+            // Only a copy can be too large here: what was encoded for this connection has been looked at.
+            conn.pending.truncate(start);
+            return Sent::TooLarge;
+        }
+        edge.stats.packets_out += 1;
+        edge.stats.publishes_out += 1;
+        if conn.pending.len() > conn.room {
+            conn.full = true;
+            return Sent::Full;
+        }
+        Sent::Open
+    }
+
+    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
+        let reason = match result {
+            Accepted::Routed { matched: true } => ReasonCode::SUCCESS,
+            // The first phase was answered before; what matched then does not matter now.
+            Accepted::Repeat => ReasonCode::SUCCESS,
+            Accepted::Routed { matched: false } => ReasonCode::NO_MATCHING_SUBSCRIBERS,
+            Accepted::Refused(refusal) => reason_of(refusal),
+        };
+        let cause = match result {
+            Accepted::Refused(refusal) => cause_of(refusal),
+            _ => "",
+        };
+        self.edge.answer_publish(link.0, tag, qos, reason, cause, self.driver);
+    }
+
+    fn completed(&mut self, link: Link, tag: u16, known: bool) {
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        let ack = Ack { packet_id: packet_id(tag), reason, properties: AckProperties::EMPTY };
+        self.edge.send(link.0, &Packet::PubComp(ack), self.driver);
+    }
+
+    fn release(&mut self, link: Link, tag: u16, known: bool) {
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        if !known {
+            self.edge.stats.acknowledgements_unknown += 1;
+        }
+        let ack = Ack { packet_id: packet_id(tag), reason, properties: AckProperties::EMPTY };
+        self.edge.send(link.0, &Packet::PubRel(ack), self.driver);
+    }
+
+    fn attached(&mut self, link: Link, present: bool) {
+        self.edge.greet(link.0, present, self.driver);
+    }
+
+    fn refused(&mut self, link: Link, why: Refusal) {
+        self.edge.refuse(link.0, reason_of(why), cause_of(why), self.driver);
+    }
+
+    fn kicked(&mut self, link: Link, why: Kick) {
+        let (reason, cause) = match why {
+            Kick::TakenOver => (ReasonCode::SESSION_TAKEN_OVER, "the client id connected again"),
+            Kick::TooSlow => (ReasonCode::QUOTA_EXCEEDED, "more waits for this client than its queue may hold"),
+        };
+        self.edge.say_goodbye(link.0, reason, cause, self.driver);
+        self.edge.conns[link.0 as usize].state = State::Gone;
+        self.edge.stats.connections_accepted -= 1;
+        self.edge.forget(link.0);
+    }
+
+    fn subscribed(&mut self, link: Link, results: &[Result<Qos, Refusal>]) {
+        debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
+        let reasons: Vec<u8> = results.iter().map(|result| granted(*result).0).collect();
+        let cause = results.iter().find_map(|result| result.err()).map_or("", cause_of);
+        if let Some(packet_id) = self.edge.answering {
+            self.edge.send_suback(link.0, packet_id, &reasons, cause, self.driver);
+        }
+    }
+
+    fn unsubscribed(&mut self, link: Link, existed: &[bool]) {
+        let reason = |existed: &bool| if *existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED };
+        let reasons: Vec<u8> = existed.iter().map(|existed| reason(existed).0).collect();
+        if let Some(packet_id) = self.edge.answering {
+            let codes = if self.edge.conns[link.0 as usize].version == Version::V5 { &reasons[..] } else { &[] };
+            let answer = CodesAck { packet_id, codes: Codes(codes), properties: AckProperties::EMPTY };
+            self.edge.send(link.0, &Packet::UnsubAck(answer), self.driver);
+        }
+    }
+}
+
+/// The reason code for one filter of a SUBSCRIBE.
+fn granted(result: Result<Qos, Refusal>) -> ReasonCode {
+    match result {
+        Ok(Qos::AtMostOnce) => ReasonCode::SUCCESS,
+        Ok(Qos::AtLeastOnce) => ReasonCode::GRANTED_QOS_1,
+        Ok(Qos::ExactlyOnce) => ReasonCode::GRANTED_QOS_2,
+        Err(refusal) => reason_of(refusal),
+    }
+}
+
+/// The reason code for a refusal of the core.
+pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
+    match refusal {
+        Refusal::BadFilter(_) => ReasonCode::TOPIC_FILTER_INVALID,
+        Refusal::BadTopic(_) => ReasonCode::TOPIC_NAME_INVALID,
+        Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
+        Refusal::TooManySubscriptions | Refusal::TooManySessions | Refusal::TooMuchRetained => {
+            ReasonCode::QUOTA_EXCEEDED
+        }
+    }
+}
+
+/// What is wrong, and what helps.
+pub(super) fn cause_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::BadFilter(error) | Refusal::BadTopic(error) => error.why(),
+        Refusal::SharedNoLocal => "a shared subscription cannot leave out the client's own messages",
+        Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
+        Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
+        Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",
+    }
+}
+
+impl Edge {
+    /// Copies the encoded packet of the same event, with another packet identifier.
+    #[inline]
+    fn copy_template(&mut self, id: u32, tag: u16) {
+        let Template { conn: from, start, length, tag_at, .. } = self.template;
+        let at = if from == id {
+            let pending = &mut self.conns[id as usize].pending;
+            let at = pending.len();
+            pending.extend_from_within(start..start + length);
+            at
+        } else {
+            let [source, target] =
+                self.conns.get_disjoint_mut([from as usize, id as usize]).expect("two different connections");
+            let at = target.pending.len();
+            target.pending.extend_from_slice(&source.pending[start..start + length]);
+            at
+        };
+        if tag != 0 {
+            let pending = &mut self.conns[id as usize].pending;
+            pending[at + tag_at..at + tag_at + 2].copy_from_slice(&tag.to_be_bytes());
+        }
+    }
+
+    /// Encodes a delivery; returns the offset of its packet identifier, and whether it introduces a topic alias.
+    fn encode(&mut self, id: u32, delivery: &Delivery<'_>, now: Time) -> (Option<usize>, bool) {
+        let mut alias_is_new = false;
+        let conn = &mut self.conns[id as usize];
+        let event = &delivery.event;
+        let identifiers = [delivery.identifier];
+        let mut publish = Publish {
+            dup: delivery.repeated,
+            qos: delivery.qos,
+            retain: delivery.retain,
+            topic: event.topic,
+            packet_id: PacketId::new(delivery.tag),
+            properties: PublishProperties::EMPTY,
+            payload: event.payload,
+        };
+        if conn.version == Version::V5 {
+            let properties = &mut publish.properties;
+            properties.text_payload = event.headers.text_payload;
+            properties.message_expiry = remaining(event, now);
+            properties.response_topic = event.headers.response_topic;
+            properties.correlation_data = event.headers.correlation;
+            properties.content_type = event.headers.content_type;
+            properties.user = event.attributes.into();
+            if delivery.identifier != 0 {
+                properties.subscription_ids = SubscriptionIds::list(&identifiers);
+            }
+        }
+        if conn.topic_alias_maximum > 0 {
+            let aliases = &mut conn.rare.get_or_insert_default().aliases_out;
+            let alias = aliases.find(event.topic, conn.topic_alias_maximum, &self.hasher);
+            match alias {
+                Aliased::No => {}
+                Aliased::Known(alias) => {
+                    publish.topic = "";
+                    publish.properties.topic_alias = PacketId::new(alias);
+                }
+                Aliased::New(alias) => {
+                    aliases.add(event.topic, &self.hasher);
+                    publish.properties.topic_alias = PacketId::new(alias);
+                    alias_is_new = true;
+                }
+            }
+        }
+        // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
+        let layout = encode_publish(conn.version, &publish, Attributes::EMPTY, &mut conn.pending).ok();
+        (layout.map(|layout| layout.packet_id.unwrap_or(0)), alias_is_new)
+    }
+}
+
+/// A tag of the core as a packet identifier; the core never names anything 0.
+pub(super) fn packet_id(tag: u16) -> PacketId {
+    PacketId::new(tag).expect("tags begin at 1")
+}
+
+/// Whole seconds until an event expires, rounded up so that it is never told to be over while it is not.
+fn remaining(event: &EventRef<'_>, now: Time) -> Option<u32> {
+    let left = event.expires?.since(now);
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,118 @@
+//! Packets to clients, other than deliveries.
+
+use whimbrel_event::Qos;
+
+use super::conn::State;
+use super::outbound::packet_id;
+use super::{Edge, Output};
+use crate::codec::{
+    Ack, AckProperties, Codes, CodesAck, ConnAck, ConnAckProperties, Disconnect, DisconnectProperties, Packet,
+    PacketId, PacketType, ReasonCode, Version, encode_ack,
+};
+
+impl Edge {
+    /// Encodes a packet for a connection, if need be without its reason string; one that is too large for the client
+    /// even so is not sent, as the standard wants.
+    pub(super) fn send(&mut self, id: u32, packet: &Packet<'_>, out: &impl Output) {
+        self.pending(id, out);
+        let conn = &mut self.conns[id as usize];
+        if packet.encode_within(conn.version, conn.max_packet as usize, &mut conn.pending).is_ok() {
+            self.stats.packets_out += 1;
+        }
+    }
+
+    /// The reason string, where the client wants to hear it.
+    fn cause<'a>(&self, id: u32, cause: &'a str) -> Option<&'a str> {
+        let conn = &self.conns[id as usize];
+        Some(cause).filter(|cause| !cause.is_empty() && conn.version == Version::V5 && conn.problem_information)
+    }
+
+    /// Marks a connection to be closed behind its output.
+    pub(super) fn close(&mut self, id: u32, out: &impl Output) {
+        self.pending(id, out);
+        self.conns[id as usize].closing = true;
+    }
+
+    /// Ends an attached connection in the client's sight: DISCONNECT where the version has it, and the end of the connection.
+    pub(super) fn say_goodbye(&mut self, id: u32, reason: ReasonCode, cause: &str, out: &impl Output) {
+        if self.conns[id as usize].version == Version::V5 {
+            // DISCONNECT may always say why, whether or not problem information was asked for.
+            let properties = DisconnectProperties { reason_string: Some(cause), ..DisconnectProperties::EMPTY };
+            self.send(id, &Packet::Disconnect(Disconnect { reason, properties }), out);
+        }
+        self.stats.ended.add(reason);
+        self.close(id, out);
+    }
+
+    /// Refuses a connection that has no session yet. Only what understood the question gets an answer.
+    pub(super) fn refuse(&mut self, id: u32, reason: ReasonCode, cause: &str, out: &impl Output) {
+        self.stats.refused.add(reason);
+        if self.conns[id as usize].asked {
+            let properties = ConnAckProperties { reason_string: Some(cause), ..ConnAckProperties::default() };
+            self.send(id, &Packet::ConnAck(ConnAck { session_present: false, reason, properties }), out);
+        }
+        self.close(id, out);
+        self.forget(id);
+    }
+
+    /// The core has a session for a connection: CONNACK.
+    pub(super) fn greet(&mut self, id: u32, present: bool, out: &impl Output) {
+        let greeting = core::mem::take(&mut self.greeting);
+        let limits = self.config.limits.clone();
+        let conn = &mut self.conns[id as usize];
+        conn.state = State::Attached;
+        self.stats.connections_accepted += 1;
+        let (patience, heard) = (conn.patience, conn.last_heard);
+        if let Some(old) = conn.timer.take() {
+            self.silence.remove(&(old, id));
+        }
+        if !patience.is_zero() {
+            self.watch(id, heard.after(patience));
+        }
+        let properties = ConnAckProperties {
+            session_expiry: greeting.expiry,
+            receive_maximum: core::num::NonZeroU16::new(limits.receive_maximum),
+            maximum_packet_size: Some(limits.max_packet_size),
+            assigned_client_id: greeting.assigned.as_deref(),
+            topic_alias_maximum: Some(limits.topic_alias_maximum),
+            server_keep_alive: greeting.keep_alive,
+            response_information: greeting.response_information.as_deref(),
+            ..ConnAckProperties::default()
+        };
+        let connack = ConnAck { session_present: present, reason: ReasonCode::SUCCESS, properties };
+        self.send(id, &Packet::ConnAck(connack), out);
+    }
+
+    /// PUBACK or PUBREC.
+    pub(super) fn answer_publish(
+        &mut self,
+        id: u32,
+        tag: u16,
+        qos: Qos,
+        reason: ReasonCode,
+        cause: &str,
+        out: &impl Output,
+    ) {
+        if reason.is_error() {
+            self.stats.publishes_refused.add(reason);
+        }
+        if reason == ReasonCode::SUCCESS || self.conns[id as usize].version == Version::V4 {
+            // The two-byte form, written without the general encoder: it is as frequent as the publishes themselves.
+            let kind = if qos == Qos::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
+            encode_ack(kind, packet_id(tag), self.pending(id, out));
+            self.stats.packets_out += 1;
+            return;
+        }
+        let properties = AckProperties { reason_string: self.cause(id, cause), ..AckProperties::EMPTY };
+        let ack = Ack { packet_id: packet_id(tag), reason, properties };
+        let packet = if qos == Qos::AtLeastOnce { Packet::PubAck(ack) } else { Packet::PubRec(ack) };
+        self.send(id, &packet, out);
+    }
+
+    pub(super) fn send_suback(&mut self, id: u32, packet_id: PacketId, codes: &[u8], cause: &str, out: &impl Output) {
+        let properties = AckProperties { reason_string: self.cause(id, cause), ..AckProperties::EMPTY };
+        let v4: Vec<u8> = codes.iter().map(|code| if *code >= 0x80 { 0x80 } else { *code }).collect();
+        let codes = if self.conns[id as usize].version == Version::V4 { Codes(&v4) } else { Codes(codes) };
+        self.send(id, &Packet::SubAck(CodesAck { packet_id, codes, properties }), out);
+    }
+}

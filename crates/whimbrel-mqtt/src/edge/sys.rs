@@ -1,0 +1,66 @@
+//! `$SYS`: the broker's state as retained messages.
+
+use whimbrel_core::Input as CoreInput;
+use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Qos, Reliability, Time};
+
+use super::outbound::Outbound;
+use super::{Broker, Output};
+
+impl Broker {
+    /// Brings `$SYS/broker/…` up to date.
+    pub(super) fn announce(&mut self, now: Time, out: &mut impl Output) {
+        let stats = self.stats();
+        let core = &stats.core;
+        let uptime = now.since(self.edge.started).as_secs();
+        let topics: [(&str, String); 23] = [
+            ("version", format!("whimbrel {}", self.edge.config.version)),
+            ("name", self.edge.config.name.clone()),
+            ("uptime", format!("{uptime} seconds")),
+            ("clients/connected", stats.connections_accepted.to_string()),
+            ("clients/disconnected", (core.sessions - core.sessions_attached).to_string()),
+            ("clients/total", core.sessions.to_string()),
+            ("clients/expired", core.sessions_expired.to_string()),
+            ("subscriptions/count", core.subscriptions.to_string()),
+            ("retained messages/count", core.retained.to_string()),
+            ("store/messages/count", core.queued_events.to_string()),
+            ("store/messages/bytes", core.queued_bytes.to_string()),
+            ("messages/received", stats.packets_in.to_string()),
+            ("messages/sent", stats.packets_out.to_string()),
+            ("bytes/received", stats.bytes_in.to_string()),
+            ("bytes/sent", stats.bytes_out.to_string()),
+            ("publish/messages/received", stats.publishes_in.to_string()),
+            ("publish/messages/sent", stats.publishes_out.to_string()),
+            ("publish/messages/dropped", dropped(core).to_string()),
+            ("publish/bytes/received", core.payload_bytes_accepted.to_string()),
+            ("clients/slow/disconnected", core.kicked_slow.to_string()),
+            ("clients/refused", stats.refused.total().to_string()),
+            ("clients/ended", stats.ended.total().to_string()),
+            ("wills/published", core.wills_published.to_string()),
+        ];
+        for (name, value) in topics {
+            let topic = format!("$SYS/broker/{name}");
+            let event = EventRef {
+                topic: &topic,
+                attributes: Attributes::EMPTY,
+                payload: value.as_bytes(),
+                headers: Headers::EMPTY,
+                qos: Qos::AtMostOnce,
+                reliability: Reliability::BestEffort,
+                importance: IMPORTANCE_DEFAULT,
+                expires: None,
+                deadline_ms: None,
+            };
+            let mut sink = Outbound { edge: &mut self.edge, driver: &mut *out, now };
+            self.core.handle(now, CoreInput::Announce { event, retain: true }, &mut sink);
+        }
+    }
+}
+
+/// Deliveries that were dropped, for whatever reason.
+fn dropped(core: &whimbrel_core::Stats) -> u64 {
+    core.dropped_slow
+        + core.dropped_queue_full
+        + core.dropped_expired
+        + core.dropped_too_large
+        + core.dropped_session_ended
+}

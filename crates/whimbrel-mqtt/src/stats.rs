@@ -1,0 +1,84 @@
+//! What the edge has seen and done.
+
+use crate::codec::ReasonCode;
+
+/// How often each reason code occurred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reasons([u64; 256]);
+
+impl Default for Reasons {
+    fn default() -> Self {
+        Reasons([0; 256])
+    }
+}
+
+impl Reasons {
+    pub(crate) fn add(&mut self, reason: ReasonCode) {
+        self.0[usize::from(reason.0)] += 1;
+    }
+
+    /// How often `code` occurred.
+    pub fn count(&self, code: u8) -> u64 {
+        self.0[usize::from(code)]
+    }
+
+    /// All codes that occurred, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
+        (0..=u8::MAX).zip(self.0).filter(|(_, count)| *count > 0)
+    }
+
+    /// The sum over all codes.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        /// Counters (since the start) and gauges (now; marked so) of the edge, and those of the core.
+        // tidy: table
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+    };
+}
+
+stats! {
+    /// The core's.
+    core: whimbrel_core::Stats,
+    /// Transport connections opened, by [`crate::Origin::ALL`].
+    connections_opened: [u64; 4],
+    /// Gauge: transport connections that are open.
+    connections: u64,
+    /// Gauge: connections whose CONNECT has been accepted.
+    connections_accepted: u64,
+    /// Connections that ended without the broker's doing and without DISCONNECT.
+    connections_lost: u64,
+    /// Connections closed because no CONNECT came in time.
+    connect_timeouts: u64,
+    /// Connections closed because the client kept silent for one and a half times its keep-alive.
+    keep_alive_timeouts: u64,
+    /// Control packets received.
+    packets_in: u64,
+    /// Bytes received.
+    bytes_in: u64,
+    /// Control packets sent.
+    packets_out: u64,
+    /// Bytes handed to the driver.
+    bytes_out: u64,
+    /// PUBLISH packets received.
+    publishes_in: u64,
+    /// PUBLISH packets sent.
+    publishes_out: u64,
+    /// CONNECTs refused, by reason code of MQTT 5.
+    refused: Reasons,
+    /// Connections ended by the broker, by reason code of MQTT 5 (also where MQTT 3.1.1 does not transmit it).
+    ended: Reasons,
+    /// Publishes refused, by reason code.
+    publishes_refused: Reasons,
+    /// Acknowledgements for which there is no delivery.
+    acknowledgements_unknown: u64,
+    /// User properties that begin with `w-` and are not known.
+    reserved_properties_unknown: u64,
+}

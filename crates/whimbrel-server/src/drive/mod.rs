@@ -1,0 +1,14 @@
+//! Drives the broker: sockets, the clock and its one owner at a time.
+//!
+//! The broker is one deterministic state machine behind one lock. Whoever has input and finds the lock free runs the machine
+//! and, after letting go of the lock, writes what came out; whoever finds it taken leaves the input in the inbox, and the
+//! present owner takes it along. So with one CPU a message costs one wake-up, and with more, reading, writing, TLS and
+//! WebSocket framing run beside the machine.
+
+mod clock;
+mod hub;
+mod port;
+mod task;
+
+pub use clock::Clock;
+pub use hub::Hub;

@@ -1,0 +1,213 @@
+//! What goes out on one connection.
+
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::net::tcp::OwnedWriteHalf;
+use whimbrel_mqtt::LOW_WATER;
+
+/// Spent buffers that one thread keeps for reuse.
+const SPENT_MAX: usize = 64;
+
+/// A larger buffer is given back to the allocator.
+const SPENT_BYTES_MAX: usize = 256 << 10;
+
+thread_local! {
+    static SPENT: std::cell::RefCell<Vec<Vec<u8>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer, used before if there is one.
+pub(super) fn fresh() -> Vec<u8> {
+    SPENT.with_borrow_mut(|spent| spent.pop().unwrap_or_default())
+}
+
+/// Keeps a buffer for reuse.
+pub(super) fn give_back(mut buffer: Vec<u8>) {
+    if buffer.capacity() == 0 || buffer.capacity() > SPENT_BYTES_MAX {
+        return;
+    }
+    buffer.clear();
+    SPENT.with_borrow_mut(|spent| {
+        if spent.len() < SPENT_MAX {
+            spent.push(buffer);
+        }
+    });
+}
+
+/// Bytes that wait to be written, and what is to happen when they have been.
+#[derive(Debug, Default)]
+struct Outbound {
+    buffer: Vec<u8>,
+    written: usize,
+    /// The socket takes no more now; the connection's task waits until it does.
+    blocked: bool,
+    /// The machine wants to know when little is left.
+    notify_drained: bool,
+    /// The machine has let go of the connection.
+    closing: bool,
+    /// Writing failed: the peer is gone.
+    broken: bool,
+    task: Option<Waker>,
+}
+
+impl Outbound {
+    fn unsent(&self) -> usize {
+        self.buffer.len() - self.written
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written == self.buffer.len() {
+            give_back(std::mem::take(&mut self.buffer));
+            self.written = 0;
+        }
+    }
+
+    fn fail(&mut self) {
+        self.broken = true;
+        self.buffer = Vec::new();
+        self.written = 0;
+    }
+
+    fn wake(&self) {
+        if let Some(task) = &self.task {
+            task.wake_by_ref();
+        }
+    }
+}
+
+/// What the connection's task is to do next.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(super) enum Next {
+    /// Go on.
+    Continue,
+    /// Tell the machine that little is left to be written.
+    Drained,
+    /// The machine has let go and everything is written, or the peer is gone.
+    End,
+}
+
+/// One connection's way out. Plain TCP is written by whoever has something for it; other transports by their task.
+#[derive(Debug)]
+pub(super) struct Port {
+    outbound: Mutex<Outbound>,
+    direct: Option<OwnedWriteHalf>,
+}
+
+impl Port {
+    pub(super) fn new(direct: Option<OwnedWriteHalf>) -> Self {
+        Port { outbound: Mutex::new(Outbound::default()), direct }
+    }
+
+    /// The task to wake when there is something to do.
+    pub(super) fn attend(&self, waker: &Waker) {
+        let mut outbound = self.outbound.lock();
+        if !outbound.task.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            outbound.task = Some(waker.clone());
+        }
+    }
+
+    pub(super) fn send(&self, bytes: &mut Vec<u8>) {
+        let mut outbound = self.outbound.lock();
+        if outbound.broken {
+            bytes.clear();
+        } else if outbound.buffer.is_empty() {
+            outbound.buffer = std::mem::replace(bytes, fresh());
+        } else {
+            outbound.buffer.append(bytes);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        let mut outbound = self.outbound.lock();
+        outbound.closing = true;
+        outbound.wake();
+    }
+
+    pub(super) fn backlog(&self) -> usize {
+        self.outbound.lock().unsent()
+    }
+
+    pub(super) fn notify_drained(&self) {
+        let mut outbound = self.outbound.lock();
+        outbound.notify_drained = true;
+        // With nothing left unsent the write that would have told has already happened.
+        outbound.wake();
+    }
+
+    /// Writes what waits, as far as the socket takes it; the rest is the connection's task's.
+    pub(super) fn flush(&self) {
+        let mut outbound = self.outbound.lock();
+        let Some(socket) = &self.direct else { return outbound.wake() };
+        if outbound.blocked {
+            return;
+        }
+        while outbound.unsent() > 0 {
+            match socket.try_write(&outbound.buffer[outbound.written..]) {
+                Ok(bytes) => outbound.advance(bytes),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    outbound.blocked = true;
+                    return outbound.wake();
+                }
+                Err(_) => {
+                    outbound.fail();
+                    return outbound.wake();
+                }
+            }
+        }
+        if outbound.notify_drained {
+            outbound.wake();
+        }
+    }
+
+    /// For plain TCP: goes on writing when the socket takes more.
+    pub(super) fn poll_direct(&self, cx: &mut Context<'_>) -> Next {
+        let Some(socket) = &self.direct else { return Next::Continue };
+        while self.outbound.lock().blocked {
+            match socket.as_ref().poll_write_ready(cx) {
+                Poll::Pending => break,
+                Poll::Ready(_) => {
+                    self.outbound.lock().blocked = false;
+                    self.flush();
+                }
+            }
+        }
+        self.next()
+    }
+
+    /// For other transports: writes with `write` as far as it goes; `true` if anything was written.
+    pub(super) fn poll_write(&self, mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>) -> (bool, Next) {
+        let mut wrote = false;
+        let mut outbound = self.outbound.lock();
+        while outbound.unsent() > 0 {
+            match write(&outbound.buffer[outbound.written..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(bytes)) if bytes > 0 => {
+                    wrote = true;
+                    outbound.advance(bytes);
+                }
+                Poll::Ready(_) => outbound.fail(),
+            }
+        }
+        drop(outbound);
+        (wrote, self.next())
+    }
+
+    fn next(&self) -> Next {
+        let mut outbound = self.outbound.lock();
+        if outbound.broken || (outbound.closing && outbound.unsent() == 0) {
+            Next::End
+        } else if outbound.notify_drained && outbound.unsent() <= LOW_WATER {
+            outbound.notify_drained = false;
+            Next::Drained
+        } else {
+            Next::Continue
+        }
+    }
+
+    /// Whether the machine has let go of the connection.
+    pub(super) fn is_closing(&self) -> bool {
+        self.outbound.lock().closing
+    }
+}

@@ -1,0 +1,143 @@
+//! One task per connection: reads, and writes what could not be written at once.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::tcp::OwnedReadHalf;
+use whimbrel_mqtt::ConnId;
+
+use super::hub::Hub;
+use super::port::{Next, Port};
+
+/// Bytes read at once. One buffer per thread, so an idle connection owns none.
+const READ_MAX: usize = 64 << 10;
+
+/// How long the last bytes to a client may take after the machine has let go of it.
+const LINGER: Duration = Duration::from_secs(5);
+
+thread_local! {
+    static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
+}
+
+/// Chunks that one connection may bring before others have their turn.
+const CHUNKS_PER_TURN: usize = 4;
+
+/// How a connection's read side goes on.
+enum Read {
+    /// Nothing to read now.
+    Idle,
+    /// A chunk was read that did not fill the buffer: probably that was all.
+    Some,
+    /// A chunk was read that filled the buffer.
+    Full,
+    /// The peer has ended it.
+    Ended,
+}
+
+/// Reads one chunk and hands it to the machine.
+fn read_chunk<R: AsyncRead + Unpin>(hub: &Hub, conn: ConnId, from: &mut R, cx: &mut Context<'_>) -> Read {
+    CHUNK.with_borrow_mut(|chunk| {
+        let mut buffer = ReadBuf::new(chunk);
+        match Pin::new(from).poll_read(cx, &mut buffer) {
+            Poll::Pending => Read::Idle,
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                hub.bytes(conn, buffer.filled());
+                if buffer.remaining() == 0 { Read::Full } else { Read::Some }
+            }
+            Poll::Ready(_) => Read::Ended,
+        }
+    })
+}
+
+/// Serves a plain TCP connection until it ends.
+pub(super) async fn run_tcp(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut read: OwnedReadHalf) {
+    let peer_ended = poll_fn(|cx| {
+        port.attend(cx.waker());
+        for _ in 0..CHUNKS_PER_TURN {
+            match port.poll_direct(cx) {
+                Next::End => return Poll::Ready(false),
+                Next::Drained => hub.drained(conn),
+                Next::Continue => {}
+            }
+            if port.is_closing() {
+                return Poll::Ready(false);
+            }
+            match read_chunk(&hub, conn, &mut read, cx) {
+                Read::Ended => return Poll::Ready(true),
+                Read::Idle => return Poll::Pending,
+                Read::Some => {}
+                Read::Full => break,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    let closing = port.is_closing();
+    if closing && !peer_ended {
+        let written = poll_fn(|cx| {
+            port.attend(cx.waker());
+            if port.poll_direct(cx) == Next::End { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let _ = tokio::time::timeout(LINGER, written).await;
+    }
+    hub.gone(conn, !closing);
+}
+
+/// Serves a connection over any other byte stream until it ends.
+pub(super) async fn run_stream<S>(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let peer_ended = poll_fn(|cx| {
+        port.attend(cx.waker());
+        for _ in 0..CHUNKS_PER_TURN {
+            match write_out(&port, &mut stream, cx) {
+                Next::End => return Poll::Ready(false),
+                Next::Drained => hub.drained(conn),
+                Next::Continue => {}
+            }
+            if port.is_closing() {
+                return Poll::Ready(false);
+            }
+            match read_chunk(&hub, conn, &mut stream, cx) {
+                Read::Ended => return Poll::Ready(true),
+                Read::Idle => return Poll::Pending,
+                Read::Some => {}
+                Read::Full => break,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    let closing = port.is_closing();
+    if !peer_ended {
+        let last = async {
+            poll_fn(|cx| {
+                port.attend(cx.waker());
+                if write_out(&port, &mut stream, cx) == Next::End { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            // The peer may be gone already; then there is nobody to say goodbye to.
+            let _ = stream.shutdown().await;
+        };
+        let _ = tokio::time::timeout(LINGER, last).await;
+    }
+    hub.gone(conn, !closing);
+}
+
+/// Writes what waits and flushes the stream.
+fn write_out<S: AsyncWrite + Unpin>(port: &Port, stream: &mut S, cx: &mut Context<'_>) -> Next {
+    let (_, next) = port.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes));
+    // A stream that buffers must be asked until it has nothing left; one that does not answers at once.
+    match Pin::new(stream).poll_flush(cx) {
+        Poll::Ready(Ok(())) | Poll::Pending => next,
+        Poll::Ready(Err(_)) => Next::End,
+    }
+}
