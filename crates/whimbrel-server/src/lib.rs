@@ -2,4 +2,13 @@
 
 pub mod config;
 pub mod drive;
+mod http;
+mod listen;
+mod logging;
+mod metrics;
+mod process;
+mod server;
 pub mod tls;
+mod websocket;
+
+pub use server::{Error, Ready, Server, run};

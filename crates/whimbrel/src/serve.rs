@@ -10,6 +10,7 @@ use whimbrel_server::config::value::Kind;
 use whimbrel_server::config::{Config, Given, Override};
 
 use crate::failure::{self, Failure};
+use crate::version;
 
 const DETAILS: &str = "\
 Each option is also a key of whimbrel.toml (--listen-mqtt is listen_mqtt, --log-level is level in [log])
@@ -35,11 +36,17 @@ pub struct Serve {
 impl Serve {
     /// Runs the broker until it is told to end.
     pub fn run(self) -> Result<(), Failure> {
-        Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
+        let config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
         if self.check {
             return failure::print(b"the configuration is all right\n");
         }
-        Err(anyhow::anyhow!("this build can only check configurations; add --check").into())
+        whimbrel_server::run(&config, version::SHORT, |ready| {
+            let line = ready.line() + "\n";
+            if let Err(failure) = failure::print(line.as_bytes()) {
+                failure.report();
+            }
+        })
+        .map_err(|error| Failure::Runtime(error.into()))
     }
 }
 

@@ -63,6 +63,11 @@ impl Listener {
     pub fn is_tls(self) -> bool {
         matches!(self, Listener::Tls | Listener::Wss)
     }
+
+    /// Whether MQTT is within WebSocket.
+    pub fn is_websocket(self) -> bool {
+        matches!(self, Listener::Ws | Listener::Wss)
+    }
 }
 
 /// How logs are written.
@@ -105,6 +110,8 @@ pub struct Config {
     pub certificate: Certificate,
     /// The server's own bounds.
     pub limits: Limits,
+    /// The broker's bounds.
+    pub broker: whimbrel_mqtt::Config,
     /// Threads that serve connections; 0: one per CPU.
     pub workers: usize,
     /// How long a shutdown may take.
@@ -160,6 +167,7 @@ impl Config {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
                 },
+                broker: broker_config(&settings),
                 workers: settings.number("workers") as usize,
                 drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
@@ -171,6 +179,37 @@ impl Config {
                 Err(settings.problems)
             }
         }
+    }
+}
+
+fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
+    let number = |name: &str| settings.number(&format!("limits.{name}"));
+    let duration = |name: &str| settings.duration(&format!("limits.{name}"));
+    // The table of settings keeps each number within its type.
+    let small = |name: &str| u16::try_from(number(name)).unwrap_or(u16::MAX);
+    whimbrel_mqtt::Config {
+        name: settings.text("name"),
+        limits: whimbrel_mqtt::Limits {
+            receive_maximum: small("receive_maximum"),
+            max_packet_size: u32::try_from(number("max_packet_size")).unwrap_or(u32::MAX),
+            topic_alias_maximum: small("topic_alias_maximum"),
+            topic_alias_out_maximum: small("topic_alias_out_maximum"),
+            keep_alive_max: u16::try_from(duration("max_keep_alive").as_secs()).unwrap_or(u16::MAX),
+            connect_timeout: duration("connect_timeout"),
+        },
+        core: whimbrel_core::Limits {
+            inflight_max: small("max_inflight"),
+            session_queue_bytes: number("session_queue") as usize,
+            best_effort_queue_bytes: number("best_effort_queue") as usize,
+            total_queue_bytes: number("total_queue") as usize,
+            sessions_max: number("max_sessions") as usize,
+            subscriptions_per_session: number("max_subscriptions") as usize,
+            session_expiry_max: duration("max_session"),
+            retained_max: number("max_retained") as usize,
+            retained_bytes: number("retained_size") as usize,
+        },
+        sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
+        ..whimbrel_mqtt::Config::default()
     }
 }
 

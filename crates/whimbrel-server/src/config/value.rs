@@ -61,20 +61,32 @@ impl Kind {
     /// What is expected, as the end of "write …".
     pub fn expectation(self) -> String {
         match self {
-            Kind::Switch => "true or false".into(),
+            Kind::Switch => self.values(),
             Kind::Text => "a text".into(),
             Kind::Listen => "an address and port such as \"127.0.0.1:1883\", or \"off\"".into(),
-            Kind::Count(min, max) => format!("a whole number from {min} to {max}"),
-            Kind::Size(min, max) => {
-                format!("a size such as 65536 or \"64 KiB\", from {} to {}", ByteSize(min), ByteSize(max))
+            Kind::Count(..) => format!("a whole number from {}", self.values()),
+            Kind::Size(..) => format!("a size such as 65536 or \"64 KiB\", from {}", self.values()),
+            Kind::Duration(..) => {
+                let examples = "\"500ms\", \"10s\" or \"2h\"";
+                format!("a duration with its unit, such as {examples}, from {}", self.values())
             }
-            Kind::Duration(min, max) => format!(
-                "a duration with its unit, such as \"500ms\", \"10s\" or \"2h\", from {} to {}",
-                humantime::format_duration(Duration::from_millis(min)),
-                humantime::format_duration(Duration::from_millis(max))
-            ),
-            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Choice(_) => format!("one of {}", self.values()),
             Kind::Later => "nothing yet".into(),
+        }
+    }
+
+    /// The values in short, for a table.
+    pub fn values(self) -> String {
+        let duration = |millis| humantime::format_duration(Duration::from_millis(millis)).to_string();
+        match self {
+            Kind::Switch => "true or false".into(),
+            Kind::Text => "text".into(),
+            Kind::Listen => "`ADDR:PORT` or `off`".into(),
+            Kind::Count(min, max) => format!("{min} to {max}"),
+            Kind::Size(min, max) => format!("{} to {}", ByteSize(min), ByteSize(max)),
+            Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
+            Kind::Choice(words) => words.join(", "),
+            Kind::Later => String::new(),
         }
     }
 

@@ -1,0 +1,198 @@
+//! Accepting client connections, within bounds.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use rustix::io::Errno;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use whimbrel_mqtt::Origin;
+
+use crate::config::Listener;
+use crate::drive::Hub;
+use crate::logging::Throttle;
+use crate::metrics::{Cause, ListenerMetrics};
+use crate::server::Phase;
+use crate::websocket;
+
+/// Connections that the system may hold until they are accepted. The system may have a lower bound of its own.
+const BACKLOG: u32 = 4096;
+
+/// TLS handshakes and WebSocket upgrades at once, per listener. More connections wait in the backlog.
+const MAX_HANDSHAKES: usize = 1024;
+
+/// How long accepting pauses when the system has nothing to accept with.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often refusals are logged at most.
+const LOG_PERIOD: Duration = Duration::from_secs(5);
+
+/// Binds a listener.
+///
+/// # Errors
+/// The address is in use, not this machine's, or not permitted.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// What all listeners for clients share.
+#[derive(Debug)]
+pub struct Gate {
+    /// Serves the connections.
+    pub hub: Arc<Hub>,
+    /// Connections at once, those in their handshake included.
+    pub max_connections: usize,
+    /// For TLS and WebSocket together.
+    pub handshake_timeout: Duration,
+    /// The largest MQTT packet, in bytes.
+    pub max_packet: usize,
+    /// Connections in their handshake.
+    handshakes: AtomicUsize,
+    refusals: Throttle,
+}
+
+impl Gate {
+    /// A gate to `hub`.
+    pub fn new(hub: Arc<Hub>, max_connections: usize, handshake_timeout: Duration, max_packet: usize) -> Gate {
+        let (handshakes, refusals) = (AtomicUsize::new(0), Throttle::new(LOG_PERIOD));
+        Gate { hub, max_connections, handshake_timeout, max_packet, handshakes, refusals }
+    }
+
+    fn is_full(&self) -> bool {
+        self.hub.connections() + self.handshakes.load(Ordering::Relaxed) >= self.max_connections
+    }
+}
+
+/// One listener for clients.
+pub struct Door {
+    gate: Arc<Gate>,
+    listener: Listener,
+    tls: Option<TlsAcceptor>,
+    metrics: ListenerMetrics,
+    permits: Arc<Semaphore>,
+    /// Given up for a moment when the process has no file left, so that a connection can be accepted and closed.
+    spare: Option<File>,
+}
+
+impl Door {
+    /// A door of the given kind; `tls` is used where the kind has TLS.
+    pub fn new(gate: Arc<Gate>, listener: Listener, tls: TlsAcceptor, metrics: ListenerMetrics) -> Door {
+        let tls = listener.is_tls().then_some(tls);
+        Door { gate, listener, tls, metrics, permits: Arc::new(Semaphore::new(MAX_HANDSHAKES)), spare: spare_file() }
+    }
+
+    /// Accepts until the server drains.
+    pub async fn serve(mut self, socket: TcpListener, mut phase: watch::Receiver<Phase>) {
+        tokio::select! {
+            () = self.accept_all(&socket) => {}
+            _ = phase.wait_for(|phase| *phase == Phase::Draining) => {}
+        }
+    }
+
+    // While connections wait in the backlog, `accept` does not suspend (except for fairness), so a burst is taken in one go.
+    async fn accept_all(&mut self, socket: &TcpListener) {
+        loop {
+            let permit = match self.listener {
+                Listener::Mqtt => None,
+                _ => Some(self.permits.clone().acquire_owned().await.expect("the semaphore is never closed")),
+            };
+            match socket.accept().await {
+                Ok((stream, _)) => self.admit(stream, permit),
+                Err(error) => self.failed(socket, &error).await,
+            }
+        }
+    }
+
+    fn admit(&self, stream: TcpStream, permit: Option<OwnedSemaphorePermit>) {
+        self.metrics.accepted();
+        if self.gate.is_full() {
+            self.refuse(stream, Cause::ConnectionLimit);
+            return;
+        }
+        let Some(permit) = permit else {
+            self.gate.hub.serve_tcp(stream);
+            return;
+        };
+        let (gate, tls, metrics) = (self.gate.clone(), self.tls.clone(), self.metrics.clone());
+        let listener = self.listener;
+        gate.handshakes.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let handshake = shake_hands(&gate, listener, stream, tls, &metrics);
+            let outcome = tokio::time::timeout(gate.handshake_timeout, handshake).await;
+            if let Err(cause) = outcome.unwrap_or(Err(Cause::HandshakeTimeout)) {
+                metrics.failed(cause);
+                tracing::debug!(listener = listener.name(), cause = cause.name(), "a handshake failed");
+            }
+            gate.handshakes.fetch_sub(1, Ordering::Relaxed);
+            drop(permit);
+        });
+    }
+
+    fn refuse(&self, stream: TcpStream, cause: Cause) {
+        drop(stream);
+        self.metrics.failed(cause);
+        if let Some(more) = self.gate.refusals.pass(Instant::now()) {
+            let limit = self.gate.max_connections;
+            match cause {
+                Cause::FileLimit => tracing::warn!(more, "connection refused: no file left (ulimit -n)"),
+                _ => tracing::warn!(limit, more, "connection refused: limits.max_connections is reached"),
+            }
+        }
+    }
+
+    /// The system could not hand over a connection.
+    async fn failed(&mut self, socket: &TcpListener, error: &io::Error) {
+        let errno = Errno::from_io_error(error);
+        if errno == Some(Errno::MFILE) && self.spare.take().is_some() {
+            if let Some(Ok((stream, _))) = socket.accept().now_or_never() {
+                self.metrics.accepted();
+                self.refuse(stream, Cause::FileLimit);
+            }
+            self.spare = spare_file();
+        } else if !matches!(errno, Some(Errno::CONNABORTED | Errno::INTR)) {
+            if let Some(more) = self.gate.refusals.pass(Instant::now()) {
+                tracing::warn!(%error, more, "cannot accept connections for a moment");
+            }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            self.spare = self.spare.take().or_else(spare_file);
+        }
+    }
+}
+
+fn spare_file() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// TLS and WebSocket, as far as the listener has them; then the connection is the hub's.
+async fn shake_hands(
+    gate: &Gate,
+    listener: Listener,
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    metrics: &ListenerMetrics,
+) -> Result<(), Cause> {
+    // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else {
+        let stream = websocket::accept(stream, gate.max_packet, metrics.clone()).await?;
+        gate.hub.serve_stream(stream, Origin::Ws);
+        return Ok(());
+    };
+    let stream = tls.accept(stream).await.map_err(|_| Cause::Tls)?;
+    if listener.is_websocket() {
+        let stream = websocket::accept(stream, gate.max_packet, metrics.clone()).await?;
+        gate.hub.serve_stream(stream, Origin::Wss);
+    } else {
+        gate.hub.serve_stream(stream, Origin::Tls);
+    }
+    Ok(())
+}

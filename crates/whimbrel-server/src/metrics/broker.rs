@@ -1,0 +1,89 @@
+//! The broker's counters and gauges as metrics.
+
+use whimbrel_mqtt::{Reasons, Stats};
+
+/// Name, help text, and where the number is found.
+type Row<F> = (&'static str, &'static str, F);
+type Number = fn(&Stats) -> u64;
+type ByReason = fn(&Stats) -> &Reasons;
+
+/// What only grows.
+// tidy: table
+pub const COUNTERS: &[Row<Number>] = &[
+    ("whimbrel_connections_opened", "Client connections that came to the broker", |s| s.connections_opened),
+    ("whimbrel_connections_lost", "Connections that ended without a DISCONNECT and without the broker's doing", |s| {
+        s.connections_lost
+    }),
+    ("whimbrel_connect_timeouts", "Connections closed because no CONNECT came in time", |s| s.connect_timeouts),
+    ("whimbrel_keep_alive_timeouts", "Connections closed because the client was silent for too long", |s| {
+        s.keep_alive_timeouts
+    }),
+    ("whimbrel_packets_received", "MQTT control packets received", |s| s.packets_in),
+    ("whimbrel_packets_sent", "MQTT control packets sent", |s| s.packets_out),
+    ("whimbrel_bytes_received", "Bytes of MQTT received", |s| s.bytes_in),
+    ("whimbrel_bytes_sent", "Bytes of MQTT handed to connections", |s| s.bytes_out),
+    ("whimbrel_publishes_received", "PUBLISH packets received", |s| s.publishes_in),
+    ("whimbrel_publishes_sent", "PUBLISH packets sent", |s| s.publishes_out),
+    ("whimbrel_acknowledgements_unknown", "Acknowledgements for which there is no delivery", |s| {
+        s.acknowledgements_unknown
+    }),
+    ("whimbrel_reserved_properties_unknown", "User properties that begin with w- and are not known", |s| {
+        s.reserved_properties_unknown
+    }),
+    ("whimbrel_events_accepted", "Events that got their id", |s| s.core.events_accepted),
+    ("whimbrel_payload_bytes_accepted", "Payload bytes of accepted events", |s| s.core.payload_bytes_accepted),
+    ("whimbrel_events_refused", "Events refused for their topic or a bound", |s| s.core.events_refused),
+    ("whimbrel_publishes_repeated", "QoS 2 publishes that came again and were not published again", |s| {
+        s.core.publishes_repeated
+    }),
+    ("whimbrel_events_unwanted", "Events that no subscription wanted", |s| s.core.events_unwanted),
+    ("whimbrel_deliveries", "Deliveries to clients", |s| s.core.deliveries),
+    ("whimbrel_deliveries_repeated", "Deliveries sent again after a reconnection", |s| s.core.deliveries_repeated),
+    ("whimbrel_dropped_slow", "QoS 0 deliveries dropped because the client reads too slowly", |s| s.core.dropped_slow),
+    (
+        "whimbrel_dropped_queue_full",
+        "Deliveries dropped because the queue of a session without its client was full",
+        |s| s.core.dropped_queue_full,
+    ),
+    ("whimbrel_dropped_expired", "Deliveries dropped because the event had expired", |s| s.core.dropped_expired),
+    ("whimbrel_dropped_too_large", "Deliveries dropped because the client does not accept packets of that size", |s| {
+        s.core.dropped_too_large
+    }),
+    ("whimbrel_dropped_session_ended", "Deliveries dropped because their session ended", |s| {
+        s.core.dropped_session_ended
+    }),
+    ("whimbrel_shared_moved", "Deliveries of shared subscriptions that moved to another member", |s| {
+        s.core.shared_moved
+    }),
+    ("whimbrel_kicked_slow", "Clients disconnected because they read too slowly", |s| s.core.kicked_slow),
+    ("whimbrel_takeovers", "Connections ended because their client id connected elsewhere", |s| s.core.takeovers),
+    ("whimbrel_wills_published", "Wills published", |s| s.core.wills_published),
+    ("whimbrel_sessions_expired", "Sessions that ended because their client was away too long", |s| {
+        s.core.sessions_expired
+    }),
+    ("whimbrel_sessions_refused", "Connections refused for the number of sessions", |s| s.core.sessions_refused),
+    ("whimbrel_subscriptions_refused", "Subscriptions refused", |s| s.core.subscriptions_refused),
+    ("whimbrel_route_misses", "Routes computed because none was cached", |s| s.core.route_misses),
+];
+
+/// What is so now.
+// tidy: table
+pub const GAUGES: &[Row<Number>] = &[
+    ("whimbrel_connections", "Client connections that are open", |s| s.connections),
+    ("whimbrel_clients", "Client connections whose CONNECT has been accepted", |s| s.connections_accepted),
+    ("whimbrel_sessions", "Sessions", |s| s.core.sessions),
+    ("whimbrel_sessions_attached", "Sessions with a connection", |s| s.core.sessions_attached),
+    ("whimbrel_subscriptions", "Subscriptions, members of shared ones included", |s| s.core.subscriptions),
+    ("whimbrel_retained", "Retained messages", |s| s.core.retained),
+    ("whimbrel_retained_bytes", "Bytes of retained messages", |s| s.core.retained_bytes),
+    ("whimbrel_queued_bytes", "Bytes that wait for clients", |s| s.core.queued_bytes),
+    ("whimbrel_queued_events", "Events that wait for clients", |s| s.core.queued_events),
+];
+
+/// What only grows, counted for each reason code.
+// tidy: table
+pub const BY_REASON: &[Row<ByReason>] = &[
+    ("whimbrel_connections_refused", "CONNECTs refused, by reason code of MQTT 5", |s| &s.refused),
+    ("whimbrel_connections_ended", "Connections ended by the broker, by reason code of MQTT 5", |s| &s.ended),
+    ("whimbrel_publishes_refused", "Publishes refused, by reason code of MQTT 5", |s| &s.publishes_refused),
+];

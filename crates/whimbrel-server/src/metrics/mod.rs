@@ -1,0 +1,221 @@
+//! Metrics in the Prometheus text format. Their names are stable; `docs/metrics.md` lists them.
+
+mod broker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use whimbrel_mqtt::Reasons;
+
+use crate::config::Listener;
+use crate::drive::Hub;
+use crate::process;
+
+/// Why a connection did not come to speak MQTT, or stopped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The connection limit was reached.
+    ConnectionLimit,
+    /// The process had no file left.
+    FileLimit,
+    /// TLS handshake or WebSocket upgrade took too long.
+    HandshakeTimeout,
+    /// The TLS handshake failed.
+    Tls,
+    /// A WebSocket upgrade at another path.
+    WrongPath,
+    /// A WebSocket upgrade without the subprotocol `mqtt`.
+    NoSubprotocol,
+    /// No valid WebSocket upgrade.
+    BadRequest,
+    /// A text frame on a WebSocket connection.
+    TextFrame,
+    /// A malformed or too large WebSocket message.
+    BadFrame,
+}
+
+impl Cause {
+    const ALL: [Cause; 9] = [
+        Cause::ConnectionLimit,
+        Cause::FileLimit,
+        Cause::HandshakeTimeout,
+        Cause::Tls,
+        Cause::WrongPath,
+        Cause::NoSubprotocol,
+        Cause::BadRequest,
+        Cause::TextFrame,
+        Cause::BadFrame,
+    ];
+
+    /// Its label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::ConnectionLimit => "connection_limit",
+            Cause::FileLimit => "file_limit",
+            Cause::HandshakeTimeout => "handshake_timeout",
+            Cause::Tls => "tls",
+            Cause::WrongPath => "wrong_path",
+            Cause::NoSubprotocol => "no_subprotocol",
+            Cause::BadRequest => "bad_request",
+            Cause::TextFrame => "text_frame",
+            Cause::BadFrame => "bad_frame",
+        }
+    }
+
+    /// Whether it can occur at this kind of listener.
+    fn concerns(self, listener: Listener) -> bool {
+        match self {
+            Cause::ConnectionLimit | Cause::FileLimit => true,
+            Cause::HandshakeTimeout => listener.is_tls() || listener.is_websocket(),
+            Cause::Tls => listener.is_tls(),
+            _ => listener.is_websocket(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ListenerLabel {
+    listener: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct FailureLabels {
+    listener: &'static str,
+    cause: &'static str,
+}
+
+/// The counters of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerMetrics {
+    listener: Listener,
+    accepted: Counter,
+    failures: Family<FailureLabels, Counter>,
+}
+
+impl ListenerMetrics {
+    /// Counts a connection that the system handed over.
+    pub fn accepted(&self) {
+        self.accepted.inc();
+    }
+
+    /// Counts a connection that came to nothing, or ended, for a reason of the transport.
+    pub fn failed(&self, cause: Cause) {
+        self.failures.get_or_create(&FailureLabels { listener: self.listener.name(), cause: cause.name() }).inc();
+    }
+}
+
+/// All metrics of a server.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    accepted: Family<ListenerLabel, Counter>,
+    failures: Family<FailureLabels, Counter>,
+}
+
+impl Metrics {
+    /// The metrics of `hub` and of this process.
+    pub fn new(hub: Arc<Hub>, name: &str, version: &str, max_connections: usize) -> Metrics {
+        let mut registry = Registry::default();
+        let (accepted, failures) = (Family::default(), Family::default());
+        let help = "Connections accepted from the system";
+        registry.register("whimbrel_listener_accepted", help, accepted.clone());
+        let help = "Connections refused or ended before or below MQTT";
+        registry.register("whimbrel_listener_failures", help, failures.clone());
+        let build = vec![("name".to_owned(), name.to_owned()), ("version".to_owned(), version.to_owned())];
+        let snapshot = Snapshot { hub, build, max_connections, started: Instant::now() };
+        registry.register_collector(Box::new(snapshot));
+        Metrics { registry, accepted, failures }
+    }
+
+    /// The counters of a listener, all of them present from now on.
+    pub fn listener(&self, listener: Listener) -> ListenerMetrics {
+        let accepted = self.accepted.get_or_create_owned(&ListenerLabel { listener: listener.name() });
+        for cause in Cause::ALL.into_iter().filter(|cause| cause.concerns(listener)) {
+            drop(self.failures.get_or_create(&FailureLabels { listener: listener.name(), cause: cause.name() }));
+        }
+        ListenerMetrics { listener, accepted, failures: self.failures.clone() }
+    }
+
+    /// All of them as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("a string takes whatever is written");
+        text
+    }
+}
+
+/// What is read from the broker and the system when metrics are asked for.
+struct Snapshot {
+    hub: Arc<Hub>,
+    build: Vec<(String, String)>,
+    max_connections: usize,
+    started: Instant,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let stats = self.hub.stats();
+        for (name, help, read) in broker::COUNTERS {
+            put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
+        }
+        for (name, help, read) in broker::GAUGES {
+            put(&mut encoder, name, help, &ConstGauge::new(read(&stats)))?;
+        }
+        for (name, help, read) in broker::BY_REASON {
+            put_by_reason(&mut encoder, name, help, read(&stats))?;
+        }
+        self.encode_process(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_process(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let gauge = |value: u64| ConstGauge::new(value);
+        put(
+            encoder,
+            "whimbrel_connections_max",
+            "Client connections that are allowed at once",
+            &gauge(self.max_connections as u64),
+        )?;
+        let uptime = ConstGauge::new(self.started.elapsed().as_secs_f64());
+        put(encoder, "whimbrel_uptime_seconds", "Time since the start", &uptime)?;
+        let build = prometheus_client::metrics::info::Info::new(self.build.clone());
+        put(encoder, "whimbrel_build", "The broker's name and version", &build)?;
+        let cpu = ConstCounter::new(process::cpu_seconds());
+        put(encoder, "process_cpu_seconds", "User and system CPU time used, in seconds", &cpu)?;
+        if let Some(bytes) = process::resident_bytes() {
+            put(encoder, "process_resident_memory_bytes", "Resident memory, in bytes", &gauge(bytes))?;
+        }
+        if let Some(files) = process::open_files() {
+            put(encoder, "process_open_fds", "Open files", &gauge(files))?;
+        }
+        put(encoder, "process_max_fds", "Open files that are allowed", &gauge(process::file_limit()))
+    }
+}
+
+fn put(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+fn put_by_reason(encoder: &mut DescriptorEncoder, name: &str, help: &str, reasons: &Reasons) -> fmt::Result {
+    let counter = ConstCounter::new(0u64);
+    let mut metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+    for (code, count) in reasons.iter() {
+        let label = [("reason", format!("0x{code:02x}"))];
+        ConstCounter::new(count).encode(metric.encode_family(&label)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! A running broker: listeners, HTTP, signals and the way it ends.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::{Certificate, Config, Listener};
+use crate::drive::Hub;
+use crate::http::{self, Pages};
+use crate::listen::{self, Door, Gate};
+use crate::metrics::Metrics;
+use crate::{logging, process, tls};
+
+/// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
+const RESERVED_FILES: u64 = 128;
+
+/// The most connections a broker can number.
+const MAX_CONNECTIONS: u64 = 10_000_000;
+
+/// Where a server is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It does not accept connections yet.
+    Starting,
+    /// It serves.
+    Ready,
+    /// It accepts no more connections and takes leave of those it has.
+    Draining,
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address could not be bound.
+    #[error("cannot listen on {address} (`{key}`): {cause}. {}", hint(cause))]
+    Listen {
+        /// The setting.
+        key: String,
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        cause: io::Error,
+    },
+    /// No certificate could be made.
+    #[error("cannot make a certificate: {0}. Give one with --tls-cert and --tls-key")]
+    Certificate(io::Error),
+    /// The runtime or signal handling could not be set up.
+    #[error("cannot start: {0}. The system may be out of files, threads or memory")]
+    System(io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "Another process has it; stop that, or choose another port, or 0 for any free one",
+        io::ErrorKind::PermissionDenied => "Ports below 1024 need a privilege; choose a higher one",
+        io::ErrorKind::AddrNotAvailable => "This machine does not have the address; see `ip address`",
+        _ => "Choose another address or port, or turn this listener off",
+    }
+}
+
+/// The line that tells what a server listens on. Serialises to the ready line's JSON; what is not open is left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ready {
+    ready: bool,
+    name: String,
+    #[serde(flatten)]
+    open: Open,
+}
+
+/// Addresses in the order of the ready line.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Open {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mqtt: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ws: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wss: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<SocketAddr>,
+}
+
+impl Ready {
+    fn new(name: &str) -> Ready {
+        Ready { ready: true, name: name.to_owned(), open: Open::default() }
+    }
+
+    fn slot(&mut self, listener: Listener) -> &mut Option<SocketAddr> {
+        match listener {
+            Listener::Mqtt => &mut self.open.mqtt,
+            Listener::Tls => &mut self.open.tls,
+            Listener::Ws => &mut self.open.ws,
+            Listener::Wss => &mut self.open.wss,
+            Listener::Http => &mut self.open.http,
+        }
+    }
+
+    /// The address of a listener, if it is open.
+    pub fn address(&self, listener: Listener) -> Option<SocketAddr> {
+        self.clone().slot(listener).take()
+    }
+
+    /// As one line of JSON, without its end.
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).expect("addresses and names are JSON")
+    }
+}
+
+/// A broker that serves. Dropping it closes everything at once; [`Server::drain`] is the polite way.
+#[derive(Debug)]
+pub struct Server {
+    ready: Ready,
+    hub: Arc<Hub>,
+    max_connections: usize,
+    phase: watch::Sender<Phase>,
+    doors: JoinSet<()>,
+    /// HTTP goes on while clients are drained.
+    http: JoinSet<()>,
+}
+
+impl Server {
+    /// Opens all listeners and begins to serve. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// A listener cannot be opened, or no certificate can be made. Nothing is left open then.
+    pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
+        let mut ready = Ready::new(&config.name);
+        let mut sockets = Vec::new();
+        for (listener, address) in &config.listen {
+            let fault = |cause| Error::Listen { key: listener.key(), address: *address, cause };
+            let socket = listen::bind(*address).map_err(fault)?;
+            *ready.slot(*listener) = Some(socket.local_addr().map_err(fault)?);
+            sockets.push((*listener, socket));
+        }
+        let (acceptor, pem) = certificate(config)?;
+        let hub = Hub::new(config.broker.clone(), seed().map_err(Error::System)?);
+        let max_connections = max_connections(config);
+        let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
+        let max_packet = config.broker.limits.max_packet_size as usize;
+        let gate = Arc::new(Gate::new(hub.clone(), max_connections, config.limits.handshake_timeout, max_packet));
+        let (phase, watching) = watch::channel(Phase::Starting);
+        let (mut doors, mut http) = (JoinSet::new(), JoinSet::new());
+        for (listener, socket) in sockets {
+            if listener == Listener::Http {
+                let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
+                http.spawn(http::serve(socket, pages));
+            } else {
+                let door = Door::new(gate.clone(), listener, acceptor.clone(), metrics.listener(listener));
+                doors.spawn(door.serve(socket, watching.clone()));
+            }
+        }
+        phase.send_replace(Phase::Ready);
+        Ok(Server { ready, hub, max_connections, phase, doors, http })
+    }
+
+    /// What it listens on.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// What the clients' connections belong to.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// Accepts no more connections, tells clients to go, and waits until that is written, but no longer than `limit`.
+    pub async fn drain(mut self, limit: Duration) {
+        self.phase.send_replace(Phase::Draining);
+        while self.doors.join_next().await.is_some() {}
+        let connections = self.hub.connections();
+        tracing::info!(connections, limit = ?limit, "draining");
+        self.hub.drain(limit).await;
+        let left = self.hub.connections();
+        if left > 0 {
+            tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
+        }
+        self.http.shutdown().await;
+    }
+}
+
+/// Runs a broker until SIGTERM or SIGINT. `announce` gets what it listens on as soon as it serves.
+///
+/// # Errors
+/// It could not start.
+pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Result<(), Error> {
+    logging::start(&config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Err(error) = process::raise_file_limit() {
+        tracing::warn!(%error, "cannot raise the file limit to the hard one");
+    }
+    let workers = match config.workers {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        workers => workers,
+    };
+    // With one CPU, a second thread would only add a wake-up per message.
+    let mut runtime = match workers {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = runtime.worker_threads(workers).enable_all().build().map_err(Error::System)?;
+    let result = runtime.block_on(async {
+        let mut signals = Signals::new().map_err(Error::System)?;
+        let server = Server::start(config, version).await?;
+        log_start(config, version, workers, &server);
+        announce(server.ready());
+        signals.termination().await;
+        tokio::select! {
+            () = server.drain(config.drain_timeout) => tracing::info!("drained"),
+            () = signals.termination() => tracing::warn!("second signal: ending without draining"),
+        }
+        Ok(())
+    });
+    // Connections that are left must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+fn log_start(config: &Config, version: &str, workers: usize, server: &Server) {
+    let file = config.file.as_ref().map_or_else(|| "none".into(), |file| file.display().to_string());
+    let (files, connections) = (process::file_limit(), server.max_connections);
+    tracing::info!(name = config.name, version, file, workers, "whimbrel starts");
+    tracing::info!(files, connections, "file limit, and the client connections that it allows");
+    if config.dev {
+        tracing::warn!("--dev: no authentication; everyone who reaches a listener may publish and subscribe");
+    }
+    for listener in Listener::ALL {
+        if let Some(address) = server.ready().address(listener) {
+            tracing::info!(listener = listener.name(), %address, "listening");
+        }
+    }
+}
+
+/// As many as were asked for, if the file limit allows them.
+fn max_connections(config: &Config) -> usize {
+    let files = process::file_limit();
+    let possible = files.saturating_sub(RESERVED_FILES).clamp(1, MAX_CONNECTIONS) as usize;
+    match config.limits.max_connections {
+        Some(wanted) if wanted > possible => {
+            tracing::warn!(wanted, possible, files, "limits.max_connections is more than the file limit allows");
+            possible
+        }
+        Some(wanted) => wanted,
+        None => possible,
+    }
+}
+
+fn certificate(config: &Config) -> Result<(TlsAcceptor, Option<String>), Error> {
+    let (tls, pem) = match &config.certificate {
+        Certificate::Files(tls) => (tls.clone(), None),
+        Certificate::Made => {
+            let addresses: Vec<IpAddr> = config.listen.iter().map(|(_, address)| address.ip()).collect();
+            let made = tls::make(&addresses).map_err(Error::Certificate)?;
+            (made.config, Some(made.pem))
+        }
+    };
+    Ok((TlsAcceptor::from(tls), pem))
+}
+
+fn seed() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    let random = ring::default_provider().secure_random.fill(&mut bytes);
+    random.map_err(|_| io::Error::other("the system has no randomness to give"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The signals that concern a server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next SIGTERM or SIGINT.
+    async fn termination(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => tracing::info!("SIGHUP ignored: restart to read the configuration again"),
+            }
+        }
+    }
+}

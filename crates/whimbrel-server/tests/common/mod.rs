@@ -1,0 +1,129 @@
+//! A server within the test, and clients that know just enough MQTT.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use whimbrel_server::Server;
+use whimbrel_server::config::schema::KEYS;
+use whimbrel_server::config::{Config, Given, Listener, Override};
+
+/// For anything that a test waits for.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// CONNECT of MQTT 5 with client id "a" and a clean start.
+pub const CONNECT: &[u8] = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a";
+/// PINGREQ.
+pub const PING: &[u8] = b"\xc0\x00";
+
+/// A configuration on free loopback ports, changed by `adapt`.
+pub fn config(adapt: impl FnOnce(&mut Config)) -> Config {
+    let set = |key, text: &str| Override { key, given: Given::Flag, text: text.to_owned() };
+    let listeners = KEYS.iter().filter(|key| key.name.starts_with("listen_") && !key.is_later());
+    let mut overrides: Vec<Override> = listeners.map(|key| set(key, "127.0.0.1:0")).collect();
+    overrides.push(set(KEYS.iter().find(|key| key.name == "dev").expect("a setting"), "true"));
+    let mut config = Config::load(None, &overrides).expect("a valid configuration");
+    adapt(&mut config);
+    config
+}
+
+/// A server on free loopback ports.
+pub async fn start(adapt: impl FnOnce(&mut Config)) -> Server {
+    Server::start(&config(adapt), "1.2.3").await.expect("loopback ports are free")
+}
+
+pub fn address(server: &Server, listener: Listener) -> SocketAddr {
+    server.ready().address(listener).expect("the listener is open")
+}
+
+/// Waits for `future`, but not for ever.
+pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(DEADLINE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("{what} did not come within {DEADLINE:?}"),
+    }
+}
+
+pub async fn tcp(server: &Server, listener: Listener) -> TcpStream {
+    TcpStream::connect(address(server, listener)).await.expect("the listener accepts")
+}
+
+pub async fn tls(server: &Server, listener: Listener) -> TlsStream<TcpStream> {
+    let pem = get(server, "/certificate.pem").await.1;
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate in PEM");
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).expect("it can be trusted");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").expect("a name");
+    let stream = tcp(server, listener).await;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("the certificate is for localhost")
+}
+
+/// One MQTT packet: its first byte and what follows the length. `None` at the end of the stream.
+pub async fn packet(stream: &mut (impl AsyncRead + Unpin)) -> Option<(u8, Vec<u8>)> {
+    let first = stream.read_u8().await.ok()?;
+    let mut length = 0;
+    for shift in [0, 7, 14, 21] {
+        let byte = stream.read_u8().await.ok()?;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some((first, body))
+}
+
+/// CONNECT, CONNACK, PINGREQ, PINGRESP.
+pub async fn speaks_mqtt(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    stream.write_all(CONNECT).await.expect("the connection is open");
+    stream.flush().await.expect("the connection is open");
+    let (first, body) = soon("CONNACK", packet(stream)).await.expect("an answer to CONNECT");
+    assert_eq!((first, body[1]), (0x20, 0), "CONNACK with success");
+    stream.write_all(PING).await.expect("the connection is open");
+    stream.flush().await.expect("the connection is open");
+    assert_eq!(soon("PINGRESP", packet(stream)).await, Some((0xd0, Vec::new())));
+}
+
+/// Sends a request as it is and reads everything up to the end of the connection.
+pub async fn raw(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("the listener accepts");
+    stream.write_all(request.as_bytes()).await.expect("the connection is open");
+    let mut answer = Vec::new();
+    soon("the end of the answer", stream.read_to_end(&mut answer)).await.expect("an orderly end");
+    String::from_utf8(answer).expect("text")
+}
+
+/// Status and body of a page.
+pub async fn get(server: &Server, path: &str) -> (u16, String) {
+    let answer = raw(address(server, Listener::Http), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a header and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+/// Waits until a line of the metrics is there.
+pub async fn metric(server: &Server, line: &str) {
+    let appears = async {
+        while !get(server, "/metrics").await.1.lines().any(|other| other == line) {
+            tokio::task::yield_now().await;
+        }
+    };
+    if tokio::time::timeout(DEADLINE, appears).await.is_err() {
+        panic!("\"{line}\" is not among the metrics:\n{}", get(server, "/metrics").await.1);
+    }
+}

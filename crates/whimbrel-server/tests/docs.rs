@@ -1,0 +1,73 @@
+//! The tables in `docs/` say what the program says. `WHIMBREL_WRITE_DOCS=1` makes these tests write them.
+
+mod common;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use common::{get, start};
+use whimbrel_server::config::schema::{KEYS, Key};
+
+const BEGIN: &str = "<!-- generated: begin -->\n";
+const END: &str = "<!-- generated: end -->\n";
+
+/// Compares what is between the marks of a document, or writes it.
+fn check(document: &str, generated: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let text = std::fs::read_to_string(&path).expect("the document exists");
+    let (before, rest) = text.split_once(BEGIN).expect("the mark of the beginning");
+    let (between, after) = rest.split_once(END).expect("the mark of the end");
+    if std::env::var_os("WHIMBREL_WRITE_DOCS").is_some() {
+        std::fs::write(&path, [before, BEGIN, generated, END, after].concat()).expect("the document can be written");
+    } else {
+        assert_eq!(between, generated, "docs/{document} is out of date; run this test with WHIMBREL_WRITE_DOCS=1");
+    }
+}
+
+fn rows(keys: impl Iterator<Item = &'static Key>) -> String {
+    let mut text = "| key | flag, variable | default | what it is | values |\n|---|---|---|---|---|\n".to_owned();
+    for key in keys {
+        let flag = match key.flag {
+            Some((flag, variable)) => format!("`--{flag}`, `{variable}`"),
+            None => "file only".to_owned(),
+        };
+        let default = if key.default.is_empty() { "none".to_owned() } else { format!("`{}`", key.default) };
+        writeln!(text, "| `{}` | {flag} | {default} | {} | {} |", key.name, key.help, key.kind.values())
+            .expect("a string");
+    }
+    text
+}
+
+#[test]
+fn configuration() {
+    let section = |name: &'static str| rows(KEYS.iter().filter(move |key| key.section == name && !key.is_later()));
+    let mut text = format!("\n### Top level\n{}", section(""));
+    write!(text, "\n### `[log]`\n{}\n### `[limits]`\n{}", section("log"), section("limits")).expect("a string");
+    text += "\n### Reserved for later versions\nAsking for one of these is an error that says so.\n\n| key | flag, variable | what it will be |\n|---|---|---|\n";
+    for key in KEYS.iter().filter(|key| key.is_later()) {
+        let (flag, variable) = key.flag.expect("reserved settings have flags");
+        writeln!(text, "| `{}` | `--{flag}`, `{variable}` | {} |", key.name, key.help).expect("a string");
+    }
+    check("configuration.md", &(text + "\n"));
+}
+
+#[tokio::test]
+async fn metrics() {
+    let server = start(|_| {}).await;
+    let page = get(&server, "/metrics").await.1;
+    let mut text = "\n| metric | kind | what it tells |\n|---|---|---|\n".to_owned();
+    let mut help = "";
+    for line in page.lines() {
+        if let Some((_, words)) = line.strip_prefix("# HELP ").and_then(|line| line.split_once(' ')) {
+            help = words;
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            writeln!(text, "| `{name}{suffix}` | {kind} | {} |", help.trim_end_matches('.')).expect("a string");
+        }
+    }
+    check("metrics.md", &(text + "\n"));
+}

@@ -1,0 +1,245 @@
+//! `whimbrel serve` as its users meet it: the started binary.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// For anything that a test waits for.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// CONNECT of MQTT 5 with client id "a" and a clean start.
+const CONNECT: &[u8] = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a";
+
+fn whimbrel() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
+    // Nothing of the caller's surroundings counts.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WHIMBREL_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(std::env::temp_dir()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn serve() -> Command {
+    let mut command = whimbrel();
+    command.args(["serve", "--dev", "--drain-timeout", "20s"]);
+    for listener in ["mqtt", "tls", "ws", "wss", "http"] {
+        command.args([format!("--listen-{listener}"), "127.0.0.1:0".into()]);
+    }
+    command
+}
+
+/// A started broker. It is killed if the test fails before its end.
+struct Broker {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    ready: serde_json::Value,
+}
+
+impl Broker {
+    fn start(command: &mut Command) -> Broker {
+        let mut child = command.spawn().expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("stdout is text");
+        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the ready line {line:?}"));
+        Broker { child, stdout, ready }
+    }
+
+    fn connect(&self, listener: &str) -> TcpStream {
+        let stream = TcpStream::connect(self.ready[listener].as_str().expect("the listener is open"));
+        let stream = stream.expect("the listener accepts");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a deadline can be set");
+        stream
+    }
+
+    fn client(&self) -> TcpStream {
+        let mut client = self.connect("mqtt");
+        client.write_all(CONNECT).expect("the connection is open");
+        assert_eq!(packet(&mut client).expect("an answer to CONNECT").0, 0x20);
+        client
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = self.connect("http");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("the connection is open");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer in text");
+        answer
+    }
+
+    /// Waits until the metrics have this line.
+    fn metric(&self, line: &str) {
+        let start = Instant::now();
+        loop {
+            let page = self.get("/metrics");
+            if page.lines().any(|other| other == line) {
+                return;
+            }
+            assert!(start.elapsed() < DEADLINE, "\"{line}\" is not among the metrics:\n{page}");
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status().expect("kill is there");
+        assert!(status.success(), "the broker is there");
+    }
+
+    /// Waits for the end: exit code, what is left of stdout, and stderr.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut out).expect("stdout is text");
+        self.child.stderr.take().expect("stderr is a pipe").read_to_string(&mut err).expect("stderr is text");
+        (self.child.wait().expect("the broker ends").code(), out, err)
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It has usually ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One packet with a length below 128: its first byte and its body. `None` at the end of the stream.
+fn packet(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).ok()?;
+    let mut body = vec![0; usize::from(head[1])];
+    stream.read_exact(&mut body).ok()?;
+    Some((head[0], body))
+}
+
+fn text(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn sigterm_drains_and_ends_well() {
+    let broker = Broker::start(&mut serve());
+    assert_eq!(broker.ready["ready"], true);
+    for listener in ["tls", "ws", "wss"] {
+        broker.connect(listener);
+    }
+    let mut client = broker.client();
+    assert!(broker.get("/readyz").ends_with("ready\n"));
+    broker.signal("TERM");
+    let (first, body) = packet(&mut client).expect("a goodbye");
+    assert_eq!((first, body[0]), (0xe0, 0x8b), "DISCONNECT, server shutting down");
+    assert!(packet(&mut client).is_none());
+    drop(client);
+    let (code, out, err) = broker.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(out, "", "standard output has the ready line only");
+    assert!(err.contains("drained"), "{err}");
+}
+
+#[test]
+fn sigint_ends_and_sighup_does_not() {
+    let broker = Broker::start(serve().args(["--log-format", "json"]));
+    broker.signal("HUP");
+    let client = broker.client();
+    broker.signal("INT");
+    drop(client);
+    let (code, _, err) = broker.end();
+    assert_eq!(code, Some(0), "{err}");
+    let lines: Vec<serde_json::Value> =
+        err.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line}"))).collect();
+    assert!(
+        lines.iter().any(|line| line["message"].as_str().is_some_and(|m| m.starts_with("SIGHUP ignored"))),
+        "{err}"
+    );
+}
+
+#[test]
+fn the_file_limit_is_raised_and_kept() {
+    let mut command = Command::new("sh");
+    let script = "ulimit -Sn 100 && ulimit -Hn 138 && exec \"$0\" serve --dev --listen-mqtt 127.0.0.1:0 --listen-http 127.0.0.1:0 \
+                  --listen-tls off --listen-ws off --listen-wss off";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_whimbrel")]).current_dir(std::env::temp_dir());
+    let broker = Broker::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert_eq!(broker.ready.get("tls"), None);
+    broker.metric("process_max_fds 138");
+    broker.metric("whimbrel_connections_max 10");
+    let kept: Vec<TcpStream> = (0..10).map(|_| broker.connect("mqtt")).collect();
+    broker.metric("whimbrel_connections 10");
+    for _ in 0..5 {
+        let mut refused = broker.connect("mqtt");
+        assert!(packet(&mut refused).is_none());
+    }
+    broker.metric("whimbrel_listener_failures_total{listener=\"mqtt\",cause=\"connection_limit\"} 5");
+    drop(kept);
+    broker.metric("whimbrel_connections 0");
+    broker.client();
+    broker.signal("TERM");
+    let (code, _, err) = broker.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("files=138") && err.contains("limits.max_connections is reached"), "{err}");
+}
+
+#[test]
+fn running_out_of_files_is_counted_and_survived() {
+    let mut command = Command::new("sh");
+    let script = "ulimit -n 24 && exec \"$0\" serve --dev --workers 1 --listen-mqtt 127.0.0.1:0 --listen-http 127.0.0.1:0 \
+                  --listen-tls off --listen-ws off --listen-wss off";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_whimbrel")]).current_dir(std::env::temp_dir());
+    let broker = Broker::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    // Idle HTTP connections take what files there are.
+    let hogs: Vec<TcpStream> = (0..24).map(|_| broker.connect("http")).collect();
+    let mut refused = broker.connect("mqtt");
+    assert!(packet(&mut refused).is_none());
+    drop(hogs);
+    broker.metric("whimbrel_listener_failures_total{listener=\"mqtt\",cause=\"file_limit\"} 1");
+    broker.client();
+}
+
+#[test]
+fn without_dev_it_refuses() {
+    let (code, out, err) = text(&whimbrel().arg("serve").output().expect("the binary starts"));
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("does not start without --dev"), "{err}");
+}
+
+#[test]
+fn variables_and_files_count() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("whimbrel.toml"), "dev = true\nname = \"file\"\n").expect("a file");
+    let mut command = whimbrel();
+    command.current_dir(directory.path()).args(["serve", "--check"]);
+    assert_eq!(
+        text(&command.output().expect("the binary starts")).0,
+        Some(0),
+        "the file in the working directory counts"
+    );
+    let (code, _, err) = text(&command.env("WHIMBREL_LISTEN_WS", "nowhere").output().expect("the binary starts"));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("WHIMBREL_LISTEN_WS=nowhere"), "{err}");
+    let (code, ..) = text(&command.args(["--listen-ws", "off"]).output().expect("the binary starts"));
+    assert_eq!(code, Some(0), "the flag prevails over the variable");
+}
+
+#[test]
+fn an_address_in_use_is_a_runtime_failure() {
+    let broker = Broker::start(&mut serve());
+    let taken = broker.ready["mqtt"].as_str().expect("the listener is open");
+    let mut command = whimbrel();
+    let (code, out, err) = text(&command.args(["serve", "--dev", "--listen-mqtt", taken]).output().expect("it starts"));
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains(&format!("Error: cannot listen on {taken} (`listen_mqtt`)")), "{err}");
+}
+
+#[test]
+fn version_and_completions() {
+    let (code, out, _) = text(&whimbrel().arg("version").output().expect("the binary starts"));
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with(&format!("whimbrel {} (", env!("CARGO_PKG_VERSION"))), "{out}");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, _) = text(&whimbrel().args(["completions", shell]).output().expect("the binary starts"));
+        assert_eq!(code, Some(0));
+        assert!(out.contains("listen-mqtt"), "{shell}");
+    }
+}
