@@ -116,7 +116,7 @@ impl Ready {
     }
 }
 
-/// A broker that serves. Dropping it closes everything at once; [`Server::drain`] is the polite way.
+/// A broker that serves. Dropping it closes the listeners only; [`Server::drain`] also takes leave of the clients.
 #[derive(Debug)]
 pub struct Server {
     ready: Ready,
@@ -179,8 +179,7 @@ impl Server {
         while self.doors.join_next().await.is_some() {}
         let connections = self.hub.connections();
         tracing::info!(connections, limit = ?limit, "draining");
-        self.hub.drain(limit).await;
-        let left = self.hub.connections();
+        let left = self.hub.drain(limit).await;
         if left > 0 {
             tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
         }

@@ -19,9 +19,13 @@ fn check(document: &str, generated: &str) {
     let (between, after) = rest.split_once(END).expect("the mark of the end");
     if std::env::var_os("WHIMBREL_WRITE_DOCS").is_some() {
         std::fs::write(&path, [before, BEGIN, generated, END, after].concat()).expect("the document can be written");
-    } else {
-        assert_eq!(between, generated, "docs/{document} is out of date; run this test with WHIMBREL_WRITE_DOCS=1");
+        return;
     }
+    let differs = between.lines().zip(generated.lines()).find(|(old, new)| old != new);
+    assert!(
+        between == generated,
+        "docs/{document} is out of date, first at {differs:?}; run this test with WHIMBREL_WRITE_DOCS=1"
+    );
 }
 
 fn rows(keys: impl Iterator<Item = &'static Key>) -> String {

@@ -23,7 +23,7 @@ fn whimbrel() -> Command {
 
 fn serve() -> Command {
     let mut command = whimbrel();
-    command.args(["serve", "--dev", "--drain-timeout", "20s"]);
+    command.args(["serve", "--dev"]);
     for listener in ["mqtt", "tls", "ws", "wss", "http"] {
         command.args([format!("--listen-{listener}"), "127.0.0.1:0".into()]);
     }
@@ -153,6 +153,46 @@ fn sigint_ends_and_sighup_does_not() {
         lines.iter().any(|line| line["message"].as_str().is_some_and(|m| m.starts_with("SIGHUP ignored"))),
         "{err}"
     );
+}
+
+/// A client that gets more than its connection can hold, and does not read it.
+fn deaf_client(broker: &Broker) -> TcpStream {
+    let mut client = broker.client();
+    client.write_all(b"\x82\x07\x00\x01\x00\x00\x01b\x00").expect("SUBSCRIBE to b");
+    // PUBLISH to b with 1 MiB of body: the remaining length is 4 more.
+    let message = [b"\x30\x84\x80\x40\x00\x01b\x00".as_slice(), &[0; 1 << 20]].concat();
+    let start = Instant::now();
+    while broker.get("/metrics").contains("\nwhimbrel_dropped_slow_total 0\n") {
+        assert!(start.elapsed() < DEADLINE, "nothing was dropped: {}", broker.get("/metrics"));
+        client.write_all(&message).expect("the broker reads");
+    }
+    client
+}
+
+#[test]
+fn draining_is_bounded() {
+    let broker = Broker::start(serve().args(["--drain-timeout", "50ms"]));
+    let _client = deaf_client(&broker);
+    broker.signal("TERM");
+    let (code, _, err) = broker.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("connections are cut"), "{err}");
+}
+
+#[test]
+fn a_second_signal_ends_draining() {
+    let broker = Broker::start(serve().args(["--drain-timeout", "1h"]));
+    let _client = deaf_client(&broker);
+    broker.signal("TERM");
+    let start = Instant::now();
+    while !broker.get("/readyz").ends_with("draining\n") {
+        assert!(start.elapsed() < DEADLINE, "it does not drain");
+    }
+    assert!(TcpStream::connect(broker.ready["mqtt"].as_str().expect("an address")).is_err(), "it accepts no more");
+    broker.signal("TERM");
+    let (code, _, err) = broker.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("second signal"), "{err}");
 }
 
 #[test]

@@ -43,6 +43,9 @@ impl Listener {
     /// All of them.
     pub const ALL: [Listener; 5] = [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss, Listener::Http];
 
+    /// Those that clients connect to.
+    pub const CLIENTS: [Listener; 4] = [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss];
+
     /// As the ready line, metrics and logs name it.
     pub fn name(self) -> &'static str {
         match self {

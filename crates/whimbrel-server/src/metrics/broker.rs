@@ -10,7 +10,6 @@ type ByReason = fn(&Stats) -> &Reasons;
 /// What only grows.
 // tidy: table
 pub const COUNTERS: &[Row<Number>] = &[
-    ("whimbrel_connections_opened", "Client connections that came to the broker", |s| s.connections_opened),
     ("whimbrel_connections_lost", "Connections that ended without a DISCONNECT and without the broker's doing", |s| {
         s.connections_lost
     }),

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use whimbrel_mqtt::Reasons;
 
 use crate::config::Listener;
 use crate::drive::Hub;
@@ -174,8 +173,17 @@ impl Collector for Snapshot {
         for (name, help, read) in broker::GAUGES {
             put(&mut encoder, name, help, &ConstGauge::new(read(&stats)))?;
         }
+        let opened = Listener::CLIENTS.map(Listener::name).into_iter().zip(stats.connections_opened);
+        put_family(
+            &mut encoder,
+            "whimbrel_connections_opened",
+            "Client connections that came to the broker",
+            "listener",
+            opened,
+        )?;
         for (name, help, read) in broker::BY_REASON {
-            put_by_reason(&mut encoder, name, help, read(&stats))?;
+            let counts = read(&stats).iter().map(|(code, count)| (format!("0x{code:02x}"), count));
+            put_family(&mut encoder, name, help, "reason", counts)?;
         }
         self.encode_process(&mut encoder)
     }
@@ -210,12 +218,17 @@ fn put(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &impl En
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-fn put_by_reason(encoder: &mut DescriptorEncoder, name: &str, help: &str, reasons: &Reasons) -> fmt::Result {
-    let counter = ConstCounter::new(0u64);
-    let mut metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-    for (code, count) in reasons.iter() {
-        let label = [("reason", format!("0x{code:02x}"))];
-        ConstCounter::new(count).encode(metric.encode_family(&label)?)?;
+/// Counters that differ in one label.
+fn put_family<T: EncodeLabelValue>(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    label: &str,
+    counts: impl Iterator<Item = (T, u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, ConstCounter::new(0u64).metric_type())?;
+    for (value, count) in counts {
+        ConstCounter::new(count).encode(metric.encode_family(&[(label, value)])?)?;
     }
     Ok(())
 }
