@@ -1,0 +1,238 @@
+//! A rig: a core, a clock, and edges that note what they are told.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_core::{
+    Accepted, Attach, Core, Delivery, Filter, Input, Kick, Limits, Link, Output, Publish, Refusal, RetainHandling,
+    Sent, Settlement, Will,
+};
+use whimbrel_event::{Attributes, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time};
+
+/// One thing that an edge was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Attached { present: bool },
+    Refused(Refusal),
+    Kicked(Kick),
+    Subscribed(Vec<Result<Qos, Refusal>>),
+    Unsubscribed(Vec<bool>),
+    Accepted { tag: u16, result: Accepted },
+    Completed { tag: u16, known: bool },
+    Release { tag: u16, known: bool },
+    Event(Got),
+}
+
+/// A delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Got {
+    pub topic: String,
+    pub payload: String,
+    pub id: EventId,
+    pub tag: u16,
+    pub qos: Qos,
+    pub repeated: bool,
+    pub retain: bool,
+    pub identifier: u32,
+}
+
+/// What each link was told, and which links take nothing more.
+#[derive(Debug, Default)]
+pub struct Edges {
+    pub told: BTreeMap<u32, Vec<Told>>,
+    /// Deliveries that a link takes before it is full.
+    pub room: BTreeMap<u32, usize>,
+    /// Links whose client takes payloads of at most this many bytes.
+    pub largest: BTreeMap<u32, usize>,
+}
+
+impl Edges {
+    fn tell(&mut self, link: Link, told: Told) {
+        self.told.entry(link.0).or_default().push(told);
+    }
+}
+
+impl Output for Edges {
+    fn attached(&mut self, link: Link, present: bool) {
+        self.tell(link, Told::Attached { present });
+    }
+    fn refused(&mut self, link: Link, why: Refusal) {
+        self.tell(link, Told::Refused(why));
+    }
+    fn kicked(&mut self, link: Link, why: Kick) {
+        self.tell(link, Told::Kicked(why));
+    }
+    fn subscribed(&mut self, link: Link, results: &[Result<Qos, Refusal>]) {
+        self.tell(link, Told::Subscribed(results.to_vec()));
+    }
+    fn unsubscribed(&mut self, link: Link, existed: &[bool]) {
+        self.tell(link, Told::Unsubscribed(existed.to_vec()));
+    }
+    fn accepted(&mut self, link: Link, tag: u16, _: Qos, result: Accepted) {
+        self.tell(link, Told::Accepted { tag, result });
+    }
+    fn completed(&mut self, link: Link, tag: u16, known: bool) {
+        self.tell(link, Told::Completed { tag, known });
+    }
+    fn release(&mut self, link: Link, tag: u16, known: bool) {
+        self.tell(link, Told::Release { tag, known });
+    }
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        if self.largest.get(&link.0).is_some_and(|largest| delivery.event.payload.len() > *largest) {
+            return Sent::TooLarge;
+        }
+        let got = Got {
+            topic: delivery.event.topic.into(),
+            payload: String::from_utf8(delivery.event.payload.to_vec()).expect("tests publish text"),
+            id: delivery.id,
+            tag: delivery.tag,
+            qos: delivery.qos,
+            repeated: delivery.repeated,
+            retain: delivery.retain,
+            identifier: delivery.identifier,
+        };
+        self.tell(link, Told::Event(got));
+        match self.room.get_mut(&link.0) {
+            Some(room) => {
+                *room -= 1;
+                if *room == 0 { Sent::Full } else { Sent::Open }
+            }
+            None => Sent::Open,
+        }
+    }
+}
+
+/// How a client attaches.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub clean: bool,
+    pub expiry: Duration,
+    pub window: u16,
+    pub will: Option<Will>,
+}
+
+pub const CLEAN: Client = Client { clean: true, expiry: Duration::ZERO, window: 10, will: None };
+pub const KEPT: Client = Client { clean: false, expiry: Duration::from_secs(1000), window: 10, will: None };
+
+/// A core, its clock and its edges.
+pub struct Rig {
+    pub core: Core,
+    pub now: Time,
+    pub edges: Edges,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        Rig::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Rig {
+        Rig { core: Core::new(limits, 7), now: Time::from_nanos(1_000_000_000), edges: Edges::default() }
+    }
+
+    pub fn input(&mut self, input: Input<'_>) {
+        self.core.handle(self.now, input, &mut self.edges);
+    }
+
+    pub fn attach(&mut self, link: u32, client_id: &str, client: Client) -> Told {
+        let Client { clean: clean_start, expiry, window, will } = client;
+        let will = will.map(Box::new);
+        self.input(Input::Attach(Attach { link: Link(link), client_id, clean_start, expiry, window, will }));
+        let told = self.take(link);
+        assert!(!told.is_empty(), "an attachment is answered");
+        self.edges.told.entry(link).or_default().extend_from_slice(&told[1..]);
+        told[0].clone()
+    }
+
+    pub fn detach(&mut self, link: u32, publish_will: bool) {
+        self.input(Input::Detach { link: Link(link), publish_will, expiry: None });
+    }
+
+    pub fn subscribe(&mut self, link: u32, filter: &str, qos: Qos) -> Result<Qos, Refusal> {
+        self.subscribe_as(link, plain(filter, qos))
+    }
+
+    pub fn subscribe_as(&mut self, link: u32, filter: Filter<'_>) -> Result<Qos, Refusal> {
+        let before = self.edges.told.get(&link).map_or(0, Vec::len);
+        self.input(Input::Subscribe { link: Link(link), filters: &[filter] });
+        match self.edges.told.entry(link).or_default().remove(before) {
+            Told::Subscribed(results) => results[0],
+            other => panic!("a subscribe is answered first: {other:?}"),
+        }
+    }
+
+    pub fn publish(&mut self, link: u32, topic: &str, payload: &str, qos: Qos) {
+        self.publish_as(link, topic, payload, qos, false);
+    }
+
+    pub fn publish_as(&mut self, link: u32, topic: &str, payload: &str, qos: Qos, retain: bool) {
+        let tag = if qos == Qos::AtMostOnce { 0 } else { 77 };
+        let event = event(topic, payload, qos);
+        self.input(Input::Publish(Publish { link: Link(link), tag, retain, event }));
+    }
+
+    pub fn settle(&mut self, link: u32, tag: u16, by: Settlement) {
+        self.input(Input::Settle { link: Link(link), tag, by });
+    }
+
+    /// Lets time pass, stopping at every deadline.
+    pub fn advance(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        while let Some((at, _)) = self.core.next_deadline().filter(|(at, _)| *at <= end) {
+            self.now = at;
+            self.input(Input::Deadline);
+        }
+        self.now = end;
+    }
+
+    /// What a link was told since the last look.
+    pub fn take(&mut self, link: u32) -> Vec<Told> {
+        self.edges.told.remove(&link).unwrap_or_default()
+    }
+
+    /// The deliveries among it.
+    pub fn events(&mut self, link: u32) -> Vec<Got> {
+        let events = self.take(link).into_iter().filter_map(|told| match told {
+            Told::Event(got) => Some(got),
+            _ => None,
+        });
+        events.collect()
+    }
+
+    pub fn payloads(&mut self, link: u32) -> Vec<String> {
+        self.events(link).into_iter().map(|got| got.payload).collect()
+    }
+}
+
+pub fn plain(filter: &str, qos: Qos) -> Filter<'_> {
+    Filter {
+        filter,
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::Send,
+        identifier: 0,
+    }
+}
+
+pub fn event<'a>(topic: &'a str, payload: &'a str, qos: Qos) -> EventRef<'a> {
+    EventRef {
+        topic,
+        attributes: Attributes::EMPTY,
+        payload: payload.as_bytes(),
+        headers: Headers::EMPTY,
+        qos,
+        reliability: if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable },
+        importance: 5,
+        expires: None,
+        deadline_ms: None,
+    }
+}
+
+pub fn will(topic: &str, payload: &str, delay: Duration) -> Will {
+    let id = EventId { pubend: PubendId(0), tick: Tick(0) };
+    let event = Event::keep(id, Time::ZERO, &event(topic, payload, Qos::AtLeastOnce));
+    Will { event, retain: false, delay, lifetime: None }
+}
