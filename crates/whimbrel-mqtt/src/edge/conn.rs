@@ -78,6 +78,8 @@ pub(crate) struct Conn {
     /// The expiry that CONNECT asked for was zero: DISCONNECT may not change it.
     pub(crate) expiry_zero: bool,
     pub(crate) topic_alias_maximum: u16,
+    /// QoS 2 publishes of earlier connections that were unreleased when this one began.
+    pub(crate) carried: usize,
     pub(crate) rare: Option<Box<Rare>>,
 }
 
@@ -100,6 +102,7 @@ impl Conn {
             timer: None,
             expiry_zero: true,
             topic_alias_maximum: 0,
+            carried: 0,
             rare: None,
         }
     }

@@ -116,7 +116,8 @@ impl Broker {
         publish.check_from_client()?;
         let tag = publish.packet_id.map_or(0, PacketId::get);
         if publish.qos == Qos::ExactlyOnce
-            && core.unreleased(link) >= usize::from(edge.config.limits.receive_maximum)
+            && core.unreleased(link)
+                >= usize::from(edge.config.limits.receive_maximum) + edge.conns[id as usize].carried
             && !core.is_unreleased(link, tag)
         {
             let reason = ReasonCode::RECEIVE_MAXIMUM_EXCEEDED;
@@ -204,6 +205,12 @@ impl Broker {
                 .then(|| self.edge.response_prefix(client_id)),
             assigned: assigned.clone(),
         };
+        let version = connect.version;
+        let welcome = Packet::ConnAck(self.edge.welcome(&self.edge.greeting, false)).encoded_len(version);
+        if welcome.map_or(true, |bytes| bytes > self.edge.conns[id as usize].max_packet as usize) {
+            let reason = ReasonCode::PACKET_TOO_LARGE;
+            return Err(DecodeError { reason, cause: "the maximum packet size is too small for CONNACK" });
+        }
         let attach = Attach {
             link: Link(id),
             client_id,
@@ -213,6 +220,8 @@ impl Broker {
             will,
         };
         self.core_input(now, CoreInput::Attach(attach), out);
+        // The quota begins anew with each connection; what earlier ones left unreleased does not count against it.
+        self.edge.conns[id as usize].carried = self.core.unreleased(Link(id));
         Ok(())
     }
 

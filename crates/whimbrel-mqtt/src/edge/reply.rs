@@ -4,7 +4,7 @@ use whimbrel_event::Qos;
 
 use super::conn::State;
 use super::outbound::packet_id;
-use super::{Edge, Output};
+use super::{Edge, Greeting, Output};
 use crate::codec::{
     Ack, AckProperties, Codes, CodesAck, ConnAck, ConnAckProperties, Disconnect, DisconnectProperties, Packet,
     PacketId, PacketType, ReasonCode, Version, encode_ack,
@@ -58,7 +58,6 @@ impl Edge {
     /// The core has a session for a connection: CONNACK.
     pub(super) fn greet(&mut self, id: u32, present: bool, out: &impl Output) {
         let greeting = core::mem::take(&mut self.greeting);
-        let limits = self.config.limits.clone();
         let conn = &mut self.conns[id as usize];
         conn.state = State::Attached;
         self.stats.connections_accepted += 1;
@@ -69,6 +68,12 @@ impl Edge {
         if !patience.is_zero() {
             self.watch(id, heard.after(patience));
         }
+        self.send(id, &Packet::ConnAck(self.welcome(&greeting, present)), out);
+    }
+
+    /// The CONNACK of a connection that is accepted.
+    pub(super) fn welcome<'a>(&self, greeting: &'a Greeting, session_present: bool) -> ConnAck<'a> {
+        let limits = &self.config.limits;
         let properties = ConnAckProperties {
             session_expiry: greeting.expiry,
             receive_maximum: core::num::NonZeroU16::new(limits.receive_maximum),
@@ -79,8 +84,7 @@ impl Edge {
             response_information: greeting.response_information.as_deref(),
             ..ConnAckProperties::default()
         };
-        let connack = ConnAck { session_present: present, reason: ReasonCode::SUCCESS, properties };
-        self.send(id, &Packet::ConnAck(connack), out);
+        ConnAck { session_present, reason: ReasonCode::SUCCESS, properties }
     }
 
     /// PUBACK or PUBREC.
