@@ -1,0 +1,6 @@
+//! The project's own checks and chores.
+//!
+//! [`tidy`] reads the workspace and reports every breach of the house rules: layers, purity of the core, budgets,
+//! licences, known advisories. It writes nothing and needs no network beyond the packages the build needs anyway.
+
+pub mod tidy;

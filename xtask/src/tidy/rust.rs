@@ -1,0 +1,208 @@
+//! A Rust source as the rules see it: its syntax tree, its words without comments, and which lines are tests.
+
+use std::ops::RangeInclusive;
+
+use anyhow::{Result, anyhow};
+use proc_macro2::{Spacing, TokenStream, TokenTree};
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// One word or sign of the source. Comments are gone; text in quotes stays apart from names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// A name or keyword.
+    Name(String),
+    /// `::`.
+    PathSeparator,
+    /// Any other sign or bracket.
+    Sign(char),
+    /// A literal, as written.
+    Literal(String),
+}
+
+/// A Rust source.
+pub struct RustFile {
+    /// Below the workspace root, with `/`.
+    pub path: String,
+    /// Its lines, the first at index 0.
+    pub lines: Vec<String>,
+    /// Its syntax tree.
+    pub syntax: syn::File,
+    /// Its words, each with its line (from 1).
+    pub words: Vec<(Word, usize)>,
+    /// Whether all of it is test code.
+    pub is_test: bool,
+    test_lines: Vec<RangeInclusive<usize>>,
+    /// Modules declared in it as `#[cfg(test)] mod name;`: their files are tests.
+    test_modules: Vec<String>,
+}
+
+impl RustFile {
+    /// Reads a source.
+    ///
+    /// # Errors
+    /// When it is not Rust.
+    pub fn parse(path: &str, text: &str) -> Result<RustFile> {
+        let syntax = syn::parse_file(text).map_err(|e| anyhow!("line {}: {e}", e.span().start().line))?;
+        let stream: TokenStream = text.parse().map_err(|e| anyhow!("{e}"))?;
+        let mut words = Vec::new();
+        flatten(stream, &mut words);
+        let mut tests = TestItems::default();
+        tests.visit_file(&syntax);
+        Ok(RustFile {
+            path: path.to_owned(),
+            lines: text.lines().map(str::to_owned).collect(),
+            syntax,
+            words,
+            is_test: path.split('/').any(|part| matches!(part, "tests" | "benches" | "fuzz_targets")),
+            test_lines: tests.lines,
+            test_modules: tests.modules,
+        })
+    }
+
+    /// Whether the line (from 1) is test code.
+    pub fn is_test_line(&self, line: usize) -> bool {
+        self.is_test || self.test_lines.iter().any(|range| range.contains(&line))
+    }
+
+    /// Lines that count against the budget: all but those of inline tests.
+    pub fn counted_lines(&self) -> usize {
+        (1..=self.lines.len()).filter(|line| !self.is_test_line(*line)).count()
+    }
+
+    /// The first line with unsafe code, or with leave for it.
+    pub fn mentions_unsafe(&self) -> Option<usize> {
+        let is_unsafe = |word: &Word| matches!(word, Word::Name(name) if name == "unsafe" || name == "unsafe_code");
+        self.words.iter().find(|(word, _)| is_unsafe(word)).map(|(_, line)| *line)
+    }
+
+    /// Whether an item that begins on `line` (from 1) is excused by `tidy: table` and a reason in the comment above it.
+    pub fn is_table(&self, line: usize) -> bool {
+        let above = self.lines[..line.saturating_sub(1).min(self.lines.len())].iter().rev();
+        above.take_while(|text| is_comment_or_attribute(text)).any(|text| has_marker(text, "table"))
+    }
+
+    /// Whether the whole file is excused by `tidy: table` and a reason on its first line.
+    pub fn is_table_file(&self) -> bool {
+        self.lines.first().is_some_and(|line| has_marker(line, "table"))
+    }
+
+    /// `path:line`.
+    pub fn place(&self, line: usize) -> String {
+        format!("{}:{line}", self.path)
+    }
+}
+
+fn is_comment_or_attribute(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("//") || line.starts_with("#[")
+}
+
+/// Whether a comment carries the marker `tidy: KIND — reason`.
+pub fn has_marker(line: &str, kind: &str) -> bool {
+    let Some((_, rest)) = line.split_once("tidy: ") else { return false };
+    let Some(reason) = rest.strip_prefix(kind) else { return false };
+    reason.trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '—' | ':')).len() >= 8
+}
+
+/// Marks the files of modules that other files declare as tests.
+pub fn mark_test_files(sources: &mut [RustFile]) {
+    let mut places = Vec::new();
+    for source in sources.iter() {
+        let folder = match source.path.rsplit_once('/') {
+            Some((folder, "lib.rs" | "main.rs" | "mod.rs")) => folder.to_owned(),
+            _ => source.path.trim_end_matches(".rs").to_owned(),
+        };
+        places.extend(source.test_modules.iter().map(|name| format!("{folder}/{name}")));
+    }
+    for source in sources {
+        let stem = source.path.trim_end_matches(".rs");
+        source.is_test |= places.iter().any(|place| stem == place || stem.starts_with(&format!("{place}/")));
+    }
+}
+
+fn flatten(stream: TokenStream, words: &mut Vec<(Word, usize)>) {
+    let mut half_separator = false;
+    for tree in stream {
+        let line = tree.span().start().line;
+        let was_half = std::mem::take(&mut half_separator);
+        match tree {
+            TokenTree::Ident(name) => words.push((Word::Name(name.to_string()), line)),
+            TokenTree::Literal(literal) => words.push((Word::Literal(literal.to_string()), line)),
+            TokenTree::Punct(sign) if sign.as_char() == ':' && was_half => {
+                words.pop();
+                words.push((Word::PathSeparator, line));
+            }
+            TokenTree::Punct(sign) => {
+                half_separator = sign.as_char() == ':' && sign.spacing() == Spacing::Joint;
+                words.push((Word::Sign(sign.as_char()), line));
+            }
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    proc_macro2::Delimiter::Parenthesis => ('(', ')'),
+                    proc_macro2::Delimiter::Brace => ('{', '}'),
+                    proc_macro2::Delimiter::Bracket => ('[', ']'),
+                    proc_macro2::Delimiter::None => (' ', ' '),
+                };
+                words.push((Word::Sign(open), line));
+                flatten(group.stream(), words);
+                words.push((Word::Sign(close), group.span_close().end().line));
+            }
+        }
+    }
+}
+
+/// Finds items under `#[cfg(test)]`.
+#[derive(Default)]
+struct TestItems {
+    lines: Vec<RangeInclusive<usize>>,
+    modules: Vec<String>,
+}
+
+impl TestItems {
+    fn note(&mut self, attributes: &[syn::Attribute], whole: proc_macro2::Span) -> bool {
+        let Some(attribute) = attributes.iter().find(|attribute| is_test_attribute(attribute)) else { return false };
+        self.lines.push(attribute.span().start().line..=whole.end().line);
+        true
+    }
+}
+
+fn is_test_attribute(attribute: &syn::Attribute) -> bool {
+    let path = attribute.path();
+    let cfg_test = path.is_ident("cfg") && attribute.parse_args::<syn::Path>().is_ok_and(|arg| arg.is_ident("test"));
+    cfg_test || path.segments.last().is_some_and(|last| last.ident == "test")
+}
+
+impl<'ast> Visit<'ast> for TestItems {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !self.note(&item.attrs, item.span()) {
+            syn::visit::visit_item_mod(self, item);
+        } else if item.content.is_none() {
+            self.modules.push(item.ident.to_string());
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if !self.note(&item.attrs, item.span()) {
+            syn::visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if !self.note(&item.attrs, item.span()) {
+            syn::visit::visit_item_impl(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.note(&item.attrs, item.span());
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.note(&item.attrs, item.span());
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.note(&item.attrs, item.span());
+    }
+}

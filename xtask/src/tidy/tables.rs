@@ -1,0 +1,247 @@
+//! Everything allowed or forbidden by name. A row that no longer applies is itself a finding.
+
+use super::Finding;
+use super::rust::RustFile;
+
+/// A crate of the workspace and what it may depend on.
+pub struct Layer {
+    /// Package name.
+    pub name: &'static str,
+    /// Whether it must be deterministic: no IO, clock, thread, ambient randomness or randomly seeded hashing.
+    pub pure: bool,
+    /// Workspace crates it may use.
+    pub uses: &'static [&'static str],
+    /// Workspace crates that only its tests and benchmarks may use.
+    pub tests_use: &'static [&'static str],
+}
+
+/// The one table of allowed edges between the crates of the workspace. Dependencies point up this page only.
+pub const LAYERS: &[Layer] = &[
+    Layer { name: "whimbrel-event", pure: true, uses: &[], tests_use: &[] },
+    Layer { name: "whimbrel-selector", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
+    Layer { name: "whimbrel-core", pure: true, uses: &["whimbrel-event", "whimbrel-selector"], tests_use: &[] },
+    Layer {
+        name: "whimbrel-mqtt",
+        pure: true,
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core"],
+        tests_use: &[],
+    },
+    Layer {
+        name: "whimbrel-client",
+        pure: false,
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-mqtt"],
+        tests_use: &["whimbrel-server"],
+    },
+    Layer {
+        name: "whimbrel-server",
+        pure: false,
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core", "whimbrel-mqtt"],
+        tests_use: &["whimbrel-client"],
+    },
+    Layer {
+        name: "whimbrel-sim",
+        pure: false,
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core", "whimbrel-mqtt"],
+        tests_use: &[],
+    },
+    Layer {
+        name: "whimbrel-lab",
+        pure: false,
+        uses: &["whimbrel-event", "whimbrel-mqtt", "whimbrel-client", "whimbrel-sim"],
+        tests_use: &[],
+    },
+    Layer {
+        name: "whimbrel",
+        pure: false,
+        uses: &["whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
+        tests_use: &["whimbrel-mqtt"],
+    },
+    Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },
+];
+
+/// Packages that no pure crate may reach through its normal dependencies, at any distance.
+pub const IMPURE_PACKAGES: &[&str] = &[
+    "async-io",
+    "async-std",
+    "chrono",
+    "crossbeam-channel",
+    "fastrand",
+    "futures-executor",
+    "getrandom",
+    "hyper",
+    "libc",
+    "mio",
+    "nix",
+    "openssl",
+    "parking_lot",
+    "polling",
+    "quinn",
+    "quinn-proto",
+    "rand",
+    "rayon",
+    "ring",
+    "rustix",
+    "rustls",
+    "signal-hook",
+    "smol",
+    "socket2",
+    "tempfile",
+    "time",
+    "tokio",
+    "uuid",
+    "windows-sys",
+];
+
+/// Paths that the sources of a pure crate must not name, and what they would bring in.
+pub const IMPURE_PATHS: &[(&str, &str)] = &[
+    ("core::net", "sockets belong to the drivers"),
+    ("std::net", "sockets belong to the drivers"),
+    ("std::os", "the operating system belongs to the drivers"),
+    ("std::fs", "files belong to the drivers"),
+    ("std::io", "reading and writing belong to the drivers"),
+    ("std::path", "files belong to the drivers"),
+    ("std::thread", "threads belong to the drivers"),
+    ("std::thread_local", "state belongs to its owner, not to a thread"),
+    ("std::process", "processes belong to the drivers"),
+    ("std::env", "configuration is an argument"),
+    ("std::time::SystemTime", "time is an argument"),
+    ("std::time::Instant", "time is an argument"),
+    ("std::time::UNIX_EPOCH", "time is an argument"),
+    ("std::future", "the core is a state machine, not a task"),
+    ("std::task", "the core is a state machine, not a task"),
+    ("std::sync::Barrier", "the core has one owner at a time and needs no locks"),
+    ("std::sync::Condvar", "the core has one owner at a time and needs no locks"),
+    ("std::sync::Mutex", "the core has one owner at a time and needs no locks"),
+    ("std::sync::RwLock", "the core has one owner at a time and needs no locks"),
+    ("std::sync::mpsc", "the core has one owner at a time and needs no channels"),
+    ("std::collections::HashMap", "it is randomly seeded; use hashbrown with a fixed seed, or a BTreeMap"),
+    ("std::collections::HashSet", "it is randomly seeded; use hashbrown with a fixed seed, or a BTreeSet"),
+    ("std::collections::hash_map", "it is randomly seeded; use hashbrown with a fixed seed, or a BTreeMap"),
+    ("std::collections::hash_set", "it is randomly seeded; use hashbrown with a fixed seed, or a BTreeSet"),
+    ("std::hash::RandomState", "it is randomly seeded; use foldhash's FixedState"),
+    ("foldhash::HashMap", "it is randomly seeded; use FixedState"),
+    ("foldhash::HashSet", "it is randomly seeded; use FixedState"),
+    ("foldhash::fast::RandomState", "it is randomly seeded; use FixedState"),
+    ("foldhash::fast::SeedableRandomState", "it is randomly seeded; use FixedState"),
+    ("foldhash::quality::RandomState", "it is randomly seeded; use FixedState"),
+    ("foldhash::quality::SeedableRandomState", "it is randomly seeded; use FixedState"),
+    ("hashbrown::DefaultHashBuilder", "it is randomly seeded; use foldhash's FixedState"),
+];
+
+/// Words that the sources of a pure crate must not contain, wherever they come from.
+pub const IMPURE_WORDS: &[(&str, &str)] = &[
+    ("async", "the core is a state machine, not a task"),
+    ("await", "the core is a state machine, not a task"),
+    ("OsRng", "randomness is an argument"),
+    ("thread_rng", "randomness is an argument"),
+    ("getrandom", "randomness is an argument"),
+    ("thread_local", "state belongs to its owner, not to a thread"),
+];
+
+/// Macros that the sources of a pure crate must not call.
+pub const IMPURE_MACROS: &[&str] = &["print", "println", "eprint", "eprintln"];
+
+/// Collections whose iteration order is that of their hashes.
+pub const HASH_TYPES: &[&str] = &["HashMap", "HashSet", "HashTable"];
+
+/// Methods that visit such a collection in that order.
+pub const HASH_ORDER_METHODS: &[&str] = &[
+    "difference",
+    "drain",
+    "extract_if",
+    "intersection",
+    "into_iter",
+    "into_keys",
+    "into_values",
+    "iter",
+    "iter_mut",
+    "keys",
+    "retain",
+    "symmetric_difference",
+    "union",
+    "values",
+    "values_mut",
+];
+
+/// Files that may contain unsafe code, and why.
+pub const UNSAFE_FILES: &[(&str, &str)] = &[];
+
+/// Files that may be longer than 500 lines (1,000 stays the end), and why. Prefer to split them.
+pub const LONG_FILES: &[(&str, &str)] = &[];
+
+/// Licences that a dependency may come under, by SPDX identifier. All of them let the project be used, changed and sold under
+/// Apache-2.0; none asks for the source of the whole.
+pub const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// The one crypto provider, which must be in the graph exactly once.
+pub const CRYPTO_PROVIDER: &str = "ring";
+
+/// Packages that must not be in the dependency graph at all, and why.
+pub const FORBIDDEN_PACKAGES: &[(&str, &str)] = &[
+    ("aws-lc-fips-sys", "a second crypto provider; rustls is used with ring only"),
+    ("aws-lc-rs", "a second crypto provider; rustls is used with ring only"),
+    ("aws-lc-sys", "a second crypto provider; rustls is used with ring only"),
+    ("boring-sys", "a second crypto provider; rustls is used with ring only"),
+    ("native-tls", "TLS is rustls"),
+    ("openssl", "TLS is rustls"),
+    ("openssl-sys", "TLS is rustls"),
+];
+
+/// Whether the file belongs to the sources (not the tests) of a pure crate.
+pub fn is_pure(path: &str) -> bool {
+    LAYERS
+        .iter()
+        .any(|layer| layer.pure && path.strip_prefix("crates/").is_some_and(|rest| is_source_of(rest, layer.name)))
+}
+
+fn is_source_of(path: &str, package: &str) -> bool {
+    path.strip_prefix(package).is_some_and(|rest| rest.starts_with("/src/"))
+}
+
+/// Findings about rows that excuse nothing any more.
+pub fn check_rows(sources: &[RustFile]) -> Vec<Finding> {
+    check_file_rows(sources, UNSAFE_FILES, LONG_FILES)
+}
+
+/// [`check_rows`] on given tables.
+pub fn check_file_rows(
+    sources: &[RustFile],
+    unsafe_files: &[(&str, &str)],
+    long_files: &[(&str, &str)],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, _) in unsafe_files {
+        if !sources.iter().any(|s| s.path == *path && s.mentions_unsafe().is_some()) {
+            findings.push(Finding::new(
+                *path,
+                "stale-row",
+                "UNSAFE_FILES lists it, but it has no unsafe code; remove the row",
+            ));
+        }
+    }
+    for (path, _) in long_files {
+        if !sources.iter().any(|s| s.path == *path && s.counted_lines() > super::budgets::FILE_LINES) {
+            findings.push(Finding::new(
+                *path,
+                "stale-row",
+                "LONG_FILES lists it, but it is within the budget; remove the row",
+            ));
+        }
+    }
+    findings
+}

@@ -1,0 +1,421 @@
+//! The house rules: the workspace keeps them, and each of them notices its breach.
+
+use std::path::Path;
+
+use xtask::tidy::layers::check_with;
+use xtask::tidy::metadata::Metadata;
+use xtask::tidy::rust::{RustFile, mark_test_files};
+use xtask::tidy::tables::{self, LAYERS, Layer};
+use xtask::tidy::{Finding, advisories, budgets, hashes, purity, supply, text};
+
+const CORE: &str = "crates/whimbrel-core/src/sample.rs";
+const NOTHING: [&str; 0] = [];
+
+fn parse(path: &str, text: &str) -> RustFile {
+    RustFile::parse(path, text).expect("the sample is Rust")
+}
+
+fn rules(findings: &[Finding]) -> Vec<&'static str> {
+    findings.iter().map(|finding| finding.rule).collect()
+}
+
+#[test]
+fn the_workspace_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
+    let report = xtask::tidy::run(root).expect("tidy can look at the workspace");
+    let listing: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(listing.is_empty(), "\n{}\n", listing.join("\n"));
+    assert!(report.files > 50 && report.packages > 50, "it looked at too little: {report:?}");
+}
+
+// ---- layers
+
+/// A workspace of `event`, `core` and `server`; what each uses as (user, used, kind).
+fn workspace(edges: &[(&str, &str, Option<&str>)], others: &[&str]) -> Metadata {
+    let members = ["event", "core", "server"];
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let package = |name: &&str| {
+        serde_json::json!({ "id": name, "name": name, "version": "1.0.0", "license": "Apache-2.0", "license_file": null,
+            "description": "a sample", "manifest_path": manifest })
+    };
+    let node = |name: &&str| {
+        let deps: Vec<_> = edges
+            .iter()
+            .filter(|(user, ..)| user == name)
+            .map(|(_, used, kind)| serde_json::json!({ "pkg": used, "dep_kinds": [{ "kind": kind }] }))
+            .collect();
+        serde_json::json!({ "id": name, "deps": deps })
+    };
+    let all: Vec<&str> = members.iter().chain(others).copied().collect();
+    let answer = serde_json::json!({
+        "packages": all.iter().map(package).collect::<Vec<_>>(),
+        "workspace_members": members,
+        "resolve": { "nodes": all.iter().map(node).collect::<Vec<_>>() },
+    });
+    Metadata::parse(answer.to_string().as_bytes()).expect("the sample has the shape of cargo's answer")
+}
+
+const SAMPLE_LAYERS: &[Layer] = &[
+    Layer { name: "event", pure: true, uses: &[], tests_use: &[] },
+    Layer { name: "core", pure: true, uses: &["event"], tests_use: &[] },
+    Layer { name: "server", pure: false, uses: &["core"], tests_use: &["event"] },
+];
+
+#[test]
+fn edges_in_the_table_pass() {
+    let edges = [("core", "event", None), ("server", "core", None), ("server", "event", Some("dev"))];
+    assert_eq!(check_with(&workspace(&edges, &[]), SAMPLE_LAYERS), []);
+}
+
+#[test]
+fn an_edge_upwards_is_found() {
+    let findings = check_with(&workspace(&[("core", "server", None)], &[]), SAMPLE_LAYERS);
+    assert_eq!(rules(&findings), ["layers"]);
+    assert_eq!(findings[0].place, "core");
+}
+
+#[test]
+fn what_tests_may_use_the_crate_itself_may_not() {
+    let findings = check_with(&workspace(&[("server", "event", None)], &[]), SAMPLE_LAYERS);
+    assert_eq!(rules(&findings), ["layers"]);
+}
+
+#[test]
+fn a_crate_without_a_row_and_a_row_without_a_crate_are_found() {
+    assert_eq!(rules(&check_with(&workspace(&[], &[]), &SAMPLE_LAYERS[..2])), ["layers"]);
+    let gone = [Layer { name: "gone", pure: true, uses: &[], tests_use: &[] }];
+    let layers: Vec<Layer> = gone.into_iter().chain(SAMPLE_LAYERS.iter().map(copy)).collect();
+    assert_eq!(rules(&check_with(&workspace(&[], &[]), &layers)), ["layers"]);
+}
+
+fn copy(layer: &Layer) -> Layer {
+    Layer { name: layer.name, pure: layer.pure, uses: layer.uses, tests_use: layer.tests_use }
+}
+
+#[test]
+fn a_pure_crate_that_reaches_tokio_through_another_is_found() {
+    let edges = [("core", "helper", None), ("helper", "tokio", None)];
+    let findings = check_with(&workspace(&edges, &["helper", "tokio"]), SAMPLE_LAYERS);
+    assert_eq!(rules(&findings), ["purity"]);
+    assert!(findings[0].message.contains("helper -> tokio"), "{}", findings[0].message);
+}
+
+#[test]
+fn what_only_tests_reach_does_not_taint_a_pure_crate() {
+    let edges = [("core", "proptest", Some("dev")), ("proptest", "rand", None), ("server", "tokio", None)];
+    assert_eq!(check_with(&workspace(&edges, &["proptest", "rand", "tokio"]), SAMPLE_LAYERS), []);
+}
+
+#[test]
+fn a_crate_without_description_licence_or_lints_is_found() {
+    let mut metadata = workspace(&[], &[]);
+    let bare = metadata.packages.iter_mut().find(|package| package.name == "core").expect("it is in the sample");
+    bare.description = None;
+    bare.license = None;
+    bare.manifest_path = "no/such/Cargo.toml".into();
+    assert_eq!(rules(&check_with(&metadata, SAMPLE_LAYERS)), ["manifest", "manifest", "manifest"]);
+}
+
+#[test]
+fn the_simulator_never_uses_the_server() {
+    let sim = LAYERS.iter().find(|layer| layer.name == "whimbrel-sim").expect("it has a row");
+    assert!(!sim.uses.contains(&"whimbrel-server") && !sim.tests_use.contains(&"whimbrel-server"));
+}
+
+// ---- purity
+
+fn impurities(text: &str) -> usize {
+    purity::check(&parse(CORE, text)).len()
+}
+
+#[test]
+fn clocks_files_sockets_threads_and_ambient_randomness_are_found_in_every_spelling() {
+    let samples = [
+        "use std::net::TcpStream;",
+        "use std::{fmt, fs::File};",
+        "use std::time::{Duration, Instant};",
+        "use std::time;\nfn f() { time::Instant::now(); }",
+        "use std as s;\nfn f() { s::process::exit(1) }",
+        "extern crate std as s;\nfn f() { s::process::exit(1) }",
+        "use std::collections::*;",
+        "use std::collections::HashMap as Map;",
+        "fn f() { std::thread::yield_now() }",
+        "fn f() -> ::std::time::SystemTime { panic!() }",
+        "fn f() { assert!(std::env::var(\"X\").is_ok()) }",
+        "fn f(s: foldhash::fast::RandomState) {}",
+        "fn f() { println!(\"x\") }",
+        "async fn f() {}",
+        "fn f() { let r = thread_rng(); }",
+        "mod inner { use std::io::Read; }",
+    ];
+    for sample in samples {
+        assert!(impurities(sample) > 0, "not found in: {sample}");
+    }
+}
+
+#[test]
+fn names_that_only_look_alike_pass() {
+    let fine = "\
+        use std::collections::{BTreeMap, VecDeque};
+        use std::time::Duration;
+        // std::net::TcpStream in a comment
+        /// std::fs in a doc comment
+        fn f(net: u8) -> &'static str { let thread = net; let _ = thread; \"std::env::var println! async\" }
+        #[cfg(test)]
+        mod tests { use std::time::Instant; fn now() -> Instant { Instant::now() } }";
+    assert_eq!(purity::check(&parse(CORE, fine)), []);
+}
+
+#[test]
+fn purity_holds_for_sources_of_pure_crates_only() {
+    assert!(tables::is_pure(CORE));
+    assert!(tables::is_pure("crates/whimbrel-mqtt/src/codec/mod.rs"));
+    assert!(!tables::is_pure("crates/whimbrel-core/tests/delivery.rs"));
+    assert!(!tables::is_pure("crates/whimbrel-server/src/lib.rs"));
+}
+
+// ---- hash order
+
+fn walks(text: &str) -> usize {
+    hashes::check(&[parse(CORE, text)]).len()
+}
+
+#[test]
+fn walking_a_hash_table_is_found_in_every_spelling() {
+    let samples = [
+        "struct S { m: HashMap<u8, u8> } impl S { fn f(&self) { for x in &self.m {} } }",
+        "struct S { m: hashbrown::HashTable<u8> } impl S { fn f(&mut self) { self.m.retain(|_| true); } }",
+        "fn f(m: &HashSet<u8>) -> usize { m.iter().count() }",
+        "type Map = HashMap<u8, u8, FixedState>; fn f(m: &mut Map) { m.drain(); }",
+        "use hashbrown::HashMap as Map; fn f(m: Map<u8, u8>) { for x in m {} }",
+        "fn f() { let m = HashMap::new(); m.keys(); }",
+        "fn f() { let m: HashMap<u8, u8> = make(); (&m).values(); }",
+    ];
+    for sample in samples {
+        assert_eq!(walks(sample), 1, "in: {sample}");
+    }
+}
+
+#[test]
+fn looking_up_in_a_hash_table_and_walking_a_tree_pass() {
+    let fine = "struct S { m: HashMap<u8, u8>, t: BTreeMap<u8, u8> }
+        impl S { fn f(&self) { self.m.get(&1); for x in &self.t {} self.t.iter(); } }
+        #[cfg(test)] mod tests { fn f(s: super::S) { s.m.iter(); } }";
+    assert_eq!(walks(fine), 0);
+    let outside = parse("crates/whimbrel-server/src/x.rs", "fn f(m: &HashSet<u8>) { m.iter(); }");
+    assert_eq!(hashes::check(&[outside]), []);
+}
+
+// ---- budgets
+
+fn file_of(lines: usize) -> String {
+    format!("//! Sample.\n{}", "static X: u8 = 1;\n".repeat(lines - 1))
+}
+
+fn broken_budgets(text: &str) -> Vec<&'static str> {
+    rules(&budgets::check(&parse("crates/x/src/lib.rs", text)))
+}
+
+#[test]
+fn long_files_are_found() {
+    assert_eq!(broken_budgets(&file_of(500)), NOTHING);
+    assert_eq!(broken_budgets(&file_of(501)), ["file-lines"]);
+    let excused = |lines: usize| format!("// tidy: table — one row per reason code\n{}", file_of(lines - 1));
+    assert_eq!(broken_budgets(&excused(1000)), NOTHING);
+    assert_eq!(broken_budgets(&excused(1001)), ["file-lines"]);
+}
+
+#[test]
+fn inline_tests_do_not_count() {
+    let text = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", file_of(500), "fn f() {}\n".repeat(100));
+    assert_eq!(broken_budgets(&text), NOTHING);
+}
+
+#[test]
+fn test_files_and_test_modules_in_files_of_their_own_do_not_count() {
+    assert_eq!(rules(&budgets::check(&parse("crates/x/tests/long.rs", &file_of(600)))), NOTHING);
+    let mut sources = [
+        parse("crates/x/src/lib.rs", "//! X.\n#[cfg(test)]\nmod cases;"),
+        parse("crates/x/src/cases.rs", &file_of(600)),
+        parse("crates/x/src/cases/more.rs", &file_of(600)),
+        parse("crates/x/src/other.rs", &file_of(600)),
+    ];
+    mark_test_files(&mut sources);
+    let broken: Vec<usize> = sources.iter().map(|source| budgets::check(source).len()).collect();
+    assert_eq!(broken, [0, 0, 0, 1]);
+}
+
+#[test]
+fn long_functions_are_found() {
+    let function = |lines: usize| format!("//! X.\nfn f() {{\n{}}}\n", "    g();\n".repeat(lines - 2));
+    assert_eq!(broken_budgets(&function(70)), NOTHING);
+    assert_eq!(broken_budgets(&function(71)), ["function-lines"]);
+    let marked = function(71).replace("fn f()", "// tidy: table — one arm per packet type\n#[inline]\nfn f()");
+    assert_eq!(broken_budgets(&marked), NOTHING);
+    let without_reason = function(71).replace("fn f()", "// tidy: table\nfn f()");
+    assert_eq!(broken_budgets(&without_reason), ["function-lines"]);
+    let method = format!("//! X.\nimpl A {{ {} }}", function(71).replace("//! X.\n", ""));
+    assert_eq!(broken_budgets(&method), ["function-lines"]);
+}
+
+#[test]
+fn wide_structs_are_found() {
+    let fields = |count: usize| (0..count).map(|n| format!("f{n}: u8,")).collect::<String>();
+    assert_eq!(broken_budgets(&format!("//! X.\nstruct S {{ {} }}", fields(20))), NOTHING);
+    assert_eq!(broken_budgets(&format!("//! X.\nstruct S {{ {} }}", fields(21))), ["struct-fields"]);
+}
+
+#[test]
+fn constructors_of_everything_are_found() {
+    let constructor = |name: &str, count: usize| {
+        let parameters: String = (0..count).map(|n| format!("p{n}: u8,")).collect();
+        format!("//! X.\nimpl S {{ fn {name}({parameters}) -> S {{ S }} }}")
+    };
+    assert_eq!(broken_budgets(&constructor("new", 6)), NOTHING);
+    assert_eq!(broken_budgets(&constructor("new", 7)), ["constructor-parameters"]);
+    assert_eq!(broken_budgets(&constructor("with_limits", 7)), ["constructor-parameters"]);
+    assert_eq!(broken_budgets(&constructor("newest", 7)), NOTHING);
+}
+
+#[test]
+fn a_file_that_does_not_say_what_it_is_for_is_found() {
+    assert_eq!(broken_budgets("fn f() {}"), ["module-docs"]);
+}
+
+// ---- wording
+
+fn words(path: &str, text: &str) -> Vec<&'static str> {
+    let mut findings = text::check(path, text);
+    if path.ends_with(".rs") {
+        findings.extend(text::check_rust(&parse(path, text)));
+    }
+    rules(&findings)
+}
+
+#[test]
+fn unfinished_work_is_found() {
+    let marker = concat!("TO", "DO");
+    assert_eq!(words("docs/x.md", &format!("{marker}: more")), ["unfinished"]);
+    assert_eq!(words("src/x.rs", &format!("// {marker}(me)")), ["unfinished"]);
+    assert_eq!(words("src/x.rs", &format!("fn f() {{ {}!() }}", "todo")), ["unfinished"]);
+    assert_eq!(words("src/x.rs", &format!("fn f() {{ {}!(1) }}", "dbg")), ["unfinished"]);
+    assert_eq!(words("scripts/x.sh", "mktemp -t run.XXXXXX"), NOTHING);
+}
+
+#[test]
+fn paths_of_one_machine_and_registry_hosts_are_found() {
+    let own = concat!("/wo", "rk/main");
+    assert_eq!(words("docs/x.md", &format!("see {own}")), ["machine-path"]);
+    assert_eq!(words("docs/x.md", "see home/work/lamp or $(CURDIR)/work/"), NOTHING);
+    let temporary = concat!("/t", "mp/x");
+    assert_eq!(words("src/x.rs", &format!("fn f() -> &'static str {{ \"{temporary}\" }}")), ["machine-path"]);
+    assert_eq!(words("tests/x.rs", &format!("fn f() -> &'static str {{ \"{temporary}\" }}")), NOTHING);
+    assert_eq!(words("scripts/x.sh", &format!("cd {temporary}")), ["machine-path"]);
+    let host = concat!("crates", ".io");
+    assert_eq!(words("README.md", host), ["registry"]);
+    assert_eq!(words("Cargo.lock", host), NOTHING);
+}
+
+#[test]
+fn sleeping_tests_are_found() {
+    let sleep = "fn f() { std::thread::sleep(D) }";
+    assert_eq!(words("crates/x/tests/a.rs", sleep), ["sleeping-test"]);
+    assert_eq!(words("crates/x/src/a.rs", sleep), NOTHING);
+    let inline = "#[cfg(test)] mod tests { async fn f() { tokio::time::sleep(D).await } }";
+    assert_eq!(words("crates/x/src/a.rs", inline), ["sleeping-test"]);
+    let pause = "#[tokio::test(start_paused = true)] async fn f() { tokio::time::sleep(D).await }";
+    assert_eq!(words("crates/x/tests/a.rs", pause), NOTHING);
+    assert_eq!(words("crates/x/tests/a.rs", &pause.replace("tokio::time::", "std::thread::")), ["sleeping-test"]);
+    let poll = "// tidy: poll — until the port answers\nfn f() { std::thread::sleep(D) }";
+    assert_eq!(words("crates/x/tests/a.rs", poll), NOTHING);
+    assert_eq!(words("tests/clients/a.py", "    time.sleep(1)"), ["sleeping-test"]);
+    assert_eq!(words("tests/clients/a.py", "# tidy: poll — until it is bound\ntime.sleep(0.01)"), NOTHING);
+    assert_eq!(words("tests/clients/a.mjs", "await new Promise(r => setTimeout(r, 100))"), ["sleeping-test"]);
+    assert_eq!(words("tests/clients/run", "sleep 1"), ["sleeping-test"]);
+}
+
+#[test]
+fn ignored_tests_are_found() {
+    assert_eq!(words("tests/a.rs", "#[test]\n#[ignore]\nfn f() {}"), ["ignored-test"]);
+    assert_eq!(words("tests/a.rs", "#[ignore = \"slow\"]\nfn f() {}"), ["ignored-test"]);
+    assert_eq!(words("tests/a.rs", "fn ignore() { ignore() }"), NOTHING);
+}
+
+#[test]
+fn unsafe_code_is_found() {
+    assert_eq!(words("src/x.rs", "fn f() { unsafe { g() } }"), ["unsafe"]);
+    assert_eq!(words("src/x.rs", "#![allow(unsafe_code)]"), ["unsafe"]);
+    assert_eq!(words("src/x.rs", "// unsafe\nconst X: &str = \"unsafe\";"), NOTHING);
+}
+
+#[test]
+fn rows_that_excuse_nothing_are_found() {
+    let sources = [parse("src/x.rs", "//! X.")];
+    let rows = [("src/x.rs", "a reason"), ("src/gone.rs", "a reason")];
+    assert_eq!(tables::check_file_rows(&sources, &rows, &[]).len(), 2);
+    assert_eq!(tables::check_file_rows(&sources, &[], &rows).len(), 2);
+    let needed = [parse("src/x.rs", "fn f() { unsafe { g() } }")];
+    assert_eq!(tables::check_file_rows(&needed, &rows[..1], &[]), []);
+}
+
+// ---- what it is built from
+
+fn graph(packages: &[(&str, Option<&str>)]) -> Metadata {
+    let package = |(name, license): &(&str, Option<&str>)| {
+        serde_json::json!({ "id": name, "name": name, "version": "1.0.0", "license": license, "license_file": null,
+            "description": null, "manifest_path": "Cargo.toml" })
+    };
+    let answer = serde_json::json!({ "packages": packages.iter().map(package).collect::<Vec<_>>(), "workspace_members": [],
+        "resolve": { "nodes": [] } });
+    Metadata::parse(answer.to_string().as_bytes()).expect("the sample has the shape of cargo's answer")
+}
+
+#[test]
+fn licences_outside_the_table_are_found() {
+    let ring = ("ring", Some("Apache-2.0 AND ISC"));
+    let fine = [
+        ring,
+        ("a", Some("MIT/Apache-2.0")),
+        ("b", Some("GPL-3.0 OR MIT")),
+        ("c", Some("(MIT OR X11) AND Unicode-3.0")),
+    ];
+    assert_eq!(supply::check(&graph(&fine)), []);
+    for bad in [None, Some("GPL-3.0"), Some("MIT AND AGPL-3.0"), Some("my own")] {
+        assert_eq!(rules(&supply::check(&graph(&[ring, ("a", bad)]))), ["licence"], "{bad:?}");
+    }
+}
+
+#[test]
+fn a_second_crypto_provider_is_found() {
+    let mit = Some("MIT");
+    assert_eq!(rules(&supply::check(&graph(&[("ring", mit), ("aws-lc-sys", mit)]))), ["forbidden-package"]);
+    assert_eq!(rules(&supply::check(&graph(&[("ring", mit), ("openssl-sys", mit)]))), ["forbidden-package"]);
+    assert_eq!(rules(&supply::check(&graph(&[("ring", mit), ("ring", mit)]))), ["crypto-provider"]);
+    assert_eq!(rules(&supply::check(&graph(&[("other", mit)]))), ["crypto-provider"]);
+}
+
+#[test]
+fn vulnerable_versions_are_found() {
+    let table = "[[advisory]]\nid = \"R-1\"\npackage = \"leaky\"\ntitle = \"leaks\"\npatched = [\">=1.2.3\", \">=0.9.8, <0.10.0\"]
+        unaffected = [\"<0.5.0\"]";
+    let advisories = advisories::parse(table).expect("the sample is a table");
+    let concerns = |version: &str| {
+        let lock = format!("[[package]]\nname = \"leaky\"\nversion = \"{version}\"");
+        advisories::check(&advisories, "Cargo.lock", &lock).expect("the sample is a lock file").len() == 1
+    };
+    for version in ["1.2.2", "0.9.7", "0.10.0", "0.5.0"] {
+        assert!(concerns(version), "{version} is vulnerable");
+    }
+    for version in ["1.2.3", "2.0.0", "0.9.8", "0.4.9"] {
+        assert!(!concerns(version), "{version} is not vulnerable");
+    }
+}
+
+#[test]
+fn the_committed_advisories_would_notice_an_old_lock_file() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../advisories.toml");
+    let table = std::fs::read_to_string(path).expect("advisories.toml is committed");
+    let advisories = advisories::parse(&table).expect("advisories.toml parses");
+    let lock = "[[package]]\nname = \"quinn-proto\"\nversion = \"0.11.14\"\n[[package]]\nname = \"rustls\"\nversion = \"0.23.44\"";
+    assert_eq!(advisories::check(&advisories, "Cargo.lock", lock).expect("the sample is a lock file").len(), 2);
+}
