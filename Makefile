@@ -1,0 +1,40 @@
+# Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench fuzz soak audit format
+
+# Seconds for each fuzz target.
+SECONDS ?= 60
+# Simulated runs of the soak, each from its own seed.
+SEEDS ?= 5000
+# Arguments for the demonstration, e.g. `make run ARGS="--vehicles 1000"`.
+ARGS ?=
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## build, and watch a city's buses report through a broker
+	@scripts/require.sh cc=build-essential
+	cargo build --locked --release --package whimbrel
+	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" demo $(ARGS)
+
+test: ## check and test everything, real MQTT clients included
+	@scripts/test.sh
+
+bench: ## measure side by side with other brokers (installs them under target/)
+	@scripts/require.sh cc=build-essential
+	bench/install-peers.sh
+	cargo build --locked --release --package whimbrel
+	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench compare
+
+fuzz: ## fuzz every target for SECONDS (60) each
+	@scripts/fuzz.sh $(SECONDS)
+
+soak: ## run the simulator over SEEDS (5000) seeds
+	WHIMBREL_SEEDS=$(SEEDS) cargo test --locked --profile quick --package whimbrel-sim
+
+audit: ## check dependencies against the whole advisory database (needs a network)
+	@scripts/audit.sh
+
+format: ## format the code
+	cargo fmt --all
