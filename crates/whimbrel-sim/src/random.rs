@@ -1,0 +1,92 @@
+//! Randomness from one seed: the same numbers on every machine, for ever.
+
+use std::time::Duration;
+
+/// A sequence of well-mixed numbers: SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The sequence of that seed.
+    pub fn new(seed: u64) -> Self {
+        Random { state: seed }
+    }
+
+    /// A sequence of its own, so that what one part draws does not change what another part gets.
+    pub fn fork(&mut self) -> Self {
+        Random::new(self.next())
+    }
+
+    /// The next number.
+    #[allow(clippy::should_implement_trait)] // a generator of numbers, not an iterator that ends
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is at least 1. The bias of at most 2^-32 for small bounds does not matter here.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// True `permille` times in a thousand.
+    pub fn chance(&mut self, permille: u64) -> bool {
+        self.below(1000) < permille
+    }
+
+    /// One of `choices`, which are not empty.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// An index into `weights`, each as likely as its weight says; their sum is not 0.
+    pub fn weighted(&mut self, weights: &[u64]) -> usize {
+        let mut at = self.below(weights.iter().sum());
+        for (index, weight) in weights.iter().enumerate() {
+            match at.checked_sub(*weight) {
+                None => return index,
+                Some(rest) => at = rest,
+            }
+        }
+        unreachable!("the number is below the sum of the weights")
+    }
+
+    /// A span from nothing to twice `mean`.
+    pub fn span(&mut self, mean: Duration) -> Duration {
+        Duration::from_nanos(self.below(2 * mean.as_nanos() as u64 + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sequence_is_splitmix64() {
+        let mut random = Random::new(1_234_567);
+        let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        assert_eq!([random.next(), random.next(), random.next()], expected);
+    }
+
+    #[test]
+    fn bounds_hold_and_every_choice_comes() {
+        let mut random = Random::new(7);
+        let mut seen = [false; 3];
+        for _ in 0..1000 {
+            assert!((5..=9).contains(&random.between(5, 9)));
+            seen[random.weighted(&[1, 0, 3])] = true;
+        }
+        assert_eq!(seen, [true, false, true]);
+        assert_eq!(random.span(Duration::ZERO), Duration::ZERO);
+    }
+}

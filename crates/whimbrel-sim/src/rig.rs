@@ -1,0 +1,365 @@
+//! A broker and its clients' connections in virtual time, moved by hand: for tests of single behaviours.
+//!
+//! There is no delay: what a client sends is handled before [`Rig::send`] returns, and the answers can be read at once.
+//! Time stands still until [`Rig::advance`].
+//!
+//! ```no_run
+//! use whimbrel_sim::rig::Rig;
+//! use whimbrel_sim::speech::{Hello, Message};
+//! use mqtt_protocol_core::mqtt::packet::Qos;
+//!
+//! let mut rig = Rig::new(Default::default(), 1);
+//! let console = rig.connect(Hello::v5("console"));
+//! let bus = rig.connect(Hello::v311("bus"));
+//! rig.subscribe(console, "fleet/+/position", Qos::AtLeastOnce);
+//! rig.publish(bus, Message::new("fleet/7/position", "60.17,24.94"));
+//! assert_eq!(rig.messages(console)[0].text(), "60.17,24.94");
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::Version;
+use mqtt_protocol_core::mqtt::packet::{Packet, Qos};
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, Stats};
+
+use crate::packets::next_packet;
+use crate::speech::{Heard, Hello, Message, Said, Wanted};
+
+/// Where the rig's clock starts: 2026-01-01 00:00:00 UTC.
+pub const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
+
+/// How often a broker may be told of deadlines, or of drained connections, without time moving.
+const CALLS_AT_ONCE_MAX: u32 = 100_000;
+
+/// A broker with connections to it.
+pub struct Rig {
+    broker: Broker,
+    wires: Wires,
+    now: Time,
+    next_conn: u32,
+}
+
+/// One connection, as the client sees it.
+#[derive(Default)]
+struct Wire {
+    /// Decided by the CONNECT that went over it.
+    version: Option<Version>,
+    /// The first bytes sent, until they tell the version.
+    greeting: Vec<u8>,
+    received: Vec<u8>,
+    /// How much of `received` has been handed out as packets.
+    decoded: usize,
+    /// Accepted from the broker while the client does not read.
+    backlog: Vec<u8>,
+    stalled: bool,
+    /// The broker wants to know when the backlog is low.
+    notify: bool,
+    /// The broker closes once the backlog is written.
+    closing: bool,
+    /// Either side has closed.
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Wires {
+    open: BTreeMap<ConnId, Wire>,
+    /// Connections that were sent to during this call of the broker.
+    sent: BTreeSet<ConnId>,
+}
+
+impl Wires {
+    fn of(&mut self, conn: ConnId) -> &mut Wire {
+        self.open.get_mut(&conn).expect("the broker speaks of connections that were opened")
+    }
+}
+
+impl Output for Wires {
+    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
+        assert!(self.sent.insert(conn), "a second send to {conn:?} in one call of the broker");
+        let wire = self.of(conn);
+        assert!(!wire.closed && !wire.closing, "the broker sends to {conn:?}, which is closed");
+        if wire.stalled { wire.backlog.append(bytes) } else { wire.received.append(bytes) }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        let wire = self.of(conn);
+        assert!(!wire.closed && !wire.closing, "the broker closes {conn:?}, which is closed");
+        wire.closing = true;
+        wire.closed = wire.backlog.is_empty();
+    }
+
+    fn backlog(&self, conn: ConnId) -> usize {
+        self.open[&conn].backlog.len()
+    }
+
+    fn notify_drained(&mut self, conn: ConnId) {
+        self.of(conn).notify = true;
+    }
+}
+
+impl Rig {
+    /// A fresh broker without connections. The seed is all its randomness.
+    pub fn new(config: Config, seed: u64) -> Self {
+        Rig { broker: Broker::new(config, seed, START), wires: Wires::default(), now: START, next_conn: 0 }
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The broker's own account of itself.
+    pub fn stats(&self) -> Stats {
+        self.broker.stats()
+    }
+
+    /// Opens a connection; nothing has been sent over it. Connections are never reused, so that what came over a closed
+    /// one can still be read.
+    pub fn open(&mut self, origin: Origin) -> ConnId {
+        let conn = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.wires.open.insert(conn, Wire::default());
+        self.handle(Input::Opened { conn, origin });
+        conn
+    }
+
+    /// Sends bytes to the broker. What is sent over a closed connection goes nowhere.
+    pub fn send(&mut self, conn: ConnId, bytes: &[u8]) {
+        let wire = self.wires.of(conn);
+        if wire.version.is_none() {
+            wire.greeting.extend_from_slice(bytes);
+            wire.version = greeted_version(&wire.greeting);
+        }
+        if !wire.closed && !wire.closing {
+            self.handle(Input::Bytes { conn, bytes });
+        }
+    }
+
+    /// Sends bytes one by one.
+    pub fn send_bytewise(&mut self, conn: ConnId, bytes: &[u8]) {
+        for byte in bytes {
+            self.send(conn, core::slice::from_ref(byte));
+        }
+    }
+
+    /// Says something in the connection's protocol version.
+    pub fn say(&mut self, conn: ConnId, said: &Said) {
+        let bytes = match said {
+            Said::Connect(hello) => said.encode(hello.version),
+            _ => said.encode(self.version(conn)),
+        };
+        self.send(conn, &bytes);
+    }
+
+    /// The protocol version of the CONNECT that was sent; MQTT 5 while there was none or it was neither.
+    pub fn version(&self, conn: ConnId) -> Version {
+        self.wires.open[&conn].version.unwrap_or(Version::V5_0)
+    }
+
+    /// All bytes that the client has received, from the first on.
+    pub fn received(&self, conn: ConnId) -> &[u8] {
+        &self.wires.open[&conn].received
+    }
+
+    /// The packets received since this was last asked. A packet that is incomplete stays for the next time.
+    ///
+    /// # Panics
+    /// When the bytes are not well-formed packets.
+    pub fn packets(&mut self, conn: ConnId) -> Vec<Packet> {
+        let version = self.version(conn);
+        let wire = self.wires.of(conn);
+        let mut packets = Vec::new();
+        loop {
+            match next_packet(version, &wire.received, &mut wire.decoded) {
+                Ok(Some(packet)) => packets.push(packet),
+                Ok(None) => return packets,
+                Err(malformed) => panic!("the broker sent what is no packet on {conn:?}: {malformed}"),
+            }
+        }
+    }
+
+    /// As [`Rig::packets`], in words that are the same for both protocol versions.
+    pub fn heard(&mut self, conn: ConnId) -> Vec<Heard> {
+        self.packets(conn).into_iter().map(Heard::from).collect()
+    }
+
+    /// The one packet received since the last question.
+    ///
+    /// # Panics
+    /// When it is none, or more than one.
+    pub fn heard_one(&mut self, conn: ConnId) -> Heard {
+        let mut heard = self.heard(conn);
+        assert_eq!(heard.len(), 1, "one packet on {conn:?}: {heard:?}");
+        heard.remove(0)
+    }
+
+    /// The messages received since the last question.
+    ///
+    /// # Panics
+    /// When something else was received too.
+    pub fn messages(&mut self, conn: ConnId) -> Vec<Message> {
+        let message = |heard| match heard {
+            Heard::Publish(message) => message,
+            other => panic!("messages only on {conn:?}, not {other:?}"),
+        };
+        self.heard(conn).into_iter().map(message).collect()
+    }
+
+    /// Whether the connection is closed, by either side; the broker's close comes after what it sent was read.
+    pub fn is_closed(&self, conn: ConnId) -> bool {
+        self.wires.open[&conn].closed
+    }
+
+    /// The client goes without a word: end of stream or reset. Nothing happens if the broker has closed already.
+    pub fn close(&mut self, conn: ConnId) {
+        let wire = self.wires.of(conn);
+        let known = !wire.closed && !wire.closing;
+        wire.closed = true;
+        if known {
+            self.handle(Input::Closed { conn });
+        }
+    }
+
+    /// The client stops reading: what the broker sends from now on waits.
+    pub fn stall(&mut self, conn: ConnId) {
+        self.wires.of(conn).stalled = true;
+    }
+
+    /// Bytes that wait for a client that does not read.
+    pub fn backlog(&self, conn: ConnId) -> usize {
+        self.wires.backlog(conn)
+    }
+
+    /// A stalled client reads up to `count` of the bytes that wait.
+    pub fn read_some(&mut self, conn: ConnId, count: usize) {
+        let wire = self.wires.of(conn);
+        let count = count.min(wire.backlog.len());
+        wire.received.extend(wire.backlog.drain(..count));
+        self.settle(conn);
+    }
+
+    /// The client reads again, and everything that waits first.
+    pub fn unstall(&mut self, conn: ConnId) {
+        self.wires.of(conn).stalled = false;
+        self.read_some(conn, usize::MAX);
+    }
+
+    /// Moves time forward, and tells the broker of each of its deadlines when it comes.
+    ///
+    /// # Panics
+    /// When the broker's deadlines do not move on.
+    pub fn advance(&mut self, span: Duration) {
+        let until = self.now.after(span);
+        let mut at_once = 0;
+        while let Some((due, reason)) = self.broker.next_deadline().filter(|(due, _)| *due <= until) {
+            at_once = if due > self.now { 0 } else { at_once + 1 };
+            assert!(at_once < CALLS_AT_ONCE_MAX, "the deadline {reason:?} of {due:?} stays");
+            self.now = self.now.max(due);
+            self.handle(Input::Deadline);
+        }
+        self.now = until;
+    }
+
+    /// The server shuts down.
+    pub fn drain(&mut self) {
+        self.handle(Input::Drain);
+    }
+
+    fn handle(&mut self, input: Input<'_>) {
+        self.wires.sent.clear();
+        self.broker.handle(self.now, input, &mut self.wires);
+        let low = |wire: &Wire| wire.notify && !wire.closing && !wire.closed && wire.backlog.len() <= LOW_WATER;
+        let mut rounds = 0;
+        while let Some(conn) = self.wires.open.iter().find(|(_, wire)| low(wire)).map(|(conn, _)| *conn) {
+            rounds += 1;
+            assert!(rounds < CALLS_AT_ONCE_MAX, "the broker keeps waiting for {conn:?}, which has drained");
+            self.wires.of(conn).notify = false;
+            self.wires.sent.clear();
+            self.broker.handle(self.now, Input::Drained { conn }, &mut self.wires);
+        }
+    }
+
+    /// After a client has read: the close that waited for it, or the news that the backlog is low.
+    fn settle(&mut self, conn: ConnId) {
+        let wire = self.wires.of(conn);
+        if wire.closing {
+            wire.closed |= wire.backlog.is_empty();
+        } else if wire.notify && !wire.closed && wire.backlog.len() <= LOW_WATER {
+            wire.notify = false;
+            self.handle(Input::Drained { conn });
+            if !self.wires.of(conn).stalled {
+                self.read_some(conn, usize::MAX);
+            }
+        }
+    }
+
+    /// Opens a connection and sends a CONNECT; the CONNACK waits to be read.
+    pub fn greet(&mut self, hello: Hello) -> ConnId {
+        let conn = self.open(Origin::Tcp);
+        self.say(conn, &Said::Connect(hello));
+        conn
+    }
+
+    /// Connects and reads the CONNACK.
+    ///
+    /// # Panics
+    /// When the broker refuses, or says more than CONNACK (a session with waiting messages: use [`Rig::greet`]).
+    pub fn connect(&mut self, hello: Hello) -> ConnId {
+        let conn = self.greet(hello);
+        match self.heard_one(conn) {
+            Heard::Connack { code: 0, .. } => conn,
+            other => panic!("a CONNACK that accepts, not {other:?}"),
+        }
+    }
+
+    /// Subscribes to one filter without options and reads the SUBACK; retained messages wait to be read.
+    ///
+    /// # Panics
+    /// When the broker does not grant it as asked.
+    pub fn subscribe(&mut self, conn: ConnId, filter: &str, qos: Qos) {
+        let codes = self.subscribe_all(conn, 0, vec![Wanted::new(filter, qos)]);
+        assert_eq!(codes, [qos as u8], "{filter} is granted");
+    }
+
+    /// Subscribes with options and reads the SUBACK: its codes. `identifier` 0 is none.
+    ///
+    /// # Panics
+    /// When something else than the SUBACK comes first.
+    pub fn subscribe_all(&mut self, conn: ConnId, identifier: u32, wanted: Vec<Wanted>) -> Vec<u8> {
+        let asked = 65_000;
+        self.say(conn, &Said::Subscribe { id: asked, identifier, wanted });
+        match self.next(conn) {
+            Some(Heard::Suback { id, codes }) if id == asked => codes,
+            other => panic!("a SUBACK, not {other:?}"),
+        }
+    }
+
+    /// Publishes; the answer, if any, waits to be read.
+    pub fn publish(&mut self, conn: ConnId, message: Message) {
+        self.say(conn, &Said::Publish(message));
+    }
+
+    /// The next packet, if there is a complete one.
+    ///
+    /// # Panics
+    /// When the bytes are no well-formed packet.
+    pub fn next(&mut self, conn: ConnId) -> Option<Heard> {
+        let version = self.version(conn);
+        let wire = self.wires.of(conn);
+        next_packet(version, &wire.received, &mut wire.decoded)
+            .unwrap_or_else(|malformed| panic!("the broker sent what is no packet on {conn:?}: {malformed}"))
+            .map(Heard::from)
+    }
+}
+
+/// The protocol version that a CONNECT names, once enough of it is there.
+fn greeted_version(bytes: &[u8]) -> Option<Version> {
+    let header = 1 + bytes.get(1..)?.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
+    let name = usize::from(u16::from_be_bytes([*bytes.get(header)?, *bytes.get(header + 1)?]));
+    match bytes.get(header + 2 + name)? {
+        3 | 4 => Some(Version::V3_1_1),
+        _ => Some(Version::V5_0),
+    }
+}
