@@ -55,7 +55,7 @@ pub struct Auth<'a> {
 /// Properties of an AUTH.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct AuthProperties<'a> {
-    /// The authentication method.
+    /// The authentication method; absent only in an AUTH that says success and nothing else.
     pub method: Option<&'a str>,
     /// Data that the method defines.
     pub data: Option<&'a [u8]>,
@@ -109,8 +109,8 @@ pub(super) fn decode_auth(body: &[u8]) -> Result<Auth<'_>, DecodeError> {
         _ => {}
     })?;
     properties.user = section.user;
-    if properties.data.is_some() && properties.method.is_none() {
-        return Err(DecodeError::protocol("authentication data come without an authentication method"));
+    if properties.method.is_none() {
+        return Err(DecodeError::protocol("the AUTH has no authentication method"));
     }
     reader.finish()?;
     Ok(auth)
