@@ -1,8 +1,8 @@
 //! `whimbrel serve` as its users meet it: the started binary.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// For anything that a test waits for.
@@ -34,6 +34,7 @@ fn serve() -> Command {
 struct Broker {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    log: Lines<BufReader<ChildStderr>>,
     ready: serde_json::Value,
 }
 
@@ -41,10 +42,11 @@ impl Broker {
     fn start(command: &mut Command) -> Broker {
         let mut child = command.spawn().expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let log = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines();
         let mut line = String::new();
         stdout.read_line(&mut line).expect("stdout is text");
         let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the ready line {line:?}"));
-        Broker { child, stdout, ready }
+        Broker { child, stdout, log, ready }
     }
 
     fn connect(&self, listener: &str) -> TcpStream {
@@ -87,11 +89,11 @@ impl Broker {
         assert!(status.success(), "the broker is there");
     }
 
-    /// Waits for the end: exit code, what is left of stdout, and stderr.
+    /// Waits for the end: exit code, what is left of stdout and of the log.
     fn end(mut self) -> (Option<i32>, String, String) {
-        let (mut out, mut err) = (String::new(), String::new());
+        let mut out = String::new();
         self.stdout.read_to_string(&mut out).expect("stdout is text");
-        self.child.stderr.take().expect("stderr is a pipe").read_to_string(&mut err).expect("stderr is text");
+        let err = self.log.by_ref().map(|line| line.expect("the log is text") + "\n").collect();
         (self.child.wait().expect("the broker ends").code(), out, err)
     }
 }
@@ -140,19 +142,16 @@ fn sigterm_drains_and_ends_well() {
 
 #[test]
 fn sigint_ends_and_sighup_does_not() {
-    let broker = Broker::start(serve().args(["--log-format", "json"]));
+    let mut broker = Broker::start(serve().args(["--log-format", "json"]));
     broker.signal("HUP");
-    let client = broker.client();
+    let ignored = broker.log.by_ref().map(|line| line.expect("the log is text")).find(|line| line.contains("SIGHUP"));
+    let line = ignored.expect("a line about SIGHUP before the end of the log");
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"));
+    assert!(line["message"].as_str().is_some_and(|message| message.starts_with("SIGHUP ignored")), "{line}");
+    drop(broker.client());
     broker.signal("INT");
-    drop(client);
     let (code, _, err) = broker.end();
     assert_eq!(code, Some(0), "{err}");
-    let lines: Vec<serde_json::Value> =
-        err.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line}"))).collect();
-    assert!(
-        lines.iter().any(|line| line["message"].as_str().is_some_and(|m| m.starts_with("SIGHUP ignored"))),
-        "{err}"
-    );
 }
 
 /// A client that gets more than its connection can hold, and does not read it.
@@ -162,11 +161,16 @@ fn deaf_client(broker: &Broker) -> TcpStream {
     // PUBLISH to b with 1 MiB of body: the remaining length is 4 more.
     let message = [b"\x30\x84\x80\x40\x00\x01b\x00".as_slice(), &[0; 1 << 20]].concat();
     let start = Instant::now();
-    while broker.get("/metrics").contains("\nwhimbrel_dropped_slow_total 0\n") {
-        assert!(start.elapsed() < DEADLINE, "nothing was dropped: {}", broker.get("/metrics"));
+    loop {
         client.write_all(&message).expect("the broker reads");
+        let page = broker.get("/metrics");
+        let dropped = page.lines().find_map(|line| line.strip_prefix("whimbrel_dropped_slow_total "));
+        // A first drop may come while the system's buffers still grow; so many come when nothing moves any more.
+        if dropped.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count >= 32) {
+            return client;
+        }
+        assert!(start.elapsed() < DEADLINE, "too little was dropped: {page}");
     }
-    client
 }
 
 #[test]
@@ -188,7 +192,10 @@ fn a_second_signal_ends_draining() {
     while !broker.get("/readyz").ends_with("draining\n") {
         assert!(start.elapsed() < DEADLINE, "it does not drain");
     }
-    assert!(TcpStream::connect(broker.ready["mqtt"].as_str().expect("an address")).is_err(), "it accepts no more");
+    let mqtt = broker.ready["mqtt"].as_str().expect("an address");
+    while TcpStream::connect(mqtt).is_ok() {
+        assert!(start.elapsed() < DEADLINE, "it goes on accepting");
+    }
     broker.signal("TERM");
     let (code, _, err) = broker.end();
     assert_eq!(code, Some(0), "{err}");

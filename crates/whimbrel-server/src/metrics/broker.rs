@@ -86,3 +86,17 @@ pub const BY_REASON: &[Row<ByReason>] = &[
     ("whimbrel_connections_ended", "Connections ended by the broker, by reason code of MQTT 5", |s| &s.ended),
     ("whimbrel_publishes_refused", "Publishes refused, by reason code of MQTT 5", |s| &s.publishes_refused),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names as in the printed form of the statistics: a number may be without a metric only if this is changed.
+    #[test]
+    fn every_number_has_its_metric() {
+        let printed = format!("{:?}", Stats::default());
+        let names = printed.split(['{', ',', '(', '[']).filter(|part| part.contains(':')).count();
+        // `core` is a name without a number; connections_opened has labels of its own.
+        assert_eq!(names - 1, COUNTERS.len() + GAUGES.len() + BY_REASON.len() + 1, "{printed}");
+    }
+}
