@@ -15,8 +15,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const EXAMPLES: &str = "\
 Examples:
-  whimbrel serve --dev                             a broker on this machine
-  whimbrel version                                 what this is
+  whimbrel serve --dev                                  a broker on this machine
+  whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
 Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
 Exit status: 0 success, 1 a failure while running, 2 a wrong command line or configuration.";
@@ -33,6 +33,8 @@ struct Cli {
 enum Command {
     /// Run the broker.
     Serve(serve::Serve),
+    /// Measure what a broker costs per message.
+    Bench(whimbrel_lab::bench::Args),
     /// Show version, commit and features.
     Version,
     /// Print a completion script for a shell.
@@ -44,15 +46,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Serve(serve) => serve.run(),
-        Command::Version => version::print(),
-        Command::Completions { shell } => completions(shell),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+    run(Cli::parse().command).unwrap_or_else(Failure::report)
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Serve(serve) => serve.run()?,
+        Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
+        Command::Version => version::print()?,
+        Command::Completions { shell } => completions(shell)?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
