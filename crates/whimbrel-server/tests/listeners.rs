@@ -26,6 +26,7 @@ async fn the_ready_line_tells_what_is_open() {
     );
 }
 
+// covers: MQTT-4.2.0-1
 #[tokio::test]
 async fn mqtt_over_tcp_and_tls() {
     let server = start(|_| {}).await;

@@ -55,6 +55,7 @@ fn frame(opcode: Data, payload: &'static [u8], last: bool) -> Message {
     Message::Frame(Frame::message(payload, OpCode::Data(opcode), last))
 }
 
+// covers: MQTT-6.0.0-4
 #[tokio::test]
 async fn the_subprotocol_is_answered() {
     let server = start(|_| {}).await;
@@ -62,6 +63,7 @@ async fn the_subprotocol_is_answered() {
     assert_eq!(response.headers()["sec-websocket-protocol"], "mqtt");
 }
 
+// covers: MQTT-4.2.0-1
 #[tokio::test]
 async fn one_packet_per_frame_and_over_tls() {
     let server = start(|_| {}).await;
@@ -72,6 +74,7 @@ async fn one_packet_per_frame_and_over_tls() {
     assert_eq!(bytes(&mut socket, 2).await, [0xd0, 0]);
 }
 
+// covers: MQTT-6.0.0-2
 #[tokio::test]
 async fn packets_span_messages_and_share_them() {
     let server = start(|_| {}).await;
@@ -88,6 +91,7 @@ async fn packets_span_messages_and_share_them() {
     assert_eq!(answer[0], 0x20);
 }
 
+// covers: MQTT-6.0.0-2
 #[tokio::test]
 async fn messages_may_be_fragmented() {
     let server = start(|_| {}).await;
@@ -101,6 +105,7 @@ async fn messages_may_be_fragmented() {
     assert_eq!(bytes(&mut socket, 4).await[0], 0x20);
 }
 
+// covers: MQTT-6.0.0-1
 #[tokio::test]
 async fn bytes_behind_the_upgrade_are_not_lost() {
     let server = start(|_| {}).await;
@@ -122,6 +127,7 @@ async fn bytes_behind_the_upgrade_are_not_lost() {
     assert_eq!((answer[body], answer[body + 2]), (0x82, 0x20), "a binary frame with CONNACK");
 }
 
+// covers: MQTT-6.0.0-1
 #[tokio::test]
 async fn text_is_not_mqtt() {
     let server = start(|_| {}).await;
@@ -158,6 +164,7 @@ fn request(path: &str, headers: &str) -> String {
     )
 }
 
+// covers: MQTT-6.0.0-3
 #[tokio::test]
 async fn refused_upgrades_get_an_answer_and_are_counted() {
     let server = start(|_| {}).await;
