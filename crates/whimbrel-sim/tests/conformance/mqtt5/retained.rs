@@ -1,0 +1,156 @@
+//! Retained messages (3.3.1.3, 3.8.3.1).
+
+use crate::wire::{Connect, Packet, Publish, Subscribe, option};
+use crate::world::World;
+
+/// The retained messages that a new client's subscription gets: topic, payload, QoS.
+fn retained(world: &mut World, filter: &str, options: u8) -> Vec<(String, String, u8)> {
+    let conn = world.client("");
+    world.subscribe(conn, filter, options);
+    let messages = world.messages(conn);
+    world.leave(conn);
+    assert!(messages.iter().all(|message| message.retain), "{messages:?}");
+    messages.iter().map(|message| (message.topic.clone(), message.text().to_owned(), message.qos)).collect()
+}
+
+fn payloads(world: &mut World, filter: &str) -> Vec<String> {
+    retained(world, filter, 0).into_iter().map(|(_, payload, _)| payload).collect()
+}
+
+// covers: MQTT-3.3.1-5, MQTT-3.3.1-9
+#[test]
+fn the_newest_retained_message_of_a_topic_is_kept() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    for payload in ["1", "2", "3"] {
+        world.send(publisher, Publish::new("a/b", payload).retain());
+    }
+    world.send(publisher, Publish::new("a/c", "4").retain());
+    assert_eq!(payloads(&mut world, "a/b"), ["3"]);
+    let mut all = payloads(&mut world, "a/#");
+    all.sort();
+    assert_eq!(all, ["3", "4"]);
+    assert_eq!(payloads(&mut world, "a"), [] as [&str; 0]);
+}
+
+// covers: MQTT-3.3.1-5, MQTT-3.8.4-8
+#[test]
+fn a_retained_message_has_the_lower_of_both_qos() {
+    for published in 0..=2 {
+        for granted in 0..=2 {
+            let mut world = World::new();
+            let publisher = world.client("publisher");
+            world.send(publisher, Publish::new("t", "x").qos(published, 1).retain());
+            let messages = retained(&mut world, "t", granted);
+            assert_eq!(messages, [("t".into(), "x".into(), published.min(granted))]);
+        }
+    }
+}
+
+// covers: MQTT-3.3.1-6, MQTT-3.3.1-7
+#[test]
+fn an_empty_retained_message_is_delivered_and_clears_the_topic() {
+    let mut world = World::new();
+    let subscriber = world.client("subscriber");
+    world.subscribe(subscriber, "t", option::RETAIN_AS_PUBLISHED);
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "x").retain());
+    world.send(publisher, Publish::new("t", "").retain());
+    let seen: Vec<_> = world.messages(subscriber).iter().map(|m| (m.payload.len(), m.retain)).collect();
+    assert_eq!(seen, [(1, true), (0, true)], "processed normally");
+    assert_eq!(retained(&mut world, "t", 0), []);
+    world.send(publisher, Publish::new("never set", "").retain());
+    assert_eq!(retained(&mut world, "#", 0), []);
+}
+
+// covers: MQTT-3.3.1-8
+#[test]
+fn an_ordinary_message_leaves_the_retained_one() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("other", "x"));
+    world.send(publisher, Publish::new("t", "kept").retain());
+    world.send(publisher, Publish::new("t", "passing"));
+    world.send(publisher, Publish::new("t", ""));
+    assert_eq!(payloads(&mut world, "#"), ["kept"]);
+}
+
+// covers: MQTT-3.3.1-9, MQTT-3.3.1-10, MQTT-3.3.1-11, MQTT-3.8.4-4
+#[test]
+fn retain_handling_decides_when_retained_messages_are_sent() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "x").retain());
+    for (handling, first, again) in [(0, 1, 1), (option::RETAIN_IF_NEW, 1, 0), (option::RETAIN_NEVER, 0, 0)] {
+        let conn = world.client("subscriber");
+        world.subscribe(conn, "t", handling);
+        assert_eq!(world.messages(conn).len(), first, "handling {handling:#x}, new");
+        world.subscribe(conn, "t", handling | 1);
+        assert_eq!(world.messages(conn).len(), again, "handling {handling:#x}, existing");
+    }
+}
+
+// covers: MQTT-3.3.1-10
+#[test]
+fn a_resumed_subscription_is_not_new() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "x").retain());
+    let connect = Connect::v5("subscriber").expiry(100);
+    let conn = world.connect(&connect);
+    world.subscribe(conn, "t", option::RETAIN_IF_NEW);
+    assert_eq!(world.messages(conn).len(), 1);
+    world.fail(conn);
+    let conn = world.connect(&connect.resume());
+    assert_eq!(world.messages(conn), [], "resuming is not subscribing");
+    world.subscribe(conn, "t", option::RETAIN_IF_NEW);
+    assert_eq!(world.messages(conn), []);
+}
+
+// covers: MQTT-3.3.1-12, MQTT-3.3.1-13
+#[test]
+fn retain_as_published_decides_over_the_retain_mark() {
+    let mut world = World::new();
+    let plain = world.client("plain");
+    world.subscribe(plain, "t", 0);
+    let marked = world.client("marked");
+    world.subscribe(marked, "t", option::RETAIN_AS_PUBLISHED);
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "1").retain());
+    world.send(publisher, Publish::new("t", "2"));
+    let marks = |world: &mut World, conn| world.messages(conn).iter().map(|m| m.retain).collect::<Vec<_>>();
+    assert_eq!(marks(&mut world, plain), [false, false]);
+    assert_eq!(marks(&mut world, marked), [true, false]);
+}
+
+// covers: MQTT-3.3.1-9
+#[test]
+fn each_filter_of_a_subscribe_gets_its_retained_messages() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    for topic in ["a/b", "a/c", "d"] {
+        world.send(publisher, Publish::new(topic, topic).retain());
+    }
+    let conn = world.client("subscriber");
+    world.send(conn, Subscribe::new(1, &[("a/+", 0), ("d", option::RETAIN_NEVER), ("+/b", 0)]));
+    let mut packets = world.packets(conn).into_iter();
+    assert!(matches!(packets.next(), Some(Packet::Suback { .. })), "SUBACK comes first");
+    let mut seen: Vec<_> = packets
+        .map(|packet| match packet {
+            Packet::Publish(message) => message.topic,
+            other => panic!("PUBLISH expected, got {other:?}"),
+        })
+        .collect();
+    seen.sort();
+    assert_eq!(seen, ["a/b", "a/b", "a/c"]);
+}
+
+// covers: MQTT-3.3.1-9
+#[test]
+fn a_shared_subscription_gets_no_retained_messages() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "x").retain());
+    assert_eq!(retained(&mut world, "$share/group/t", 0), []);
+    assert_eq!(payloads(&mut world, "t"), ["x"]);
+}
