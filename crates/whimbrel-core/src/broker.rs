@@ -256,8 +256,11 @@ impl Core {
                 self.send_retained(now, index, asked, out);
             }
         }
-        for group in self.groups_of(index) {
-            self.drain_group(group, out);
+        for asked in filters {
+            let group = self.router.find(index, asked.filter).map(|id| self.router.get(id).group);
+            if let Some(group) = group.filter(|group| *group != NO_GROUP) {
+                self.drain_group(group, out);
+            }
         }
     }
 

@@ -62,11 +62,13 @@ impl Retained {
     /// All that match and have not expired, in topic order.
     pub(crate) fn matching<'a>(&'a self, filter: TopicFilter<'a>, now: Time) -> impl Iterator<Item = &'a Arc<Event>> {
         let prefix = filter.literal_prefix();
-        // `a/#` also matches `a`, which sorts before `a/`.
-        let from = prefix.strip_suffix('/').unwrap_or(prefix);
-        self.topics
-            .range::<str, _>((Bound::Included(from), Bound::Unbounded))
-            .take_while(move |(topic, _)| topic.starts_with(from))
+        // `a/#` also matches `a`, which does not begin with `a/`.
+        let parent = prefix.strip_suffix('/').and_then(|parent| self.topics.get_key_value(parent));
+        let below = self.topics.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let below = below.take_while(move |(topic, _)| topic.starts_with(prefix));
+        parent
+            .into_iter()
+            .chain(below)
             .filter(move |(topic, event)| {
                 !event.is_expired(now) && TopicName::new(topic).is_ok_and(|name| filter.matches(name))
             })
