@@ -1,3 +1,4 @@
 //! Experiments, the main job and side-by-side benchmarks.
 
 pub mod bench;
+pub mod fleet;

@@ -1,0 +1,138 @@
+//! Arguments of `whimbrel demo`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Port of `--broker mqtt://HOST`.
+const MQTT_PORT: u16 = 1883;
+
+/// A city's buses over a broker: real or made-up positions, replayed by one MQTT connection per vehicle and checked at
+/// every subscriber.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+Without --trace it replays ../shared/data/mobility/warsaw_buses_1h_500.csv.zst if that is there, else a synthetic city.
+Without --broker it starts a broker of its own. It ends with status 1 if a QoS 1 delivery was lost, repeated or out of order.
+
+Examples:
+  whimbrel demo                                         until q or Ctrl-C
+  whimbrel demo --speed-up 60 --duration 1m --plain     an hour in a minute, in plain lines
+  whimbrel demo --trace vehicles.pb --vehicles 200      GTFS-realtime, the 200 busiest vehicles
+  whimbrel demo --city --seed 7 --broker mqtt://127.0.0.1:1883")]
+pub struct Args {
+    /// Positions to replay: CSV, GPX or GTFS-realtime (a file, or a directory of *.pb), also compressed with zstd
+    #[arg(long, value_name = "FILE", conflicts_with = "city")]
+    pub trace: Option<PathBuf>,
+    /// Replay a synthetic city even if there is a recording
+    #[arg(long)]
+    pub city: bool,
+    /// The synthetic city, and nothing else, depends on it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many times faster than recorded
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = speed_up)]
+    pub speed_up: f64,
+    /// How many vehicles; of a recording those with the most positions
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub vehicles: u32,
+    /// Dispatch consoles: subscribers to everything, QoS 1
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub consoles: u32,
+    /// Watchers of one line each, QoS 1, on the busiest lines
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=500))]
+    pub watchers: u32,
+    /// How long to publish, as 30s or 5m; without it until q, Ctrl-C or SIGTERM
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// A broker that is already running, mqtt://HOST[:PORT]
+    #[arg(long, value_name = "URL", value_parser = address)]
+    pub broker: Option<String>,
+    /// What to say of the source of --trace, wherever its data is shown
+    #[arg(long, value_name = "TEXT", requires = "trace")]
+    pub attribution: Option<String>,
+    /// Status lines instead of the live view, which needs a terminal
+    #[arg(long)]
+    pub plain: bool,
+    /// Print the summary as one JSON object on standard output, status lines on standard error
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn speed_up(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if (0.01..=10_000.0).contains(&number) => Ok(number),
+        _ => Err("it is a number from 0.01 to 10000".to_owned()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(span) if span.is_zero() => Err("it has to be longer than nothing".to_owned()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `HOST:PORT` of a URL, or of itself.
+fn address(url: &str) -> Result<String, String> {
+    let rest = match url.split_once("://") {
+        Some(("mqtt" | "tcp", rest)) => rest.trim_end_matches('/'),
+        Some((other, _)) => return Err(format!("{other}:// is not supported; give mqtt://HOST[:PORT]")),
+        None => url,
+    };
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| format!("{port:?} is no port"))?),
+        _ => (rest, MQTT_PORT),
+    };
+    if host.is_empty() || host.contains(['/', '@', '?']) {
+        return Err("give mqtt://HOST[:PORT]".to_owned());
+    }
+    Ok(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let args = Cli::try_parse_from(["demo"]).expect("no argument is needed").args;
+        assert_eq!((args.speed_up, args.vehicles, args.duration), (10.0, 500, None));
+    }
+
+    #[test]
+    fn a_brokers_url_gives_its_address() {
+        for (url, expected) in [
+            ("mqtt://broker.example", "broker.example:1883"),
+            ("mqtt://127.0.0.1:40001/", "127.0.0.1:40001"),
+            ("mqtt://[::1]:2883", "[::1]:2883"),
+            ("mqtt://[::1]", "[::1]:1883"),
+            ("localhost:9", "localhost:9"),
+        ] {
+            assert_eq!(address(url).as_deref(), Ok(expected), "{url}");
+        }
+        for url in ["mqtts://a", "mqtt://", "mqtt://a:b", "mqtt://a:70000", "mqtt://user@a"] {
+            address(url).expect_err(url);
+        }
+    }
+
+    #[test]
+    fn senseless_numbers_are_refused() {
+        for wrong in [
+            ["--speed-up", "0"],
+            ["--speed-up", "nan"],
+            ["--vehicles", "0"],
+            ["--duration", "0s"],
+            ["--duration", "soon"],
+            ["--broker", "http://a"],
+        ] {
+            assert!(Cli::try_parse_from(["demo"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
+        }
+    }
+}

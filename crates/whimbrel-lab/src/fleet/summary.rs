@@ -1,0 +1,196 @@
+//! What is said at the end of a run.
+
+use serde::Serialize;
+
+use super::board::{LineRow, Published, ROLES, Role, Seats, Snapshot};
+use super::checker::{Promise, Tally};
+use super::delays::Quantiles;
+use super::trace::Trace;
+use super::view::{Titles, clock, grouped, millis};
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// What was replayed.
+    pub trace: TraceSummary,
+    /// Where the broker is and whose.
+    pub broker: String,
+    /// How long positions were published, s.
+    pub seconds: f64,
+    /// What vehicles did.
+    pub published: Published,
+    /// Deliveries to all subscribers together.
+    pub delivered: u64,
+    /// Publications per second.
+    pub published_per_second: f64,
+    /// Deliveries per second.
+    pub delivered_per_second: f64,
+    /// From the moment a position was handed to its vehicle until its delivery, ms, all subscribers together.
+    pub delay_ms: Quantiles,
+    /// Subscribers that may lose nothing (QoS 1).
+    pub reliable: Tally,
+    /// Subscribers that may (QoS 0).
+    pub best_effort: Tally,
+    /// Connections by role.
+    pub connections: Connections,
+    /// Watched lines.
+    pub lines: Vec<LineRow>,
+    /// What went wrong, and how often.
+    pub troubles: Vec<(String, u64)>,
+    /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to anyone.
+    pub faults: u64,
+}
+
+/// Connections by role.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Connections {
+    /// Publishers.
+    pub vehicles: Seats,
+    /// Subscribers to everything, QoS 1.
+    pub consoles: Seats,
+    /// Subscribers to one line, QoS 1.
+    pub watchers: Seats,
+    /// The subscriber to everything, QoS 0.
+    pub viewers: Seats,
+}
+
+/// What was replayed.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceSummary {
+    /// Its name.
+    pub name: String,
+    /// Whose data it is.
+    pub attribution: Option<String>,
+    /// How many vehicles.
+    pub vehicles: usize,
+    /// How many lines.
+    pub lines: usize,
+    /// How many positions.
+    pub positions: usize,
+    /// Records that could not be read and were left out.
+    pub malformed: u64,
+    /// Records left out because they repeat a vehicle and a time.
+    pub repeats: u64,
+    /// How many times faster than recorded.
+    pub speed_up: f64,
+    /// How often it was replayed to its end.
+    pub laps: u64,
+}
+
+impl Summary {
+    /// The summary of a run that ended as `end` shows; `connections` are those while it ran.
+    pub fn new(trace: &Trace, titles: &Titles, end: Snapshot, connections: [Seats; 4]) -> Summary {
+        let seconds = end.elapsed.as_secs_f64();
+        let (reliable, best_effort) = (end.reliable.0, end.best_effort.0);
+        let trace = TraceSummary {
+            name: trace.name.clone(),
+            attribution: titles.notice.clone(),
+            vehicles: trace.vehicles.len(),
+            lines: trace.lines.len(),
+            positions: trace.positions.len(),
+            malformed: trace.malformed.count,
+            repeats: trace.repeats,
+            speed_up: titles.speed_up,
+            laps: end.laps,
+        };
+        let of = |role| {
+            let index = ROLES.iter().position(|other| *other == role);
+            index.map(|index| connections[index]).unwrap_or_default()
+        };
+        Summary {
+            trace,
+            broker: titles.broker.clone(),
+            seconds,
+            published: end.published,
+            delivered: end.delivered,
+            published_per_second: end.published.sent as f64 / seconds.max(f64::MIN_POSITIVE),
+            delivered_per_second: end.delivered as f64 / seconds.max(f64::MIN_POSITIVE),
+            delay_ms: end.overall,
+            reliable,
+            best_effort,
+            connections: Connections {
+                vehicles: of(Role::Vehicle),
+                consoles: of(Role::Console),
+                watchers: of(Role::Watcher),
+                viewers: of(Role::Viewer),
+            },
+            lines: end.lines,
+            troubles: end.troubles,
+            faults: reliable.faults(Promise::Reliable) + best_effort.faults(Promise::BestEffort),
+        }
+    }
+
+    /// Why the run is no success; none if it is.
+    pub fn failure(&self) -> Option<String> {
+        let Tally { lost, .. } = self.reliable;
+        let sum = |count: fn(&Tally) -> u64| count(&self.reliable) + count(&self.best_effort);
+        let kinds = [
+            (lost, "lost"),
+            (sum(|tally| tally.duplicated), "repeated"),
+            (sum(|tally| tally.reordered), "out of order"),
+            (sum(|tally| tally.altered), "altered"),
+            (sum(|tally| tally.foreign), "not asked for"),
+        ];
+        let broken: Vec<String> =
+            kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
+        if !broken.is_empty() {
+            return Some(format!("the broker broke its promises; deliveries: {}", broken.join(", ")));
+        }
+        (self.reliable.delivered == 0).then(|| "nothing was delivered, so nothing was checked".to_owned())
+    }
+
+    /// The summary for people.
+    pub fn text(&self) -> String {
+        let Published { sent, confirmed, unconfirmed, held_back, .. } = self.published;
+        let delay = self.delay_ms;
+        let TraceSummary { name, vehicles, lines, speed_up, laps, malformed, repeats, .. } = &self.trace;
+        let span = clock(std::time::Duration::from_secs_f64(self.seconds));
+        let mut rows = vec![
+            format!("{vehicles} vehicles on {lines} lines, {name}, at {speed_up} times their speed, for {span}"),
+            format!(
+                "published   {:>12}  {:>8.0}/s  confirmed {}",
+                grouped(sent),
+                self.published_per_second,
+                grouped(confirmed)
+            ),
+            format!("delivered   {:>12}  {:>8.0}/s", grouped(self.delivered), self.delivered_per_second),
+            format!(
+                "delay ms    p50 {}  p99 {}  p99.9 {}  max {}",
+                millis(delay.p50),
+                millis(delay.p99),
+                millis(delay.p999),
+                millis(delay.max)
+            ),
+            tally("QoS 1", &self.reliable),
+            tally("QoS 0", &self.best_effort),
+        ];
+        for (count, what) in [
+            (unconfirmed, "positions that the broker did not confirm"),
+            (held_back, "positions held back, since their vehicle still waited for the broker"),
+            (*laps, "times replayed to the end"),
+            (*malformed, "malformed records left out"),
+            (*repeats, "repeated records left out"),
+        ] {
+            if count > 0 {
+                rows.push(format!("{:>24}  {what}", grouped(count)));
+            }
+        }
+        rows.extend(self.troubles.iter().map(|(trouble, count)| format!("{:>24}  times: {trouble}", grouped(*count))));
+        rows.extend(self.trace.attribution.clone());
+        rows.join("\n")
+    }
+}
+
+fn tally(name: &str, tally: &Tally) -> String {
+    let Tally { expected, delivered, lost, duplicated, reordered, altered, foreign, excused } = tally;
+    let mut text = format!(
+        "{name:<11} {:>12}  of {} expected: {lost} lost, {duplicated} twice, {reordered} out of order, {altered} altered, \
+         {foreign} not asked for",
+        grouped(*delivered),
+        grouped(*expected),
+    );
+    if *excused > 0 {
+        text.push_str(&format!(", {excused} never confirmed to their publisher"));
+    }
+    text
+}

@@ -1,0 +1,249 @@
+//! What the readers fill: checks each fix, names vehicles and lines, derives motion.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use super::{Fix, MAX_FIXES, MAX_NAME, MAX_NAMES, Malformed, NO_LINE, Position, Trace, TraceError};
+use crate::fleet::geo::{Motion, Place};
+
+/// So many malformed records are tolerated in any file, and one in [`MALFORMED_SHARE`] of the good ones beyond.
+pub const MALFORMED_FLOOR: u64 = 10;
+/// See [`MALFORMED_FLOOR`].
+const MALFORMED_SHARE: u64 = 100;
+/// How many malformed records are remembered with their reasons.
+const EXAMPLES: usize = 3;
+
+/// A trace in the making.
+pub struct Builder {
+    name: String,
+    vehicles: Names,
+    lines: Names,
+    fixes: Vec<Fix>,
+    malformed: Malformed,
+}
+
+/// One record as a reader found it.
+pub struct Record<'a> {
+    /// The vehicle's name.
+    pub vehicle: &'a str,
+    /// The line's name; empty if it is not known.
+    pub line: &'a str,
+    /// ms since the Unix epoch, UTC.
+    pub millis: i64,
+    /// Where.
+    pub place: Place,
+}
+
+impl Builder {
+    /// An empty trace. `name` is for people.
+    pub fn new(name: impl Into<String>) -> Builder {
+        Builder {
+            name: name.into(),
+            vehicles: Names::default(),
+            lines: Names::default(),
+            fixes: Vec::new(),
+            malformed: Malformed::default(),
+        }
+    }
+
+    /// Adds a record, or counts it as malformed, `place` telling where it is (`file:line`).
+    pub fn add(&mut self, record: &Record<'_>, place: impl Display) -> Result<(), TraceError> {
+        if self.fixes.len() == MAX_FIXES {
+            return Err(self.too_large("positions", MAX_FIXES));
+        }
+        if !record.place.is_valid() {
+            return self.malformed(place, format!("{}, {} is no place on earth", record.place.lat, record.place.lon));
+        }
+        let vehicle = match level(record.vehicle) {
+            Ok(name) if name.is_empty() => return self.malformed(place, "no name of a vehicle"),
+            Ok(name) => name,
+            Err(why) => return self.malformed(place, why),
+        };
+        let line = match level(record.line) {
+            Ok(name) if name.is_empty() => NO_LINE.to_owned(),
+            Ok(name) => name,
+            Err(why) => return self.malformed(place, why),
+        };
+        let Some(vehicle) = self.vehicles.index(vehicle) else { return Err(self.too_large("vehicles", MAX_NAMES)) };
+        let Some(line) = self.lines.index(line) else { return Err(self.too_large("lines", MAX_NAMES)) };
+        self.fixes.push(Fix { vehicle, line, millis: record.millis, place: record.place });
+        Ok(())
+    }
+
+    /// Counts a record that cannot be read; an error once there are too many.
+    pub fn malformed(&mut self, place: impl Display, why: impl Display) -> Result<(), TraceError> {
+        self.malformed.count += 1;
+        if self.malformed.examples.len() < EXAMPLES {
+            self.malformed.examples.push(format!("{place}: {why}"));
+        }
+        if self.malformed.count > MALFORMED_FLOOR + self.fixes.len() as u64 / MALFORMED_SHARE {
+            return Err(self.too_malformed());
+        }
+        Ok(())
+    }
+
+    /// Puts the fixes in order and derives speeds and headings.
+    pub fn build(mut self) -> Result<Trace, TraceError> {
+        if self.fixes.is_empty() {
+            // Tolerating malformed records is for traces that have others.
+            return Err(match self.malformed.count {
+                0 => TraceError::Empty { name: self.name },
+                _ => self.too_malformed(),
+            });
+        }
+        self.fixes.sort_by_key(|fix| (fix.millis, fix.vehicle));
+        let read = self.fixes.len();
+        self.fixes.dedup_by_key(|fix| (fix.millis, fix.vehicle));
+        let repeats = (read - self.fixes.len()) as u64;
+        let positions = with_motion(&self.fixes, self.vehicles.names.len());
+        let (vehicles, lines) = (self.vehicles.names, self.lines.names);
+        Ok(Trace { name: self.name, vehicles, lines, positions, malformed: self.malformed, repeats })
+    }
+
+    fn too_large(&self, what: &'static str, limit: usize) -> TraceError {
+        TraceError::TooLarge { name: self.name.clone(), what, limit }
+    }
+
+    fn too_malformed(&self) -> TraceError {
+        let read = self.fixes.len() as u64 + self.malformed.count;
+        TraceError::TooMalformed { name: self.name.clone(), read, malformed: self.malformed.clone() }
+    }
+}
+
+/// A name as one level of a topic: trimmed, what has a meaning in topics and what cannot be shown replaced by `_`.
+fn level(name: &str) -> Result<String, String> {
+    let name = name.trim();
+    if name.len() > MAX_NAME {
+        return Err(format!("a name of {} bytes; at most {MAX_NAME} are allowed", name.len()));
+    }
+    Ok(name.chars().map(|c| if matches!(c, '/' | '+' | '#') || c.is_control() { '_' } else { c }).collect())
+}
+
+fn with_motion(fixes: &[Fix], vehicles: usize) -> Vec<Position> {
+    let mut last: Vec<Option<Position>> = vec![None; vehicles];
+    let step = |fix: &Fix| {
+        let before = &mut last[fix.vehicle as usize];
+        let motion = before.map_or(Motion::default(), |before| {
+            Motion::between(before.fix.place, fix.place, fix.millis - before.fix.millis, before.motion)
+        });
+        let position = Position { fix: *fix, motion };
+        *before = Some(position);
+        position
+    };
+    fixes.iter().map(step).collect()
+}
+
+/// Names by index and indices by name.
+#[derive(Default)]
+struct Names {
+    names: Vec<String>,
+    indices: HashMap<String, u32>,
+}
+
+impl Names {
+    /// The index of a name, a new one if it was not seen before; none if there are too many.
+    fn index(&mut self, name: String) -> Option<u32> {
+        if let Some(&index) = self.indices.get(&name) {
+            return Some(index);
+        }
+        if self.names.len() == MAX_NAMES {
+            return None;
+        }
+        let index = self.names.len() as u32;
+        self.names.push(name.clone());
+        self.indices.insert(name, index);
+        Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Place = Place { lat: 52.0, lon: 21.0 };
+
+    fn record(vehicle: &str, millis: i64, place: Place) -> Record<'_> {
+        Record { vehicle, line: "N56", millis, place }
+    }
+
+    #[test]
+    fn fixes_are_put_in_order_and_repeats_are_dropped() {
+        let mut builder = Builder::new("test");
+        for (vehicle, millis) in [("b", 2_000), ("a", 2_000), ("a", 1_000), ("a", 2_000)] {
+            builder.add(&record(vehicle, millis, HERE), "test:1").expect("a good record");
+        }
+        let trace = builder.build().expect("three fixes");
+        let order = trace.positions.iter().map(|p| (p.fix.millis, &*trace.vehicles[p.fix.vehicle as usize]));
+        assert_eq!(order.collect::<Vec<_>>(), [(1_000, "a"), (2_000, "b"), (2_000, "a")]);
+        assert_eq!(trace.repeats, 1);
+        assert_eq!(trace.span(), 1_000);
+    }
+
+    #[test]
+    fn speed_is_derived_from_the_vehicles_own_fix_before() {
+        let mut builder = Builder::new("test");
+        builder.add(&record("a", 0, HERE), "test:1").expect("a good record");
+        builder.add(&record("b", 5_000, HERE.moved(9_000.0, 0.0)), "test:2").expect("a good record");
+        builder.add(&record("a", 10_000, HERE.moved(0.0, -120.0)), "test:3").expect("a good record");
+        let trace = builder.build().expect("three fixes");
+        let motion = trace.positions[2].motion;
+        assert!((motion.speed - 12.0).abs() < 0.05 && (motion.heading - 180.0).abs() < 0.1, "{motion:?}");
+        assert_eq!(trace.positions[1].motion, Motion::default());
+    }
+
+    #[test]
+    fn names_become_levels_of_a_topic() {
+        let mut builder = Builder::new("test");
+        let odd = Record { vehicle: " a/b#\n", line: "+", millis: 0, place: HERE };
+        builder.add(&odd, "test:1").expect("a good record");
+        builder.add(&Record { line: "", ..record("c", 1, HERE) }, "test:2").expect("a good record");
+        let trace = builder.build().expect("two fixes");
+        assert_eq!(trace.vehicles, ["a_b_", "c"]);
+        assert_eq!(trace.lines, ["_", NO_LINE]);
+    }
+
+    #[test]
+    fn impossible_places_and_names_are_malformed() {
+        let mut builder = Builder::new("test");
+        let long = "x".repeat(MAX_NAME + 1);
+        builder.add(&record("a", 0, Place { lat: 91.0, lon: 0.0 }), "f.csv:2").expect("tolerated");
+        builder.add(&record("a", 0, Place { lat: f64::NAN, lon: 0.0 }), "f.csv:3").expect("tolerated");
+        builder.add(&record(" ", 0, HERE), "f.csv:4").expect("tolerated");
+        builder.add(&record(&long, 0, HERE), "f.csv:5").expect("tolerated");
+        builder.add(&record("a", 0, HERE), "f.csv:6").expect("a good record");
+        let malformed = builder.build().expect("one fix").malformed;
+        assert_eq!(malformed.count, 4);
+        assert_eq!(malformed.examples.len(), EXAMPLES);
+        assert_eq!(malformed.examples[0], "f.csv:2: 91, 0 is no place on earth");
+    }
+
+    #[test]
+    fn too_many_malformed_records_are_refused() {
+        let mut builder = Builder::new("f.csv");
+        for line in 0..MALFORMED_FLOOR {
+            builder.malformed(format!("f.csv:{line}"), "nonsense").expect("tolerated");
+        }
+        let error = builder.malformed("f.csv:99", "nonsense").expect_err("one too many").to_string();
+        assert!(error.contains("11 of the first 11 records") && error.contains("f.csv:0: nonsense"), "{error}");
+    }
+
+    #[test]
+    fn the_bound_grows_with_the_good_records() {
+        let mut builder = Builder::new("f.csv");
+        for millis in 0..1_000 {
+            builder.add(&record("a", millis, HERE), "f.csv:1").expect("a good record");
+        }
+        for _ in 0..MALFORMED_FLOOR + 1_000 / MALFORMED_SHARE {
+            builder.malformed("f.csv:2", "nonsense").expect("tolerated");
+        }
+        builder.malformed("f.csv:3", "nonsense").expect_err("one too many");
+    }
+
+    #[test]
+    fn nothing_is_an_error() {
+        assert!(matches!(Builder::new("f.csv").build(), Err(TraceError::Empty { .. })));
+        let mut builder = Builder::new("f.csv");
+        builder.malformed("f.csv:2", "nonsense").expect("tolerated");
+        assert!(matches!(builder.build(), Err(TraceError::TooMalformed { .. })));
+    }
+}

@@ -1,0 +1,40 @@
+//! The run as lines of text.
+
+use super::{Titles, clock, faults, grouped, millis};
+use crate::fleet::board::{Phase, Snapshot};
+
+/// What is said before the run.
+pub fn head(titles: &Titles) -> String {
+    let Titles { trace, lines, vehicles, speed_up, broker, .. } = titles;
+    let mut text = format!("{vehicles} vehicles on {lines} lines, {trace}, at {speed_up} times their speed; {broker}");
+    if let Some(notice) = &titles.notice {
+        text = format!("{text}\n{notice}");
+    }
+    text
+}
+
+/// The run at one moment, in one line.
+pub fn status(snapshot: &Snapshot) -> String {
+    let connected: u32 = snapshot.seats.iter().map(|seats| seats.connected).sum();
+    let wanted: u32 = snapshot.seats.iter().map(|seats| seats.wanted).sum();
+    if snapshot.phase == Phase::Connecting {
+        return format!("connecting: {connected} of {wanted}");
+    }
+    let (published, delivered) = snapshot.rates;
+    let recent = snapshot.recent;
+    let mut text = format!(
+        "{}  published {published:.0}/s ({})  delivered {delivered:.0}/s ({})  delay ms p50 {} p99 {} max {}  faults {}  \
+         connections {connected}/{wanted}",
+        clock(snapshot.elapsed),
+        grouped(snapshot.published.sent),
+        grouped(snapshot.delivered),
+        millis(recent.p50),
+        millis(recent.p99),
+        millis(recent.max),
+        faults(snapshot),
+    );
+    if snapshot.phase == Phase::Draining {
+        text.push_str(&format!("  in flight {}", snapshot.reliable.1 + snapshot.best_effort.1));
+    }
+    text
+}

@@ -1,0 +1,296 @@
+//! The live screen: a map of the vehicles, rates, delays and what the checker says.
+
+use std::collections::VecDeque;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::canvas::{Canvas, Points};
+use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, Wrap};
+
+use super::{Titles, clock, faults, grouped, millis};
+use crate::fleet::board::{Phase, ROLES, Role, Seats, Second, Sighting, Snapshot};
+use crate::fleet::geo::Place;
+
+/// Places where vehicles were, shown as the streets; beyond it the oldest are forgotten.
+const MAX_STREET_POINTS: usize = 20_000;
+/// Below this a vehicle stands, m/s.
+const STANDING: f32 = 1.0;
+/// Above this it has a free road, m/s.
+const FREE: f32 = 8.0;
+/// Dots of a braille character in each direction.
+const DOTS: (f64, f64) = (2.0, 4.0);
+/// A map of so many columns has room for vehicles as whole characters.
+const ROOMY: u16 = 70;
+/// Room for labels before sparklines.
+const LABELS: u16 = 20;
+
+/// The screen and what it remembers between frames.
+pub struct Screen {
+    titles: Titles,
+    area: Extent,
+    streets: VecDeque<(f64, f64)>,
+    last: Vec<Option<Sighting>>,
+}
+
+/// The part of the world on the map: its middle, and metres from there to its edges.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    middle: Place,
+    east: f64,
+    north: f64,
+}
+
+impl Extent {
+    /// What holds all but the outermost hundredth of these places on each side.
+    pub fn of(places: impl Iterator<Item = Place>) -> Extent {
+        let (mut lats, mut lons): (Vec<f64>, Vec<f64>) = places.map(|place| (place.lat, place.lon)).unzip();
+        let bounds = |values: &mut Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            let cut = values.len() / 100;
+            let low = values.get(cut).copied().unwrap_or_default();
+            (low, values.get(values.len().saturating_sub(cut + 1)).copied().unwrap_or_default())
+        };
+        let ((south, north), (west, east)) = (bounds(&mut lats), bounds(&mut lons));
+        let middle = Place { lat: (south + north) / 2.0, lon: (west + east) / 2.0 };
+        let half = |a: Place, b: Place| (a.distance(b) / 2.0).max(100.0) * 1.05;
+        Extent {
+            middle,
+            east: half(Place { lon: west, ..middle }, Place { lon: east, ..middle }),
+            north: half(Place { lat: south, ..middle }, Place { lat: north, ..middle }),
+        }
+    }
+
+    /// Metres east and north of the middle.
+    fn project(&self, place: Place) -> (f64, f64) {
+        let east = self.middle.distance(Place { lat: self.middle.lat, ..place });
+        let north = self.middle.distance(Place { lon: self.middle.lon, ..place });
+        (east.copysign(place.lon - self.middle.lon), north.copysign(place.lat - self.middle.lat))
+    }
+
+    /// Half the metres that a map of so many characters shows in each direction, at the same scale in both.
+    fn fit(&self, area: Rect) -> (f64, f64) {
+        let (width, height) = (f64::from(area.width.max(1)) * DOTS.0, f64::from(area.height.max(1)) * DOTS.1);
+        let scale = (self.east / width).max(self.north / height);
+        (scale * width, scale * height)
+    }
+}
+
+impl Screen {
+    /// A screen that shows this part of the world.
+    pub fn new(titles: Titles, area: Extent) -> Screen {
+        Screen { titles, area, streets: VecDeque::new(), last: Vec::new() }
+    }
+
+    /// Draws a frame.
+    pub fn draw(&mut self, frame: &mut Frame<'_>, snapshot: &Snapshot) {
+        self.remember(snapshot);
+        let whole = frame.area();
+        let notice = self.titles.notice.as_deref().unwrap_or_default();
+        let notice = Paragraph::new(notice).wrap(Wrap { trim: true }).dark_gray();
+        let notice_height = if self.titles.notice.is_some() { lines_of(&self.titles, whole.width) } else { 0 };
+        let rows =
+            [Constraint::Length(1), Constraint::Min(0), Constraint::Length(notice_height), Constraint::Length(1)];
+        let [top, body, bottom, keys] = Layout::vertical(rows).areas(whole);
+        let side = if whole.width >= 120 { 58 } else { 40 };
+        let [map, side] = Layout::horizontal([Constraint::Min(0), Constraint::Length(side)]).areas(body);
+        frame.render_widget(self.top(snapshot, top.width), top);
+        self.map(frame, map, snapshot);
+        let [traffic, checks, lines] =
+            Layout::vertical([Constraint::Length(6), Constraint::Length(6), Constraint::Min(0)]).areas(side);
+        show_traffic(frame, traffic, snapshot);
+        show_checks(frame, checks, snapshot);
+        show_lines(frame, lines, snapshot);
+        frame.render_widget(notice, bottom);
+        frame.render_widget(self.keys(snapshot), keys);
+    }
+
+    /// Where vehicles are now will have been streets later.
+    fn remember(&mut self, snapshot: &Snapshot) {
+        self.last.resize(snapshot.sightings.len(), None);
+        for (last, now) in self.last.iter_mut().zip(&snapshot.sightings) {
+            let Some(sighting) = now.filter(|now| last.is_none_or(|last| last.place != now.place)) else { continue };
+            *last = Some(sighting);
+            if self.streets.len() == MAX_STREET_POINTS {
+                self.streets.pop_front();
+            }
+            self.streets.push_back(self.area.project(sighting.place));
+        }
+    }
+
+    fn top(&self, snapshot: &Snapshot, width: u16) -> Line<'_> {
+        let Titles { vehicles, lines, trace, speed_up, .. } = &self.titles;
+        let left = format!(" {trace} ");
+        let phase = match snapshot.phase {
+            Phase::Connecting => "connecting".to_owned(),
+            Phase::Running => format!("×{speed_up}  {}", clock(snapshot.elapsed)),
+            Phase::Draining => "ending, waiting for the last".to_owned(),
+        };
+        let right = format!("{vehicles} vehicles  {lines} lines  {phase} ");
+        let name = " Whimbrel ";
+        let used = name.len() + right.chars().count();
+        let room = usize::from(width).saturating_sub(used);
+        let left: String = left.chars().take(room).collect();
+        let gap = " ".repeat(room.saturating_sub(left.chars().count()));
+        Line::from(vec![Span::from(name).black().on_cyan().bold(), Span::from(left).cyan(), gap.into(), right.into()])
+    }
+
+    fn map(&self, frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+        let moment =
+            jiff::Timestamp::from_millisecond(snapshot.replayed).map(|t| t.strftime("%H:%M:%S UTC").to_string());
+        let legend = Line::from(vec![
+            " ● ".red(),
+            "standing".into(),
+            " ● ".yellow(),
+            "slow".into(),
+            " ● ".green(),
+            "moving ".into(),
+        ]);
+        let block = block(format!(" {} ", moment.unwrap_or_default())).title_bottom(legend);
+        let inner = block.inner(area);
+        let (east, north) = self.area.fit(inner);
+        let mut groups: [(Color, Vec<(f64, f64)>); 3] =
+            [(Color::Red, Vec::new()), (Color::Yellow, Vec::new()), (Color::Green, Vec::new())];
+        for sighting in snapshot.sightings.iter().flatten() {
+            let speed = sighting.motion.speed;
+            let group = if speed < STANDING { 0 } else { 1 + usize::from(speed >= FREE) };
+            groups[group].1.push(self.area.project(sighting.place));
+        }
+        let streets: Vec<(f64, f64)> = self.streets.iter().copied().collect();
+        // Where there is room, a vehicle is seen better as a whole character than as one of its eight dots.
+        let marker = if inner.width >= ROOMY { Marker::Dot } else { Marker::Braille };
+        let canvas =
+            Canvas::default().block(block).marker(Marker::Braille).x_bounds([-east, east]).y_bounds([-north, north]);
+        let canvas = canvas.paint(|context| {
+            context.draw(&Points { coords: &streets, color: Color::DarkGray });
+            for (color, coords) in &groups {
+                context.layer();
+                context.marker(marker);
+                context.draw(&Points { coords, color: *color });
+            }
+        });
+        frame.render_widget(canvas, area);
+    }
+
+    fn keys(&self, snapshot: &Snapshot) -> Line<'_> {
+        if let Some((trouble, count)) = snapshot.troubles.last() {
+            return Line::from(format!(" {trouble} ({count} times)")).red();
+        }
+        let (host, port) = self.titles.address.rsplit_once(':').unwrap_or((&self.titles.address, "1883"));
+        let watch = format!("  watch along: mosquitto_sub -h {host} -p {port} -t 'fleet/#'");
+        Line::from(vec![" q ".black().on_gray(), " end".into(), watch.dark_gray()])
+    }
+}
+
+/// How many lines the notice needs, with some room for words that do not fit.
+fn lines_of(titles: &Titles, width: u16) -> u16 {
+    let length = titles.notice.as_deref().unwrap_or_default().chars().count();
+    let width = usize::from(width.max(1));
+    u16::try_from((length + 10 * (length / width)).div_ceil(width)).unwrap_or(u16::MAX)
+}
+
+fn block(title: String) -> Block<'static> {
+    Block::bordered().border_type(BorderType::Rounded).border_style(Style::new().dark_gray()).title(title)
+}
+
+fn show_traffic(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+    let block = block(" Traffic ".to_owned());
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let rows: [Rect; 4] = Layout::vertical([Constraint::Length(1); 4]).areas(inner);
+    let (published, delivered) = snapshot.rates;
+    let seconds = |value: fn(&Second) -> u64| snapshot.seconds.iter().map(value).collect::<Vec<u64>>();
+    let curves = [
+        ("published", published, seconds(|second| second.published)),
+        ("delivered", delivered, seconds(|second| second.delivered)),
+    ];
+    for ((name, rate, seconds), row) in curves.into_iter().zip(rows) {
+        let [label, curve] = Layout::horizontal([Constraint::Length(LABELS), Constraint::Min(0)]).areas(row);
+        frame.render_widget(Line::from(vec![format!("{name} ").dark_gray(), per_second(rate).bold()]), label);
+        let shown = &seconds[seconds.len().saturating_sub(usize::from(curve.width))..];
+        let headroom = shown.iter().max().map_or(1, |peak| peak + peak / 4);
+        frame.render_widget(Sparkline::default().data(shown).max(headroom).style(Style::new().cyan()), curve);
+    }
+    let (recent, overall) = (snapshot.recent, snapshot.overall);
+    let delay = vec![
+        "delay ms  ".dark_gray(),
+        format!("p50 {} ", millis(recent.p50)).bold(),
+        format!("p99 {} ", millis(recent.p99)).bold(),
+        format!("max {}", millis(overall.max)).into(),
+    ];
+    frame.render_widget(Line::from(delay), rows[2]);
+    frame.render_widget(connections(&snapshot.seats), rows[3]);
+}
+
+fn per_second(rate: f64) -> String {
+    format!("{:>7}/s ", grouped(rate.round() as u64))
+}
+
+fn connections(seats: &[Seats; 4]) -> Line<'static> {
+    let mut spans = vec![];
+    for (role, seats) in ROLES.into_iter().zip(seats) {
+        let name = match role {
+            Role::Vehicle => "buses",
+            Role::Console => "consoles",
+            Role::Watcher => "watchers",
+            Role::Viewer => "map",
+        };
+        let Seats { connected, wanted, .. } = *seats;
+        let count = if connected == wanted { connected.to_string() } else { format!("{connected}/{wanted}") };
+        spans.push(if connected == wanted { count.bold() } else { count.yellow() });
+        spans.push(format!(" {name} ").dark_gray());
+    }
+    Line::from(spans)
+}
+
+fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+    let (tally, in_flight, missing) = snapshot.reliable;
+    let (best_effort, _, skipped) = snapshot.best_effort;
+    let count = |name: &'static str, value: u64| {
+        let style = if value == 0 { Style::new().green() } else { Style::new().red() };
+        vec![Span::styled(value.to_string(), style.bold()), format!(" {name}  ").dark_gray()]
+    };
+    let verdict = if faults(snapshot) == 0 { " all as promised ".green() } else { " promises broken ".red() };
+    let block = block(" QoS 1 ".to_owned()).title_top(Line::from(verdict.bold()).right_aligned());
+    let mut first = count("lost", tally.lost + missing);
+    first.extend(count("twice", tally.duplicated));
+    first.extend(count("out of order", tally.reordered));
+    let mut second = count("altered", tally.altered);
+    second.extend(count("not asked for", tally.foreign));
+    let third = vec![
+        grouped(tally.delivered).bold(),
+        " delivered  ".dark_gray(),
+        grouped(in_flight).bold(),
+        " on their way".dark_gray(),
+    ];
+    let fourth = vec![
+        "QoS 0: ".dark_gray(),
+        grouped(best_effort.delivered).bold(),
+        " delivered  ".dark_gray(),
+        grouped(best_effort.lost + skipped).bold(),
+        " lost".dark_gray(),
+    ];
+    let lines: Vec<Line<'_>> = [first, second, third, fourth].map(Line::from).into();
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+fn show_lines(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+    let cells = |row: &crate::fleet::board::LineRow| {
+        let fault = if row.faults == 0 { row.faults.to_string().green() } else { row.faults.to_string().red() };
+        Row::new(vec![
+            Line::from(row.name.clone().bold()),
+            Line::from(row.vehicles.to_string()).right_aligned(),
+            Line::from(format!("{:.1}", row.rate)).right_aligned(),
+            Line::from(millis(row.recent.p50)).right_aligned(),
+            Line::from(millis(row.recent.p99)).right_aligned(),
+            Line::from(fault).right_aligned(),
+        ])
+    };
+    let header = ["line", "buses", "/s", "p50", "p99", "faults"].map(|name| Line::from(name.dark_gray()));
+    let header = header.into_iter().enumerate().map(|(i, cell)| if i == 0 { cell } else { cell.right_aligned() });
+    let widths = [7, 6, 6, 6, 6, 7].map(Constraint::Length);
+    let table = Table::new(snapshot.lines.iter().map(cells), widths).header(Row::new(header)).column_spacing(0);
+    frame.render_widget(table.block(block(" Watched lines, delay in ms ".to_owned())), area);
+}

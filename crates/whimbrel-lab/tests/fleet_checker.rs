@@ -1,0 +1,227 @@
+//! The checker has to pass a faultless broker and to catch every kind of fault, one at a time, wherever it happens.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fastrand::Rng;
+use whimbrel_lab::fleet::checker::{Checker, Interest, MAX_BEHIND, Message, Promise, SubscriberId, Tally, Verdict};
+
+const VEHICLES: u32 = 5;
+const LINES: u32 = 3;
+const SEEDS: u64 = 200;
+
+/// What goes wrong on the way to one subscriber.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    None,
+    Loss,
+    Duplicate,
+    Reorder,
+    Alteration,
+    Stranger,
+    WrongLine,
+}
+
+fn message(vehicle: u32, seq: u64) -> Message {
+    // A vehicle changes its line now and then.
+    Message { vehicle, line: (vehicle + (seq / 7) as u32) % LINES, seq, digest: seq.wrapping_mul(0x9e37_79b9) }
+}
+
+/// Applies one fault at a random place of what a subscriber would get; false if there is no place for it.
+fn inject(fault: Fault, arrivals: &mut Vec<Message>, interest: Interest, rng: &mut Rng) -> bool {
+    if arrivals.is_empty() {
+        return fault == Fault::None;
+    }
+    let index = rng.usize(..arrivals.len());
+    match fault {
+        Fault::None => {}
+        Fault::Loss => drop(arrivals.remove(index)),
+        Fault::Duplicate => {
+            let again = rng.usize(index..=arrivals.len());
+            arrivals.insert(again, arrivals[index]);
+        }
+        Fault::Reorder => {
+            let later = (index + 1..arrivals.len()).find(|&other| arrivals[other].vehicle == arrivals[index].vehicle);
+            let Some(later) = later else { return false };
+            arrivals.swap(index, later);
+        }
+        Fault::Alteration => arrivals[index].digest ^= 1,
+        Fault::Stranger => arrivals.insert(index, Message { seq: 1_000_000, ..arrivals[index] }),
+        Fault::WrongLine => {
+            let Interest::Line(line) = interest else { return false };
+            arrivals.insert(index, Message { line: (line + 1) % LINES, ..arrivals[index] });
+        }
+    }
+    true
+}
+
+/// A random run in which one random subscriber suffers one fault: its tally and the others', or none if there was no
+/// place for the fault.
+fn run(fault: Fault, seed: u64) -> Option<(Tally, Tally)> {
+    let mut rng = Rng::with_seed(seed);
+    let mut checker = Checker::new(VEHICLES as usize);
+    let interests = [Interest::All, Interest::Line(0), Interest::Line(1), Interest::Line(2), Interest::All];
+    let ids = interests.map(|interest| checker.subscribed(interest, Promise::Reliable));
+    let mut arrivals = interests.map(|_| Vec::new());
+    let mut seqs = [0; VEHICLES as usize];
+    for step in 0..200 {
+        let vehicle = rng.u32(..VEHICLES);
+        seqs[vehicle as usize] += 1;
+        let message = message(vehicle, seqs[vehicle as usize]);
+        checker.published(message, Duration::from_millis(step));
+        for (interest, arrivals) in interests.iter().zip(&mut arrivals) {
+            if matches!(interest, Interest::All) || *interest == Interest::Line(message.line) {
+                arrivals.push(message);
+            }
+        }
+    }
+    let victim = rng.usize(..interests.len());
+    inject(fault, &mut arrivals[victim], interests[victim], &mut rng).then_some(())?;
+    let mut queues: Vec<(SubscriberId, VecDeque<Message>)> =
+        ids.into_iter().zip(arrivals.map(VecDeque::from)).collect();
+    while queues.iter().any(|(_, queue)| !queue.is_empty()) {
+        let (subscriber, queue) = &mut queues[rng.usize(..interests.len())];
+        if let Some(message) = queue.pop_front() {
+            checker.arrived(*subscriber, message, Duration::from_millis(500));
+        }
+    }
+    checker.close();
+    let mut others = Tally::default();
+    ids.iter().filter(|id| **id != ids[victim]).for_each(|id| others.add(&checker.tally_of(*id)));
+    Some((checker.tally_of(ids[victim]), others))
+}
+
+fn check(fault: Fault, symptom: impl Fn(&Tally) -> u64) {
+    let mut injected = 0;
+    for seed in 0..SEEDS {
+        let Some((victim, others)) = run(fault, seed) else { continue };
+        injected += 1;
+        assert_eq!(symptom(&victim), 1, "seed {seed}: {fault:?} is not seen as it should: {victim:?}");
+        assert_eq!(
+            victim.faults(Promise::Reliable),
+            1,
+            "seed {seed}: {fault:?} is seen as something else too: {victim:?}"
+        );
+        assert_eq!(others.faults(Promise::Reliable), 0, "seed {seed}: {fault:?} is blamed on others: {others:?}");
+    }
+    assert!(injected > SEEDS / 3, "the fault was injected in {injected} of {SEEDS} runs only");
+}
+
+#[test]
+fn a_faultless_broker_is_not_blamed() {
+    for seed in 0..SEEDS {
+        let (victim, others) = run(Fault::None, seed).expect("nothing is always possible");
+        for tally in [victim, others] {
+            assert_eq!(tally.faults(Promise::Reliable), 0, "seed {seed}: {tally:?}");
+            assert_eq!(tally.delivered, tally.expected, "seed {seed}: {tally:?}");
+        }
+        assert!(others.delivered > 0, "seed {seed}: nothing was checked");
+    }
+}
+
+#[test]
+fn a_loss_is_caught() {
+    check(Fault::Loss, |tally| tally.lost);
+}
+
+#[test]
+fn a_duplicate_is_caught() {
+    check(Fault::Duplicate, |tally| tally.duplicated);
+}
+
+#[test]
+fn an_alteration_is_caught() {
+    check(Fault::Alteration, |tally| tally.altered);
+}
+
+#[test]
+fn a_message_nobody_sent_is_caught() {
+    check(Fault::Stranger, |tally| tally.foreign);
+}
+
+#[test]
+fn a_message_of_another_line_is_caught() {
+    check(Fault::WrongLine, |tally| tally.foreign);
+}
+
+#[test]
+fn a_reordering_is_caught() {
+    for seed in 0..SEEDS {
+        let Some((victim, others)) = run(Fault::Reorder, seed) else { continue };
+        assert_eq!(victim.reordered, 1, "seed {seed}: {victim:?}");
+        assert_eq!(victim.faults(Promise::Reliable), 1, "seed {seed}: {victim:?}");
+        assert_eq!(victim.delivered, victim.expected, "seed {seed}: {victim:?}");
+        assert_eq!(others.faults(Promise::Reliable), 0, "seed {seed}: {others:?}");
+    }
+}
+
+#[test]
+fn an_overtaken_message_is_missing_until_it_comes() {
+    let mut checker = Checker::new(1);
+    let subscriber = checker.subscribed(Interest::All, Promise::Reliable);
+    (1..=3).for_each(|seq| checker.published(message(0, seq), Duration::from_millis(seq)));
+    let at = Duration::from_millis(10);
+    assert_eq!(checker.arrived(subscriber, message(0, 3), at), Verdict::InOrder(Duration::from_millis(7)));
+    assert_eq!((checker.missing(Promise::Reliable), checker.in_flight(Promise::Reliable)), (2, 2));
+    assert_eq!(checker.arrived(subscriber, message(0, 1), at), Verdict::OutOfOrder(Duration::from_millis(9)));
+    assert_eq!((checker.missing(Promise::Reliable), checker.in_flight(Promise::Reliable)), (1, 1));
+    checker.close();
+    let tally = checker.tally(Promise::Reliable);
+    assert_eq!((tally.lost, tally.reordered, tally.delivered), (1, 1, 2));
+    assert_eq!(checker.missing(Promise::Reliable), 0);
+}
+
+#[test]
+fn losses_of_best_effort_subscribers_are_counted_apart_and_no_fault() {
+    let mut checker = Checker::new(1);
+    let viewer = checker.subscribed(Interest::All, Promise::BestEffort);
+    checker.subscribed(Interest::Line(2), Promise::Reliable);
+    checker.published(message(0, 1), Duration::ZERO);
+    checker.published(message(0, 2), Duration::ZERO);
+    checker.arrived(viewer, message(0, 2), Duration::ZERO);
+    checker.close();
+    let tally = checker.tally(Promise::BestEffort);
+    assert_eq!((tally.lost, tally.faults(Promise::BestEffort)), (1, 0));
+    assert_eq!(checker.tally(Promise::Reliable), Tally::default());
+}
+
+#[test]
+fn only_what_is_published_after_subscribing_is_expected() {
+    let mut checker = Checker::new(1);
+    checker.published(message(0, 1), Duration::ZERO);
+    let late = checker.subscribed(Interest::All, Promise::Reliable);
+    checker.published(message(0, 2), Duration::ZERO);
+    assert_eq!(checker.arrived(late, message(0, 1), Duration::ZERO), Verdict::Early);
+    checker.close();
+    let tally = checker.tally_of(late);
+    assert_eq!((tally.expected, tally.lost, tally.foreign), (1, 1, 0));
+}
+
+#[test]
+fn an_unconfirmed_message_may_arrive_or_not() {
+    for arrives in [false, true] {
+        let mut checker = Checker::new(1);
+        let subscriber = checker.subscribed(Interest::All, Promise::Reliable);
+        checker.published(message(0, 1), Duration::ZERO);
+        checker.excuse(0, 1);
+        if arrives {
+            checker.arrived(subscriber, message(0, 1), Duration::ZERO);
+        }
+        checker.close();
+        let tally = checker.tally_of(subscriber);
+        assert_eq!((tally.delivered, tally.excused), if arrives { (1, 0) } else { (0, 1) });
+        assert_eq!(tally.faults(Promise::Reliable), 0);
+    }
+}
+
+#[test]
+fn a_subscriber_that_gets_nothing_costs_bounded_memory_and_loses_everything() {
+    let mut checker = Checker::new(1);
+    let subscriber = checker.subscribed(Interest::All, Promise::Reliable);
+    let count = MAX_BEHIND as u64 + 100;
+    (1..=count).for_each(|seq| checker.published(message(0, seq), Duration::ZERO));
+    assert_eq!(checker.in_flight(Promise::Reliable), MAX_BEHIND as u64);
+    assert_eq!(checker.tally_of(subscriber).lost, 100);
+    checker.close();
+    assert_eq!(checker.tally_of(subscriber).lost, count);
+}

@@ -1,0 +1,123 @@
+//! The live view at the sizes of real terminals, drawn from a run that happens in memory.
+
+use std::sync::Arc;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use whimbrel_lab::fleet::board::{Board, Phase, ROLES, Role, Seat};
+use whimbrel_lab::fleet::checker::Interest;
+use whimbrel_lab::fleet::message::Outgoing;
+use whimbrel_lab::fleet::trace::Trace;
+use whimbrel_lab::fleet::view::Titles;
+use whimbrel_lab::fleet::view::screen::{Extent, Screen};
+use whimbrel_lab::fleet::{attribution, city, view};
+
+const VEHICLES: usize = 60;
+const SEED: u64 = 5;
+
+/// A run of some seconds over a broker that does everything right, except where `spoil` drops what a subscriber would
+/// get.
+fn flown(spoil: impl Fn(Role, u64) -> bool) -> Board {
+    let trace = Arc::new(city::synthesize(SEED, VEHICLES).expect("the seed gives a city"));
+    let board = Board::new(trace.clone(), &[0, 1, 2]);
+    let mut seats: Vec<(Seat, Role, Interest)> = Vec::new();
+    for (role, interest) in [
+        (Role::Viewer, Interest::All),
+        (Role::Console, Interest::All),
+        (Role::Watcher, Interest::Line(0)),
+        (Role::Watcher, Interest::Line(1)),
+    ] {
+        board.connected(role);
+        seats.push((board.subscribed(role, interest), role, interest));
+    }
+    for role in ROLES {
+        board.want(role, if role == Role::Vehicle { VEHICLES as u32 } else { 2 });
+    }
+    board.enter(Phase::Running);
+    let mut seqs = vec![0; VEHICLES];
+    for (index, position) in trace.positions.iter().take(4_000).enumerate() {
+        let seq = &mut seqs[position.fix.vehicle as usize];
+        *seq += 1;
+        let message = Outgoing::new(&trace, position, *seq);
+        board.publishing(position, *seq, &message, board.now());
+        for (seat, role, interest) in &seats {
+            let matches = *interest == Interest::All || *interest == Interest::Line(position.fix.line);
+            if matches && !spoil(*role, *seq) {
+                let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
+                board.arrived(*seat, &message.topic, &message.body, attributes);
+            }
+        }
+        board.confirmed();
+        if index % 40 == 0 {
+            board.tick();
+        }
+    }
+    board
+}
+
+fn titles(trace: &Trace, notice: Option<String>) -> Titles {
+    Titles {
+        trace: trace.name.clone(),
+        lines: trace.lines.len(),
+        vehicles: trace.vehicles.len(),
+        speed_up: 10.0,
+        broker: "own broker at 127.0.0.1:40001".to_owned(),
+        address: "127.0.0.1:40001".to_owned(),
+        notice,
+    }
+}
+
+/// What is on a screen of this size, row by row.
+fn drawn(board: &Board, width: u16, height: u16, notice: Option<String>) -> Vec<String> {
+    let extent = Extent::of(board.trace.positions.iter().map(|position| position.fix.place));
+    let mut screen = Screen::new(titles(&board.trace, notice), extent);
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+    terminal.draw(|frame| screen.draw(frame, &board.snapshot())).expect("drawing in memory");
+    let buffer = terminal.backend().buffer();
+    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    (0..height).map(row).collect()
+}
+
+#[test]
+fn a_small_and_a_large_terminal_show_everything_that_matters() {
+    let board = flown(|_, _| false);
+    let notice = attribution::notice(attribution::RECORDING.as_ref()).expect("the recording has a notice");
+    for (width, height) in [(80, 24), (140, 40)] {
+        let rows = drawn(&board, width, height, Some(notice.to_owned()));
+        let text = rows.join("\n");
+        for part in
+            ["Whimbrel", "published", "delivered", "p50", "p99", "0 lost", "0 twice", "0 out of order", "altered"]
+        {
+            assert!(text.contains(part), "{part} is missing at {width}x{height}:\n{text}");
+        }
+        for part in ["all as promised", "60 vehicles", "QoS 0:", "buses", "127.0.0.1", "-p 40001"] {
+            assert!(text.contains(part), "{part} is missing at {width}x{height}:\n{text}");
+        }
+        // The whole notice, wherever its lines break.
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let notice: Vec<&str> = notice.split_whitespace().collect();
+        assert!(words.windows(notice.len()).any(|some| some == notice), "at {width}x{height}:\n{text}");
+        let braille = text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count();
+        assert!(braille > 30, "{braille} characters of map at {width}x{height}:\n{text}");
+    }
+}
+
+#[test]
+fn losses_are_shown_and_those_of_qos_0_are_shown_apart() {
+    let reliable = flown(|role, seq| role == Role::Console && seq == 3);
+    let text = drawn(&reliable, 80, 24, None).join("\n");
+    assert!(text.contains(&format!("{VEHICLES} lost")) && text.contains("promises broken"), "{text}");
+    assert_eq!(view::faults(&reliable.snapshot()), VEHICLES as u64);
+    let best_effort = flown(|role, seq| role == Role::Viewer && seq == 3);
+    let text = drawn(&best_effort, 80, 24, None).join("\n");
+    assert!(text.contains(" 0 lost") || text.contains("│0 lost"), "{text}");
+    assert!(text.contains(&format!("{VEHICLES} lost")) && text.contains("all as promised"), "{text}");
+}
+
+#[test]
+fn no_size_is_too_small() {
+    let board = flown(|_, _| false);
+    for (width, height) in [(1, 1), (5, 3), (30, 10), (41, 8), (300, 5)] {
+        drawn(&board, width, height, Some("a notice of some length, longer than a line".to_owned()));
+    }
+}
