@@ -16,16 +16,17 @@ pub struct Order {
 }
 
 impl Order {
-    /// Notes a received sequence number.
+    /// Notes a received sequence number; returns whether it is a new one.
     #[inline]
-    pub fn note(&mut self, sequence: u64) {
+    pub fn note(&mut self, sequence: u64) -> bool {
         if sequence < self.next {
             self.repeated += 1;
-            return;
+            return false;
         }
         self.lost += sequence - self.next;
         self.next = sequence + 1;
         self.received += 1;
+        true
     }
 }
 
@@ -69,9 +70,8 @@ mod tests {
     #[test]
     fn gaps_and_repeats_of_a_sequence() {
         let mut order = Order::default();
-        for sequence in [0, 1, 4, 4, 2, 5] {
-            order.note(sequence);
-        }
+        let new = [0, 1, 4, 4, 2, 5].map(|sequence| order.note(sequence));
+        assert_eq!(new, [true, true, true, false, false, true]);
         assert_eq!(order, Order { next: 6, received: 4, lost: 2, repeated: 2 });
     }
 

@@ -20,9 +20,28 @@ pub enum Case {
     D,
     /// QoS 1, one publisher to 100 subscribers
     E,
+    /// Latency at 5,000 messages per second, QoS 0, one publisher to one subscriber
+    F,
+    /// The same before and after another subscriber stops reading, 1,000-byte bodies
+    G,
+    /// Idle connections with one subscription each, on a freshly started broker
+    Idle,
 }
 
-/// Defaults for what a load leaves open.
+/// How a case is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// In a closed loop.
+    Throughput(Load),
+    /// In an open loop.
+    Latency,
+    /// In an open loop, with a subscriber that stops reading.
+    Disturbed,
+    /// By opening connections.
+    Idle,
+}
+
+/// What the cases leave open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of a body.
@@ -34,18 +53,46 @@ pub struct Bounds {
 }
 
 impl Case {
-    /// What this case sends to whom.
-    pub fn load(self, bounds: Bounds) -> Load {
-        let (publishers, subscribers, qos) = match self {
-            Case::A => (1, 1, QoS::AtMostOnce),
-            Case::B10 => (1, 10, QoS::AtMostOnce),
-            Case::B100 => (1, 100, QoS::AtMostOnce),
-            Case::C => (10, 1, QoS::AtMostOnce),
-            Case::D => (1, 1, QoS::AtLeastOnce),
-            Case::E => (1, 100, QoS::AtLeastOnce),
-        };
+    /// How this case is measured.
+    pub fn method(self, bounds: Bounds) -> Method {
         let Bounds { body, window, unacknowledged } = bounds;
-        Load { publishers, subscribers, qos, body, window, unacknowledged }
+        let throughput = |publishers, subscribers, qos| {
+            Method::Throughput(Load { publishers, subscribers, qos, body, window, unacknowledged })
+        };
+        match self {
+            Case::A => throughput(1, 1, QoS::AtMostOnce),
+            Case::B10 => throughput(1, 10, QoS::AtMostOnce),
+            Case::B100 => throughput(1, 100, QoS::AtMostOnce),
+            Case::C => throughput(10, 1, QoS::AtMostOnce),
+            Case::D => throughput(1, 1, QoS::AtLeastOnce),
+            Case::E => throughput(1, 100, QoS::AtLeastOnce),
+            Case::F => Method::Latency,
+            Case::G => Method::Disturbed,
+            Case::Idle => Method::Idle,
+        }
+    }
+
+    /// What brokers speak in this case.
+    pub fn qos(self) -> QoS {
+        match self {
+            Case::D | Case::E => QoS::AtLeastOnce,
+            _ => QoS::AtMostOnce,
+        }
+    }
+
+    /// Its short name, as on the command line.
+    pub fn id(self) -> &'static str {
+        match self {
+            Case::A => "A",
+            Case::B10 => "B10",
+            Case::B100 => "B100",
+            Case::C => "C",
+            Case::D => "D",
+            Case::E => "E",
+            Case::F => "F",
+            Case::G => "G",
+            Case::Idle => "Idle",
+        }
     }
 
     /// What it is called in tables.
@@ -57,6 +104,9 @@ impl Case {
             Case::C => "QoS 0 10→10 own topics",
             Case::D => "QoS 1 1→1",
             Case::E => "QoS 1 1→100",
+            Case::F => "latency at 5,000/s",
+            Case::G => "one subscriber stuck",
+            Case::Idle => "idle connections",
         }
     }
 }

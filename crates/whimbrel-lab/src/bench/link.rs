@@ -19,6 +19,30 @@ const STREAM: &str = "BENCH";
 /// Space for bytes read at once. Larger than any frame the load produces, small enough to stay in the second-level cache.
 pub const SCRATCH_BYTES: usize = 256 * 1024;
 
+/// What opens a connection: the broker answers it with [`Frame::Ready`].
+pub fn hello(protocol: Protocol, name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    match protocol {
+        Protocol::Mqtt311 => mqtt::connect(&mut out, false, name),
+        Protocol::Mqtt5 => mqtt::connect(&mut out, true, name),
+        Protocol::Nats => nats::connect(&mut out, name),
+    }
+    out
+}
+
+/// A subscription that the broker answers with [`Frame::Subscribed`] (MQTT) or [`Frame::Ready`] (NATS). Not for JetStream.
+pub fn subscription(protocol: Protocol, topic: &str, qos: QoS) -> Vec<u8> {
+    let mut out = Vec::new();
+    match protocol {
+        Protocol::Mqtt311 | Protocol::Mqtt5 => mqtt::subscribe(&mut out, protocol == Protocol::Mqtt5, 1, topic, qos),
+        Protocol::Nats => {
+            nats::subscribe(&mut out, topic, nats::LOAD_SID);
+            nats::ping(&mut out);
+        }
+    }
+    out
+}
+
 /// A connection during the set-up.
 pub struct Link {
     target: Target,
@@ -38,13 +62,7 @@ impl Link {
         stream.set_read_timeout(Some(SETUP_TIMEOUT))?;
         stream.set_write_timeout(Some(SETUP_TIMEOUT))?;
         let mut link = Link { target, stream, received: Vec::new() };
-        let mut out = Vec::new();
-        match target.protocol {
-            Protocol::Mqtt311 => mqtt::connect(&mut out, false, name),
-            Protocol::Mqtt5 => mqtt::connect(&mut out, true, name),
-            Protocol::Nats => nats::connect(&mut out, name),
-        }
-        link.stream.write_all(&out)?;
+        link.stream.write_all(&hello(target.protocol, name))?;
         link.wait_for("the connection to be accepted", |frame| (frame == Frame::Ready).then_some(()))?;
         Ok(link)
     }
@@ -55,16 +73,13 @@ impl Link {
     /// When the broker refuses, or does not answer within ten seconds.
     pub fn subscribe(&mut self, index: usize, qos: QoS, name: &str) -> Result<()> {
         let topic = self.target.topic(index, qos);
-        let mut out = Vec::new();
-        match (self.target.protocol, qos) {
-            (Protocol::Nats, QoS::AtMostOnce) => return self.subscribe_nats(&topic, nats::LOAD_SID),
-            (Protocol::Nats, QoS::AtLeastOnce) => return self.consume(&topic, name),
-            (Protocol::Mqtt311 | Protocol::Mqtt5, _) => {
-                mqtt::subscribe(&mut out, self.target.protocol == Protocol::Mqtt5, 1, &topic, qos);
-            }
+        if (self.target.protocol, qos) == (Protocol::Nats, QoS::AtLeastOnce) {
+            return self.consume(&topic, name);
         }
-        self.stream.write_all(&out)?;
-        self.wait_for("the subscription to be confirmed", |frame| (frame == Frame::Subscribed).then_some(()))
+        self.stream.write_all(&subscription(self.target.protocol, &topic, qos))?;
+        self.wait_for("the subscription to be confirmed", |frame| {
+            matches!(frame, Frame::Subscribed | Frame::Ready).then_some(())
+        })
     }
 
     /// Prepares the connection for publishing at `qos`: JetStream's acknowledgements need a subscription.
@@ -161,13 +176,8 @@ impl Link {
     /// When the socket cannot be switched.
     pub fn into_endpoint(self) -> io::Result<Endpoint> {
         self.stream.set_nonblocking(true)?;
-        Ok(Endpoint {
-            stream: mio::net::TcpStream::from_std(self.stream),
-            protocol: self.target.protocol,
-            partial: self.received,
-            out: Vec::new(),
-            written: 0,
-        })
+        let stream = mio::net::TcpStream::from_std(self.stream);
+        Ok(Endpoint { stream, protocol: self.target.protocol, partial: self.received, out: Vec::new(), written: 0 })
     }
 }
 
@@ -185,6 +195,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Begins to connect; what is in `out` is sent by flushing once the socket is writable.
+    ///
+    /// # Errors
+    /// When the system has no sockets or ports left.
+    pub fn connecting(target: Target, out: Vec<u8>) -> Result<Endpoint> {
+        let stream = mio::net::TcpStream::connect(target.address).with_context(|| format!("connecting to {target}"))?;
+        Ok(Endpoint { stream, protocol: target.protocol, partial: Vec::new(), out, written: 0 })
+    }
+
     /// Reads all there is and hands every frame to `on`, which may append answers to the bytes to be sent. Returns the number of
     /// read calls that brought bytes.
     ///

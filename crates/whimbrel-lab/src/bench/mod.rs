@@ -3,9 +3,17 @@
 mod accounts;
 pub mod case;
 pub mod closed_loop;
+mod compare;
+pub mod idle;
+pub mod latency;
 pub mod link;
 mod lowat;
+pub mod measure;
+mod peers;
+mod plot;
 pub mod process;
+pub mod report;
+pub mod stats;
 pub mod target;
 #[cfg(test)]
 mod test_broker;
@@ -14,29 +22,50 @@ pub mod wire;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use case::{Bounds, Case};
-use closed_loop::{Outcome, Timing};
-use process::CpuClock;
+use closed_loop::Timing;
+use measure::{Metric, Sample, Settings};
 use target::Target;
 
-/// Messages on the way to the slowest subscriber.
-const DEFAULT_WINDOW: u64 = 1000;
-
-/// Measure what a broker costs per message.
+/// Measure what a broker costs per message
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    one: OneArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Start this broker and its peers in turn, and compare them
+    Compare(compare::CompareArgs),
+}
+
+/// A measurement of one running broker.
+#[derive(Debug, clap::Args)]
+struct OneArgs {
     /// Broker to load: mqtt://HOST:PORT (MQTT 3.1.1), mqtt5://HOST:PORT or nats://HOST:PORT
     #[arg(long)]
-    target: Target,
+    target: Option<Target>,
 
-    /// Process id of the broker, to account for its CPU time
+    /// Process id of the broker, to account for its CPU time and memory
     #[arg(long)]
     pid: Option<u32>,
 
     /// Cases to run, in this order
-    #[arg(long = "case", value_enum, num_args = 1.., value_delimiter = ',', default_values = ["a", "b10", "b100", "c", "d", "e"])]
+    #[arg(
+        long = "case",
+        value_enum,
+        ignore_case = true,
+        num_args = 1..,
+        value_delimiter = ',',
+        default_values = ["a", "b10", "b100", "c", "d", "e", "f"]
+    )]
     cases: Vec<Case>,
 
     #[command(flatten)]
@@ -58,67 +87,82 @@ struct LoadArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(8..=65_536))]
     body: u32,
 
-    /// Messages of a publisher that its slowest subscriber has not received yet, at most
-    #[arg(long, default_value_t = DEFAULT_WINDOW)]
+    /// Messages of a publisher that its slowest subscriber has not received yet, at most: enough for a broker to batch (100 KB
+    /// with 100-byte bodies), and few enough that no broker's queue drops any
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     window: u64,
 
     /// Messages of a publisher that the broker has not acknowledged yet, at most (QoS 1)
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=65_535))]
     unacked: u64,
 
     /// Seconds of warm-up before each measurement
-    #[arg(long, default_value_t = 0.5)]
-    warm_up: f64,
+    #[arg(long, default_value = "0.5", value_parser = seconds)]
+    warm_up: Duration,
 
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Connections in the idle case
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    connections: u32,
 }
 
 impl LoadArgs {
-    fn bounds(&self) -> Bounds {
-        Bounds { body: self.body as usize, window: self.window, unacknowledged: self.unacked }
-    }
-
-    fn timing(&self) -> Timing {
-        Timing { warm_up: Duration::from_secs_f64(self.warm_up), measure: Duration::from_secs_f64(self.seconds) }
+    fn settings(&self) -> Settings {
+        Settings {
+            bounds: Bounds { body: self.body as usize, window: self.window, unacknowledged: self.unacked },
+            timing: Timing { warm_up: self.warm_up, measure: self.seconds },
+            connections: self.connections as usize,
+        }
     }
 }
 
-/// Runs the measurement that `args` asks for and prints it. The exit code is 1 when a broker lost messages.
+/// A time of up to an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text} is no number of seconds"))?;
+    if !(0.0..=3600.0).contains(&seconds) {
+        return Err(format!("{text} seconds: between 0 and 3600 are possible"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Runs the measurement that `args` asks for and prints it. The exit code is 1 when messages were lost or a goal was missed.
 ///
 /// # Errors
-/// When a broker cannot be reached, refuses, or breaks the protocol.
+/// When a broker cannot be started or reached, refuses, or breaks the protocol.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let passed = match &args.command {
+        Some(Command::Compare(args)) => compare::run(args)?,
+        None => run_one(&args.one)?,
+    };
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Measures one running broker; returns whether nothing was lost.
+fn run_one(args: &OneArgs) -> Result<bool> {
+    let target = args.target.context("a target is needed: --target mqtt://HOST:PORT, or `bench compare`")?;
     if let Some((pid, core)) = args.pid.zip(args.broker_core) {
         process::pin(pid, core)?;
     }
     if let Some(core) = args.generator_core {
         process::pin(std::process::id(), core)?;
     }
-    let clock = args.pid.map(CpuClock::of).transpose()?;
     let mut clean = true;
-    println!(
-        "{:<24} {:>12} {:>14} {:>14} {:>10} {:>8}",
-        "case", "messages/s", "broker µs/msg", "own µs/msg", "msgs/read", "lost"
-    );
     for case in &args.cases {
-        let outcome = closed_loop::run(args.target, &case.load(args.load.bounds()), &args.load.timing(), clock)?;
-        print_outcome(*case, &outcome);
-        clean &= outcome.lost == 0;
+        let sample = measure::measure(*case, target, args.pid, &args.load.settings())?;
+        println!("{}", line(*case, &sample));
+        clean &= sample.get(&Metric::Lost).is_none_or(|lost| *lost == 0.0);
     }
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(clean)
 }
 
-fn print_outcome(case: Case, outcome: &Outcome) {
-    let broker = outcome.broker_micros().map_or("-".to_owned(), |micros| format!("{micros:.3}"));
-    println!(
-        "{:<24} {:>12.0} {:>14} {:>14.3} {:>10.1} {:>8}",
-        format!("{case:?} {}", case.title()),
-        outcome.rate(),
-        broker,
-        outcome.own_micros(),
-        outcome.per_read(),
-        outcome.lost
-    );
+/// A case with its figures on one line.
+fn line(case: Case, sample: &Sample) -> String {
+    let mut line = format!("{:<5} {:<24}", case.id(), case.title());
+    for (metric, value) in sample {
+        line.push_str(&format!("  {} {} {}", metric.title(), report::number(*value), metric.unit()));
+    }
+    line
 }

@@ -40,6 +40,20 @@ impl CpuClock {
     }
 }
 
+/// Binds the calling thread, and what it starts later, to one core.
+///
+/// # Errors
+/// When there is no such core.
+pub fn pin_thread(core: usize) -> Result<()> {
+    sched_setaffinity(Pid::from_raw(0), &only(core)?).with_context(|| format!("binding this thread to core {core}"))
+}
+
+fn only(core: usize) -> Result<CpuSet> {
+    let mut set = CpuSet::new();
+    set.set(core).with_context(|| format!("core {core} is beyond what the kernel supports"))?;
+    Ok(set)
+}
+
 /// Resident memory of process `pid` in bytes.
 ///
 /// # Errors
@@ -59,8 +73,7 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
 /// # Errors
 /// When there is no such core or process.
 pub fn pin(pid: u32, core: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core).with_context(|| format!("core {core} is beyond what the kernel supports"))?;
+    let set = only(core)?;
     let threads = format!("/proc/{pid}/task");
     for thread in std::fs::read_dir(&threads).with_context(|| format!("reading {threads}: is the process running?"))? {
         let name = thread?.file_name();

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Installs the brokers that `make bench` compares with into target/bench-peers. Run again, it only does what is missing.
+set -eu
+
+NATS_VERSION=v2.15.2
+RUMQTTD_VERSION=0.20.0
+
+cd "$(dirname "$0")/.."
+peers=$PWD/target/bench-peers
+mkdir -p "$peers"
+
+say() { printf 'peers: %s\n' "$*"; }
+fail() { printf 'peers: %s\n' "$*" >&2; exit 1; }
+
+if [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null; then
+    say "mosquitto is there"
+elif command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    say "installing mosquitto with apt-get"
+    apt-get update -qq
+    # Packages may not start services while this file exists: the broker would take port 1883.
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+        chmod +x /usr/sbin/policy-rc.d
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto >/dev/null
+else
+    fail "mosquitto is missing and cannot be installed without root and apt-get: install the package mosquitto"
+fi
+
+if [ "$("$peers/nats-server" --version 2>/dev/null || true)" = "nats-server: $NATS_VERSION" ]; then
+    say "nats-server $NATS_VERSION is there"
+else
+    command -v go >/dev/null || fail "nats-server $NATS_VERSION is built from source and Go is missing: install Go 1.26 or newer (go.dev/dl)"
+    say "building nats-server $NATS_VERSION"
+    GOBIN=$peers go install "github.com/nats-io/nats-server/v2@$NATS_VERSION"
+fi
+
+if [ "$("$peers/bin/rumqttd" --version 2>/dev/null || true)" = "rumqttd $RUMQTTD_VERSION" ]; then
+    say "rumqttd $RUMQTTD_VERSION is there"
+else
+    command -v cargo >/dev/null || fail "rumqttd is built from source and cargo is missing: install Rust (rustup.rs)"
+    say "building rumqttd $RUMQTTD_VERSION"
+    # Not --locked: the locked metrics 0.22.1 does not compile with today's Rust; 0.22.4 does.
+    cargo install --quiet rumqttd --version "$RUMQTTD_VERSION" --root "$peers"
+fi

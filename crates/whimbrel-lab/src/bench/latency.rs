@@ -1,0 +1,227 @@
+//! Latency: an open loop at a fixed pace, one publisher and one subscriber whose delays count.
+//!
+//! The pace does not depend on the broker: a message is due at its time, and its latency counts from then, whether or not the
+//! publisher was late. One thread sends and receives without ever sleeping, so that no wake-up but the broker's is measured.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use hdrhistogram::Histogram;
+
+use super::accounts::Order;
+use super::link::{Endpoint, Link, SCRATCH_BYTES};
+use super::target::Target;
+use super::wire::{self, Frame, QoS, Template};
+
+/// Messages per second.
+pub const RATE: u64 = 5_000;
+
+/// Time between messages, in nanoseconds.
+const INTERVAL: u64 = 1_000_000_000 / RATE;
+
+/// How long the last messages may take to come; also the highest latency that is told apart.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes that may wait for the publisher's socket before the broker counts as stuck.
+const UNSENT_LIMIT: usize = 16 * 1024 * 1024;
+
+/// Receive buffer of the subscriber that stops reading: small, so that the broker feels it soon.
+const STUCK_BUFFER: usize = 4096;
+
+/// Time for the buffers of the subscriber that stops reading to fill up: with 1,000-byte bodies 5 MB, more than the kernel's
+/// largest send buffer by default.
+pub const FILL: Duration = Duration::from_secs(1);
+
+/// Latencies of one measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    /// Median.
+    pub p50: Duration,
+    /// 99th percentile.
+    pub p99: Duration,
+    /// 99th percentile of how late the generator itself was in sending.
+    pub own_p99: Duration,
+    /// Messages that never came.
+    pub lost: u64,
+}
+
+/// Measures for `measure` after `warm_up`, with bodies of `body` bytes.
+///
+/// # Errors
+/// When the broker refuses or breaks a connection, or breaks the protocol.
+pub fn run(target: Target, body: usize, warm_up: Duration, measure: Duration) -> Result<Latency> {
+    let mut course = Course::connect(target, body, false)?;
+    course.run_for(warm_up)?;
+    course.measure(measure)
+}
+
+/// Measures before and after a second subscriber of the same topic stops reading; `fill` passes before the second measurement.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_disturbed(target: Target, body: usize, fill: Duration, measure: Duration) -> Result<(Latency, Latency)> {
+    let mut course = Course::connect(target, body, true)?;
+    course.run_for(fill)?;
+    let before = course.measure(measure)?;
+    course.other_reads = false;
+    course.run_for(fill)?;
+    let after = course.measure(measure)?;
+    Ok((before, after))
+}
+
+/// One publisher, the subscriber that is measured, and perhaps another.
+struct Course {
+    publisher: Endpoint,
+    template: Template,
+    subscriber: Endpoint,
+    other: Option<Endpoint>,
+    other_reads: bool,
+    scratch: Vec<u8>,
+    start: Instant,
+    /// Messages sent; message `n` is due `n` intervals after the start.
+    sent: u64,
+    order: Order,
+    record: Record,
+}
+
+/// What is written down during a measurement.
+struct Record {
+    /// Messages due before this, in nanoseconds since the start, are not measured.
+    from: u64,
+    latencies: Histogram<u64>,
+    lateness: Histogram<u64>,
+}
+
+impl Record {
+    fn starting(from: u64) -> Result<Record> {
+        let histogram = || Histogram::new_with_bounds(1, PATIENCE.as_nanos() as u64, 3);
+        Ok(Record { from, latencies: histogram()?, lateness: histogram()? })
+    }
+}
+
+impl Course {
+    fn connect(target: Target, body: usize, with_other: bool) -> Result<Course> {
+        let subscribe = |name: &str| -> Result<Link> {
+            let mut link = Link::open(target, name)?;
+            link.subscribe(0, QoS::AtMostOnce, name)?;
+            Ok(link)
+        };
+        let subscriber = subscribe("measured")?.into_endpoint()?;
+        let mut other = None;
+        if with_other {
+            let endpoint = subscribe("other")?.into_endpoint()?;
+            let small = socket2::SockRef::from(&endpoint.stream).set_recv_buffer_size(STUCK_BUFFER);
+            small.context("setting a small receive buffer")?;
+            other = Some(endpoint);
+        }
+        let publisher = Link::open(target, "publisher")?.into_endpoint()?;
+        let topic = target.topic(0, QoS::AtMostOnce);
+        Ok(Course {
+            publisher,
+            template: Template::new(target.protocol, &topic, QoS::AtMostOnce, body),
+            subscriber,
+            other,
+            other_reads: true,
+            scratch: vec![0; SCRATCH_BYTES],
+            start: Instant::now(),
+            sent: 0,
+            order: Order::default(),
+            record: Record::starting(u64::MAX)?,
+        })
+    }
+
+    /// Nanoseconds since the start.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Sends what is due for `time` and receives what comes.
+    fn run_for(&mut self, time: Duration) -> Result<()> {
+        let last = self.sent + time.as_nanos() as u64 / INTERVAL;
+        while self.sent < last {
+            let due = self.sent * INTERVAL;
+            let now = self.now();
+            if now >= due {
+                self.template.write(&mut self.publisher.out, due, 0);
+                self.publisher.flush()?;
+                ensure!(self.publisher.unsent() < UNSENT_LIMIT, "the broker does not take {RATE} messages per second");
+                self.sent += 1;
+                if due >= self.record.from {
+                    self.record.lateness.saturating_record(now - due);
+                }
+            }
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    /// Runs for `time` and waits for the last messages.
+    fn measure(&mut self, time: Duration) -> Result<Latency> {
+        let sent_before = self.sent;
+        self.record = Record::starting(self.sent * INTERVAL)?;
+        self.run_for(time)?;
+        let patience = Instant::now() + PATIENCE;
+        while self.order.next < self.sent && Instant::now() < patience {
+            self.publisher.flush()?;
+            self.receive()?;
+        }
+        let Record { latencies, lateness, .. } = std::mem::replace(&mut self.record, Record::starting(u64::MAX)?);
+        ensure!(!latencies.is_empty(), "nothing was delivered in {time:?}");
+        // What the wait has cost is no lateness of the messages to come.
+        self.start += Duration::from_nanos(self.now().saturating_sub(self.sent * INTERVAL));
+        let quantile = |histogram: &Histogram<u64>, q| Duration::from_nanos(histogram.value_at_quantile(q));
+        Ok(Latency {
+            p50: quantile(&latencies, 0.5),
+            p99: quantile(&latencies, 0.99),
+            own_p99: quantile(&lateness, 0.99),
+            lost: (self.sent - sent_before).saturating_sub(latencies.len()),
+        })
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let Course { subscriber, scratch, start, order, record, .. } = self;
+        subscriber.receive(scratch, |frame, _| {
+            let Frame::Message { body, .. } = frame else {
+                bail!("a subscriber received {frame:?}, which it did not ask for")
+            };
+            let due = wire::stamp(body)?;
+            if order.note(due / INTERVAL) && due >= record.from {
+                let now = start.elapsed().as_nanos() as u64;
+                record.latencies.saturating_record(now.saturating_sub(due));
+            }
+            Ok(())
+        })?;
+        match &mut self.other {
+            Some(other) if self.other_reads => other.receive(&mut self.scratch, |_, _| Ok(())).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_broker::{Fault, TestBroker};
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(40);
+
+    #[test]
+    fn every_message_is_sent_at_its_time_and_measured() {
+        let broker = TestBroker::start(Fault::None);
+        let latency = run(broker.target(), 100, Duration::from_millis(4), TIME).expect("a run");
+        assert_eq!(broker.stop().published, RATE * 44 / 1000);
+        assert_eq!(latency.lost, 0);
+        assert!(Duration::ZERO < latency.p50 && latency.p50 <= latency.p99, "{latency:?}");
+    }
+
+    #[test]
+    fn a_lost_message_is_told_and_a_subscriber_that_stops_reading_is_left_alone() {
+        let broker = TestBroker::start(Fault::DropEvery(7));
+        let (before, after) = run_disturbed(broker.target(), 100, Duration::from_millis(4), TIME).expect("a run");
+        let dropped = RATE * 40 / 1000 / 7;
+        for latency in [before, after] {
+            assert!(latency.lost.abs_diff(dropped) <= 1, "{latency:?}, {dropped} dropped");
+        }
+        broker.stop();
+    }
+}
