@@ -32,9 +32,9 @@ pub struct CompareArgs {
     #[command(flatten)]
     load: LoadArgs,
 
-    /// Binary of this broker
-    #[arg(long, default_value = "target/release/whimbrel")]
-    whimbrel: PathBuf,
+    /// Binary of this broker [default: the one that runs, or target/release/whimbrel]
+    #[arg(long)]
+    whimbrel: Option<PathBuf>,
 
     /// Folder of the peers that bench/install-peers.sh installs
     #[arg(long, default_value = "target/bench-peers")]
@@ -77,8 +77,7 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
     let settings = args.load.settings();
     process::allow_open_files(settings.connections as u64 + 100)?;
     process::pin_thread(args.generator_core)?;
-    let programs =
-        Programs { whimbrel: args.whimbrel.canonicalize().unwrap_or(args.whimbrel.clone()), peers: args.peers.clone() };
+    let programs = Programs { whimbrel: args.whimbrel.clone().unwrap_or_else(own_program), peers: args.peers.clone() };
     let versions = versions(&args.brokers, &programs)?;
     for (peer, version) in &versions {
         eprintln!("{peer:<12} {version}");
@@ -97,6 +96,12 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
         [vec![json], plots].concat().iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     );
     Ok(report.all_met())
+}
+
+/// The program that runs, unless it is the load generator on its own.
+fn own_program() -> PathBuf {
+    let own = std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "whimbrel"));
+    own.unwrap_or_else(|| PathBuf::from("target/release/whimbrel"))
 }
 
 /// Asking all for their versions also finds out early that one is missing.

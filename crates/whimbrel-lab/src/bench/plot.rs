@@ -77,7 +77,7 @@ fn draw<B: DrawingBackend>(
         .configure_mesh()
         .disable_x_mesh()
         .x_labels(width + 1)
-        .set_tick_mark_size(LabelAreaPosition::Bottom, 0)
+        .axis_style(WHITE)
         .x_label_formatter(&names)
         .y_label_formatter(&|value| report::number(*value))
         .y_desc("µs, logarithmic")

@@ -270,8 +270,10 @@ fn row(wanted: &Wanted, results: &Results, seed: u64) -> Row {
     let mut met = why.as_ref().map(|_| false);
     if why.is_none() {
         let reference = against.and_then(|peer| loss(peer, series(peer)).or_else(|| failure(peer, series(peer))));
-        why =
-            reference.or_else(|| summary.is_none().then(|| "not measured with every broker that it needs".to_owned()));
+        why = reference.or_else(|| {
+            let missing = if ours.samples.is_empty() { "whimbrel" } else { against.map_or("a peer", Peer::name) };
+            summary.is_none().then(|| format!("{missing} was not measured"))
+        });
         met = match (&why, &summary) {
             (None, Some(summary)) => Some(is_met(goal, summary, wanted.interval_decides)),
             _ => None,
