@@ -74,7 +74,8 @@ impl Session {
 /// All sessions, and the bounds and counters of what they hold.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    slots: Vec<Option<Session>>,
+    /// Boxed, so that growing moves pointers: no copy of all sessions, and no memory for twice as many.
+    slots: Vec<Option<Box<Session>>>,
     free: Vec<u32>,
     by_client: HashTable<u32>,
     /// Link to session.
@@ -126,7 +127,7 @@ impl Sessions {
 
     pub(crate) fn create(&mut self, client_id: &str) -> u32 {
         let hash = self.hasher.hash_one(client_id);
-        let session = Session {
+        let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
             binding: Streams::binding(hash),
@@ -141,7 +142,7 @@ impl Sessions {
             will: None,
             will_at: None,
             expires_at: None,
-        };
+        });
         let index = match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = Some(session);
@@ -221,6 +222,6 @@ impl Sessions {
 
     /// Whether a session is in use and attached.
     pub(crate) fn is_attached(&self, index: u32) -> bool {
-        self.slots[index as usize].as_ref().is_some_and(Session::is_attached)
+        self.slots[index as usize].as_ref().is_some_and(|session| session.is_attached())
     }
 }

@@ -97,7 +97,9 @@ pub struct Broker {
 #[derive(Debug)]
 pub(crate) struct Edge {
     config: Config,
-    conns: Vec<Conn>,
+    /// Boxed, so that growing moves pointers only.
+    #[expect(clippy::vec_box, reason = "growing must not copy all connections, nor take memory for twice as many")]
+    conns: Vec<Box<Conn>>,
     /// Connections with output of the present step.
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
@@ -188,10 +190,10 @@ impl Broker {
         while edge.conns.len() <= at {
             let mut gone = Conn::new(now);
             gone.state = State::Gone;
-            edge.conns.push(gone);
+            edge.conns.push(Box::new(gone));
         }
         assert!(edge.conns[at].state == State::Gone, "a driver opens a connection once");
-        edge.conns[at] = Conn::new(now);
+        *edge.conns[at] = Conn::new(now);
         edge.stats.connections_opened[origin as usize] += 1;
         edge.stats.connections += 1;
         edge.watch(conn.0, now.after(edge.config.limits.connect_timeout));
