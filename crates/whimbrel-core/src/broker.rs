@@ -9,7 +9,7 @@ use crate::api::{Attach, Filter, Input, Kick, Limits, Link, Output, Reason, Refu
 use crate::publish::NOBODY;
 use crate::retained::Retained;
 use crate::route::{NO_GROUP, Router, Subscription};
-use crate::session::{Publication, Queued, Sessions, Terms};
+use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
 use crate::stats::Stats;
 use crate::stream::{Streams, split_mix};
@@ -50,7 +50,10 @@ impl Core {
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
-            Input::Settle { link, tag, by } => self.sessions.settle(link, tag, by, now, out),
+            Input::Settle { link, tag, by } => {
+                let index = self.sessions.settle(link, tag, by, now, out);
+                self.take_shared(now, index, out);
+            }
             Input::Release { link, tag } => {
                 let index = self.sessions.of(link);
                 let known = self.sessions.get_mut(index).unreleased.remove(&tag);
@@ -59,6 +62,7 @@ impl Core {
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
                     self.sessions.reopen(index, now, out);
+                    self.take_shared(now, index, out);
                 }
             }
             other => self.handle_rare(now, other, out),
@@ -157,9 +161,7 @@ impl Core {
         self.sessions.bind(index, attach.link, attach.window);
         out.attached(attach.link, known.is_some());
         self.sessions.pump(index, now, out);
-        for group in self.groups_of(index) {
-            self.drain_group(group, out);
-        }
+        self.take_shared(now, index, out);
     }
 
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.
@@ -185,9 +187,9 @@ impl Core {
                 self.timers.insert(at, Reason::WillDelay, index);
             }
         }
-        for group in self.groups_of(index) {
+        for group in self.sessions.get(index).groups.clone() {
             if self.groups.has_other(group, index, &self.sessions) {
-                self.move_work(index, group, true, out);
+                self.move_work(now, index, group, out);
             }
         }
     }
@@ -200,7 +202,7 @@ impl Core {
         }
         let subscriptions = core::mem::take(&mut self.sessions.get_mut(index).subscriptions);
         for id in subscriptions {
-            self.remove_subscription(index, id, true, out);
+            self.remove_subscription(now, index, id, true, out);
         }
         self.sessions.remove(index);
     }
@@ -256,12 +258,7 @@ impl Core {
                 self.send_retained(now, index, asked, out);
             }
         }
-        for asked in filters {
-            let group = self.router.find(index, asked.filter).map(|id| self.router.get(id).group);
-            if let Some(group) = group.filter(|group| *group != NO_GROUP) {
-                self.drain_group(group, out);
-            }
-        }
+        self.take_shared(now, index, out);
     }
 
     /// Makes or changes a subscription; true if it is new.
@@ -297,7 +294,11 @@ impl Core {
         let text = asked.filter.into();
         let new = Subscription { session: index, text, qos, no_local, retain_as_published, identifier, group };
         let id = self.router.insert(new, shared.filter);
-        self.sessions.get_mut(index).subscriptions.push(id);
+        let session = self.sessions.get_mut(index);
+        session.subscriptions.push(id);
+        if group != NO_GROUP {
+            session.groups.push(group);
+        }
         Ok(true)
     }
 
@@ -318,7 +319,7 @@ impl Core {
             existed.push(known.is_some());
             if let Some(id) = known {
                 self.sessions.get_mut(index).subscriptions.retain(|other| *other != id);
-                self.remove_subscription(index, id, false, out);
+                self.remove_subscription(now, index, id, false, out);
             }
         }
         out.unsubscribed(link, &existed);
@@ -326,45 +327,34 @@ impl Core {
     }
 
     /// Ends one subscription that its session has forgotten; with `ended` the session ends too.
-    fn remove_subscription(&mut self, index: u32, id: u32, ended: bool, out: &mut impl Output) {
+    fn remove_subscription(&mut self, now: Time, index: u32, id: u32, ended: bool, out: &mut impl Output) {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
-        let gone = self.router.remove(id, filter);
-        if gone.group == NO_GROUP {
+        let group = self.router.remove(id, filter).group;
+        if group == NO_GROUP {
             return;
         }
-        if self.groups.leave(gone.group, index, &mut self.sessions) {
-            self.router.remove_group(gone.group, filter);
-        } else {
-            self.move_work(index, gone.group, ended, out);
+        self.sessions.get_mut(index).groups.retain(|other| *other != group);
+        if self.groups.leave(group, index, &mut self.sessions) {
+            self.router.remove_group(group, filter);
+        } else if ended {
+            self.move_work(now, index, group, out);
         }
     }
 
-    /// Gives what one member of a shared subscription has not acknowledged to the others. What it may have begun to process
-    /// (`unacknowledged`) is only taken from a client that is gone.
-    fn move_work(&mut self, index: u32, group: u32, unacknowledged: bool, out: &mut impl Output) {
-        let mut events = Vec::new();
-        if unacknowledged {
-            events = self.sessions.get_mut(index).inflight.take_group(group);
-        }
-        events.extend(self.sessions.take_waiting(index, group).into_iter().map(|entry| (entry.event, entry.retain)));
+    /// Gives what a member of a shared subscription that is gone has not acknowledged to the others.
+    fn move_work(&mut self, now: Time, index: u32, group: u32, out: &mut impl Output) {
+        let events = self.sessions.get_mut(index).inflight.take_group(group);
         self.sessions.stats.shared_moved += events.len() as u64;
-        for (event, retain) in events {
-            let terms = Terms { qos: event.qos(), identifier: 0, group, retain };
-            self.groups.offer(group, &mut Publication::of(&event, 0), terms, &mut self.sessions, out);
-        }
+        self.groups.put_back(group, events, &mut self.sessions);
+        self.groups.hand_out(group, now, &mut self.sessions, out);
     }
 
-    fn groups_of(&self, index: u32) -> Vec<u32> {
-        let subscriptions = &self.sessions.get(index).subscriptions;
-        subscriptions.iter().map(|id| self.router.get(*id).group).filter(|group| *group != NO_GROUP).collect()
-    }
-
-    /// Hands out what waited while no member was attached.
-    fn drain_group(&mut self, group: u32, out: &mut impl Output) {
-        while let Some(Queued { event, qos, retain, .. }) = self.groups.pop_waiting(group, &mut self.sessions) {
-            let terms = Terms { qos, identifier: 0, group, retain };
-            self.groups.offer(group, &mut Publication::of(&event, 0), terms, &mut self.sessions, out);
+    /// Lets a session that may have room take what waits in its shared subscriptions.
+    fn take_shared(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        for at in 0..self.sessions.get(index).groups.len() {
+            let group = self.sessions.get(index).groups[at];
+            self.groups.hand_out(group, now, &mut self.sessions, out);
         }
     }
 }

@@ -80,8 +80,7 @@ impl Core {
             }
             matched = true;
             if target.shared {
-                let terms = Terms { qos, identifier: 0, group: target.to, retain };
-                groups.offer(target.to, &mut publication, terms, sessions, out);
+                groups.offer(target.to, &mut publication, retain, sessions, out);
             } else {
                 let retain = retain && target.retain_as_published;
                 let terms = Terms { qos: qos.min(target.qos), identifier: target.identifier, group: NO_GROUP, retain };

@@ -1,13 +1,14 @@
 //! Shared subscriptions: one subscription whose events are handed out among its members.
 
 use core::hash::BuildHasher;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use whimbrel_event::Qos;
+use whimbrel_event::{Event, Qos, Time};
 
 use crate::api::Output;
-use crate::session::{Publication, Queue, Queued, Sessions, Terms};
+use crate::session::{Publication, Queue, Queued, Sessions, Terms, pop, push_bounded};
 
 /// A member: a session and what it asked for.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +24,7 @@ struct Member {
 struct Group {
     text: Box<str>,
     members: Vec<Member>,
-    /// What waits until a member comes back.
+    /// What waits until a member takes it.
     queue: Queue,
     /// Where the search for the least loaded member begins, so that equals take turns.
     turn: usize,
@@ -105,52 +106,93 @@ impl Groups {
         self.group(id).members.iter().any(|m| m.session != session && sessions.is_attached(m.session))
     }
 
-    /// Gives an event to the least loaded attached member; with none attached it waits, if it is reliable and a
-    /// member's session outlives its connection.
+    /// Gives an event to the least loaded member that takes it at once. What nobody takes waits in the group, never in a member's own
+    /// queue, so that whoever has room first gets it; best-effort events only pass.
     pub(crate) fn offer(
         &mut self,
         id: u32,
         publication: &mut Publication<'_>,
-        published: Terms,
+        retain: bool,
         sessions: &mut Sessions,
         out: &mut impl Output,
     ) {
+        let qos = publication.event.qos;
         let group = self.group(id);
-        let count = group.members.len();
+        if (qos == Qos::AtMostOnce || group.queue.is_empty())
+            && let Some(member) = group.next_taker(qos, sessions)
+        {
+            return give(id, member, publication, retain, sessions, out);
+        }
+        let waits = |m: &Member| m.qos != Qos::AtMostOnce;
+        if qos != Qos::AtMostOnce && group.members.iter().any(waits) {
+            let entry = Queued { event: publication.keep(), identifier: 0, group: id, qos, retain };
+            let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.total_queue_bytes);
+            sessions.stats.dropped_queue_full +=
+                push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
+        } else if group.members.iter().any(|m| sessions.is_attached(m.session)) {
+            sessions.stats.dropped_slow += 1;
+        }
+    }
+
+    /// Puts back what a member that left had not acknowledged, before everything that waits.
+    pub(crate) fn put_back(&mut self, id: u32, events: Vec<(Arc<Event>, bool)>, sessions: &mut Sessions) {
+        let group = self.group(id);
+        for (event, retain) in events.into_iter().rev() {
+            let qos = event.qos();
+            let entry = Queued { event, identifier: 0, group: id, qos, retain };
+            sessions.stats.queued_events += 1;
+            sessions.stats.queued_bytes += entry.weight() as u64;
+            group.queue.push_front(entry);
+        }
+    }
+
+    /// Hands out what waits, as long as a member takes it.
+    pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
+        let group = self.group(id);
+        while !group.queue.is_empty() {
+            // What waits is reliable; a member that wants it as best effort takes it too.
+            let Some(member) = group.next_taker(Qos::ExactlyOnce, sessions) else { return };
+            let Some(entry) = pop(&mut group.queue, now, &mut sessions.stats) else { return };
+            give(id, member, &mut Publication::of(&entry.event, 0), entry.retain, sessions, out);
+        }
+    }
+}
+
+impl Group {
+    /// The least loaded member that takes an event at once; equals take turns. Costs a look at each member at most.
+    fn next_taker(&mut self, qos: Qos, sessions: &Sessions) -> Option<Member> {
+        let count = self.members.len();
         let mut best: Option<(usize, usize)> = None;
         for step in 0..count {
-            let at = (group.turn + step) % count;
-            let session = sessions.get(group.members[at].session);
-            if session.is_attached() && best.is_none_or(|(load, _)| session.load() < load) {
+            let at = (self.turn + step) % count;
+            let member = &self.members[at];
+            let session = sessions.get(member.session);
+            let takes =
+                if qos.min(member.qos) == Qos::AtMostOnce { session.is_open() } else { session.takes_reliable() };
+            if takes && best.is_none_or(|(load, _)| session.load() < load) {
                 best = Some((session.load(), at));
                 if session.load() == 0 {
                     break;
                 }
             }
         }
-        if let Some((_, at)) = best {
-            group.turn = (at + 1) % count;
-            let member = group.members[at];
-            let retain = published.retain && member.retain_as_published;
-            let terms = Terms { qos: published.qos.min(member.qos), identifier: member.identifier, group: id, retain };
-            sessions.offer(member.session, publication, terms, out);
-        } else {
-            let waits = |m: &Member| m.qos != Qos::AtMostOnce && sessions.get(m.session).is_persistent();
-            if published.qos != Qos::AtMostOnce && group.members.iter().any(waits) {
-                let (event, qos, retain) = (publication.keep(), published.qos, published.retain);
-                let entry = Queued { event, identifier: 0, group: id, qos, retain };
-                let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.total_queue_bytes);
-                let dropped = crate::session::push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
-                sessions.stats.dropped_queue_full += dropped;
-            }
-        }
+        let (_, at) = best?;
+        self.turn = (at + 1) % count;
+        Some(self.members[at])
     }
+}
 
-    /// The next event that waits for a member.
-    pub(crate) fn pop_waiting(&mut self, id: u32, sessions: &mut Sessions) -> Option<Queued> {
-        let entry = self.group(id).queue.pop()?;
-        sessions.stats.queued_events -= 1;
-        sessions.stats.queued_bytes -= entry.weight() as u64;
-        Some(entry)
-    }
+/// Delivers an event of a shared subscription to one of its members.
+fn give(
+    id: u32,
+    member: Member,
+    publication: &mut Publication<'_>,
+    retain: bool,
+    sessions: &mut Sessions,
+    out: &mut impl Output,
+) {
+    let qos = publication.event.qos.min(member.qos);
+    let retain = retain && member.retain_as_published;
+    let terms = Terms { qos, identifier: member.identifier, group: id, retain };
+    sessions.offer(member.session, publication, terms, out);
 }

@@ -51,7 +51,7 @@ impl Terms {
 
 impl Session {
     /// A new reliable delivery may go out at once.
-    fn takes_reliable(&self) -> bool {
+    pub(crate) fn takes_reliable(&self) -> bool {
         self.open && self.waiting.is_empty() && self.inflight.is_resent() && self.inflight.has_room()
     }
 
@@ -160,8 +160,8 @@ impl Sessions {
         self.pump(index, now, out);
     }
 
-    /// Applies a client's answer to a delivery.
-    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement, now: Time, out: &mut impl Output) {
+    /// Applies a client's answer to a delivery; returns the session.
+    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement, now: Time, out: &mut impl Output) -> u32 {
         let index = self.of(link);
         let session = self.get_mut(index);
         let settled = session.inflight.settle(tag, by);
@@ -171,16 +171,7 @@ impl Sessions {
             (_, Settled::Done) if !idle => self.pump(index, now, out),
             _ => {}
         }
-    }
-
-    /// Takes a waiting delivery of a shared subscription out of a session, to be given to another member.
-    pub(crate) fn take_waiting(&mut self, index: u32, group: u32) -> Vec<Queued> {
-        let Sessions { slots, stats, .. } = self;
-        let session = slots[index as usize].as_mut().expect("a session index in use");
-        let taken = session.waiting.take(|entry| entry.group == group);
-        stats.queued_events -= taken.len() as u64;
-        stats.queued_bytes -= taken.iter().map(|entry| entry.weight() as u64).sum::<u64>();
-        taken
+        index
     }
 }
 
@@ -206,7 +197,8 @@ fn terms_of(entry: &Queued) -> Terms {
     Terms { qos: entry.qos, identifier: entry.identifier, group: entry.group, retain: entry.retain }
 }
 
-fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
+/// The next delivery that has not expired, accounted for.
+pub(crate) fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
     let (events, bytes) = (queue.len(), queue.bytes());
     let (entry, expired) = queue.pop_live(now);
     stats.queued_events -= (events - queue.len()) as u64;

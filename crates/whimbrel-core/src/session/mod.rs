@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use whimbrel_event::Time;
 
-pub(crate) use deliver::{Publication, Terms, push_bounded};
+pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
 pub(crate) use inflight::Inflight;
 pub(crate) use queue::{Queue, Queued};
 
@@ -38,6 +38,8 @@ pub(crate) struct Session {
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
     pub(crate) subscriptions: SmallVec<[u32; 2]>,
+    /// Shared subscriptions of which it is a member.
+    pub(crate) groups: SmallVec<[u32; 2]>,
     pub(crate) inflight: Inflight,
     /// Reliable deliveries that wait.
     pub(crate) waiting: Queue,
@@ -64,10 +66,14 @@ impl Session {
         !self.expiry.is_zero()
     }
 
-    /// How much is on its way to it already; what does not take more weighs most.
+    /// Best-effort deliveries go out at once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open && self.passing.is_empty()
+    }
+
+    /// How much is on its way to it already.
     pub(crate) fn load(&self) -> usize {
-        let stalled = if self.open { 0 } else { 1 << 32 };
-        stalled + self.inflight.len() + self.waiting.len() + self.passing.len()
+        self.inflight.len() + self.waiting.len() + self.passing.len()
     }
 }
 
@@ -135,6 +141,7 @@ impl Sessions {
             overflowed: false,
             expiry: Duration::ZERO,
             subscriptions: SmallVec::new(),
+            groups: SmallVec::new(),
             inflight: Inflight::default(),
             waiting: Queue::default(),
             passing: Queue::default(),

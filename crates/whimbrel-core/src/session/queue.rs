@@ -68,14 +68,9 @@ impl Queue {
         (None, expired)
     }
 
-    /// Takes out all entries for which `wanted` holds; the rest keep their order.
-    pub(crate) fn take(&mut self, wanted: impl Fn(&Queued) -> bool) -> Vec<Queued> {
-        let (mut taken, mut kept) = (Vec::new(), VecDeque::new());
-        for entry in core::mem::take(&mut self.entries) {
-            if wanted(&entry) { taken.push(entry) } else { kept.push_back(entry) }
-        }
-        self.entries = kept;
-        self.bytes -= taken.iter().map(Queued::weight).sum::<usize>();
-        taken
+    /// Puts an entry back before all others.
+    pub(crate) fn push_front(&mut self, entry: Queued) {
+        self.bytes += entry.weight();
+        self.entries.push_front(entry);
     }
 }
