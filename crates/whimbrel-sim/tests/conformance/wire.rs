@@ -600,6 +600,7 @@ pub fn decode(version: u8, bytes: &[u8]) -> Option<(Packet, usize)> {
         length |= ((byte & 0x7F) as usize) << (7 * (header - 1));
         header += 1;
         if byte & 0x80 == 0 {
+            assert!(header == 2 || byte != 0, "the remaining length is as short as possible");
             break;
         }
     }

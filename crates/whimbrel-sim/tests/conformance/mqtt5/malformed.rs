@@ -61,7 +61,7 @@ fn packets_that_no_client_sends_are_protocol_errors() {
     }
 }
 
-// covers: MQTT-4.13.1-1, MQTT-3.3.2-1, MQTT-2.2.1-3
+// covers: MQTT-4.13.1-1, MQTT-3.3.2-1, MQTT-2.2.1-3, MQTT-2.2.2-1
 #[test]
 fn packets_that_end_too_early_are_malformed() {
     let rows = [

@@ -250,6 +250,27 @@ fn without_problem_information_there_are_no_reason_strings() {
     }
 }
 
+// covers: MQTT-3.1.2-29
+#[test]
+fn refusals_are_explained_to_a_client_that_wants_to_know() {
+    let mut world = world_that_refuses();
+    let asking = Props::new().byte(property::REQUEST_PROBLEM_INFO, 1);
+    for connect in [Connect::v5("a"), Connect::v5("a").props(asking)] {
+        let conn = world.connect(&connect);
+        let mut explained = 0;
+        for packet in provoke(&mut world, conn) {
+            let refused = match &packet {
+                Packet::Ack { kind: Ack::Puback | Ack::Pubrec, code: 0x80.., props, .. } => props,
+                Packet::Suback { codes, props, .. } if codes.iter().any(|code| *code >= 0x80) => props,
+                _ => continue,
+            };
+            assert!(refused.text(property::REASON_STRING).is_some_and(|reason| !reason.is_empty()), "{packet:?}");
+            explained += 1;
+        }
+        assert_eq!(explained, 3, "SUBACK, PUBACK and PUBREC");
+    }
+}
+
 // covers: MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.6.2-2, MQTT-3.6.2-3, MQTT-3.7.2-2, MQTT-3.7.2-3
 // covers: MQTT-3.9.2-1, MQTT-3.9.2-2, MQTT-3.11.2-1, MQTT-3.11.2-2
 #[test]

@@ -5,7 +5,7 @@ use crate::wire::{
 };
 use crate::world::World;
 
-// covers: MQTT-3.3.1-2, MQTT-4.3.1-1, MQTT-2.2.1-2, MQTT-3.3.4-1
+// covers: MQTT-3.3.1-2, MQTT-4.3.1-1, MQTT-2.2.1-2, MQTT-2.2.2-1, MQTT-3.3.4-1
 #[test]
 fn qos_0_is_delivered_without_identifier_and_dup_and_is_not_answered() {
     let mut world = World::new();
@@ -115,7 +115,16 @@ fn properties_are_forwarded_as_they_came() {
         subscriber
     });
     let publisher = world.client("publisher");
-    let user = [("b", "1"), ("a", "2"), ("b", "1"), ("", ""), ("ключ", "значение"), ("b", "3")];
+    let user = [
+        ("b", "1"),
+        ("a", "2"),
+        ("b", "1"),
+        ("", ""),
+        ("ключ", "значение"),
+        ("w-unknown", "x"),
+        ("w-importance", "7"),
+        ("b", "3"),
+    ];
     let props = Props::new()
         .byte(property::PAYLOAD_FORMAT, 1)
         .data(property::CONTENT_TYPE, "text/plain; charset=utf-8")

@@ -154,3 +154,35 @@ fn a_shared_subscription_gets_no_retained_messages() {
     assert_eq!(retained(&mut world, "$share/group/t", 0), []);
     assert_eq!(payloads(&mut world, "t"), ["x"]);
 }
+
+// covers: MQTT-3.3.1-9, MQTT-4.7.1-1, MQTT-4.7.1-2
+#[test]
+fn filters_find_the_retained_messages_that_they_match() {
+    let mut world = World::new();
+    let publisher = world.client("publisher");
+    // Some of these sort between a topic and the topics below it.
+    for topic in
+        ["a", "a!", "a-b", "a/", "a/b", "a/b/c", "a/b-c", "a0", "ab", "b", "b/c", "/", "/a", "//", "\u{10FFFD}"]
+    {
+        world.send(publisher, Publish::new(topic, topic).retain());
+    }
+    for (filter, expected) in [
+        ("a", &["a"][..]),
+        ("a/#", &["a", "a/", "a/b", "a/b-c", "a/b/c"]),
+        ("a/b/#", &["a/b", "a/b/c"]),
+        ("a/+", &["a/", "a/b", "a/b-c"]),
+        ("+/b", &["a/b"]),
+        ("+", &["a", "a!", "a-b", "a0", "ab", "b", "\u{10FFFD}"]),
+        ("+/+", &["/", "/a", "a/", "a/b", "a/b-c", "b/c"]),
+        ("/#", &["/", "//", "/a"]),
+        ("/+", &["/", "/a"]),
+        ("a/b/c/#", &["a/b/c"]),
+        ("\u{10FFFD}/#", &["\u{10FFFD}"]),
+        ("c/#", &[]),
+    ] {
+        let mut found = payloads(&mut world, filter);
+        found.sort();
+        assert_eq!(found, expected, "{filter}");
+    }
+    assert_eq!(payloads(&mut world, "#").len(), 15);
+}

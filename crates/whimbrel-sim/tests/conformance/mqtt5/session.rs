@@ -198,3 +198,36 @@ fn the_expiry_of_the_newest_connect_counts() {
     world.advance(seconds(6));
     assert!(!world.reconnect(&lasting("a")).1);
 }
+
+// covers: MQTT-3.1.4-3, MQTT-4.3.3-10, MQTT-4.1.0-1
+#[test]
+fn a_takeover_keeps_unreleased_publishes() {
+    let mut world = World::new();
+    let subscriber = world.client("subscriber");
+    world.subscribe(subscriber, "t", 0);
+    let first = world.connect(&lasting("publisher"));
+    world.ask(first, Publish::new("t", "x").qos(2, 5));
+    let second = world.connect(&lasting("publisher"));
+    world.assert_disconnected(first, 0x8E);
+    world.ask(second, Publish::new("t", "x").qos(2, 5).dup());
+    assert_eq!(world.payloads(subscriber), ["x"]);
+    world.ask(second, pubrel(5));
+    world.ask(second, Publish::new("t", "y").qos(2, 5));
+    assert_eq!(world.payloads(subscriber), ["y"]);
+}
+
+// covers: MQTT-3.1.2-22, MQTT-3.1.2-23
+#[test]
+fn a_session_survives_the_silence_of_its_client() {
+    let mut world = World::new();
+    let connect = lasting("a").keep_alive(10);
+    let conn = world.connect(&connect);
+    world.subscribe(conn, "t", 1);
+    world.advance(seconds(16));
+    assert!(world.is_closed(conn));
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "x").qos(1, 1));
+    let (conn, present) = world.reconnect(&connect);
+    assert!(present);
+    assert_eq!(world.payloads(conn), ["x"]);
+}

@@ -216,3 +216,36 @@ fn the_will_of_a_refused_client_is_not_published() {
     world.advance(seconds(1000));
     assert_eq!(world.messages(listener), []);
 }
+
+// covers: MQTT-3.1.2-8, MQTT-3.1.4-3
+#[test]
+fn a_takeover_publishes_a_will_without_delay_or_whose_session_ends() {
+    let (mut world, listener) = world_with_listener();
+    let at_once = Connect::v5("a").expiry(100).will(Will::new("wills/a", "gone"));
+    world.connect(&at_once);
+    world.connect(&Connect::v5("a").expiry(100).resume());
+    assert_eq!(world.payloads(listener), ["gone"], "the connection has ended and there is no delay");
+    world.connect(&delayed().resume());
+    world.connect(&Connect::v5("a"));
+    assert_eq!(world.payloads(listener), ["gone"], "Clean Start has ended the session");
+    world.advance(seconds(1000));
+    assert_eq!(world.messages(listener), []);
+}
+
+// covers: MQTT-3.1.2-8, MQTT-3.1.2-5
+#[test]
+fn the_session_outlives_its_published_will() {
+    let (mut world, listener) = world_with_listener();
+    let conn = world.connect(&delayed());
+    world.subscribe(conn, "t", 1);
+    world.fail(conn);
+    world.advance(seconds(30));
+    assert_eq!(world.payloads(listener), ["gone"]);
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("t", "x").qos(1, 1));
+    let conn = world.connect(&Connect::v5("a").expiry(100).resume());
+    assert_eq!(world.payloads(conn), ["x"]);
+    world.fail(conn);
+    world.advance(seconds(1000));
+    assert_eq!(world.messages(listener), [], "the new connection had no will");
+}
