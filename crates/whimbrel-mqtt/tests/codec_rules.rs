@@ -42,15 +42,16 @@ fn protocol_names_and_versions() {
     refused(V5, 0x10, &connect(6, 2, &[0], &[0, 0]), unsupported, "level");
     refused(V4, 0x10, &connect(3, 2, &[], &[0, 0]), unsupported, "level");
     refused(V4, 0x10, b"\0\x06MQIsdp\x03\x02\0\0\0\0", unsupported, "3.1");
-    refused(V4, 0x10, b"\0\x04MQTS\x04\x02\0\0\0\0", MALFORMED, "protocol name");
+    refused(V4, 0x10, b"\0\x04MQTS\x04\x02\0\0\0\0", unsupported, "protocol name");
     refused(V4, 0x10, b"GET / HTTP/1.1\r\n\r\n", MALFORMED, "ends within a field");
-    let answers: [(&[u8], _); 6] = [
+    let answers: [(&[u8], _); 7] = [
         (b"\0\x04MQTT\x04", Some(V4)),
         (b"\0\x04MQTT\x05", Some(V5)),
         (b"\0\x04MQTT\x06", Some(V5)),
         (b"\0\x04MQTT\x84", Some(V4)),
         (b"\0\x06MQIsdp\x03", Some(V4)),
-        (b"\0\x04HTTP\x05", None),
+        (b"\0\x04HTTP\x05", Some(V5)),
+        (b"\0\x04HTTP\x04", None),
     ];
     for (body, version) in answers {
         assert_eq!(answer_version(body), version, "{body:?}");

@@ -93,14 +93,15 @@ pub struct WillProperties<'a> {
 }
 
 /// In which version to answer a CONNECT that cannot be served, from what can be read of it: 5 for level 5 and above,
-/// 3.1.1 for older ones. `None` if it is no CONNECT of any MQTT; then the connection is closed without an answer.
+/// whatever the protocol's name, and 3.1.1 for older ones. `None` if no version of MQTT has an answer; then the connection
+/// is closed without one.
 pub fn answer_version(body: &[u8]) -> Option<Version> {
     let mut reader = Reader::new(body);
     let name = reader.binary().ok()?;
     // Bridges set the highest bit.
     let level = reader.u8().ok()? & 0x7f;
     match name {
-        b"MQTT" if level >= Version::V5.level() => Some(Version::V5),
+        _ if level >= Version::V5.level() => Some(Version::V5),
         b"MQTT" | b"MQIsdp" => Some(Version::V4),
         _ => None,
     }
@@ -117,7 +118,7 @@ fn version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
         (b"MQTT", 5) => Ok(Version::V5),
         (b"MQTT", _) => Err(unsupported("the protocol level is neither 4 (MQTT 3.1.1) nor 5")),
         (b"MQIsdp", _) => Err(unsupported("MQTT 3.1 is not supported; use 3.1.1 or 5")),
-        _ => Err(DecodeError::malformed("the protocol name is not MQTT")),
+        _ => Err(unsupported("the protocol name is not MQTT")),
     }
 }
 

@@ -71,6 +71,24 @@ fn wildcards_do_not_match_topics_of_the_server() {
     assert_eq!(world.messages(late), [], "nor what is retained");
 }
 
+// covers: MQTT-4.7.2-1
+#[test]
+fn wildcards_do_not_match_topics_of_replies() {
+    let mut world = World::new();
+    let wild = world.client("wild");
+    for filter in ["#", "+/#", "+/a", "/#"] {
+        world.subscribe(wild, filter, 0);
+    }
+    let named = world.client("named");
+    world.subscribe(named, "$replies/+", 0);
+    let publisher = world.client("publisher");
+    world.send(publisher, Publish::new("$replies/a", "x").retain());
+    assert_eq!(world.payloads(named), ["x"]);
+    assert_eq!(world.messages(wild), []);
+    world.subscribe(wild, "#", 0);
+    assert_eq!(world.messages(wild), [], "nor when it is retained");
+}
+
 // covers: MQTT-4.7.3-3
 #[test]
 fn the_longest_topics_are_served() {
