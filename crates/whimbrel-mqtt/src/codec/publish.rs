@@ -85,10 +85,27 @@ pub(crate) fn topic_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if has_special(bytes) { Err(special_error(bytes)) } else { Ok(name) }
 }
 
-/// Whether any byte is U+0000, `+` or `#`. Without a branch per byte, so that the compiler may take many at once.
+/// Whether any byte is U+0000, `+` or `#`; eight bytes at a time, the last eight perhaps overlapping.
 #[inline]
 fn has_special(bytes: &[u8]) -> bool {
-    bytes.iter().fold(false, |found, &b| found | (b == 0) | (b == b'+') | (b == b'#'))
+    let Some(last) = bytes.last_chunk::<8>() else {
+        return bytes.iter().any(|&b| matches!(b, 0 | b'+' | b'#'));
+    };
+    let (chunks, _) = bytes.as_chunks::<8>();
+    chunks.iter().chain([last]).fold(0, |found, chunk| found | special_bytes(u64::from_le_bytes(*chunk))) != 0
+}
+
+/// Not 0 exactly if one of the eight bytes is special.
+#[inline]
+const fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    const HASH: u64 = ONES * b'#' as u64;
+    // `+` and `#` differ in one bit.
+    const MASK: u64 = !(ONES * (b'+' ^ b'#') as u64);
+    let wildcard = (word & MASK) ^ HASH;
+    // The classic test for a zero byte.
+    (word.wrapping_sub(ONES) & !word | wildcard.wrapping_sub(ONES) & !wildcard) & HIGH
 }
 
 #[cold]
