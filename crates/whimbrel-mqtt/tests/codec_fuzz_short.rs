@@ -5,6 +5,7 @@ mod codec_checks;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use codec_checks::generate::{Choices, mutated_packet, packet};
+use codec_checks::operations::operations;
 use codec_checks::{decode_any, oracle, publish_fast};
 
 /// Inputs of each kind.
@@ -12,6 +13,10 @@ const RUNS: u64 = 20_000;
 
 /// Choices per input, bytes.
 const CHOICES: usize = 512;
+
+/// Sequences of operations, and choices in each, bytes.
+const SEQUENCES: u64 = 1_500;
+const SEQUENCE_CHOICES: usize = 4_096;
 
 /// SplitMix64: enough to spread seeds over inputs.
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -25,9 +30,9 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Runs `check` on every seed and names the seed that fails.
-fn for_all_seeds(check: impl Fn(u64)) {
-    for seed in 0..RUNS {
+/// Runs `check` on every seed below `runs` and names the seed that fails.
+fn for_all_seeds(runs: u64, check: impl Fn(u64)) {
+    for seed in 0..runs {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(seed))) {
             eprintln!("failed with seed {seed}");
             resume_unwind(panic);
@@ -37,7 +42,7 @@ fn for_all_seeds(check: impl Fn(u64)) {
 
 #[test]
 fn decode() {
-    for_all_seeds(|seed| {
+    for_all_seeds(RUNS, |seed| {
         let choices = bytes(seed, CHOICES);
         decode_any(&choices[..seed as usize % CHOICES]);
         decode_any(&mutated_packet(&mut Choices::new(&choices)).1);
@@ -48,7 +53,7 @@ fn decode() {
 
 #[test]
 fn decode_differential() {
-    for_all_seeds(|seed| {
+    for_all_seeds(RUNS, |seed| {
         let choices = bytes(seed, CHOICES);
         oracle::differential(&packet(&mut Choices::new(&choices)).1);
         oracle::differential(&mutated_packet(&mut Choices::new(&choices)).1);
@@ -62,11 +67,16 @@ fn the_listed_differences_exist() {
 
 #[test]
 fn the_fast_way_of_publish() {
-    for_all_seeds(|seed| {
+    for_all_seeds(RUNS, |seed| {
         let choices = bytes(seed, CHOICES);
         publish_fast(&choices[..seed as usize % 40]);
         let (_, whole) = packet(&mut Choices::new(&choices));
         // The first byte gives the flags; a body follows that is often one of a PUBLISH.
         publish_fast(&[&whole[..1], &whole[2..]].concat());
     });
+}
+
+#[test]
+fn operations_on_a_broker() {
+    for_all_seeds(SEQUENCES, |seed| operations(&bytes(seed, SEQUENCE_CHOICES)));
 }

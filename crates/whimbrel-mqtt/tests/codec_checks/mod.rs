@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary and fuzz target uses its part")]
 
 pub mod generate;
+pub mod operations;
 pub mod oracle;
 
 use whimbrel_event::Attributes;

@@ -1,0 +1,4 @@
+//! The checks behind the fuzz targets: the same code that the ordinary tests run on a bounded number of inputs.
+
+#[path = "../../crates/whimbrel-mqtt/tests/codec_checks/mod.rs"]
+pub mod checks;
