@@ -1,1 +1,41 @@
 //! An asynchronous MQTT 5 and 3.1.1 client.
+//!
+//! ```no_run
+//! use whimbrel_client::{Client, Event, Options, Publish, QoS};
+//!
+//! # async fn example() -> Result<(), whimbrel_client::Error> {
+//! let (client, mut events) = Client::connect(Options::new("mqtt://127.0.0.1:1883").client_id("bus-7")).await?;
+//! client.subscribe(&[("fleet/+/position", QoS::AtLeastOnce)]).await?;
+//! client.publish(Publish::new("fleet/7/position", "52.2,21.0").qos(QoS::AtLeastOnce)).await?;
+//! while let Some(event) = events.next().await {
+//!     match event {
+//!         Event::Message(message) => println!("{}: {} bytes", message.topic, message.payload.len()),
+//!         Event::Disconnected { reason } => println!("over: {reason}"),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One [`Client`] is one connection. When it ends, [`Events`] says why, and everything that waits for an answer
+//! fails; whether and when to connect again is the application's decision. With [`Client::session`] and
+//! [`Options::session`] the next connection sends again what was not acknowledged.
+//!
+//! Publishing with QoS 1 or 2 waits for the acknowledgement; to have several on their way, publish from several tasks or
+//! join the futures. What is to be written gathers while a write is under way and leaves in one piece.
+
+mod client;
+mod error;
+mod message;
+mod options;
+mod protocol;
+mod session;
+mod task;
+mod transport;
+
+pub use client::{Client, Events};
+pub use error::Error;
+pub use message::{Event, Message, Publish, Published};
+pub use options::{Options, Tls, Will};
+pub use session::Session;
+pub use whimbrel_mqtt::codec::{QoS, ReasonCode, Version};

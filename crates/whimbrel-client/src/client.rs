@@ -1,0 +1,299 @@
+//! One connection, as applications use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use whimbrel_mqtt::codec::{
+    ConnAck, Connect, ConnectProperties, Disconnect, Filter, Filters, Packet, QoS, ReasonCode, Subscribe,
+    SubscribeProperties, Topics, Unsubscribe, UnsubscribeProperties, Version, Will as WillPacket, WillProperties,
+    decode, frame,
+};
+
+use crate::protocol::{Shared, Waiter};
+use crate::session::is_acknowledged;
+use crate::transport::{self, Stream};
+use crate::{Error, Event, Options, Publish, Published, Session, task};
+
+/// Events that wait for the application; when it does not take them, the broker is not read from any more.
+const EVENTS_MAX: usize = 1024;
+
+/// Unacknowledged publishes, where the broker sets no smaller receive maximum.
+const WINDOW_MAX: usize = 16_384;
+
+/// A connection to a broker. Clones use the same connection; when the last is dropped without [`Client::disconnect`], it is
+/// closed and the broker publishes the will.
+#[derive(Clone, Debug)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    client_id: String,
+    session_present: bool,
+    timeout: Duration,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.end(Error::Closed);
+    }
+}
+
+/// What happens on a connection, in order.
+#[derive(Debug)]
+pub struct Events(mpsc::Receiver<Event>);
+
+impl Events {
+    /// The next event; `None` after [`Event::Disconnected`].
+    pub async fn next(&mut self) -> Option<Event> {
+        self.0.recv().await
+    }
+
+    /// The next event, if there is one already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.0.try_recv().ok()
+    }
+}
+
+impl Client {
+    /// Connects, and waits until the broker has accepted.
+    ///
+    /// # Errors
+    /// The broker cannot be reached, does not answer in time, or refuses.
+    pub async fn connect(options: Options) -> Result<(Client, Events), Error> {
+        let limit = options.timeout;
+        timeout(limit, Self::connect_now(options)).await.unwrap_or(Err(Error::Timeout))
+    }
+
+    async fn connect_now(options: Options) -> Result<(Client, Events), Error> {
+        let mut stream = transport::open(&options.address, options.tls.as_ref()).await?;
+        let mut hello = Vec::new();
+        Packet::Connect(connect_packet(&options)).encode(options.version, &mut hello)?;
+        stream.write_all(&hello).await?;
+        stream.flush().await?;
+        let mut bytes = Vec::new();
+        let (welcome, used) = welcome(&mut stream, options.version, &mut bytes).await?;
+        bytes.drain(..used);
+        let in_flight = options.session.with(|session| session.in_flight());
+        let window = welcome.window.saturating_sub(in_flight).max(1);
+        let shared = Arc::new(Shared::new(options.version, options.session.clone(), welcome.max_packet, window));
+        shared.with(|state| {
+            options.session.with(|session| session.resume(welcome.session_present, options.version, &mut state.out))
+        })?;
+        shared.work.notify_one();
+        let (sender, receiver) = mpsc::channel(EVENTS_MAX);
+        let (read, write) = tokio::io::split(stream);
+        tokio::spawn(task::read(shared.clone(), read, bytes, options.max_packet_size, sender));
+        let keep_alive = welcome.keep_alive.unwrap_or(options.keep_alive);
+        tokio::spawn(task::write(shared.clone(), write, keep_alive));
+        let client_id = welcome.client_id.unwrap_or(options.client_id);
+        let handle = Handle { shared, client_id, session_present: welcome.session_present, timeout: options.timeout };
+        Ok((Client { handle: Arc::new(handle) }, Events(receiver)))
+    }
+
+    /// The client's name, which the broker may have chosen.
+    pub fn client_id(&self) -> &str {
+        &self.handle.client_id
+    }
+
+    /// Whether the broker still had the session.
+    pub fn session_present(&self) -> bool {
+        self.handle.session_present
+    }
+
+    /// What to give to the next connection so that nothing published is lost.
+    pub fn session(&self) -> Session {
+        self.handle.shared.session.clone()
+    }
+
+    /// Subscribes, and waits for the answer: one reason code per filter, errors among them not being errors of the call.
+    ///
+    /// # Errors
+    /// The connection is over, or no answer came in time.
+    pub async fn subscribe(&self, filters: &[(&str, QoS)]) -> Result<Vec<ReasonCode>, Error> {
+        let filters: Vec<Filter<'_>> = filters.iter().map(|(filter, qos)| Filter::new(filter, *qos)).collect();
+        self.subscribe_with(&filters, None, &[]).await
+    }
+
+    /// Subscribes with all options: an identifier that comes back with each message, and user properties.
+    ///
+    /// # Errors
+    /// The connection is over, or no answer came in time.
+    pub async fn subscribe_with(
+        &self,
+        filters: &[Filter<'_>],
+        subscription_id: Option<u32>,
+        user: &[(&str, &str)],
+    ) -> Result<Vec<ReasonCode>, Error> {
+        let mut attributes = whimbrel_event::AttributesBuf::new();
+        user.iter().for_each(|(name, value)| attributes.push(name, value));
+        let properties = SubscribeProperties { subscription_id, user: attributes.as_attributes().into() };
+        let packet_id = self.handle.shared.session.with(|session| session.reserve());
+        let packet = Packet::Subscribe(Subscribe { packet_id, properties, filters: Filters::list(filters) });
+        let (sender, receiver) = oneshot::channel();
+        self.handle.shared.send(&packet, Some((packet_id, Waiter::Codes(sender))))?;
+        self.answer(receiver).await
+    }
+
+    /// Ends subscriptions, and waits for the answer.
+    ///
+    /// # Errors
+    /// The connection is over, or no answer came in time.
+    pub async fn unsubscribe(&self, filters: &[&str]) -> Result<Vec<ReasonCode>, Error> {
+        let packet_id = self.handle.shared.session.with(|session| session.reserve());
+        let properties = UnsubscribeProperties::default();
+        let packet = Packet::Unsubscribe(Unsubscribe { packet_id, properties, filters: Topics::list(filters) });
+        let (sender, receiver) = oneshot::channel();
+        self.handle.shared.send(&packet, Some((packet_id, Waiter::Codes(sender))))?;
+        self.answer(receiver).await
+    }
+
+    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write.
+    ///
+    /// # Errors
+    /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2 message whose connection ended stays in
+    /// the [`Session`].
+    pub async fn publish(&self, publish: Publish) -> Result<Published, Error> {
+        let shared = &self.handle.shared;
+        shared.room().await?;
+        if !is_acknowledged(publish.qos) {
+            shared.send(&Packet::Publish(publish.packet(None, false)), None)?;
+            return Ok(Published { reason: ReasonCode::SUCCESS });
+        }
+        let Ok(permit) = shared.window.acquire().await else {
+            return Err(shared.with(|state| state.over.clone()).unwrap_or(Error::Closed));
+        };
+        // It comes back with the acknowledgement.
+        permit.forget();
+        let packet_id = shared.session.with(|session| session.keep(publish.clone()));
+        let (sender, receiver) = oneshot::channel();
+        let packet = Packet::Publish(publish.packet(Some(packet_id), false));
+        if let Err(error) = shared.send(&packet, Some((packet_id, Waiter::Publish(sender)))) {
+            if matches!(error, Error::Encode(_)) {
+                shared.session.with(|session| session.settle(packet_id));
+                shared.window.add_permits(1);
+            }
+            return Err(error);
+        }
+        receiver.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Says goodbye: the broker forgets the will. Everything written before is sent first.
+    pub async fn disconnect(&self) {
+        let shared = &self.handle.shared;
+        // If the connection is over already there is nobody to say goodbye to.
+        if shared.send(&Packet::Disconnect(Disconnect::new(ReasonCode::SUCCESS)), None).is_err() {
+            return;
+        }
+        let written = async {
+            loop {
+                let space = shared.space.notified();
+                if shared.with(|state| state.out.is_empty() || state.over.is_some()) {
+                    return;
+                }
+                space.await;
+            }
+        };
+        let _ = timeout(self.handle.timeout, written).await;
+        shared.end(Error::Closed);
+    }
+
+    async fn answer(
+        &self,
+        receiver: oneshot::Receiver<Result<Vec<ReasonCode>, Error>>,
+    ) -> Result<Vec<ReasonCode>, Error> {
+        match timeout(self.handle.timeout, receiver).await {
+            Ok(answer) => answer.unwrap_or(Err(Error::Closed)),
+            Err(_) => Err(Error::Timeout),
+        }
+    }
+}
+
+/// What a CONNACK says that matters here.
+struct Welcome {
+    session_present: bool,
+    window: usize,
+    max_packet: u32,
+    client_id: Option<String>,
+    keep_alive: Option<Duration>,
+}
+
+/// Reads until CONNACK; returns it and how many bytes it took.
+async fn welcome(
+    stream: &mut Box<dyn Stream>,
+    version: Version,
+    bytes: &mut Vec<u8>,
+) -> Result<(Welcome, usize), Error> {
+    loop {
+        if let Some(cut) = frame(bytes, 1 << 20)? {
+            let Packet::ConnAck(ConnAck { session_present, reason, properties }) =
+                decode(version, cut.first_byte, cut.body)?
+            else {
+                return Err(Error::Protocol(whimbrel_mqtt::codec::DecodeError {
+                    reason: ReasonCode::PROTOCOL_ERROR,
+                    cause: "the first packet is not CONNACK",
+                }));
+            };
+            if reason.is_error() {
+                return Err(Error::Refused { reason, text: properties.reason_string.map(Into::into) });
+            }
+            let welcome = Welcome {
+                session_present,
+                window: properties
+                    .receive_maximum
+                    .map_or(WINDOW_MAX, |window| usize::from(window.get()))
+                    .min(WINDOW_MAX),
+                max_packet: properties.maximum_packet_size.unwrap_or(u32::MAX),
+                client_id: properties.assigned_client_id.map(Into::into),
+                keep_alive: properties.server_keep_alive.map(|seconds| Duration::from_secs(seconds.into())),
+            };
+            return Ok((welcome, cut.len));
+        }
+        if stream.read_buf(bytes).await? == 0 {
+            return Err(Error::Closed);
+        }
+    }
+}
+
+fn connect_packet(options: &Options) -> Connect<'_> {
+    let will = options.will.as_ref().map(|will| {
+        let message = &will.message;
+        WillPacket {
+            topic: &message.topic,
+            payload: &message.payload,
+            qos: message.qos,
+            retain: message.retain,
+            properties: WillProperties {
+                delay: will.delay,
+                message_expiry: message.expiry,
+                content_type: message.content_type.as_deref(),
+                response_topic: message.response_topic.as_deref(),
+                correlation_data: message.correlation.as_deref(),
+                user: message.properties.as_attributes().into(),
+                ..WillProperties::default()
+            },
+        }
+    });
+    let properties = ConnectProperties {
+        session_expiry: (options.session_expiry > 0).then_some(options.session_expiry),
+        receive_maximum: core::num::NonZeroU16::new(options.receive_maximum),
+        maximum_packet_size: Some(options.max_packet_size),
+        topic_alias_maximum: Some(options.topic_alias_maximum),
+        ..ConnectProperties::default()
+    };
+    Connect {
+        version: options.version,
+        clean_start: options.clean_start,
+        keep_alive: u16::try_from(options.keep_alive.as_secs()).unwrap_or(u16::MAX),
+        properties,
+        client_id: &options.client_id,
+        will,
+        user_name: options.user.as_ref().map(|(name, _)| name.as_str()),
+        password: options.user.as_ref().map(|(_, password)| password.as_slice()),
+    }
+}

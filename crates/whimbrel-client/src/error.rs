@@ -1,0 +1,71 @@
+//! What can go wrong.
+
+use std::io;
+use std::sync::Arc;
+
+use whimbrel_mqtt::codec::{DecodeError, EncodeError, ReasonCode};
+
+/// Why something was not done. Cheap to clone: everyone who waits on a connection learns the same.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The address makes no sense.
+    #[error("{0:?} is no broker address; write mqtt://HOST:PORT or mqtts://HOST:PORT")]
+    Address(String),
+    /// The certificate authority's file cannot be used.
+    #[error("cannot use {file} as certificate authority: {cause}")]
+    Authority {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The connection could not be made, or broke.
+    #[error("connection: {0}")]
+    Connection(Arc<io::Error>),
+    /// No answer came in time.
+    #[error("the broker did not answer in time")]
+    Timeout,
+    /// The broker refused.
+    #[error("refused by the broker: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
+    Refused {
+        /// Its reason code.
+        reason: ReasonCode,
+        /// Its words.
+        text: Option<String>,
+    },
+    /// The broker ended the connection.
+    #[error("ended by the broker: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
+    Ended {
+        /// Its reason code.
+        reason: ReasonCode,
+        /// Its words.
+        text: Option<String>,
+    },
+    /// The broker closed the connection without saying why, or this side closed it.
+    #[error("the connection is closed")]
+    Closed,
+    /// The broker broke the protocol.
+    #[error("the broker broke the protocol: {0}")]
+    Protocol(DecodeError),
+    /// The packet cannot be sent.
+    #[error("cannot be sent: {0}")]
+    Encode(EncodeError),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Error::Connection(Arc::new(error))
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        Error::Protocol(error)
+    }
+}
+
+impl From<EncodeError> for Error {
+    fn from(error: EncodeError) -> Self {
+        Error::Encode(error)
+    }
+}

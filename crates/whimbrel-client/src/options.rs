@@ -1,0 +1,156 @@
+//! How to connect.
+
+use std::time::Duration;
+
+use whimbrel_mqtt::codec::Version;
+
+use crate::{Publish, Session};
+
+/// Whom to trust over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Certificates signed by an authority in this PEM file.
+    Authority(String),
+    /// Anybody: for brokers with certificates made on the spot, in development.
+    Insecure,
+}
+
+/// A message that the broker publishes when this client ends without saying goodbye.
+#[derive(Clone, Debug)]
+pub struct Will {
+    pub(crate) message: Publish,
+    pub(crate) delay: Option<u32>,
+}
+
+impl Will {
+    /// This message, at once.
+    pub fn new(message: Publish) -> Will {
+        Will { message, delay: None }
+    }
+
+    /// Seconds that the broker waits for the session to come back (MQTT 5).
+    pub fn delay(mut self, seconds: u32) -> Will {
+        self.delay = Some(seconds);
+        self
+    }
+}
+
+/// How to connect, and as whom.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) address: String,
+    pub(crate) version: Version,
+    pub(crate) client_id: String,
+    pub(crate) clean_start: bool,
+    pub(crate) session_expiry: u32,
+    pub(crate) keep_alive: Duration,
+    pub(crate) receive_maximum: u16,
+    pub(crate) topic_alias_maximum: u16,
+    pub(crate) max_packet_size: u32,
+    pub(crate) user: Option<(String, Vec<u8>)>,
+    pub(crate) will: Option<Will>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) timeout: Duration,
+    pub(crate) session: Session,
+}
+
+impl Options {
+    /// For a broker at `mqtt://HOST:PORT`, `mqtts://HOST:PORT` (TLS), or `HOST:PORT`: MQTT 5, a clean start, a client id
+    /// that the broker chooses, 60 s of keep-alive.
+    pub fn new(address: impl Into<String>) -> Options {
+        Options {
+            address: address.into(),
+            version: Version::V5,
+            client_id: String::new(),
+            clean_start: true,
+            session_expiry: 0,
+            keep_alive: Duration::from_secs(60),
+            receive_maximum: 1024,
+            topic_alias_maximum: 64,
+            max_packet_size: 256 << 20,
+            user: None,
+            will: None,
+            tls: None,
+            timeout: Duration::from_secs(10),
+            session: Session::new(),
+        }
+    }
+
+    /// The protocol's version.
+    pub fn version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Names the client; the broker keeps sessions under this name.
+    pub fn client_id(mut self, client_id: impl Into<String>) -> Self {
+        self.client_id = client_id.into();
+        self
+    }
+
+    /// Whether to begin with a new session (MQTT 3.1.1: which also ends with the connection).
+    pub fn clean_start(mut self, clean_start: bool) -> Self {
+        self.clean_start = clean_start;
+        self
+    }
+
+    /// Seconds for which the broker keeps the session after the connection; `u32::MAX`: as long as it may (MQTT 5).
+    pub fn session_expiry(mut self, seconds: u32) -> Self {
+        self.session_expiry = seconds;
+        self
+    }
+
+    /// How long the connection may be silent before this side asks whether the broker is there; whole seconds, at most 65,535; 0: for ever.
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = keep_alive;
+        self
+    }
+
+    /// QoS 1 and 2 messages that the broker may have unacknowledged on this connection, at least 1 (MQTT 5).
+    pub fn receive_maximum(mut self, messages: u16) -> Self {
+        self.receive_maximum = messages.max(1);
+        self
+    }
+
+    /// Topic aliases that the broker may set (MQTT 5).
+    pub fn topic_alias_maximum(mut self, aliases: u16) -> Self {
+        self.topic_alias_maximum = aliases;
+        self
+    }
+
+    /// The largest packet to accept, bytes.
+    pub fn max_packet_size(mut self, bytes: u32) -> Self {
+        self.max_packet_size = bytes.max(1);
+        self
+    }
+
+    /// User name and password.
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<Vec<u8>>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// What the broker publishes when this client vanishes.
+    pub fn will(mut self, will: Will) -> Self {
+        self.will = Some(will);
+        self
+    }
+
+    /// Whom to trust; needed for `mqtts://`.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// How long connecting, and each answer of the broker, may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Goes on with what an earlier connection left ([`crate::Client::session`]).
+    pub fn session(mut self, session: Session) -> Self {
+        self.session = session;
+        self
+    }
+}

@@ -1,0 +1,212 @@
+//! What one connection has said and awaits.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::{Notify, Semaphore, oneshot};
+use whimbrel_mqtt::codec::{
+    Ack, CodesAck, DecodeError, Packet, PacketId, PacketType, Publish as PublishPacket, QoS, ReasonCode, Version,
+    encode_ack,
+};
+
+use crate::{Error, Message, Published, Session};
+
+/// Bytes that may wait to be written; whoever has more waits for them to leave.
+pub(crate) const OUTBOUND_MAX: usize = 1 << 20;
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    Publish(oneshot::Sender<Result<Published, Error>>),
+    /// A subscribe or unsubscribe.
+    Codes(oneshot::Sender<Result<Vec<ReasonCode>, Error>>),
+}
+
+impl Waiter {
+    fn fail(self, error: Error) {
+        // Nobody is there any more if the application has stopped waiting.
+        match self {
+            Waiter::Publish(waiter) => drop(waiter.send(Err(error))),
+            Waiter::Codes(waiter) => drop(waiter.send(Err(error))),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) out: Vec<u8>,
+    waiters: HashMap<PacketId, Waiter>,
+    /// Topics by alias less one.
+    aliases: Vec<Option<String>>,
+    pub(crate) ping_outstanding: bool,
+    /// Why the connection is over.
+    pub(crate) over: Option<Error>,
+}
+
+/// What the tasks of a connection and its [`crate::Client`] share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pub(crate) version: Version,
+    pub(crate) session: Session,
+    pub(crate) max_packet: u32,
+    /// Bytes wait to be written, or the connection is over.
+    pub(crate) work: Notify,
+    /// Bytes have been written.
+    pub(crate) space: Notify,
+    /// Unacknowledged publishes that the broker still takes.
+    pub(crate) window: Semaphore,
+}
+
+impl Shared {
+    pub(crate) fn new(version: Version, session: Session, max_packet: u32, window: usize) -> Shared {
+        Shared {
+            state: Mutex::default(),
+            version,
+            session,
+            max_packet,
+            work: Notify::new(),
+            space: Notify::new(),
+            window: Semaphore::new(window),
+        }
+    }
+
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        // Nothing in here panics half way; a poisoned lock guards consistent state.
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Appends a packet to what is to be written.
+    ///
+    /// # Errors
+    /// The connection is over, or the packet is too large for the broker.
+    pub(crate) fn send(&self, packet: &Packet<'_>, waiter: Option<(PacketId, Waiter)>) -> Result<(), Error> {
+        self.with(|state| {
+            if let Some(over) = &state.over {
+                return Err(over.clone());
+            }
+            packet.encode_within(self.version, self.max_packet as usize, &mut state.out)?;
+            if let Some((id, waiter)) = waiter {
+                state.waiters.insert(id, waiter);
+            }
+            Ok(())
+        })?;
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Waits until there is room for more to be written.
+    pub(crate) async fn room(&self) -> Result<(), Error> {
+        loop {
+            let space = self.space.notified();
+            let full = self.with(|state| match &state.over {
+                Some(over) => Err(over.clone()),
+                None => Ok(state.out.len() > OUTBOUND_MAX),
+            })?;
+            if !full {
+                return Ok(());
+            }
+            space.await;
+        }
+    }
+
+    /// Ends the connection for everyone; the first reason stands.
+    pub(crate) fn end(&self, reason: Error) {
+        let waiters = self.with(|state| {
+            if state.over.is_none() {
+                state.over = Some(reason.clone());
+            }
+            std::mem::take(&mut state.waiters)
+        });
+        waiters.into_values().for_each(|waiter| waiter.fail(reason.clone()));
+        self.window.close();
+        self.work.notify_one();
+        self.space.notify_waiters();
+    }
+
+    /// Handles a packet of the broker; a message is returned, to be acknowledged with [`Shared::acknowledge`] when it has been handed on.
+    pub(crate) fn handle(&self, packet: Packet<'_>) -> Result<Option<Message>, Error> {
+        match packet {
+            Packet::Publish(publish) => return self.arrive(&publish),
+            Packet::PubAck(ack) | Packet::PubComp(ack) => self.settled(&ack),
+            Packet::PubRec(ack) if ack.reason.is_error() => self.settled(&ack),
+            Packet::PubRec(Ack { packet_id, .. }) => {
+                if self.session.with(|session| session.received_by_broker(packet_id)) {
+                    self.send(&Packet::PubRel(Ack::success(packet_id)), None)?;
+                }
+            }
+            Packet::PubRel(Ack { packet_id, .. }) => {
+                self.session.with(|session| session.release(packet_id));
+                self.send(&Packet::PubComp(Ack::success(packet_id)), None)?;
+            }
+            Packet::SubAck(CodesAck { packet_id, codes, .. }) | Packet::UnsubAck(CodesAck { packet_id, codes, .. }) => {
+                self.session.with(|session| session.give_back(packet_id));
+                if let Some(Waiter::Codes(waiter)) = self.with(|state| state.waiters.remove(&packet_id)) {
+                    drop(waiter.send(Ok(codes.iter().collect())));
+                }
+            }
+            Packet::PingResp => self.with(|state| state.ping_outstanding = false),
+            Packet::Disconnect(disconnect) => {
+                let text = disconnect.properties.reason_string.map(Into::into);
+                return Err(Error::Ended { reason: disconnect.reason, text });
+            }
+            _ => return Err(Error::Protocol(violation("a packet that only clients send, or at another time"))),
+        }
+        Ok(None)
+    }
+
+    fn arrive(&self, publish: &PublishPacket<'_>) -> Result<Option<Message>, Error> {
+        let topic = match publish.properties.topic_alias {
+            None => publish.topic.to_owned(),
+            Some(alias) => self.with(|state| state.resolve(usize::from(alias.get()), publish.topic))?,
+        };
+        let fresh = match publish.packet_id {
+            Some(id) if publish.qos == QoS::ExactlyOnce => self.session.with(|session| session.arrive(id)),
+            _ => true,
+        };
+        if fresh {
+            return Ok(Some(Message::new(publish, topic)));
+        }
+        self.acknowledge(publish.packet_id, publish.qos);
+        Ok(None)
+    }
+
+    /// Acknowledges a message.
+    pub(crate) fn acknowledge(&self, packet_id: Option<PacketId>, qos: QoS) {
+        let Some(id) = packet_id else { return };
+        let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
+        self.with(|state| encode_ack(kind, id, &mut state.out));
+        self.work.notify_one();
+    }
+
+    fn settled(&self, ack: &Ack<'_>) {
+        if !self.session.with(|session| session.settle(ack.packet_id)) {
+            return;
+        }
+        self.window.add_permits(1);
+        if let Some(Waiter::Publish(waiter)) = self.with(|state| state.waiters.remove(&ack.packet_id)) {
+            let reason = ack.reason;
+            let text = ack.properties.reason_string.map(Into::into);
+            let result =
+                if reason.is_error() { Err(Error::Refused { reason, text }) } else { Ok(Published { reason }) };
+            drop(waiter.send(result));
+        }
+    }
+}
+
+impl State {
+    fn resolve(&mut self, alias: usize, topic: &str) -> Result<String, Error> {
+        if self.aliases.len() < alias {
+            self.aliases.resize(alias, None);
+        }
+        let slot = &mut self.aliases[alias - 1];
+        if !topic.is_empty() {
+            *slot = Some(topic.to_owned());
+        }
+        slot.clone().ok_or(Error::Protocol(violation("a topic alias stands for no topic")))
+    }
+}
+
+const fn violation(cause: &'static str) -> DecodeError {
+    DecodeError { reason: ReasonCode::PROTOCOL_ERROR, cause }
+}

@@ -1,0 +1,111 @@
+//! The two tasks of a connection: one reads, one writes and keeps it alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use whimbrel_mqtt::codec::{Packet, decode, frame};
+
+use crate::protocol::Shared;
+use crate::{Error, Event};
+
+/// Bytes read at once.
+const READ_MAX: usize = 64 << 10;
+
+/// An outbound buffer that has grown larger is given back when it is empty.
+const SPARE_MAX: usize = 64 << 10;
+
+/// Reads until the connection is over, and then tells.
+pub(crate) async fn read(
+    shared: Arc<Shared>,
+    mut from: impl AsyncRead + Unpin,
+    early: Vec<u8>,
+    max_packet: u32,
+    events: mpsc::Sender<Event>,
+) {
+    let reason = match read_all(&shared, &mut from, early, max_packet, &events).await {
+        Ok(()) => Error::Closed,
+        Err(error) => error,
+    };
+    shared.end(reason.clone());
+    let reason = shared.with(|state| state.over.clone()).unwrap_or(reason);
+    // Nobody listens any more if the application has dropped its end.
+    let _ = events.send(Event::Disconnected { reason }).await;
+}
+
+async fn read_all(
+    shared: &Shared,
+    from: &mut (impl AsyncRead + Unpin),
+    mut bytes: Vec<u8>,
+    max_packet: u32,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), Error> {
+    loop {
+        let mut used = 0;
+        while let Some(cut) = frame(&bytes[used..], max_packet as usize)? {
+            let packet = decode(shared.version, cut.first_byte, cut.body)?;
+            let answer = match &packet {
+                Packet::Publish(publish) => (publish.packet_id, publish.qos),
+                _ => (None, whimbrel_mqtt::codec::QoS::AtMostOnce),
+            };
+            if let Some(message) = shared.handle(packet)? {
+                if events.send(Event::Message(message)).await.is_err() {
+                    return Ok(());
+                }
+                shared.acknowledge(answer.0, answer.1);
+            }
+            used += cut.len;
+        }
+        bytes.drain(..used);
+        bytes.reserve(READ_MAX.saturating_sub(bytes.len()).max(1024));
+        let over = async {
+            loop {
+                let notified = shared.space.notified();
+                if shared.with(|state| state.over.is_some()) {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        tokio::select! {
+            read = from.read_buf(&mut bytes) => if read? == 0 { return Ok(()) },
+            () = over => return Ok(()),
+        }
+        if bytes.is_empty() && bytes.capacity() > READ_MAX {
+            bytes = Vec::new();
+        }
+    }
+}
+
+/// Writes until the connection is over.
+pub(crate) async fn write(shared: Arc<Shared>, mut to: impl AsyncWrite + Unpin, keep_alive: Duration) {
+    if let Err(error) = write_all(&shared, &mut to, keep_alive).await {
+        shared.end(error);
+    }
+    // The broker may be gone already.
+    let _ = to.shutdown().await;
+}
+
+async fn write_all(shared: &Shared, to: &mut (impl AsyncWrite + Unpin), keep_alive: Duration) -> Result<(), Error> {
+    let mut spare = Vec::new();
+    loop {
+        let (mut bytes, over) = shared.with(|state| (std::mem::replace(&mut state.out, spare), state.over.is_some()));
+        if !bytes.is_empty() {
+            to.write_all(&bytes).await?;
+            to.flush().await?;
+            bytes.clear();
+            shared.space.notify_waiters();
+        } else if over {
+            return Ok(());
+        } else if keep_alive.is_zero() {
+            shared.work.notified().await;
+        } else if tokio::time::timeout(keep_alive, shared.work.notified()).await.is_err() {
+            if shared.with(|state| std::mem::replace(&mut state.ping_outstanding, true)) {
+                return Err(Error::Timeout);
+            }
+            shared.send(&Packet::PingReq, None)?;
+        }
+        spare = if bytes.capacity() > SPARE_MAX { Vec::new() } else { bytes };
+    }
+}
