@@ -78,11 +78,17 @@ pub fn make(addresses: &[IpAddr]) -> io::Result<Made> {
 
 fn server_config(certified: CertifiedKey) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
-    ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("ring offers the cipher suites of TLS 1.2 and 1.3")
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)))
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)));
+    // Clients that come back show a ticket and save the signature. Without randomness for its key, all sign as ever.
+    if let Ok(ticketer) = ring::Ticketer::new() {
+        config.ticketer = ticketer;
+        config.send_tls13_tickets = 1;
+    }
+    config
 }
 
 fn describe(error: pem::Error) -> String {

@@ -161,8 +161,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => {}
             Some(Err(Error::Io(error))) => return Err(error),
             Some(Err(Error::Capacity(_))) => self.reject(Cause::BadFrame, CloseCode::Size, "message too large"),
+            // A client that vanishes without a closing handshake is as good or bad as one that does so over TCP.
+            None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => {
+                self.reading = Reading::Ended;
+            }
             Some(Err(_)) => self.reject(Cause::BadFrame, CloseCode::Protocol, "malformed frame"),
-            None => self.reading = Reading::Ended,
         }
         Ok(())
     }

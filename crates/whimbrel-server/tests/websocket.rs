@@ -157,6 +157,24 @@ async fn the_closing_handshake_is_answered() {
     metric(&server, "whimbrel_connections 0").await;
 }
 
+#[tokio::test]
+async fn a_client_that_vanishes_is_lost_and_no_fault() {
+    let server = start(|_| {}).await;
+    drop(connected(&server).await);
+    metric(&server, "whimbrel_connections_lost_total 1").await;
+    metric(&server, "whimbrel_listener_failures_total{listener=\"ws\",cause=\"bad_frame\"} 0").await;
+}
+
+#[tokio::test]
+async fn malformed_frames_are_refused() {
+    let server = start(|_| {}).await;
+    let mut socket = connected(&server).await;
+    // Clients must mask what they send.
+    socket.get_mut().write_all(&[0x82, 1, 0]).await.expect("open");
+    assert_eq!(close_code(&mut socket).await, CloseCode::Protocol);
+    metric(&server, "whimbrel_listener_failures_total{listener=\"ws\",cause=\"bad_frame\"} 1").await;
+}
+
 fn request(path: &str, headers: &str) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
