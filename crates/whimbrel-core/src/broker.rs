@@ -278,8 +278,7 @@ impl Core {
             if new {
                 self.router.insert_group(id, shared.filter);
             }
-            let terms = Terms { qos: asked.qos, identifier: asked.identifier, group: id, retain: false };
-            self.groups.join(id, index, terms, asked.retain_as_published);
+            self.groups.join(id, index, asked);
             group = id;
         }
         let Filter { qos, no_local, retain_as_published, identifier, .. } = *asked;
@@ -306,7 +305,7 @@ impl Core {
         let Ok(SharedFilter { group: None, filter }) = SharedFilter::parse(asked.filter) else { return };
         for event in self.retained.matching(filter, now) {
             let qos = event.qos().min(asked.qos);
-            let terms = Terms { qos, identifier: asked.identifier, group: NO_GROUP, retain: true };
+            let terms = Terms { qos, identifier: asked.identifier, group: NO_GROUP, retain: true, as_published: true };
             self.sessions.offer(index, &mut Publication::of(event, 0), terms, out);
         }
     }
@@ -334,7 +333,11 @@ impl Core {
         if group == NO_GROUP {
             return;
         }
-        self.sessions.get_mut(index).groups.retain(|other| *other != group);
+        let session = self.sessions.get_mut(index);
+        session.groups.retain(|other| *other != group);
+        if !ended {
+            session.inflight.forget_group(group);
+        }
         if self.groups.leave(group, index, &mut self.sessions) {
             self.router.remove_group(group, filter);
         } else if ended {

@@ -83,7 +83,8 @@ impl Core {
                 groups.offer(target.to, &mut publication, retain, sessions, out);
             } else {
                 let retain = retain && target.retain_as_published;
-                let terms = Terms { qos: qos.min(target.qos), identifier: target.identifier, group: NO_GROUP, retain };
+                let (qos, identifier) = (qos.min(target.qos), target.identifier);
+                let terms = Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain };
                 sessions.offer(target.to, &mut publication, terms, out);
             }
         }

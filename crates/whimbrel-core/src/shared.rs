@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use whimbrel_event::{Event, Qos, Time};
 
-use crate::api::Output;
+use crate::api::{Filter, Output};
 use crate::session::{Publication, Queue, Queued, Sessions, Terms, pop, push_bounded};
 
 /// A member: a session and what it asked for.
@@ -75,8 +75,9 @@ impl Groups {
     }
 
     /// Adds a member or changes what it asked for.
-    pub(crate) fn join(&mut self, id: u32, session: u32, terms: Terms, retain_as_published: bool) {
-        let member = Member { session, qos: terms.qos, identifier: terms.identifier, retain_as_published };
+    pub(crate) fn join(&mut self, id: u32, session: u32, asked: &Filter<'_>) {
+        let Filter { qos, identifier, retain_as_published, .. } = *asked;
+        let member = Member { session, qos, identifier, retain_as_published };
         let members = &mut self.group(id).members;
         match members.iter_mut().find(|m| m.session == session) {
             Some(known) => *known = member,
@@ -192,7 +193,12 @@ fn give(
     out: &mut impl Output,
 ) {
     let qos = publication.event.qos.min(member.qos);
-    let retain = retain && member.retain_as_published;
-    let terms = Terms { qos, identifier: member.identifier, group: id, retain };
+    let terms = Terms {
+        qos,
+        identifier: member.identifier,
+        group: id,
+        retain: retain && member.retain_as_published,
+        as_published: retain,
+    };
     sessions.offer(member.session, publication, terms, out);
 }

@@ -40,6 +40,8 @@ pub(crate) struct Terms {
     pub(crate) identifier: u32,
     pub(crate) group: u32,
     pub(crate) retain: bool,
+    /// The retain mark as published; differs in shared subscriptions only.
+    pub(crate) as_published: bool,
 }
 
 impl Terms {
@@ -75,8 +77,9 @@ impl Session {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
-        let Terms { qos, identifier, group, retain } = terms;
-        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage: Stage::Expect, retain, sent: true });
+        let Terms { qos, identifier, group, retain, as_published } = terms;
+        let stage = Stage::Expect;
+        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage, retain, as_published, sent: true });
         let sent =
             out.deliver(Link(self.link), &terms.delivery(publication.event, publication.id, publication.serial, tag));
         self.note(tag, sent, stats);
@@ -106,7 +109,7 @@ impl Sessions {
                 return;
             }
         }
-        let Terms { qos, identifier, group, retain } = terms;
+        let Terms { qos, identifier, group, retain, .. } = terms;
         self.enqueue(to, Queued { event: publication.keep(), identifier, group, qos, retain });
     }
 
@@ -185,7 +188,8 @@ impl Session {
             return;
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let terms = Terms { qos: slot.qos, identifier: slot.identifier, group: slot.group, retain: slot.retain };
+        let Slot { qos, identifier, group, retain, as_published, .. } = *slot;
+        let terms = Terms { qos, identifier, group, retain, as_published };
         let delivery = Delivery { repeated: true, ..terms.delivery(event.view(), event.id(), 0, tag) };
         stats.deliveries_repeated += 1;
         let sent = out.deliver(link, &delivery);
@@ -194,7 +198,8 @@ impl Session {
 }
 
 fn terms_of(entry: &Queued) -> Terms {
-    Terms { qos: entry.qos, identifier: entry.identifier, group: entry.group, retain: entry.retain }
+    let Queued { qos, identifier, group, retain, .. } = *entry;
+    Terms { qos, identifier, group, retain, as_published: retain }
 }
 
 /// The next delivery that has not expired, accounted for.

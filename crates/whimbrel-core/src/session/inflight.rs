@@ -35,6 +35,8 @@ pub(crate) struct Slot {
     pub(crate) qos: Qos,
     pub(crate) stage: Stage,
     pub(crate) retain: bool,
+    /// The retain mark as published, for whoever may get it instead.
+    pub(crate) as_published: bool,
     /// It has been sent on the present connection.
     pub(crate) sent: bool,
 }
@@ -176,7 +178,7 @@ impl Inflight {
             let slot = &mut self.slots[index];
             if slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect && slot.group == group {
                 if let Some(event) = slot.event.take() {
-                    taken.push((event, slot.retain));
+                    taken.push((event, slot.as_published));
                 }
                 if slot.sent {
                     self.occupied -= 1;
@@ -189,6 +191,11 @@ impl Inflight {
             self.finish(0);
         }
         taken
+    }
+
+    /// What came from a shared subscription that the session has left stays with the session.
+    pub(crate) fn forget_group(&mut self, group: u32) {
+        self.slots.iter_mut().filter(|slot| slot.group == group).for_each(|slot| slot.group = crate::route::NO_GROUP);
     }
 
     /// Gives memory back while nothing is in flight.
@@ -205,7 +212,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn slot(qos: Qos) -> Slot {
-        Slot { event: None, identifier: 0, group: u32::MAX, qos, stage: Stage::Expect, retain: false, sent: true }
+        Slot {
+            event: None,
+            identifier: 0,
+            group: u32::MAX,
+            qos,
+            stage: Stage::Expect,
+            retain: false,
+            as_published: false,
+            sent: true,
+        }
     }
 
     #[test]
