@@ -1,13 +1,14 @@
 //! The machine, its owner at the moment, and the table of connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
 
@@ -17,6 +18,9 @@ use super::task;
 
 /// Chunks of input that wait in the inbox at most; whoever brings more waits for the machine itself.
 const INBOX_MAX: usize = 256;
+
+/// How long the last bytes to a client may take after the machine has let go of it. While draining: as long as that lasts, if longer.
+const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
@@ -109,6 +113,8 @@ pub struct Hub {
     /// The deadline that the timer is set to, nanoseconds.
     armed: AtomicU64,
     rearm: Notify,
+    /// Until when a drain waits for what is to be written.
+    drained_by: OnceLock<Instant>,
 }
 
 impl Hub {
@@ -124,6 +130,7 @@ impl Hub {
             all_closed: Notify::new(),
             armed: AtomicU64::new(u64::MAX),
             rearm: Notify::new(),
+            drained_by: OnceLock::new(),
         });
         tokio::spawn(keep_time(hub.clone()));
         hub.arm(&hub.machine.lock());
@@ -155,11 +162,16 @@ impl Hub {
 
     /// The broker's counters and gauges at this moment.
     pub fn stats(&self) -> Stats {
-        self.machine.lock().broker.stats()
+        let mut stats = Stats::default();
+        // As its owner: who finds the machine taken counts on the owner to look into the inbox.
+        self.run(|machine, _| stats = machine.broker.stats());
+        stats
     }
 
     /// Says goodbye to all clients and waits until their connections have ended, at most `limit`; returns how many have not.
     pub async fn drain(&self, limit: Duration) -> usize {
+        // The first drain counts. Set before the clients are told, so that every goodbye has that long.
+        let _ = self.drained_by.set(Instant::now() + limit);
         self.run(|machine, now| machine.broker.handle(now, Input::Drain, &mut machine.ports));
         let ended = async {
             loop {
@@ -172,6 +184,12 @@ impl Hub {
         };
         let _ = tokio::time::timeout(limit, ended).await;
         self.connections()
+    }
+
+    /// Until when the last bytes to a client that the machine has let go of may be written.
+    pub(super) fn linger_until(&self) -> Instant {
+        let usual = Instant::now() + LINGER;
+        self.drained_by.get().map_or(usual, |drained_by| usual.max(*drained_by))
     }
 
     fn open(&self, direct: Option<tokio::net::tcp::OwnedWriteHalf>, origin: Origin) -> (ConnId, Arc<Port>) {

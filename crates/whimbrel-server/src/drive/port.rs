@@ -156,7 +156,8 @@ impl Port {
                 }
             }
         }
-        if outbound.notify_drained {
+        // The task may have looked between `close` and this write, and found something left to be written.
+        if outbound.notify_drained || outbound.closing {
             outbound.wake();
         }
     }
@@ -209,5 +210,47 @@ impl Port {
     /// Whether the machine has let go of the connection.
     pub(super) fn is_closing(&self) -> bool {
         self.outbound.lock().closing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// With several threads the task may look after `close` and before the write: then the write must wake it again.
+    #[tokio::test]
+    async fn a_task_that_looks_between_close_and_flush_is_woken_by_the_flush() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let _client = client.expect("the listener accepts");
+        let (_read, write) = accepted.expect("a client connects").0.into_split();
+        write.writable().await.expect("a fresh socket takes bytes");
+        let port = Port::new(Some(write));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        port.attend(&waker);
+        port.send(&mut b"goodbye".to_vec());
+        port.close();
+        let woken = count.0.load(Ordering::SeqCst);
+        assert_eq!(port.poll_direct(&mut Context::from_waker(&waker)), Next::Continue);
+        port.flush();
+        assert_eq!(port.poll_direct(&mut Context::from_waker(&waker)), Next::End);
+        assert!(count.0.load(Ordering::SeqCst) > woken);
     }
 }

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
@@ -16,9 +15,6 @@ use super::port::{Next, Port};
 
 /// Bytes read at once. One buffer per thread, so an idle connection owns none.
 const READ_MAX: usize = 64 << 10;
-
-/// How long the last bytes to a client may take after the machine has let go of it.
-const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
@@ -59,10 +55,9 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut re
     let peer_ended = poll_fn(|cx| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
-            match port.poll_direct(cx) {
-                Next::End => return Poll::Ready(false),
-                Next::Drained => hub.drained(conn),
-                Next::Continue => {}
+            // A peer that takes nothing more may have said goodbye: what it sent is read to its end.
+            if port.poll_direct(cx) == Next::Drained {
+                hub.drained(conn);
             }
             if port.is_closing() {
                 return Poll::Ready(false);
@@ -84,7 +79,7 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut re
             port.attend(cx.waker());
             if port.poll_direct(cx) == Next::End { Poll::Ready(()) } else { Poll::Pending }
         });
-        let _ = tokio::time::timeout(LINGER, written).await;
+        let _ = tokio::time::timeout_at(hub.linger_until(), written).await;
     }
     hub.gone(conn, !closing);
 }
@@ -94,10 +89,11 @@ pub(super) async fn run_stream<S>(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let mut unflushed = false;
     let peer_ended = poll_fn(|cx| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
-            match write_out(&port, &mut stream, cx) {
+            match write_out(&port, &mut stream, &mut unflushed, cx) {
                 Next::End => return Poll::Ready(false),
                 Next::Drained => hub.drained(conn),
                 Next::Continue => {}
@@ -121,23 +117,31 @@ where
         let last = async {
             poll_fn(|cx| {
                 port.attend(cx.waker());
-                if write_out(&port, &mut stream, cx) == Next::End { Poll::Ready(()) } else { Poll::Pending }
+                if write_out(&port, &mut stream, &mut unflushed, cx) == Next::End {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             })
             .await;
             // The peer may be gone already; then there is nobody to say goodbye to.
             let _ = stream.shutdown().await;
         };
-        let _ = tokio::time::timeout(LINGER, last).await;
+        let _ = tokio::time::timeout_at(hub.linger_until(), last).await;
     }
     hub.gone(conn, !closing);
 }
 
-/// Writes what waits and flushes the stream.
-fn write_out<S: AsyncWrite + Unpin>(port: &Port, stream: &mut S, cx: &mut Context<'_>) -> Next {
-    let (_, next) = port.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes));
-    // A stream that buffers must be asked until it has nothing left; one that does not answers at once.
-    match Pin::new(stream).poll_flush(cx) {
-        Poll::Ready(Ok(())) | Poll::Pending => next,
-        Poll::Ready(Err(_)) => Next::End,
+/// Writes what waits; flushes the stream if it may hold something back (`unflushed`), as one that frames or encrypts does.
+fn write_out<S: AsyncWrite + Unpin>(port: &Port, stream: &mut S, unflushed: &mut bool, cx: &mut Context<'_>) -> Next {
+    let (wrote, next) = port.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes));
+    *unflushed |= wrote;
+    if *unflushed {
+        match Pin::new(stream).poll_flush(cx) {
+            Poll::Ready(Ok(())) => *unflushed = false,
+            Poll::Pending => {}
+            Poll::Ready(Err(_)) => return Next::End,
+        }
     }
+    next
 }
