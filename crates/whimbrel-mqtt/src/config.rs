@@ -8,6 +8,13 @@ pub const HIGH_WATER: usize = 256 << 10;
 /// A driver tells that a connection has drained when no more than this is unsent.
 pub const LOW_WATER: usize = 64 << 10;
 
+/// Answers (acknowledgements, ping responses) to a client with more than [`HIGH_WATER`] unsent, in bytes: a client that asks on
+/// and on without reading is disconnected when so many have come together.
+pub const ANSWERS_MAX: usize = 1 << 20;
+
+/// Incomplete packets up to this size, in bytes, are held for every connection.
+pub const PARTIAL_FREE: usize = 16 << 10;
+
 /// Bounds of the protocol's edge.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -15,6 +22,9 @@ pub struct Limits {
     pub receive_maximum: u16,
     /// The largest packet that is accepted, bytes, header included; announced as Maximum Packet Size.
     pub max_packet_size: u32,
+    /// Bytes of incomplete packets over all connections, those of at most [`PARTIAL_FREE`] not counted. When
+    /// it is reached, the client with the largest is disconnected (0x97).
+    pub partial_bytes: usize,
     /// Topic aliases that a client may set; announced as Topic Alias Maximum.
     pub topic_alias_maximum: u16,
     /// Topic aliases that the broker sets at most, whatever the client offers.
@@ -30,6 +40,7 @@ impl Default for Limits {
         Limits {
             receive_maximum: 1024,
             max_packet_size: 16 << 20,
+            partial_bytes: 256 << 20,
             topic_alias_maximum: 256,
             topic_alias_out_maximum: 256,
             keep_alive_max: 0,

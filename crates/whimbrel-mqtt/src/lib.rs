@@ -8,6 +8,6 @@ mod config;
 mod edge;
 mod stats;
 
-pub use config::{Config, HIGH_WATER, LOW_WATER, Limits};
+pub use config::{ANSWERS_MAX, Config, HIGH_WATER, LOW_WATER, Limits, PARTIAL_FREE};
 pub use edge::{Broker, ConnId, Input, Origin, Output, Reason};
 pub use stats::{Reasons, Stats};

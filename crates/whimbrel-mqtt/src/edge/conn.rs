@@ -64,6 +64,8 @@ pub(crate) struct Conn {
     pub(crate) full: bool,
     /// An incomplete packet.
     pub(crate) partial: Vec<u8>,
+    /// Bytes given to the driver while it already had all that a connection may leave unread.
+    pub(crate) unread: usize,
     /// Output of the present step.
     pub(crate) pending: Vec<u8>,
     /// How long `pending` may grow before no more is delivered in this step.
@@ -94,6 +96,7 @@ impl Conn {
             closing: false,
             full: false,
             partial: Vec::new(),
+            unread: 0,
             pending: Vec::new(),
             room: 0,
             max_packet: u32::MAX,

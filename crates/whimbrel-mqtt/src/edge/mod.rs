@@ -17,7 +17,7 @@ use conn::{Conn, State};
 use outbound::{Outbound, Template};
 
 use crate::codec::{Frame, PacketId, ReasonCode, frame};
-use crate::config::Config;
+use crate::config::{ANSWERS_MAX, Config, PARTIAL_FREE};
 use crate::stats::Stats;
 
 /// Spent output buffers kept for reuse.
@@ -114,6 +114,8 @@ pub(crate) struct Edge {
     assigned_ids: u64,
     seed: u64,
     draining: bool,
+    /// Bytes of the incomplete packets that are larger than [`PARTIAL_FREE`].
+    partial_bytes: usize,
     /// Packet identifier of the SUBSCRIBE or UNSUBSCRIBE that the core is answering.
     answering: Option<PacketId>,
     greeting: Greeting,
@@ -148,6 +150,7 @@ impl Broker {
             assigned_ids: 0,
             seed,
             draining: false,
+            partial_bytes: 0,
             answering: None,
             greeting: Greeting::default(),
             stats: Stats::default(),
@@ -303,7 +306,11 @@ impl Broker {
         }
         known.last_heard = now;
         self.edge.stats.bytes_in += bytes.len() as u64;
-        let mut partial = core::mem::take(&mut self.edge.conns[id as usize].partial);
+        if known.unread > ANSWERS_MAX {
+            let cause = "the client does not read the answers to what it sends";
+            return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
+        }
+        let mut partial = self.edge.take_partial(id);
         let mut rest = bytes;
         if !partial.is_empty() {
             rest = self.complete(now, id, &mut partial, rest, out);
@@ -322,7 +329,20 @@ impl Broker {
             }
         }
         if self.edge.conns[id as usize].state != State::Gone {
+            self.edge.partial_bytes += counted(&partial);
             self.edge.conns[id as usize].partial = partial;
+            self.bound_partials(now, out);
+        }
+    }
+
+    /// Ends connections, those with the largest incomplete packets first, until the bound over all of them holds.
+    #[inline]
+    fn bound_partials(&mut self, now: Time, out: &mut impl Output) {
+        while self.edge.partial_bytes > self.edge.config.limits.partial_bytes {
+            let sizes = self.edge.conns.iter().zip(0_u32..).map(|(conn, id)| (conn.partial.capacity(), id));
+            let Some((_, largest)) = sizes.max() else { return };
+            let cause = "the broker holds as much of incomplete packets as it may: try again later";
+            self.end(now, largest, ReasonCode::QUOTA_EXCEEDED, cause, out);
         }
     }
 
@@ -370,6 +390,11 @@ fn lacking(partial: &[u8]) -> usize {
     1
 }
 
+/// How much of an incomplete packet counts towards the bound over all connections.
+fn counted(partial: &Vec<u8>) -> usize {
+    if partial.capacity() > PARTIAL_FREE { partial.capacity() } else { 0 }
+}
+
 impl Edge {
     /// Sets a connection's timer.
     fn watch(&mut self, conn: u32, at: Time) {
@@ -380,11 +405,19 @@ impl Edge {
         self.silence.insert((at, conn));
     }
 
+    /// An incomplete packet is about to grow or to be completed.
+    #[inline]
+    fn take_partial(&mut self, conn: u32) -> Vec<u8> {
+        let partial = core::mem::take(&mut self.conns[conn as usize].partial);
+        self.partial_bytes -= counted(&partial);
+        partial
+    }
+
     /// Lets go of a connection; what it still has to be told goes out at the end of the step.
     fn forget(&mut self, conn: u32) {
+        drop(self.take_partial(conn));
         let known = &mut self.conns[conn as usize];
         known.state = State::Gone;
-        known.partial = Vec::new();
         known.rare = None;
         if let Some(at) = known.timer.take() {
             self.silence.remove(&(at, conn));
@@ -402,6 +435,7 @@ impl Edge {
             if !conn.pending.is_empty() {
                 let mut bytes = core::mem::take(&mut conn.pending);
                 self.stats.bytes_out += bytes.len() as u64;
+                conn.unread = if conn.room == 0 { conn.unread + bytes.len() } else { 0 };
                 out.send(ConnId(id), &mut bytes);
                 bytes.clear();
                 if bytes.capacity() > 0 && bytes.capacity() <= SPENT_BYTES_MAX && self.spent.len() < SPENT_MAX {

@@ -190,11 +190,15 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
     let duration = |name: &str| settings.duration(&format!("limits.{name}"));
     // The table of settings keeps each number within its type.
     let small = |name: &str| u16::try_from(number(name)).unwrap_or(u16::MAX);
+    let edge = whimbrel_mqtt::Limits::default();
+    let max_packet_size = u32::try_from(number("max_packet_size")).unwrap_or(u32::MAX);
     whimbrel_mqtt::Config {
         name: settings.text("name"),
         limits: whimbrel_mqtt::Limits {
             receive_maximum: small("receive_maximum"),
-            max_packet_size: u32::try_from(number("max_packet_size")).unwrap_or(u32::MAX),
+            max_packet_size,
+            // A few packets of the largest size must fit beside each other.
+            partial_bytes: edge.partial_bytes.max(4 * max_packet_size as usize),
             topic_alias_maximum: small("topic_alias_maximum"),
             topic_alias_out_maximum: small("topic_alias_out_maximum"),
             keep_alive_max: u16::try_from(duration("max_keep_alive").as_secs()).unwrap_or(u16::MAX),
