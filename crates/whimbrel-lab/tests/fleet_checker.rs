@@ -82,7 +82,7 @@ fn run(fault: Fault, seed: u64) -> Option<(Tally, Tally)> {
     while queues.iter().any(|(_, queue)| !queue.is_empty()) {
         let (subscriber, queue) = &mut queues[rng.usize(..interests.len())];
         if let Some(message) = queue.pop_front() {
-            checker.arrived(*subscriber, message, Duration::from_millis(500));
+            checker.arrived(*subscriber, message, false, Duration::from_millis(500));
         }
     }
     checker.close();
@@ -161,14 +161,26 @@ fn an_overtaken_message_is_missing_until_it_comes() {
     let subscriber = checker.subscribed(Interest::All, Promise::Reliable);
     (1..=3).for_each(|seq| checker.published(message(0, seq), Duration::from_millis(seq)));
     let at = Duration::from_millis(10);
-    assert_eq!(checker.arrived(subscriber, message(0, 3), at), Verdict::InOrder(Duration::from_millis(7)));
+    assert_eq!(checker.arrived(subscriber, message(0, 3), false, at), Verdict::InOrder(Duration::from_millis(7)));
     assert_eq!((checker.missing(Promise::Reliable), checker.in_flight(Promise::Reliable)), (2, 2));
-    assert_eq!(checker.arrived(subscriber, message(0, 1), at), Verdict::OutOfOrder(Duration::from_millis(9)));
+    assert_eq!(checker.arrived(subscriber, message(0, 1), false, at), Verdict::OutOfOrder(Duration::from_millis(9)));
     assert_eq!((checker.missing(Promise::Reliable), checker.in_flight(Promise::Reliable)), (1, 1));
     checker.close();
     let tally = checker.tally(Promise::Reliable);
     assert_eq!((tally.lost, tally.reordered, tally.delivered), (1, 1, 2));
     assert_eq!(checker.missing(Promise::Reliable), 0);
+}
+
+#[test]
+fn a_marked_repetition_is_no_fault_and_an_unmarked_one_is() {
+    let mut checker = Checker::new(1);
+    let subscriber = checker.subscribed(Interest::All, Promise::Reliable);
+    checker.published(message(0, 1), Duration::ZERO);
+    let mut arrive = |may_repeat| checker.arrived(subscriber, message(0, 1), may_repeat, Duration::ZERO);
+    assert_eq!(arrive(true), Verdict::InOrder(Duration::ZERO), "a first delivery may be marked, too");
+    assert_eq!((arrive(true), arrive(false)), (Verdict::Repeated, Verdict::Duplicate));
+    let tally = checker.tally_of(subscriber);
+    assert_eq!((tally.redelivered, tally.duplicated, tally.faults(Promise::Reliable)), (1, 1, 1));
 }
 
 #[test]
@@ -178,7 +190,7 @@ fn losses_of_best_effort_subscribers_are_counted_apart_and_no_fault() {
     checker.subscribed(Interest::Line(2), Promise::Reliable);
     checker.published(message(0, 1), Duration::ZERO);
     checker.published(message(0, 2), Duration::ZERO);
-    checker.arrived(viewer, message(0, 2), Duration::ZERO);
+    checker.arrived(viewer, message(0, 2), false, Duration::ZERO);
     checker.close();
     let tally = checker.tally(Promise::BestEffort);
     assert_eq!((tally.lost, tally.faults(Promise::BestEffort)), (1, 0));
@@ -191,7 +203,7 @@ fn only_what_is_published_after_subscribing_is_expected() {
     checker.published(message(0, 1), Duration::ZERO);
     let late = checker.subscribed(Interest::All, Promise::Reliable);
     checker.published(message(0, 2), Duration::ZERO);
-    assert_eq!(checker.arrived(late, message(0, 1), Duration::ZERO), Verdict::Early);
+    assert_eq!(checker.arrived(late, message(0, 1), false, Duration::ZERO), Verdict::Early);
     checker.close();
     let tally = checker.tally_of(late);
     assert_eq!((tally.expected, tally.lost, tally.foreign), (1, 1, 0));
@@ -205,7 +217,7 @@ fn an_unconfirmed_message_may_arrive_or_not() {
         checker.published(message(0, 1), Duration::ZERO);
         checker.excuse(0, 1);
         if arrives {
-            checker.arrived(subscriber, message(0, 1), Duration::ZERO);
+            checker.arrived(subscriber, message(0, 1), false, Duration::ZERO);
         }
         checker.close();
         let tally = checker.tally_of(subscriber);

@@ -44,7 +44,7 @@ fn flown(spoil: impl Fn(Role, u64) -> bool) -> Board {
             let matches = *interest == Interest::All || *interest == Interest::Line(position.fix.line);
             if matches && !spoil(*role, *seq) {
                 let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
-                board.arrived(*seat, &message.topic, &message.body, attributes);
+                board.arrived(*seat, &message.topic, &message.body, attributes, false);
             }
         }
         board.confirmed();

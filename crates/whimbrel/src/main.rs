@@ -6,6 +6,7 @@ mod version;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
@@ -16,6 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const EXAMPLES: &str = "\
 Examples:
   whimbrel serve --dev                                  a broker on this machine
+  whimbrel demo                                         a city's buses over a broker of its own
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
 Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
@@ -33,8 +35,10 @@ struct Cli {
 enum Command {
     /// Run the broker.
     Serve(serve::Serve),
+    /// Replay a city's buses over a broker, watch them live and check every delivery.
+    Demo(whimbrel_lab::fleet::Args),
     /// Measure what a broker costs per message.
-    Bench(whimbrel_lab::bench::Args),
+    Bench(Box<whimbrel_lab::bench::Args>),
     /// Show version, commit and features.
     Version,
     /// Print a completion script for a shell.
@@ -52,11 +56,18 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(serve) => serve.run()?,
+        Command::Demo(args) => demo(args)?,
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Version => version::print()?,
         Command::Completions { shell } => completions(shell)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn demo(args: whimbrel_lab::fleet::Args) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the demonstration")?;
+    runtime.block_on(whimbrel_lab::fleet::run(args))?;
+    Ok(())
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {

@@ -142,12 +142,16 @@ pub struct LineRow {
     pub name: String,
     /// Vehicles last seen on it.
     pub vehicles: u32,
-    /// Deliveries to its watcher per second.
+    /// Deliveries to its watcher per second, lately.
+    #[serde(skip)]
     pub rate: f64,
     /// Deliveries to its watcher.
     pub delivered: u64,
     /// Their delays in the last seconds.
+    #[serde(skip)]
     pub recent: Quantiles,
+    /// Their delays in the whole run, ms.
+    pub delay_ms: Quantiles,
     /// Broken promises.
     pub faults: u64,
 }
@@ -338,13 +342,14 @@ impl Board {
         self.state().laps = laps;
     }
 
-    /// A subscriber got a message that is no retained one.
+    /// A subscriber got a message that is no retained one; the broker `may_repeat` an earlier one.
     pub fn arrived<'a>(
         &self,
         seat: Seat,
         topic: &str,
         body: &[u8],
         attributes: impl Iterator<Item = (&'a str, &'a str)>,
+        may_repeat: bool,
     ) {
         let at = self.now();
         let report = serde_json::from_slice::<Report>(body);
@@ -356,7 +361,8 @@ impl Board {
         };
         let digest = message::digest(topic, body, attributes);
         let mut state = self.state();
-        let verdict = state.checker.arrived(seat.subscriber, Message { vehicle, line, seq: report.seq, digest }, at);
+        let message = Message { vehicle, line, seq: report.seq, digest };
+        let verdict = state.checker.arrived(seat.subscriber, message, may_repeat, at);
         let (Verdict::InOrder(delay) | Verdict::OutOfOrder(delay)) = verdict else { return };
         state.delivered += 1;
         state.delays.record(delay);
@@ -461,6 +467,7 @@ impl State {
                 rate: ends.map_or(0.0, |(first, last)| (last - first) as f64 / span),
                 delivered: watched.delivered,
                 recent: watched.delays.recent(),
+                delay_ms: watched.delays.overall(),
                 faults: tally.faults(Promise::Reliable),
             }
         };

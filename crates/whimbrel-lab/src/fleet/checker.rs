@@ -55,6 +55,8 @@ pub enum Verdict {
     OutOfOrder(Duration),
     /// It came before.
     Duplicate,
+    /// It came before, and the broker said that it may have.
+    Repeated,
     /// Its number is right, its content is not.
     Altered,
     /// Nobody published it, or the subscription does not match it.
@@ -72,8 +74,10 @@ pub struct Tally {
     pub delivered: u64,
     /// Those that never came.
     pub lost: u64,
-    /// Arrivals beyond the first.
+    /// Arrivals beyond the first, the next ones not counted.
     pub duplicated: u64,
+    /// Those that the broker marked as possible repetitions after a connection had broken: no promise is broken.
+    pub redelivered: u64,
     /// First arrivals after a later message of the same vehicle.
     pub reordered: u64,
     /// Arrivals with other content than was published.
@@ -97,6 +101,7 @@ impl Tally {
         self.delivered += other.delivered;
         self.lost += other.lost;
         self.duplicated += other.duplicated;
+        self.redelivered += other.redelivered;
         self.reordered += other.reordered;
         self.altered += other.altered;
         self.foreign += other.foreign;
@@ -181,12 +186,12 @@ impl Checker {
         }
     }
 
-    /// A subscriber got a message.
-    pub fn arrived(&mut self, subscriber: SubscriberId, message: Message, at: Duration) -> Verdict {
+    /// A subscriber got a message, marked as one that `may_repeat` an earlier one after its connection had broken.
+    pub fn arrived(&mut self, subscriber: SubscriberId, message: Message, may_repeat: bool, at: Duration) -> Verdict {
         let known = self.published.get(message.vehicle as usize).is_some_and(|&last| message.seq <= last);
         let subscriber = &mut self.subscribers[subscriber.0];
         if known && message.seq > 0 && subscriber.interest.matches(message.line) {
-            return subscriber.judge(message, at);
+            return subscriber.judge(message, may_repeat, at);
         }
         subscriber.tally.foreign += 1;
         Verdict::Foreign
@@ -254,12 +259,16 @@ impl Subscriber {
         self.tally.expected += 1;
     }
 
-    fn judge(&mut self, message: Message, at: Duration) -> Verdict {
+    fn judge(&mut self, message: Message, may_repeat: bool, at: Duration) -> Verdict {
         let stream = &mut self.vehicles[message.vehicle as usize];
         if message.seq <= stream.since {
             return Verdict::Early;
         }
         let Ok(index) = stream.expected.binary_search_by_key(&message.seq, |expected| expected.seq) else {
+            if may_repeat {
+                self.tally.redelivered += 1;
+                return Verdict::Repeated;
+            }
             self.tally.duplicated += 1;
             return Verdict::Duplicate;
         };

@@ -1,15 +1,170 @@
 //! The main job, `whimbrel demo`: a city's vehicles, one MQTT connection each, tell their positions to dispatch consoles
 //! and line watchers through a broker, and a checker that knows only what was sent and what arrived judges the broker.
 
-pub mod args;
+mod args;
 pub mod attribution;
 pub mod board;
 pub mod checker;
 pub mod city;
 pub mod delays;
 pub mod geo;
+mod link;
 pub mod message;
+mod own_broker;
+mod replay;
 pub mod schedule;
 pub mod summary;
 pub mod trace;
 pub mod view;
+
+pub use args::Args;
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use board::Board;
+use own_broker::OwnBroker;
+use summary::Summary;
+use trace::Trace;
+use view::Titles;
+use view::screen::{Extent, Screen};
+use view::terminal::LiveView;
+
+/// Seconds between two status lines.
+const STATUS_SECONDS: u64 = 5;
+/// Files a run needs besides its connections.
+const SPARE_FILES: u64 = 64;
+
+/// Replays positions through a broker until the duration has passed or the user ends it, shows and checks what happens,
+/// and prints a summary.
+///
+/// # Errors
+/// If the trace cannot be read, the broker cannot be started or reached or ends by itself, or the broker broke a promise:
+/// a reliable delivery was lost, or any was repeated, reordered or altered.
+pub async fn run(args: Args) -> anyhow::Result<Summary> {
+    let reading = args.clone();
+    let loaded =
+        tokio::task::spawn_blocking(move || load(&reading)).await.context("reading the trace was interrupted")?;
+    let (trace, notice) = loaded?;
+    raise_file_limit(trace.vehicles.len() as u64 + u64::from(args.consoles + args.watchers))?;
+    let mut own = if args.broker.is_none() { Some(OwnBroker::start().await?) } else { None };
+    let address = own.as_ref().map(|own| own.address.clone()).or(args.broker.clone()).unwrap_or_default();
+    let broker = if own.is_some() { format!("own broker at {address}") } else { format!("broker at {address}") };
+    let titles = Titles {
+        trace: trace.name.clone(),
+        lines: trace.lines.len(),
+        vehicles: trace.vehicles.len(),
+        speed_up: args.speed_up,
+        broker,
+        address,
+        notice,
+    };
+    let board = Arc::new(Board::new(trace.clone(), &busiest_lines(&trace, args.watchers as usize)));
+    let (quit, quitting) = watch::channel(false);
+    let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let watching_signals = tokio::spawn(wait_for_either(interrupt, terminate, quit.clone()));
+    let is_live = !args.plain && !args.json && std::io::stdout().is_terminal();
+    let view = if is_live {
+        let extent = Extent::of(trace.positions.iter().map(|position| position.fix.place));
+        let screen = Screen::new(titles.clone(), extent);
+        Some(LiveView::start(board.clone(), screen, quit).context("cannot use the terminal; try --plain")?)
+    } else {
+        say(args.json, &view::plain::head(&titles));
+        None
+    };
+    let beating = tokio::spawn(beat(board.clone(), (!is_live).then_some(args.json)));
+    let ended = replay::run(&args, board.clone(), &titles, own.as_mut(), quitting).await;
+    beating.abort();
+    watching_signals.abort();
+    if let Some(view) = view {
+        view.stop().context("cannot give the terminal back")?;
+    }
+    let summary = ended?;
+    print(&summary, args.json)?;
+    if let Some(own) = own {
+        own.stop().await?;
+    }
+    match summary.failure() {
+        Some(failure) => anyhow::bail!(failure),
+        None => Ok(summary),
+    }
+}
+
+/// The trace to replay, and what has to be said of its data.
+fn load(args: &Args) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
+    let recording = args.trace.clone().or_else(|| if args.city { None } else { attribution::recording() });
+    let Some(path) = recording else {
+        let trace = city::synthesize(args.seed, args.vehicles as usize)?;
+        return Ok((Arc::new(trace), None));
+    };
+    let mut trace = Trace::read(Path::new(&path))?;
+    trace.keep_busiest(args.vehicles as usize);
+    let notice = args.attribution.clone().or_else(|| attribution::notice(&path).map(str::to_owned));
+    Ok((Arc::new(trace), notice))
+}
+
+/// The `count` lines with the most positions, most first.
+fn busiest_lines(trace: &Trace, count: usize) -> Vec<u32> {
+    let mut positions = vec![0u32; trace.lines.len()];
+    for position in &trace.positions {
+        positions[position.fix.line as usize] += 1;
+    }
+    let mut lines: Vec<u32> = (0..trace.lines.len() as u32).collect();
+    lines.sort_by_key(|&line| (std::cmp::Reverse(positions[line as usize]), line));
+    lines.truncate(count);
+    lines
+}
+
+/// Raises the soft limit of open files, if so many connections need it.
+fn raise_file_limit(connections: u64) -> anyhow::Result<()> {
+    let needed = connections + SPARE_FILES;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
+    if soft >= needed {
+        return Ok(());
+    }
+    if hard < needed {
+        anyhow::bail!("{needed} open files are needed and {hard} allowed (ulimit -Hn); ask for fewer vehicles");
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, needed, hard).context("cannot raise the limit of open files")
+}
+
+async fn wait_for_either(mut interrupt: Signal, mut terminate: Signal, quit: watch::Sender<bool>) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    quit.send_replace(true);
+}
+
+/// Tells the board the seconds, and people how it goes if there is no live view: on standard error if that is wanted.
+async fn beat(board: Arc<Board>, status: Option<bool>) {
+    let mut seconds = interval(Duration::from_secs(1));
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    for second in 0u64.. {
+        seconds.tick().await;
+        board.tick();
+        if let Some(on_stderr) = status.filter(|_| second > 0 && second.is_multiple_of(STATUS_SECONDS)) {
+            say(on_stderr, &view::plain::status(&board.snapshot()));
+        }
+    }
+}
+
+/// A reader that has gone away does not end the run.
+fn say(on_stderr: bool, text: &str) {
+    let _gone = if on_stderr { writeln!(std::io::stderr(), "{text}") } else { writeln!(std::io::stdout(), "{text}") };
+}
+
+fn print(summary: &Summary, as_json: bool) -> anyhow::Result<()> {
+    let text = if as_json { serde_json::to_string_pretty(summary)? } else { summary.text() };
+    say(false, &text);
+    Ok(())
+}

@@ -8,6 +8,9 @@ use super::delays::Quantiles;
 use super::trace::Trace;
 use super::view::{Titles, clock, grouped, millis};
 
+/// Columns before what is said of a count in the row above.
+const INDENT: usize = 14;
+
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -182,15 +185,16 @@ impl Summary {
 }
 
 fn tally(name: &str, tally: &Tally) -> String {
-    let Tally { expected, delivered, lost, duplicated, reordered, altered, foreign, excused } = tally;
-    let mut text = format!(
-        "{name:<11} {:>12}  of {} expected: {lost} lost, {duplicated} twice, {reordered} out of order, {altered} altered, \
-         {foreign} not asked for",
-        grouped(*delivered),
-        grouped(*expected),
+    let Tally { expected, delivered, lost, duplicated, redelivered, reordered, altered, foreign, excused } = tally;
+    let mut text = format!("{name:<11} {:>12}  of {} expected\n", grouped(*delivered), grouped(*expected));
+    text += &format!(
+        "{:INDENT$}{lost} lost, {duplicated} twice, {reordered} out of order, {altered} altered, {foreign} not asked for",
+        ""
     );
-    if *excused > 0 {
-        text.push_str(&format!(", {excused} never confirmed to their publisher"));
+    for (count, what) in [(*redelivered, "sent again after a broken connection"), (*excused, "not confirmed")] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
     }
     text
 }

@@ -1,0 +1,121 @@
+//! The broker that the run starts for itself: this same program, as a process of its own.
+
+use std::collections::VecDeque;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// How long the broker may take until it is ready.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+/// How long it may take to end; longer than its own drain.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// How many of its last log lines are kept.
+const LOG_LINES: usize = 20;
+
+/// A running broker.
+pub struct OwnBroker {
+    child: Child,
+    log: Log,
+    /// Where MQTT clients connect: `127.0.0.1:PORT`.
+    pub address: String,
+}
+
+#[derive(serde::Deserialize)]
+struct Ready {
+    ready: bool,
+    mqtt: Option<String>,
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<VecDeque<String>>>);
+
+impl OwnBroker {
+    /// Starts the broker on free ports and waits until it is ready.
+    pub async fn start() -> anyhow::Result<OwnBroker> {
+        let program =
+            std::env::current_exe().context("cannot find this program's own file to start the broker with")?;
+        let mut command = Command::new(&program);
+        command.args(["serve", "--dev"]);
+        for listener in ["mqtt", "tls", "ws", "wss", "http"] {
+            command.args([format!("--listen-{listener}"), "127.0.0.1:0".to_owned()]);
+        }
+        // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {} as the broker", program.display()))?;
+        let log = Log::default();
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(log.clone().follow(stderr));
+        }
+        let Some(stdout) = child.stdout.take() else { bail!("the broker has no standard output") };
+        let mut lines = BufReader::new(stdout).lines();
+        let line = match timeout(READY_LIMIT, lines.next_line()).await {
+            Err(_) => bail!("the broker was not ready within {READY_LIMIT:?}{}", log.tail()),
+            Ok(line) => line.context("cannot read what the broker says")?,
+        };
+        let Some(line) = line else {
+            let status = child.wait().await.context("cannot wait for the broker")?;
+            bail!("the broker ended before it was ready ({status}){}", log.tail());
+        };
+        let ready: Ready =
+            serde_json::from_str(&line).with_context(|| format!("the broker's ready line is {line:?}"))?;
+        let address = ready.mqtt.filter(|_| ready.ready).context("the broker is ready without an MQTT listener")?;
+        // Nothing more is expected there, but a full pipe would stop the broker.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(OwnBroker { child, log, address })
+    }
+
+    /// Waits until the broker ends, which it should not; gives the reason.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match self.child.wait().await {
+            Ok(status) => anyhow::anyhow!("the broker ended while the fleet was running ({status}){}", self.log.tail()),
+            Err(error) => anyhow::Error::new(error).context("cannot wait for the broker"),
+        }
+    }
+
+    /// Asks the broker to end, and waits until it has.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let Some(pid) = pid else { return Ok(()) };
+        kill(pid, Signal::SIGTERM).context("cannot ask the broker to end")?;
+        let Ok(status) = timeout(STOP_LIMIT, self.child.wait()).await else {
+            self.child.kill().await.context("cannot end the broker")?;
+            bail!("the broker did not end within {STOP_LIMIT:?} and was killed{}", self.log.tail());
+        };
+        let status = status.context("cannot wait for the broker")?;
+        if !status.success() {
+            bail!("the broker ended with {status}{}", self.log.tail());
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    async fn follow(self, stderr: impl AsyncRead + Unpin) {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() == LOG_LINES {
+                kept.pop_front();
+            }
+            kept.push_back(line);
+        }
+    }
+
+    /// The last log lines, to go after an error.
+    fn tail(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_empty() {
+            return String::new();
+        }
+        let lines: Vec<&str> = kept.iter().map(String::as_str).collect();
+        format!("; the last it said:\n  {}", lines.join("\n  "))
+    }
+}

@@ -1,0 +1,144 @@
+//! The run itself: connect, replay, wait for the last deliveries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Args;
+use super::board::{Board, Phase, Role};
+use super::checker::Interest;
+use super::link::{CONFIRM_LIMIT, Network, Order};
+use super::own_broker::OwnBroker;
+use super::schedule::Schedule;
+use super::summary::Summary;
+use super::view::Titles;
+
+/// How long what is in flight at the end may take to arrive.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// How much longer than the reliable subscribers the others are waited for.
+const BEST_EFFORT_GRACE: Duration = Duration::from_secs(1);
+/// How long after the last delivery a repeated one would still be noticed.
+const SETTLE: Duration = Duration::from_millis(300);
+/// Time between two looks at what is in flight.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long closing the connections may take.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Positions handed out before others get a turn.
+const BATCH: usize = 256;
+
+/// Connects everything, publishes until the end is wanted, and gives what came of it.
+pub async fn run(
+    args: &Args,
+    board: Arc<Board>,
+    titles: &Titles,
+    mut own: Option<&mut OwnBroker>,
+    mut quit: watch::Receiver<bool>,
+) -> Result<Summary> {
+    let (stop_publishing, publishing_stops) = watch::channel(false);
+    let (stop_receiving, receiving_stops) = watch::channel(false);
+    let (mut subscribers, mut vehicles) = (JoinSet::new(), JoinSet::new());
+    let connecting = async {
+        let receiving = Network::new(board.clone(), &titles.address, receiving_stops);
+        let publishing = Network::new(board.clone(), &titles.address, publishing_stops);
+        let wanted = subscriptions(args, &board);
+        board.want(Role::Vehicle, board.trace.vehicles.len() as u32);
+        receiving.open_subscribers(wanted, &mut subscribers).await?;
+        publishing.open_vehicles(&mut vehicles).await
+    };
+    let ways = tokio::select! {
+        ways = connecting => ways?,
+        error = ends_by_itself(&mut own) => return Err(error),
+        _ = quit.wait_for(|quit| *quit) => anyhow::bail!("ended before everything was connected"),
+    };
+    board.enter(Phase::Running);
+    tokio::select! {
+        () = publish(&board, args, &ways, quit) => {}
+        error = ends_by_itself(&mut own) => return Err(error),
+    }
+    let connections = board.snapshot().seats;
+    board.enter(Phase::Draining);
+    drop(ways);
+    drain(&board, &mut vehicles, &stop_publishing).await;
+    board.close();
+    let summary = Summary::new(&board.trace, titles, board.snapshot(), connections);
+    stop_receiving.send_replace(true);
+    // What still hangs here is closed by dropping it.
+    let _closed = timeout(CLOSE_LIMIT, async { while subscribers.join_next().await.is_some() {} }).await;
+    Ok(summary)
+}
+
+/// Who subscribes to what, under which client identifier.
+fn subscriptions(args: &Args, board: &Board) -> Vec<(Role, Interest, String)> {
+    let mut wanted = vec![(Role::Viewer, Interest::All, "map-viewer".to_owned())];
+    wanted.extend((1..=args.consoles).map(|n| (Role::Console, Interest::All, format!("console-{n}"))));
+    let lines = board.watched_lines();
+    let watcher = |&line: &u32| {
+        let name = &board.trace.lines[line as usize];
+        (Role::Watcher, Interest::Line(line), format!("watcher-{name}"))
+    };
+    wanted.extend(lines.iter().map(watcher));
+    for role in [Role::Console, Role::Watcher, Role::Viewer] {
+        board.want(role, wanted.iter().filter(|(of, ..)| *of == role).count() as u32);
+    }
+    wanted
+}
+
+/// Never ends if the broker is not ours.
+async fn ends_by_itself(own: &mut Option<&mut OwnBroker>) -> anyhow::Error {
+    match own {
+        Some(own) => own.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Hands each position to its vehicle when it is due, until the end is wanted.
+async fn publish(board: &Board, args: &Args, ways: &[mpsc::Sender<Order>], mut quit: watch::Receiver<bool>) {
+    let mut schedule = Schedule::new(board.trace.clone(), args.speed_up);
+    let start = Instant::now();
+    let end = args.duration.and_then(|duration| start.checked_add(duration));
+    loop {
+        let due = start + schedule.next_due();
+        let over = end.is_some_and(|end| due.max(Instant::now()) >= end);
+        tokio::select! {
+            _ = quit.wait_for(|quit| *quit) => return,
+            () = sleep_until(if over { end.unwrap_or(due) } else { due }) => {}
+        }
+        if over {
+            return;
+        }
+        for _ in 0..BATCH {
+            let due = schedule.next_due();
+            let Some(position) = schedule.pop(start.elapsed()) else { break };
+            board.note_lag(start.elapsed().saturating_sub(due));
+            let order = Order { position, at: board.now() };
+            if ways[position.fix.vehicle as usize].try_send(order).is_err() {
+                board.held_back();
+            }
+        }
+        board.set_laps(schedule.laps());
+        yield_now().await;
+    }
+}
+
+/// Waits until everything published has arrived, or is not likely to arrive any more.
+async fn drain(board: &Board, vehicles: &mut JoinSet<()>, stop_publishing: &watch::Sender<bool>) {
+    let finish = async |vehicles: &mut JoinSet<()>| while vehicles.join_next().await.is_some() {};
+    if timeout(DRAIN_LIMIT, finish(vehicles)).await.is_err() {
+        stop_publishing.send_replace(true);
+        // Each vehicle is at most waiting for one confirmation now.
+        let _finished = timeout(CONFIRM_LIMIT + LOOK, finish(vehicles)).await;
+    }
+    let arrived = async |is_arrived: fn((u64, u64)) -> bool| {
+        while !is_arrived(board.in_flight()) {
+            sleep(LOOK).await;
+        }
+    };
+    // What does not arrive in time is counted as lost when the board is closed.
+    let _all = timeout(DRAIN_LIMIT, arrived(|(reliable, _)| reliable == 0)).await;
+    let _most = timeout(BEST_EFFORT_GRACE, arrived(|(_, best_effort)| best_effort == 0)).await;
+    sleep(SETTLE).await;
+}

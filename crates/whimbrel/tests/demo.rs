@@ -1,0 +1,87 @@
+//! `whimbrel demo` as people start it: with a broker of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// For anything that a test waits for.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn demo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
+    command.args(["demo", "--city", "--vehicles", "30", "--speed-up", "50"]).args(arguments);
+    command
+}
+
+fn ended(mut command: Command) -> Output {
+    command.output().expect("the command runs")
+}
+
+/// Where the run's own broker listens, from what the run says first.
+fn broker_of(line: &str) -> String {
+    line.rsplit_once("own broker at ").expect("the broker's address is told").1.trim().to_owned()
+}
+
+#[test]
+fn every_delivery_is_checked_and_the_broker_ends_with_the_run() {
+    let output = ended(demo(&["--duration", "2s", "--json"]));
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{says}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
+    let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
+    assert!(number("/published/sent") > 100, "{summary}");
+    assert_eq!(number("/published/sent"), number("/published/confirmed"));
+    assert_eq!(number("/reliable/delivered"), number("/reliable/expected"));
+    assert_eq!((number("/faults"), number("/connections/vehicles/connected")), (0, 30));
+    let address = broker_of(says.lines().next().expect("something is said"));
+    TcpStream::connect(&address).map(|_| ()).expect_err("the broker has ended");
+}
+
+#[test]
+fn control_c_ends_a_run_in_good_order() {
+    let command = demo(&["--plain"]).stdout(Stdio::piped()).spawn().expect("the command runs");
+    let mut command = EndsWithTest(command);
+    let mut lines = BufReader::new(command.0.stdout.take().expect("its output is piped"));
+    let mut line = String::new();
+    // The second line tells of deliveries, so all is connected.
+    while !line.contains("delivered") {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("its output is text") > 0, "it ended by itself");
+    }
+    let pid = command.0.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
+    let deadline = Instant::now() + DEADLINE;
+    let status = loop {
+        if let Some(status) = command.0.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "it has not ended within {DEADLINE:?}");
+        // tidy: poll — the command has ended
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("its output is text");
+    assert!(status.success(), "{rest}");
+    assert!(rest.contains("0 lost, 0 twice, 0 out of order"), "{rest}");
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_a_failure() {
+    let output = ended(demo(&["--plain", "--broker", "mqtt://127.0.0.1:1"]));
+    assert_eq!(output.status.code(), Some(1));
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(says.contains("Error: cannot connect") && says.contains("127.0.0.1:1"), "{says}");
+}
+
+struct EndsWithTest(Child);
+
+impl Drop for EndsWithTest {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed.
+        if matches!(self.0.try_wait(), Ok(None)) {
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+}
