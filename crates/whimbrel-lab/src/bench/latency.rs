@@ -63,7 +63,7 @@ pub fn run_disturbed(target: Target, body: usize, fill: Duration, measure: Durat
     let mut course = Course::connect(target, body, true)?;
     course.run_for(fill)?;
     let before = course.measure(measure)?;
-    course.other_reads = false;
+    course.stop_reading()?;
     course.run_for(fill)?;
     let after = course.measure(measure)?;
     Ok((before, after))
@@ -109,10 +109,7 @@ impl Course {
         let subscriber = subscribe("measured")?.into_endpoint()?;
         let mut other = None;
         if with_other {
-            let endpoint = subscribe("other")?.into_endpoint()?;
-            let small = socket2::SockRef::from(&endpoint.stream).set_recv_buffer_size(STUCK_BUFFER);
-            small.context("setting a small receive buffer")?;
-            other = Some(endpoint);
+            other = Some(subscribe("other")?.into_endpoint()?);
         }
         let publisher = Link::open(target, "publisher")?.into_endpoint()?;
         let topic = target.topic(0, QoS::AtMostOnce);
@@ -128,6 +125,14 @@ impl Course {
             order: Order::default(),
             record: Record::starting(u64::MAX)?,
         })
+    }
+
+    /// From here on the other subscriber does not read.
+    fn stop_reading(&mut self) -> Result<()> {
+        self.other_reads = false;
+        let Some(other) = &self.other else { return Ok(()) };
+        let small = socket2::SockRef::from(&other.stream).set_recv_buffer_size(STUCK_BUFFER);
+        small.context("setting a small receive buffer")
     }
 
     /// Nanoseconds since the start.

@@ -146,6 +146,7 @@ pub fn measure(case: Case, target: Target, pid: Option<u32>, settings: &Settings
                 (Metric::P99Before, micros(before.p99)),
                 (Metric::P99After, micros(after.p99)),
                 (Metric::Disturbance, micros(after.p99) / micros(before.p99)),
+                (Metric::Lateness, micros(before.own_p99.max(after.own_p99))),
                 (Metric::Lost, (before.lost + after.lost) as f64),
             ]))
         }

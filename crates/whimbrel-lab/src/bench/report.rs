@@ -12,6 +12,10 @@ use super::peers::Peer;
 use super::process;
 use super::stats::Summary;
 
+/// If the generator was later than this (99th percentile, microseconds; on an idle machine it is less than one), a latency says
+/// more about the machine than about the broker.
+const LATENESS_LIMIT: f64 = 20.0;
+
 /// How the measurements were made.
 #[derive(Clone, Debug)]
 pub struct Conditions {
@@ -191,11 +195,11 @@ impl Report {
         let taking_part = |peer: &Peer| self.rows.iter().any(|row| row.brokers.contains_key(peer.name()));
         let columns: Vec<Peer> = Peer::ALL.into_iter().filter(taking_part).collect();
         let mut text =
-            format!("\n{:<44}", format!("{}-byte bodies, medians of {} rounds", self.body_bytes, self.rounds));
+            format!("\n{:<44}", format!("{}-byte bodies, medians of rounds: {}", self.body_bytes, self.rounds));
         for peer in &columns {
             let _ = write!(text, " {:>10}", peer.name());
         }
-        text.push_str("   goal       ours (95 % interval, spread)                   met\n");
+        text.push_str("   goal       ours (95 % interval, spread)                                 met\n");
         for row in &self.rows {
             let name = format!("{:<5}{}, {}", row.id, row.case.title(), row.metric.short());
             let _ = write!(text, "{name:<44}");
@@ -245,7 +249,7 @@ impl Row {
             Some(false) => "NO",
             None => "-",
         };
-        format!("{goal:<10} {figure:<46} {met}")
+        format!("{goal:<10} {figure:<60} {met}")
     }
 }
 
@@ -270,7 +274,8 @@ fn row(wanted: &Wanted, results: &Results, seed: u64) -> Row {
     let mut met = why.as_ref().map(|_| false);
     if why.is_none() {
         let reference = against.and_then(|peer| loss(peer, series(peer)).or_else(|| failure(peer, series(peer))));
-        why = reference.or_else(|| {
+        let late = || late(ours, seed).or_else(|| late(series(against?), seed));
+        why = reference.or_else(late).or_else(|| {
             let missing = if ours.samples.is_empty() { "whimbrel" } else { against.map_or("a peer", Peer::name) };
             summary.is_none().then(|| format!("{missing} was not measured"))
         });
@@ -355,6 +360,13 @@ fn loss(peer: Peer, series: &Series) -> Option<String> {
     (lost > 0.0).then(|| format!("{} lost {lost} messages", peer.name()))
 }
 
+fn late(series: &Series, seed: u64) -> Option<String> {
+    let lateness = summary(series, Metric::Lateness, seed)?.median;
+    let micros = number(lateness);
+    (lateness > LATENESS_LIMIT)
+        .then(|| format!("the generator was {micros} µs late itself (p99): this machine is too busy"))
+}
+
 fn failure(peer: Peer, series: &Series) -> Option<String> {
     series.failure.as_ref().map(|failure| format!("{}: {failure}", peer.name()))
 }
@@ -362,6 +374,7 @@ fn failure(peer: Peer, series: &Series) -> Option<String> {
 /// A number with three significant digits; whole above 100, with thousands separated.
 pub fn number(value: f64) -> String {
     match value.abs() {
+        0.0 => "0".to_owned(),
         size if size >= 99.95 => {
             let digits = format!("{:.0}", size);
             let mut text = String::new();
@@ -463,6 +476,21 @@ mod tests {
         let row = report.rows.iter().find(|row| row.measure.contains("p99")).expect("a row for p99");
         assert_eq!(row.against, Some(Peer::Nats));
         assert_eq!((row.ours, row.met), (Some(1.01), Some(true)));
+    }
+
+    #[test]
+    fn latencies_of_a_late_generator_count_for_nothing() {
+        let mut ours = series(&[50.0, 50.0, 50.0], Metric::P50, 0.0);
+        for sample in ours.samples.values_mut() {
+            sample.insert(Metric::Lateness, 21.0);
+        }
+        let theirs = series(&[60.0, 60.0, 60.0], Metric::P50, 0.0);
+        let report = Report::of(
+            &Results::from([((Case::F, Peer::Whimbrel), ours), ((Case::F, Peer::Nats), theirs)]),
+            conditions(),
+        );
+        assert_eq!(report.rows[0].met, None);
+        assert!(report.rows[0].why.as_ref().is_some_and(|why| why.contains("21.0 µs late")), "{report:?}");
     }
 
     #[test]
