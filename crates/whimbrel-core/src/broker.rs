@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use smallvec::SmallVec;
 use whimbrel_event::Time;
 use whimbrel_selector::SharedFilter;
 
@@ -187,11 +188,9 @@ impl Core {
                 self.timers.insert(at, Reason::WillDelay, index);
             }
         }
-        for group in self.sessions.get(index).groups.clone() {
-            if self.groups.has_other(group, index, &self.sessions) {
-                self.move_work(now, index, group, out);
-            }
-        }
+        let mut groups = self.sessions.get(index).groups.to_vec();
+        groups.retain(|group| self.groups.has_other(*group, index, &self.sessions));
+        self.move_work(now, index, groups, out);
     }
 
     /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
@@ -200,10 +199,14 @@ impl Core {
         if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);
         }
-        let subscriptions = core::mem::take(&mut self.sessions.get_mut(index).subscriptions);
+        let session = self.sessions.get_mut(index);
+        session.groups = SmallVec::new();
+        let subscriptions = core::mem::take(&mut session.subscriptions);
+        let mut shared = Vec::new();
         for id in subscriptions {
-            self.remove_subscription(now, index, id, true, out);
+            shared.extend(self.remove_subscription(index, id).filter(|(_, lives)| *lives).map(|(group, _)| group));
         }
+        self.move_work(now, index, shared, out);
         self.sessions.remove(index);
     }
 
@@ -313,44 +316,55 @@ impl Core {
     fn unsubscribe(&mut self, now: Time, link: Link, filters: &[&str], out: &mut impl Output) {
         let index = self.sessions.of(link);
         let mut existed = Vec::with_capacity(filters.len());
+        let (mut ended, mut left) = (Vec::new(), Vec::new());
         for text in filters {
             let known = self.router.find(index, text);
             existed.push(known.is_some());
             if let Some(id) = known {
-                self.sessions.get_mut(index).subscriptions.retain(|other| *other != id);
-                self.remove_subscription(now, index, id, false, out);
+                ended.push(id);
+                left.extend(self.remove_subscription(index, id).map(|(group, _)| group));
             }
+        }
+        ended.sort_unstable();
+        let session = self.sessions.get_mut(index);
+        session.subscriptions.retain(|id| ended.binary_search(id).is_err());
+        if !left.is_empty() {
+            left.sort_unstable();
+            session.groups.retain(|group| left.binary_search(group).is_err());
+            session.inflight.forget_groups(&left);
         }
         out.unsubscribed(link, &existed);
         self.sessions.pump(index, now, out);
     }
 
-    /// Ends one subscription that its session has forgotten; with `ended` the session ends too.
-    fn remove_subscription(&mut self, now: Time, index: u32, id: u32, ended: bool, out: &mut impl Output) {
+    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and whether it lives on with other members.
+    fn remove_subscription(&mut self, index: u32, id: u32) -> Option<(u32, bool)> {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
         let group = self.router.remove(id, filter).group;
         if group == NO_GROUP {
-            return;
+            return None;
         }
-        let session = self.sessions.get_mut(index);
-        session.groups.retain(|other| *other != group);
-        if !ended {
-            session.inflight.forget_group(group);
-        }
-        if self.groups.leave(group, index, &mut self.sessions) {
+        let last = self.groups.leave(group, index, &mut self.sessions);
+        if last {
             self.router.remove_group(group, filter);
-        } else if ended {
-            self.move_work(now, index, group, out);
         }
+        Some((group, !last))
     }
 
-    /// Gives what a member of a shared subscription that is gone has not acknowledged to the others.
-    fn move_work(&mut self, now: Time, index: u32, group: u32, out: &mut impl Output) {
-        let events = self.sessions.get_mut(index).inflight.take_group(group);
-        self.sessions.stats.shared_moved += events.len() as u64;
-        self.groups.put_back(group, events, &mut self.sessions);
-        self.groups.hand_out(group, now, &mut self.sessions, out);
+    /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
+    /// deliveries, however many the subscriptions are.
+    fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut impl Output) {
+        groups.sort_unstable();
+        let mut taken = self.sessions.get_mut(index).inflight.take_groups(&groups);
+        self.sessions.stats.shared_moved += taken.len() as u64;
+        taken.sort_by_key(|(group, ..)| *group);
+        for events in taken.chunk_by(|a, b| a.0 == b.0) {
+            let group = events[0].0;
+            let events = events.iter().map(|(_, event, retain)| (event.clone(), *retain)).collect();
+            self.groups.put_back(group, events, &mut self.sessions);
+            self.groups.hand_out(group, now, &mut self.sessions, out);
+        }
     }
 
     /// Lets a session that may have room take what waits in its shared subscriptions.

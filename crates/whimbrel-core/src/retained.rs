@@ -1,5 +1,6 @@
 //! Retained messages: the latest of each topic.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,12 +8,17 @@ use std::sync::Arc;
 use whimbrel_event::{Event, Time};
 use whimbrel_selector::{TopicFilter, TopicName};
 
+/// How long nothing is swept after a sweep.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+
 /// The latest retained message of each topic, in topic order: a filter looks only at topics that begin with its part
 /// before the first wildcard.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     topics: BTreeMap<Box<str>, Arc<Event>>,
     bytes: usize,
+    /// Before this moment a sweep is not worth its cost.
+    sweep_at: Time,
 }
 
 impl Retained {
@@ -47,8 +53,13 @@ impl Retained {
         }
     }
 
-    /// Forgets what has expired. Cost: one look at every retained message.
+    /// Forgets what has expired. Cost: one look at every retained message, at most once per [`SWEEP_PAUSE`], so that publishers
+    /// that are refused for want of room cannot keep the broker busy with it.
     pub(crate) fn sweep(&mut self, now: Time) {
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = now.after(SWEEP_PAUSE);
         let bytes = &mut self.bytes;
         self.topics.retain(|_, event| {
             let keep = !event.is_expired(now);

@@ -170,15 +170,16 @@ impl Inflight {
         self.first = ((self.first as usize + popped) % TAGS as usize) as u16;
     }
 
-    /// Takes out what a shared subscription may give to another member, with its retain mark: at-least-once deliveries
-    /// that the client has not acknowledged. Exactly-once ones stay: the protocol forbids to give them to anyone else.
-    pub(crate) fn take_group(&mut self, group: u32) -> Vec<(Arc<Event>, bool)> {
+    /// Takes out what shared subscriptions (`groups`, ascending) may give to other members, with its group and its retain mark:
+    /// at-least-once deliveries that the client has not acknowledged, oldest first. Exactly-once ones stay: the protocol forbids
+    /// to give them to anyone else.
+    pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<(u32, Arc<Event>, bool)> {
         let mut taken = Vec::new();
-        for index in 0..self.slots.len() {
-            let slot = &mut self.slots[index];
-            if slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect && slot.group == group {
+        for slot in &mut self.slots {
+            if slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect && groups.binary_search(&slot.group).is_ok()
+            {
                 if let Some(event) = slot.event.take() {
-                    taken.push((event, slot.as_published));
+                    taken.push((slot.group, event, slot.as_published));
                 }
                 if slot.sent {
                     self.occupied -= 1;
@@ -193,9 +194,10 @@ impl Inflight {
         taken
     }
 
-    /// What came from a shared subscription that the session has left stays with the session.
-    pub(crate) fn forget_group(&mut self, group: u32) {
-        self.slots.iter_mut().filter(|slot| slot.group == group).for_each(|slot| slot.group = crate::route::NO_GROUP);
+    /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.
+    pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
+        let left = self.slots.iter_mut().filter(|slot| groups.binary_search(&slot.group).is_ok());
+        left.for_each(|slot| slot.group = crate::route::NO_GROUP);
     }
 
     /// Gives memory back while nothing is in flight.
