@@ -38,4 +38,4 @@ pub use error::Error;
 pub use message::{Event, Message, Publish, Published};
 pub use options::{Options, Tls, Will};
 pub use session::Session;
-pub use whimbrel_mqtt::codec::{QoS, ReasonCode, Version};
+pub use whimbrel_mqtt::codec::{Filter, QoS, ReasonCode, RetainHandling, Version};

@@ -1,7 +1,10 @@
 //! The `whimbrel` command.
 
+mod connection;
 mod failure;
+mod publish;
 mod serve;
+mod subscribe;
 mod version;
 
 use std::process::ExitCode;
@@ -18,6 +21,8 @@ const EXAMPLES: &str = "\
 Examples:
   whimbrel serve --dev                                  a broker on this machine
   whimbrel demo                                         a city's buses over a broker of its own
+  whimbrel sub 'fleet/#' -v                             what is published under fleet/
+  whimbrel pub fleet/7/position 52.23,21.01             publish a message
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
 Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
@@ -37,6 +42,10 @@ enum Command {
     Serve(serve::Serve),
     /// Replay a city's buses over a broker, watch them live and check every delivery.
     Demo(whimbrel_lab::fleet::Args),
+    /// Publish messages: an argument, lines, or a file.
+    Pub(publish::Publish),
+    /// Subscribe, and print what comes.
+    Sub(subscribe::Subscribe),
     /// Measure what a broker costs per message.
     Bench(Box<whimbrel_lab::bench::Args>),
     /// Show version, commit and features.
@@ -57,6 +66,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(serve) => serve.run()?,
         Command::Demo(args) => demo(args)?,
+        Command::Pub(publish) => publish.run()?,
+        Command::Sub(subscribe) => subscribe.run()?,
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Version => version::print()?,
         Command::Completions { shell } => completions(shell)?,

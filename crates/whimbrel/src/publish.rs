@@ -1,0 +1,227 @@
+//! `whimbrel pub`.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::mpsc;
+use whimbrel_client::{Client, Publish as Message, QoS};
+
+use crate::connection::{self, Connection};
+
+/// Messages that may be on their way unacknowledged.
+const IN_FLIGHT_MAX: usize = 100;
+
+/// Lines that are read ahead.
+const LINES_MAX: usize = 1_000;
+
+/// Topics and responses of MQTT are at most this long, bytes.
+const TEXT_MAX: usize = u16::MAX as usize;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  whimbrel pub fleet/7/position 52.23,21.01                   one message
+  whimbrel pub fleet/7/state '{\"doors\":\"open\"}' -q 1 -r       acknowledged, and retained
+  tail -f positions.log | whimbrel pub fleet/7/position -     a message per line
+  whimbrel pub fleet/7/photo --file photo.jpg -p line=N56     a file, with a user property
+  whimbrel pub fleet/7/state --null -r                        forget the retained message
+Exit status: 0 all accepted, 1 not, 2 a wrong command line.";
+
+/// Arguments of `whimbrel pub`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Publish {
+    /// Where to publish
+    #[arg(value_parser = topic)]
+    topic: String,
+    /// What to publish; - publishes each line of standard input
+    #[arg(required_unless_present_any = ["file", "null"], conflicts_with_all = ["file", "null"])]
+    message: Option<String>,
+    /// Publish the contents of this file; - is all of standard input
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Publish an empty message
+    #[arg(long, short, conflicts_with = "file")]
+    null: bool,
+    /// 0: at most once, 1: at least once, 2: exactly once
+    #[arg(long, short, default_value = "0", value_name = "QOS", value_parser = connection::qos)]
+    qos: QoS,
+    /// Have the broker keep the message for later subscribers
+    #[arg(long, short)]
+    retain: bool,
+    /// Publish each message this often
+    #[arg(long, short, default_value_t = 1, value_name = "N")]
+    count: u64,
+    /// Pause between messages, milliseconds
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    interval: u64,
+    /// A user property; repeatable
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = connection::property)]
+    property: Vec<(String, String)>,
+    /// Seconds for which the message is of use
+    #[arg(long, value_name = "SECONDS")]
+    expiry: Option<u32>,
+    /// What the payload is, for instance application/json
+    #[arg(long, value_name = "TYPE", value_parser = text)]
+    content_type: Option<String>,
+    /// Where a reply is wanted
+    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    response_topic: Option<String>,
+    /// What a reply shall carry
+    #[arg(long, requires = "response_topic", value_name = "DATA", value_parser = text)]
+    correlation: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+fn text(text: &str) -> Result<String, &'static str> {
+    if text.len() > TEXT_MAX {
+        return Err("it has at most 65,535 bytes");
+    }
+    Ok(text.to_owned())
+}
+
+fn topic(name: &str) -> Result<String, &'static str> {
+    if name.is_empty() {
+        return Err("a topic has at least one character");
+    }
+    if name.contains(['+', '#']) {
+        return Err("+ and # are for subscribing; messages go to one topic");
+    }
+    text(name)
+}
+
+/// Where messages come from.
+enum Source {
+    /// This payload.
+    One(Vec<u8>),
+    /// Each line of standard input.
+    Lines(mpsc::Receiver<std::io::Result<Vec<u8>>>),
+}
+
+impl Source {
+    async fn next(&mut self) -> Option<std::io::Result<Vec<u8>>> {
+        match self {
+            Source::One(payload) => {
+                let payload = std::mem::take(payload);
+                *self = Source::Lines(mpsc::channel(1).1);
+                Some(Ok(payload))
+            }
+            Source::Lines(lines) => lines.recv().await,
+        }
+    }
+}
+
+/// Reads lines on a thread of its own, because reading standard input blocks.
+fn lines() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel(LINES_MAX);
+    std::thread::spawn(move || {
+        for mut line in std::io::stdin().lock().split(b'\n') {
+            if let Ok(line) = &mut line
+                && line.ends_with(b"\r")
+            {
+                line.pop();
+            }
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+impl Publish {
+    /// Publishes.
+    pub fn run(self) -> Result<()> {
+        ensure!(
+            self.connection.has_properties() || !self.uses_properties(),
+            "MQTT 3.1.1 has no properties: leave out --property, --expiry, --content-type and --response-topic, or use -V 5"
+        );
+        let source = self.source()?;
+        connection::block_on(async {
+            let options = self.connection.options(true, 0)?;
+            let (client, mut events) = self.connection.connect(options).await?;
+            // Nothing is subscribed to; what comes is the end of the connection, which publishing notices as well.
+            tokio::spawn(async move { while events.next().await.is_some() {} });
+            self.publish_all(&client, source).await?;
+            client.disconnect().await;
+            Ok(())
+        })
+    }
+
+    fn uses_properties(&self) -> bool {
+        !self.property.is_empty()
+            || self.expiry.is_some()
+            || self.content_type.is_some()
+            || self.response_topic.is_some()
+    }
+
+    fn source(&self) -> Result<Source> {
+        Ok(match (&self.file, self.message.as_deref()) {
+            (Some(file), _) if file.as_os_str() == "-" => {
+                let mut payload = Vec::new();
+                std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut payload)
+                    .context("cannot read standard input")?;
+                Source::One(payload)
+            }
+            (Some(file), _) => {
+                Source::One(std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?)
+            }
+            (None, Some("-")) => Source::Lines(lines()),
+            (None, message) => Source::One(message.unwrap_or_default().into()),
+        })
+    }
+
+    fn message(&self, payload: Vec<u8>) -> Message {
+        let mut message = Message::new(&self.topic, payload).qos(self.qos).retain(self.retain);
+        for (name, value) in &self.property {
+            message = message.property(name, value);
+        }
+        if let Some(seconds) = self.expiry {
+            message = message.expiry(seconds);
+        }
+        if let Some(content_type) = &self.content_type {
+            message = message.content_type(content_type);
+        }
+        if let Some(topic) = &self.response_topic {
+            message = message.respond_to(topic, self.correlation.clone().map(String::into_bytes));
+        }
+        message
+    }
+
+    /// Publishes everything in order, several at a time on their way.
+    async fn publish_all(&self, client: &Client, source: Source) -> Result<()> {
+        let payloads = stream::unfold(source, async |mut source| Some((source.next().await?, source)));
+        let repeated = payloads.flat_map(|payload| {
+            let (mut payload, mut error) = match payload {
+                Ok(payload) => (Some(payload), None),
+                Err(error) => (None, Some(error)),
+            };
+            let times = if error.is_some() { 1 } else { self.count };
+            stream::iter((0..times).map(move |i| match error.take() {
+                Some(error) => Err(anyhow::Error::new(error).context("cannot read standard input")),
+                None if i + 1 == times => Ok(payload.take().unwrap_or_default()),
+                None => Ok(payload.clone().unwrap_or_default()),
+            }))
+        });
+        let pause = Duration::from_millis(self.interval);
+        let mut first = true;
+        let paced = repeated.then(move |payload| {
+            let wait = if std::mem::take(&mut first) { Duration::ZERO } else { pause };
+            async move {
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
+                payload
+            }
+        });
+        let publishes = paced.map(async |payload| {
+            let published = client.publish(self.message(payload?)).await;
+            published.with_context(|| format!("not published to {}", self.topic)).map(drop)
+        });
+        publishes.buffered(IN_FLIGHT_MAX).try_collect().await
+    }
+}
