@@ -60,6 +60,24 @@ impl Events {
     }
 }
 
+/// A message on its way ([`Client::send`]). Dropping it changes nothing for the message.
+#[derive(Debug)]
+#[must_use = "a refusal of the message is told here alone"]
+pub struct Receipt(Option<oneshot::Receiver<Result<Published, Error>>>);
+
+impl Receipt {
+    /// Waits for the acknowledgement; returns at once with QoS 0. To be called until it has returned once.
+    ///
+    /// # Errors
+    /// The connection is over, or the broker refuses the message.
+    pub async fn acknowledged(&mut self) -> Result<Published, Error> {
+        let Some(receiver) = &mut self.0 else { return Ok(Published { reason: ReasonCode::SUCCESS }) };
+        let result = receiver.await.unwrap_or(Err(Error::Closed));
+        self.0 = None;
+        result
+    }
+}
+
 impl Client {
     /// Connects, and waits until the broker has accepted.
     ///
@@ -156,14 +174,23 @@ impl Client {
     /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write.
     ///
     /// # Errors
-    /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2 message whose connection ended stays in
-    /// the [`Session`].
+    /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2 message whose connection
+    /// ended stays in the [`Session`].
     pub async fn publish(&self, publish: Publish) -> Result<Published, Error> {
+        self.send(publish).await?.acknowledged().await
+    }
+
+    /// Publishes without waiting for the acknowledgement, only for room to write and in the broker's receive maximum.
+    /// Messages of successive calls leave in their order, which concurrent calls of [`Client::publish`] do not promise.
+    ///
+    /// # Errors
+    /// The connection is over, or the message is too large.
+    pub async fn send(&self, publish: Publish) -> Result<Receipt, Error> {
         let shared = &self.handle.shared;
         shared.room().await?;
         if !is_acknowledged(publish.qos) {
             shared.send(&Packet::Publish(publish.packet(None, false)), None)?;
-            return Ok(Published { reason: ReasonCode::SUCCESS });
+            return Ok(Receipt(None));
         }
         let Ok(permit) = shared.window.acquire().await else {
             return Err(shared.with(|state| state.over.clone()).unwrap_or(Error::Closed));
@@ -180,7 +207,7 @@ impl Client {
             }
             return Err(error);
         }
-        receiver.await.unwrap_or(Err(Error::Closed))
+        Ok(Receipt(Some(receiver)))
     }
 
     /// Says goodbye: the broker forgets the will. Everything written before is sent first.

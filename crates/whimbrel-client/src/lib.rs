@@ -21,8 +21,8 @@
 //! fails; whether and when to connect again is the application's decision. With [`Client::session`] and
 //! [`Options::session`] the next connection sends again what was not acknowledged.
 //!
-//! Publishing with QoS 1 or 2 waits for the acknowledgement; to have several on their way, publish from several tasks or
-//! join the futures. What is to be written gathers while a write is under way and leaves in one piece.
+//! [`Client::publish`] with QoS 1 or 2 waits for the acknowledgement; [`Client::send`] has several messages on their way,
+//! in order. What is to be written gathers while a write is under way and leaves in one piece.
 
 mod client;
 mod error;
@@ -33,7 +33,7 @@ mod session;
 mod task;
 mod transport;
 
-pub use client::{Client, Events};
+pub use client::{Client, Events, Receipt};
 pub use error::Error;
 pub use message::{Event, Message, Publish, Published};
 pub use options::{Options, Tls, Will};

@@ -1,14 +1,14 @@
 //! `whimbrel pub`.
 
+use std::collections::VecDeque;
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc;
-use whimbrel_client::{Client, Publish as Message, QoS};
+use whimbrel_client::{Client, Error, Event, Events, Publish as Message, QoS, Receipt};
 
 use crate::connection::{self, Connection};
 
@@ -144,9 +144,7 @@ impl Publish {
         connection::block_on(async {
             let options = self.connection.options(true, 0)?;
             let (client, mut events) = self.connection.connect(options).await?;
-            // Nothing is subscribed to; what comes is the end of the connection, which publishing notices as well.
-            tokio::spawn(async move { while events.next().await.is_some() {} });
-            self.publish_all(&client, source).await?;
+            self.publish_all(&client, &mut events, source).await?;
             client.disconnect().await;
             Ok(())
         })
@@ -193,35 +191,46 @@ impl Publish {
     }
 
     /// Publishes everything in order, several at a time on their way.
-    async fn publish_all(&self, client: &Client, source: Source) -> Result<()> {
-        let payloads = stream::unfold(source, async |mut source| Some((source.next().await?, source)));
-        let repeated = payloads.flat_map(|payload| {
-            let (mut payload, mut error) = match payload {
-                Ok(payload) => (Some(payload), None),
-                Err(error) => (None, Some(error)),
-            };
-            let times = if error.is_some() { 1 } else { self.count };
-            stream::iter((0..times).map(move |i| match error.take() {
-                Some(error) => Err(anyhow::Error::new(error).context("cannot read standard input")),
-                None if i + 1 == times => Ok(payload.take().unwrap_or_default()),
-                None => Ok(payload.clone().unwrap_or_default()),
-            }))
-        });
-        let pause = Duration::from_millis(self.interval);
+    async fn publish_all(&self, client: &Client, events: &mut Events, mut source: Source) -> Result<()> {
+        let not_published = || format!("not published to {}", self.topic);
+        let mut receipts = VecDeque::new();
         let mut first = true;
-        let paced = repeated.then(move |payload| {
-            let wait = if std::mem::take(&mut first) { Duration::ZERO } else { pause };
-            async move {
-                if !wait.is_zero() {
-                    tokio::time::sleep(wait).await;
+        loop {
+            let payload = tokio::select! {
+                payload = source.next() => payload,
+                result = oldest(&mut receipts) => {
+                    result.with_context(not_published)?;
+                    continue;
                 }
-                payload
+                // Nothing is subscribed to: what comes is the end.
+                event = events.next() => match event {
+                    Some(Event::Disconnected { reason }) => return Err(reason).context("the connection is over"),
+                    _ => continue,
+                },
+            };
+            let Some(payload) = payload else { break };
+            let payload = payload.context("cannot read standard input")?;
+            for _ in 0..self.count {
+                if self.interval > 0 && !std::mem::take(&mut first) {
+                    tokio::time::sleep(Duration::from_millis(self.interval)).await;
+                }
+                if receipts.len() == IN_FLIGHT_MAX {
+                    oldest(&mut receipts).await.with_context(not_published)?;
+                }
+                receipts.push_back(client.send(self.message(payload.clone())).await.with_context(not_published)?);
             }
-        });
-        let publishes = paced.map(async |payload| {
-            let published = client.publish(self.message(payload?)).await;
-            published.with_context(|| format!("not published to {}", self.topic)).map(drop)
-        });
-        publishes.buffered(IN_FLIGHT_MAX).try_collect().await
+        }
+        while !receipts.is_empty() {
+            oldest(&mut receipts).await.with_context(not_published)?;
+        }
+        Ok(())
     }
+}
+
+/// Waits for the acknowledgement of the message that was sent first; for ever if there is none. Harmless to give up.
+async fn oldest(receipts: &mut VecDeque<Receipt>) -> Result<(), Error> {
+    let Some(receipt) = receipts.front_mut() else { return std::future::pending().await };
+    let result = receipt.acknowledged().await;
+    receipts.pop_front();
+    result.map(drop)
 }
