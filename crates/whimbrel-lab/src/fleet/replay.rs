@@ -17,9 +17,11 @@ use super::schedule::Schedule;
 use super::summary::Summary;
 use super::view::Titles;
 
-/// How long what is in flight at the end may take to arrive.
-const DRAIN_LIMIT: Duration = Duration::from_secs(10);
-/// How much longer than the reliable subscribers the others are waited for.
+/// What is in flight at the end is given up after so long without a delivery.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// How long what is in flight may take to arrive at most.
+const DRAIN_LIMIT: Duration = Duration::from_secs(120);
+/// Best-effort subscribers are given up after so long without a delivery.
 const BEST_EFFORT_GRACE: Duration = Duration::from_secs(1);
 /// How long after the last delivery a repeated one would still be noticed.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -127,18 +129,26 @@ async fn publish(board: &Board, args: &Args, ways: &[mpsc::Sender<Order>], mut q
 /// Waits until everything published has arrived, or is not likely to arrive any more.
 async fn drain(board: &Board, vehicles: &mut JoinSet<()>, stop_publishing: &watch::Sender<bool>) {
     let finish = async |vehicles: &mut JoinSet<()>| while vehicles.join_next().await.is_some() {};
-    if timeout(DRAIN_LIMIT, finish(vehicles)).await.is_err() {
+    if timeout(STALL_LIMIT, finish(vehicles)).await.is_err() {
         stop_publishing.send_replace(true);
         // Each vehicle is at most waiting for one confirmation now.
         let _finished = timeout(CONFIRM_LIMIT + LOOK, finish(vehicles)).await;
     }
-    let arrived = async |is_arrived: fn((u64, u64)) -> bool| {
-        while !is_arrived(board.in_flight()) {
-            sleep(LOOK).await;
-        }
-    };
     // What does not arrive in time is counted as lost when the board is closed.
-    let _all = timeout(DRAIN_LIMIT, arrived(|(reliable, _)| reliable == 0)).await;
-    let _most = timeout(BEST_EFFORT_GRACE, arrived(|(_, best_effort)| best_effort == 0)).await;
+    arrive(|| board.in_flight().0, STALL_LIMIT).await;
+    arrive(|| board.in_flight().1, BEST_EFFORT_GRACE).await;
     sleep(SETTLE).await;
+}
+
+/// Waits until nothing is in flight, or nothing has arrived for `stall`.
+async fn arrive(in_flight: impl Fn() -> u64, stall: Duration) {
+    let end = Instant::now() + DRAIN_LIMIT;
+    let (mut left, mut since) = (in_flight(), Instant::now());
+    while left > 0 && since.elapsed() < stall && Instant::now() < end {
+        sleep(LOOK).await;
+        let now = in_flight();
+        if now < left {
+            (left, since) = (now, Instant::now());
+        }
+    }
 }

@@ -72,6 +72,8 @@ pub struct TraceSummary {
     pub positions: usize,
     /// Records that could not be read and were left out.
     pub malformed: u64,
+    /// What is wrong with the first of them, and where.
+    pub malformed_examples: Vec<String>,
     /// Records left out because they repeat a vehicle and a time.
     pub repeats: u64,
     /// How many times faster than recorded.
@@ -92,6 +94,7 @@ impl Summary {
             lines: trace.lines.len(),
             positions: trace.positions.len(),
             malformed: trace.malformed.count,
+            malformed_examples: trace.malformed.examples.clone(),
             repeats: trace.repeats,
             speed_up: titles.speed_up,
             laps: end.laps,
@@ -146,7 +149,8 @@ impl Summary {
     pub fn text(&self) -> String {
         let Published { sent, confirmed, unconfirmed, held_back, .. } = self.published;
         let delay = self.delay_ms;
-        let TraceSummary { name, vehicles, lines, speed_up, laps, malformed, repeats, .. } = &self.trace;
+        let TraceSummary { name, vehicles, lines, speed_up, laps, malformed, malformed_examples, repeats, .. } =
+            &self.trace;
         let span = clock(std::time::Duration::from_secs_f64(self.seconds));
         let mut rows = vec![
             format!("{vehicles} vehicles on {lines} lines, {name}, at {speed_up} times their speed, for {span}"),
@@ -168,16 +172,17 @@ impl Summary {
             tally("QoS 0", &self.best_effort),
         ];
         for (count, what) in [
-            (unconfirmed, "positions that the broker did not confirm"),
-            (held_back, "positions held back, since their vehicle still waited for the broker"),
+            (unconfirmed, "not confirmed by the broker"),
+            (held_back, "held back, since their vehicle still waited for the broker"),
             (*laps, "times replayed to the end"),
-            (*malformed, "malformed records left out"),
-            (*repeats, "repeated records left out"),
+            (*repeats, "repeated in the recording, left out"),
+            (*malformed, "malformed in the recording, left out; the first:"),
         ] {
             if count > 0 {
                 rows.push(format!("{:>24}  {what}", grouped(count)));
             }
         }
+        rows.extend(malformed_examples.iter().map(|example| format!("{:INDENT$}{example}", "")));
         rows.extend(self.troubles.iter().map(|(trouble, count)| format!("{:>24}  times: {trouble}", grouped(*count))));
         rows.extend(self.trace.attribution.clone());
         rows.join("\n")

@@ -89,7 +89,7 @@ impl Screen {
         self.remember(snapshot);
         let whole = frame.area();
         let notice = self.titles.notice.as_deref().unwrap_or_default();
-        let notice = Paragraph::new(notice).wrap(Wrap { trim: true }).dark_gray();
+        let notice = Paragraph::new(notice).wrap(Wrap { trim: true }).dim();
         let notice_height = if self.titles.notice.is_some() { lines_of(&self.titles, whole.width) } else { 0 };
         let rows =
             [Constraint::Length(1), Constraint::Min(0), Constraint::Length(notice_height), Constraint::Length(1)];
@@ -180,7 +180,7 @@ impl Screen {
         }
         let (host, port) = self.titles.address.rsplit_once(':').unwrap_or((&self.titles.address, "1883"));
         let watch = format!("  watch along: mosquitto_sub -h {host} -p {port} -t 'fleet/#'");
-        Line::from(vec![" q ".black().on_gray(), " end".into(), watch.dark_gray()])
+        Line::from(vec![" q ".black().on_gray(), " end".into(), watch.dim()])
     }
 }
 
@@ -192,7 +192,7 @@ fn lines_of(titles: &Titles, width: u16) -> u16 {
 }
 
 fn block(title: String) -> Block<'static> {
-    Block::bordered().border_type(BorderType::Rounded).border_style(Style::new().dark_gray()).title(title)
+    Block::bordered().border_type(BorderType::Rounded).border_style(Style::new().dim()).title(title)
 }
 
 fn show_traffic(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
@@ -208,14 +208,14 @@ fn show_traffic(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     ];
     for ((name, rate, seconds), row) in curves.into_iter().zip(rows) {
         let [label, curve] = Layout::horizontal([Constraint::Length(LABELS), Constraint::Min(0)]).areas(row);
-        frame.render_widget(Line::from(vec![format!("{name} ").dark_gray(), per_second(rate).bold()]), label);
+        frame.render_widget(Line::from(vec![format!("{name} ").dim(), per_second(rate).bold()]), label);
         let shown = &seconds[seconds.len().saturating_sub(usize::from(curve.width))..];
         let headroom = shown.iter().max().map_or(1, |peak| peak + peak / 4);
         frame.render_widget(Sparkline::default().data(shown).max(headroom).style(Style::new().cyan()), curve);
     }
     let (recent, overall) = (snapshot.recent, snapshot.overall);
     let delay = vec![
-        "delay ms  ".dark_gray(),
+        "delay ms  ".dim(),
         format!("p50 {} ", millis(recent.p50)).bold(),
         format!("p99 {} ", millis(recent.p99)).bold(),
         format!("max {}", millis(overall.max)).into(),
@@ -240,7 +240,7 @@ fn connections(seats: &[Seats; 4]) -> Line<'static> {
         let Seats { connected, wanted, .. } = *seats;
         let count = if connected == wanted { connected.to_string() } else { format!("{connected}/{wanted}") };
         spans.push(if connected == wanted { count.bold() } else { count.yellow() });
-        spans.push(format!(" {name} ").dark_gray());
+        spans.push(format!(" {name} ").dim());
     }
     Line::from(spans)
 }
@@ -250,7 +250,7 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     let (best_effort, _, skipped) = snapshot.best_effort;
     let count = |name: &'static str, value: u64| {
         let style = if value == 0 { Style::new().green() } else { Style::new().red() };
-        vec![Span::styled(value.to_string(), style.bold()), format!(" {name}  ").dark_gray()]
+        vec![Span::styled(value.to_string(), style.bold()), format!(" {name}  ").dim()]
     };
     let verdict = if faults(snapshot) == 0 { " all as promised ".green() } else { " promises broken ".red() };
     let block = block(" QoS 1 ".to_owned()).title_top(Line::from(verdict.bold()).right_aligned());
@@ -259,18 +259,14 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     first.extend(count("out of order", tally.reordered));
     let mut second = count("altered", tally.altered);
     second.extend(count("not asked for", tally.foreign));
-    let third = vec![
-        grouped(tally.delivered).bold(),
-        " delivered  ".dark_gray(),
-        grouped(in_flight).bold(),
-        " on their way".dark_gray(),
-    ];
+    let third =
+        vec![grouped(tally.delivered).bold(), " delivered  ".dim(), grouped(in_flight).bold(), " on their way".dim()];
     let fourth = vec![
-        "QoS 0: ".dark_gray(),
+        "QoS 0: ".dim(),
         grouped(best_effort.delivered).bold(),
-        " delivered  ".dark_gray(),
+        " delivered  ".dim(),
         grouped(best_effort.lost + skipped).bold(),
-        " lost".dark_gray(),
+        " lost".dim(),
     ];
     let lines: Vec<Line<'_>> = [first, second, third, fourth].map(Line::from).into();
     frame.render_widget(Paragraph::new(lines).block(block), area);
@@ -288,7 +284,7 @@ fn show_lines(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
             Line::from(fault).right_aligned(),
         ])
     };
-    let header = ["line", "buses", "/s", "p50", "p99", "faults"].map(|name| Line::from(name.dark_gray()));
+    let header = ["line", "buses", "/s", "p50", "p99", "faults"].map(|name| Line::from(name.dim()));
     let header = header.into_iter().enumerate().map(|(i, cell)| if i == 0 { cell } else { cell.right_aligned() });
     let widths = [7, 6, 6, 6, 6, 7].map(Constraint::Length);
     let table = Table::new(snapshot.lines.iter().map(cells), widths).header(Row::new(header)).column_spacing(0);
