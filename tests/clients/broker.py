@@ -1,0 +1,169 @@
+"""Starts the broker under test on free ports of the loopback interface."""
+
+import json
+import os
+import pathlib
+import re
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import urllib.request
+
+from model import DEADLINE, wait_until
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+# Limits the tests rely on, the same for every broker.
+MAXIMUM_PACKET_SIZE = 2 * 1024 * 1024
+SYS_INTERVAL_S = 1
+
+
+class Broker:
+    """A running broker. `address(transport)` tells where it listens."""
+
+    name = "whimbrel"
+
+    def __init__(self, ports, process, directory):
+        self._ports = ports
+        self._process = process
+        self.directory = directory
+        self._log = None
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def address(self, transport="tcp"):
+        return self._ports[transport]
+
+    def is_alive(self):
+        return self._process.poll() is None
+
+    def resident_bytes(self):
+        """Memory of the broker's process that is in RAM."""
+        pages = int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def metrics(self):
+        """Every sample of /metrics: a dictionary from name with labels to value."""
+        host, port = self.address("http")
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=DEADLINE) as answer:
+            lines = answer.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def certificates(self):
+        """A file with the certificates that the TLS listener shows, for clients that cannot do without one."""
+        path = pathlib.Path(self.directory, "shown.pem")
+        if not path.exists():
+            host, port = self.address("tls")
+            shown = subprocess.run(["openssl", "s_client", "-connect", f"{host}:{port}", "-showcerts"], stdin=subprocess.DEVNULL,
+                                   capture_output=True, text=True, timeout=DEADLINE, check=False).stdout
+            chain = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n", shown, re.DOTALL)
+            path.write_text("".join(chain) or ssl.get_server_certificate((host, port)))
+        return str(path)
+
+    def stop(self):
+        """Ends the broker with SIGTERM and returns its exit status."""
+        self._process.terminate()
+        try:
+            return self._process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise AssertionError(f"the broker was still running {DEADLINE} s after SIGTERM") from None
+
+
+WHIMBREL_CONFIGURATION = """\
+[limits]
+connect_timeout = "{connect_timeout}"
+max_packet_size = {maximum_packet_size}
+receive_maximum = 32
+sys_interval = "{sys_interval}s"
+"""
+
+
+def start_whimbrel(directory, connect_timeout):
+    """Starts `whimbrel serve --dev` and waits for its ready line."""
+    binary = os.environ["WHIMBREL_BIN"]
+    configuration = WHIMBREL_CONFIGURATION.format(connect_timeout=connect_timeout, maximum_packet_size=MAXIMUM_PACKET_SIZE,
+                                                  sys_interval=SYS_INTERVAL_S)
+    pathlib.Path(directory, "whimbrel.toml").write_text(configuration, encoding="utf-8")
+    listen = [f"--listen-{kind}=127.0.0.1:0" for kind in ("mqtt", "tls", "ws", "wss", "http")]
+    log = open(pathlib.Path(directory, "broker.log"), "w", encoding="utf-8")
+    process = subprocess.Popen([binary, "serve", "--dev", *listen], stdout=subprocess.PIPE, stderr=log, text=True, cwd=directory)
+    log.close()
+    line = process.stdout.readline()
+    try:
+        ready = json.loads(line)
+    except ValueError:
+        process.kill()
+        text = pathlib.Path(directory, "broker.log").read_text(encoding="utf-8")
+        raise RuntimeError(f"no ready line from {binary}: {line!r}; its log says:\n{text}") from None
+    threading.Thread(target=process.stdout.read, daemon=True).start()
+    names = {"tcp": "mqtt", "tls": "tls", "ws": "ws", "wss": "wss", "http": "http"}
+    ports = {}
+    for transport, name in names.items():
+        host, port = ready[name].rsplit(":", 1)
+        ports[transport] = (host, int(port))
+    return Broker(ports, process, directory)
+
+
+MOSQUITTO_CONFIGURATION = """\
+allow_anonymous true
+sys_interval {sys_interval}
+max_packet_size {maximum_packet_size}
+max_topic_alias 10
+listener {tcp} 127.0.0.1
+listener {tls} 127.0.0.1
+certfile {directory}/server.crt
+keyfile {directory}/server.key
+listener {ws} 127.0.0.1
+protocol websockets
+listener {wss} 127.0.0.1
+protocol websockets
+certfile {directory}/server.crt
+keyfile {directory}/server.key
+"""
+
+
+def start_mosquitto(directory):
+    """Starts mosquitto with the same listeners, to see whether a failure is the test's or the broker's."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2", "-addext",
+                    "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", f"{directory}/server.key", "-out", f"{directory}/server.crt"],
+                   check=True, capture_output=True)
+    os.chmod(f"{directory}/server.key", 0o644)
+    ports = {transport: ("127.0.0.1", _free_port()) for transport in ("tcp", "tls", "ws", "wss")}
+    configuration = MOSQUITTO_CONFIGURATION.format(directory=directory, sys_interval=SYS_INTERVAL_S, maximum_packet_size=MAXIMUM_PACKET_SIZE,
+                                                   **{transport: port for transport, (_, port) in ports.items()})
+    path = pathlib.Path(directory, "mosquitto.conf")
+    path.write_text(configuration, encoding="utf-8")
+    log = open(pathlib.Path(directory, "broker.log"), "w", encoding="utf-8")
+    process = subprocess.Popen(["mosquitto", "-v", "-c", str(path)], stdout=log, stderr=log)
+    log.close()
+    broker = Broker(ports, process, directory)
+    broker.name = "mosquitto"
+    for transport in ports:
+        wait_until(lambda: _answers(broker.address(transport)), f"mosquitto to listen for {transport}")
+    return broker
+
+
+def start(kind, connect_timeout="10s"):
+    directory = tempfile.mkdtemp(prefix="whimbrel-clients-")
+    os.chmod(directory, 0o755)
+    return start_mosquitto(directory) if kind == "mosquitto" else start_whimbrel(directory, connect_timeout)
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _answers(address):
+    try:
+        socket.create_connection(address, 1).close()
+        return True
+    except OSError:
+        return False
