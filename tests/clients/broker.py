@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.request
 
 from model import DEADLINE, wait_until
@@ -18,6 +19,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Limits the tests rely on, the same for every broker.
 MAXIMUM_PACKET_SIZE = 2 * 1024 * 1024
 SYS_INTERVAL_S = 1
+
+# What 20 clients that never read may cost in memory: twice their queues.
+NEVER_READING_LIMIT = 256 * 1024 * 1024
+
+# Counters of dropped messages, and of refused and ended connections.
+DROP_COUNTERS = ("whimbrel_dropped_slow_total", "whimbrel_dropped_queue_full_total", "whimbrel_kicked_slow_total")
+FAILURE_COUNTERS = ("whimbrel_connections_ended_total", "whimbrel_connections_refused_total", "whimbrel_connect_timeouts_total")
 
 
 class Broker:
@@ -54,6 +62,20 @@ class Broker:
         samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in samples}
 
+    def failures(self):
+        """The sum of all counters of what clients did wrong, or the broker ended. Mosquitto has none: a number that always grows."""
+        if self.name == "mosquitto":
+            return time.monotonic()
+        samples = self.metrics()
+        return sum(value for name, value in samples.items() if name.startswith(FAILURE_COUNTERS))
+
+    def dropped(self):
+        """The sum of all counters of messages that were dropped. Mosquitto: a number that always grows."""
+        if self.name == "mosquitto":
+            return time.monotonic()
+        samples = self.metrics()
+        return sum(value for name, value in samples.items() if name.startswith(DROP_COUNTERS))
+
     def certificates(self):
         """A file with the certificates that the TLS listener shows, for clients that cannot do without one."""
         path = pathlib.Path(self.directory, "shown.pem")
@@ -80,6 +102,8 @@ WHIMBREL_CONFIGURATION = """\
 connect_timeout = "{connect_timeout}"
 max_packet_size = {maximum_packet_size}
 receive_maximum = 32
+session_queue = "4 MiB"
+best_effort_queue = "1 MiB"
 sys_interval = "{sys_interval}s"
 """
 

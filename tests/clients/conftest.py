@@ -22,6 +22,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "feature(*names, columns=...): rows (and columns) of the table that the test fills")
     config.cells = table.Cells()
+    # What tests measured, to be printed at the end.
+    config.figures = []
 
 
 def pytest_generate_tests(metafunc):
@@ -69,6 +71,11 @@ def pytest_sessionfinish(session, exitstatus):
         if empty:
             session.config.pluginmanager.get_plugin("terminalreporter").write_line(f"EMPTY CELLS in the table: {empty}", red=True)
             session.exitstatus = 1
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for test, figure in config.figures:
+        terminalreporter.write_line(f"{test}: {figure}")
 
 
 @pytest.fixture(scope="session")
