@@ -111,13 +111,13 @@ const operations = {
     });
   },
   wire: ({ id }) => clients.get(id).wire,
-  releaseAck: ({ id }) => clients.get(id).held.shift()(),
+  releaseAck: ({ id }) => void clients.get(id).held.shift()(),
   heldAcks: ({ id }) => clients.get(id).held.length,
-  ping: ({ id }) => clients.get(id).client.sendPing(),
-  fallSilent: ({ id }) => clients.get(id).client.keepaliveManager.destroy(),
+  ping: ({ id }) => void clients.get(id).client.sendPing(),
+  fallSilent: ({ id }) => void clients.get(id).client.keepaliveManager.destroy(),
   disconnect: ({ id, options }) => new Promise((resolve) => clients.get(id).client.end(false, options, () => resolve())),
   // Closes the WebSocket under the client's feet: no DISCONNECT is sent.
-  drop: ({ id }) => clients.get(id).client.stream.destroy(),
+  drop: ({ id }) => void clients.get(id).client.stream.destroy(),
   close({ id }) {
     clients.get(id).client.end(true);
     clients.delete(id);
