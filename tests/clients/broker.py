@@ -64,17 +64,20 @@ class Broker:
 
     def failures(self):
         """The sum of all counters of what clients did wrong, or the broker ended. Mosquitto has none: a number that always grows."""
-        if self.name == "mosquitto":
-            return time.monotonic()
-        samples = self.metrics()
-        return sum(value for name, value in samples.items() if name.startswith(FAILURE_COUNTERS))
+        return self._count(FAILURE_COUNTERS, time.monotonic())
 
     def dropped(self):
         """The sum of all counters of messages that were dropped. Mosquitto: a number that always grows."""
+        return self._count(DROP_COUNTERS, time.monotonic())
+
+    def connect_timeouts(self):
+        """How many connections were closed because no CONNECT came in time. Mosquitto: 0."""
+        return self._count(("whimbrel_connect_timeouts_total",), 0)
+
+    def _count(self, counters, unknown):
         if self.name == "mosquitto":
-            return time.monotonic()
-        samples = self.metrics()
-        return sum(value for name, value in samples.items() if name.startswith(DROP_COUNTERS))
+            return unknown
+        return sum(value for name, value in self.metrics().items() if name.startswith(counters))
 
     def certificates(self):
         """A file with the certificates that the TLS listener shows, for clients that cannot do without one."""

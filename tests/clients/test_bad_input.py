@@ -35,9 +35,9 @@ INSTEAD_OF_CONNECT = [
     ("zeros", bytes(64), ()),
     ("0xff", b"\xff" * 64, ()),
     ("protocol name MQIsdp", raw.connect("bad", version=3, name="MQIsdp"), (VERSION, 0x01)),
-    ("protocol name mqtt", raw.connect("bad", name="mqtt"), (VERSION, MALFORMED, PROTOCOL)),
-    ("empty protocol name", raw.connect("bad", name=""), (VERSION, MALFORMED, PROTOCOL)),
-    ("protocol name of 65535 bytes", raw.connect("bad", name="M" * 65535), (VERSION, MALFORMED, PROTOCOL)),
+    ("protocol name mqtt", raw.connect("bad", name="mqtt"), ()),
+    ("empty protocol name", raw.connect("bad", name=""), ()),
+    ("protocol name of 65535 bytes", raw.connect("bad", name="M" * 65535), ()),
     ("protocol version 0", raw.connect("bad", version=0), (VERSION, 0x01)),
     ("protocol version 3", raw.connect("bad", version=3), (VERSION, 0x01)),
     ("protocol version 6", raw.connect("bad", version=6), (VERSION, 0x01)),
@@ -67,9 +67,9 @@ INSTEAD_OF_CONNECT = [
     ("request problem information 2", connect_with(b"\x17\x02"), (PROTOCOL,)),
     ("authentication data without method", connect_with(b"\x16" + string("x")), (PROTOCOL,)),
     ("unknown authentication method", connect_with(b"\x15" + string("SCRAM-SHA-1")), (0x8C,)),
-    ("CONNECT over the maximum packet size", b"\x10" + varint(200_000_000) + b"\0\x04MQTT\x05", (TOO_LARGE,)),
+    ("CONNECT over the maximum packet size", b"\x10" + varint(200_000_000) + b"\0\x04MQTT\x05", ()),
     ("3.1.1: empty client id without clean session", raw.connect("", version=4, flags=0), (0x02,)),
-    ("3.1.1: client id is not UTF-8", raw.connect(b"\xc3\x28", version=4), (0x02,)),
+    ("3.1.1: client id is not UTF-8", raw.connect(b"\xc3\x28", version=4), ()),
     ("3.1.1: reserved bit of the CONNECT flags", raw.connect("bad", version=4, flags=0x03), ()),
     ("3.1.1: password without user name", raw.connect("bad", version=4, flags=0x42, payload=string("x")), ()),
 ]
@@ -164,9 +164,11 @@ def counted(broker):
 @by_name(INSTEAD_OF_CONNECT)
 def test_bad_beginning(broker, counted, case):
     _, data, codes = case
+    timeouts = broker.connect_timeouts()
     connection = Connection(broker.address())
     connection.send(data)
     packets = connection.read_to_end()
+    assert broker.connect_timeouts() == timeouts, "it is thrown out for what it sent, not for being slow"
     assert len(packets) <= 1
     for kind, _, body in packets:
         assert kind == raw.CONNACK

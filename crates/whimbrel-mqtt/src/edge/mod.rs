@@ -321,6 +321,10 @@ impl Broker {
                     self.packet(now, id, first_byte, body, out);
                     rest = &rest[len..];
                 }
+                Ok(None) if self.edge.conns[id as usize].state == State::ExpectConnect && rest[0] >> 4 != 1 => {
+                    // Another protocol: its first bytes seldom make a whole packet, and waiting for the rest is in vain.
+                    self.end(now, id, ReasonCode::PROTOCOL_ERROR, "the first packet is not CONNECT", out);
+                }
                 Ok(None) => {
                     partial.extend_from_slice(rest);
                     break;
