@@ -1,6 +1,7 @@
 """MQTT packets as bytes, right and wrong, and sockets that speak them."""
 
 import socket
+import ssl
 import struct
 import time
 
@@ -52,9 +53,9 @@ def subscribe(*filters, mid=1, options=0, properties=b"", version=5, first=0x82)
 
 
 class Connection:
-    """A blocking TCP connection that reads whole packets."""
+    """A blocking TCP or TLS connection that reads whole packets."""
 
-    def __init__(self, address, source=None, receive_buffer=None):
+    def __init__(self, address, source=None, receive_buffer=None, tls=False):
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -63,6 +64,11 @@ class Connection:
         self.socket.settimeout(DEADLINE)
         self.socket.connect(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            self.socket = context.wrap_socket(self.socket)
         self._buffer = b""
 
     def send(self, data):

@@ -225,6 +225,20 @@ def test_receive_maximum_exceeded(broker, counted):
     assert packets[-1][0] == raw.DISCONNECT and packets[-1][2][0] == RECEIVE_MAXIMUM
 
 
+@pytest.mark.parametrize("transport", ["tcp", "tls"])
+def test_goodbye_arrives_although_the_client_is_still_sending(broker, counted, transport):
+    """A socket that is closed with bytes unread is reset; a client that fails to send may never look for the DISCONNECT."""
+    data = b"\x30" + varint(200_000_000) + bytes(2_000_000)
+    for _ in range(20):
+        connection = Connection(broker.address(transport), tls=transport == "tls")
+        connection.connect()
+        connection.socket.sendall(data)
+        packets = connection.read_to_end()
+        assert [kind for kind, _, _ in packets] == [raw.DISCONNECT]
+        assert packets[0][2][0] == TOO_LARGE
+        connection.close()
+
+
 def test_every_truncation_of_a_good_conversation(broker):
     """The client vanishes after every possible byte; nothing but its own connection ends."""
     will = b"\x05" + number(0x18, 0, 4) + string("t/w") + string("x")

@@ -1,9 +1,11 @@
 //! What goes out on one connection.
 
 use std::io;
+use std::net::Shutdown;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 use whimbrel_mqtt::LOW_WATER;
 
@@ -175,6 +177,14 @@ impl Port {
             }
         }
         self.next()
+    }
+
+    /// For plain TCP: tells the peer that nothing more comes.
+    pub(super) fn finish(&self) {
+        if let Some(socket) = &self.direct {
+            // The peer may be gone already; then there is nobody to tell.
+            let _ = SockRef::from(socket.as_ref()).shutdown(Shutdown::Write);
+        }
     }
 
     /// For other transports: writes with `write` as far as it goes; `true` if anything was written.

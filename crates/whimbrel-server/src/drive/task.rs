@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
@@ -15,6 +16,9 @@ use super::port::{Next, Port};
 
 /// Bytes read at once. One buffer per thread, so an idle connection owns none.
 const READ_MAX: usize = 64 << 10;
+
+/// How long the peer has to end the connection after it got the last bytes.
+const PARTING: Duration = Duration::from_secs(1);
 
 thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
@@ -80,6 +84,8 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut re
             if port.poll_direct(cx) == Next::End { Poll::Ready(()) } else { Poll::Pending }
         });
         let _ = tokio::time::timeout_at(hub.linger_until(), written).await;
+        port.finish();
+        let _ = tokio::time::timeout(PARTING, discard(&mut read)).await;
     }
     hub.gone(conn, !closing);
 }
@@ -128,8 +134,29 @@ where
             let _ = stream.shutdown().await;
         };
         let _ = tokio::time::timeout_at(hub.linger_until(), last).await;
+        let _ = tokio::time::timeout(PARTING, discard(&mut stream)).await;
     }
     hub.gone(conn, !closing);
+}
+
+/// Throws away what still comes until the peer ends the connection. A socket that is closed with bytes unread is reset, and the reset
+/// takes with it what the peer has not read yet: the goodbye.
+async fn discard<R: AsyncRead + Unpin>(from: &mut R) {
+    poll_fn(|cx| {
+        CHUNK.with_borrow_mut(|chunk| {
+            for _ in 0..CHUNKS_PER_TURN {
+                let mut buffer = ReadBuf::new(chunk);
+                match Pin::new(&mut *from).poll_read(cx, &mut buffer) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                    Poll::Ready(_) => return Poll::Ready(()),
+                }
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+    })
+    .await;
 }
 
 /// Writes what waits; flushes the stream if it may hold something back (`unflushed`), as one that frames or encrypts does.
