@@ -234,4 +234,4 @@ def wait_until(condition, what, deadline=DEADLINE):
             return value
         if time.monotonic() > end:
             raise AssertionError(f"waited {deadline} s in vain for {what}")
-        time.sleep(0.005)
+        time.sleep(0.005)  # tidy: poll — the condition
