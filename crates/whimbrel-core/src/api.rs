@@ -32,6 +32,14 @@ pub struct Limits {
     pub retained_bytes: usize,
 }
 
+impl Limits {
+    /// How far the queues may grow in all before those of absent sessions and of shared subscriptions grow no more: a quarter of
+    /// [`Limits::total_queue_bytes`] is kept for clients that are here and have to wait for a moment.
+    pub fn absent_queue_bytes(&self) -> usize {
+        self.total_queue_bytes / 4 * 3
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {

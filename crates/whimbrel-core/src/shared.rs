@@ -127,7 +127,7 @@ impl Groups {
         let waits = |m: &Member| m.qos != Qos::AtMostOnce;
         if qos != Qos::AtMostOnce && group.members.iter().any(waits) {
             let entry = Queued { event: publication.keep(), identifier: 0, group: id, qos, retain };
-            let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.total_queue_bytes);
+            let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.absent_queue_bytes());
             sessions.stats.dropped_queue_full +=
                 push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
         } else if group.members.iter().any(|m| sessions.is_attached(m.session)) {

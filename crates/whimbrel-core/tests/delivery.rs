@@ -217,3 +217,23 @@ fn what_expires_while_it_waits_is_not_delivered() {
     assert_eq!(rig.payloads(3), ["long"]);
     assert_eq!(rig.core.stats().dropped_expired, 1);
 }
+
+#[test]
+fn full_queues_of_the_absent_leave_room_for_those_who_are_here() {
+    let limits = Limits { total_queue_bytes: 20_000, ..Limits::default() };
+    let mut rig = Rig::with(limits);
+    rig.attach(1, "p", CLEAN);
+    rig.attach(2, "absent", KEPT);
+    rig.subscribe(2, "t", AtLeastOnce).expect("granted");
+    rig.detach(2, false);
+    for n in 0..300 {
+        rig.publish(1, "t", &n.to_string(), AtLeastOnce);
+    }
+    rig.attach(3, "here", common::Client { window: 1, ..CLEAN });
+    rig.subscribe(3, "u", AtLeastOnce).expect("granted");
+    for n in 0..10 {
+        rig.publish(1, "u", &n.to_string(), AtLeastOnce);
+    }
+    assert!(!rig.take(3).contains(&Told::Kicked(Kick::TooSlow)));
+    assert_eq!(rig.core.stats().kicked_slow, 0);
+}

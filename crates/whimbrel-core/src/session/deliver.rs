@@ -123,7 +123,8 @@ impl Sessions {
         } else {
             (&mut session.passing, limits.best_effort_queue_bytes)
         };
-        let dropped = push_bounded(queue, entry, bound, limits.total_queue_bytes, stats);
+        let total = if attached { limits.total_queue_bytes } else { limits.absent_queue_bytes() };
+        let dropped = push_bounded(queue, entry, bound, total, stats);
         if !reliable {
             stats.dropped_slow += dropped;
             return;

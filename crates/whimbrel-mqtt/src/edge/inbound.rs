@@ -58,12 +58,13 @@ impl Broker {
         }
         if state == State::ExpectConnect {
             self.edge.note_version(id, body);
+        } else if first >> 4 == 1 {
+            return Err(violation("a second CONNECT on one connection"));
         }
         let packet = decode(version, first, body)?;
         packet.check_from_client()?;
         match packet {
-            Packet::Connect(connect) if state == State::ExpectConnect => self.connect(now, id, &connect, out),
-            Packet::Connect(_) => Err(violation("a second CONNECT on one connection")),
+            Packet::Connect(connect) => self.connect(now, id, &connect, out),
             Packet::PubAck(ack) => {
                 let by = if ack.reason.is_error() { Settlement::Refused } else { Settlement::Acknowledged };
                 self.settle(now, id, ack.packet_id.get(), by, out);

@@ -116,20 +116,11 @@ impl Client {
         while !bytes.is_empty() {
             let cut = frame(bytes, usize::MAX).expect("the broker's packets are framed").expect("and sent whole");
             assert!(cut.len <= self.max_packet, "{} bytes, but the client takes {}", cut.len, self.max_packet);
-            if self.is_known_wrong(cut.first_byte, cut.body) {
-                return;
-            }
             let packet = decode(self.version, cut.first_byte, cut.body)
                 .unwrap_or_else(|error| panic!("the broker sent a bad packet: {error}: {:02x?}", &bytes[..cut.len]));
             self.hear_packet(&packet);
             bytes = &bytes[cut.len..];
         }
-    }
-
-    /// The one fault that the edge is known to have: a second CONNECT, of a level that is not supported, is answered
-    /// with a DISCONNECT that has the reason code of a CONNACK, 0x84, where 0x82 is meant.
-    fn is_known_wrong(&self, first_byte: u8, body: &[u8]) -> bool {
-        self.accepted && self.version == Version::V5 && first_byte == 0xe0 && body.first() == Some(&0x84)
     }
 
     fn hear_packet(&mut self, packet: &Packet<'_>) {
