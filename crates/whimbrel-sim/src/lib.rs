@@ -1,10 +1,19 @@
-//! Whimbrel's broker in virtual time: a two-endpoint rig for tests of single behaviours.
+//! Whimbrel's broker in virtual time: a rig for tests of single behaviours, and whole worlds drawn from one seed.
 //!
 //! Everything here is deterministic: time is a number that the caller moves, and randomness comes from one seed. The
 //! packets that clients send and receive go through `mqtt-protocol-core`, a codec that shares nothing with the broker's.
+//!
+//! - [`rig`] moves a broker and a few connections by hand.
+//! - [`simulation`] plays a scenario: [`client`]s that come, go, stall and vanish, over [`link`]s that delay, cut and fail,
+//!   in a [`world`] whose every byte at the broker's door the checkers of [`check`] see.
 
+pub mod check;
+pub mod client;
 pub mod link;
 pub mod packets;
 pub mod random;
 pub mod rig;
+pub mod simulation;
 pub mod speech;
+pub mod trace;
+pub mod world;

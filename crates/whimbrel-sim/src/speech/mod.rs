@@ -6,6 +6,8 @@
 mod heard;
 mod said;
 
+use std::fmt;
+
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{
     Packet, Property, Qos, RetainHandling, SessionExpiryInterval, SubEntry, SubOpts, WillDelayInterval, v3_1_1, v5_0,
@@ -13,6 +15,9 @@ use mqtt_protocol_core::mqtt::packet::{
 
 pub use heard::Heard;
 pub use said::{NotAClient, Said};
+
+/// Bytes of a payload that are shown in words.
+const SHOWN_MAX: usize = 24;
 
 /// Which packet of the hand-over of a PUBLISH.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -28,7 +33,7 @@ pub enum Ack {
 }
 
 /// A CONNECT.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq)]
 pub struct Hello {
     /// Protocol version.
     pub version: Version,
@@ -116,6 +121,21 @@ impl Hello {
     }
 }
 
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{:?} {:?}", self.version, self.client_id)?;
+        f.write_str(if self.clean_start { " clean" } else { "" })?;
+        write!(f, " keep-alive {}", self.keep_alive)?;
+        for property in &self.properties {
+            write!(f, " {property}")?;
+        }
+        if let Some(will) = &self.will {
+            write!(f, " will {will:?}")?;
+        }
+        f.write_str("}")
+    }
+}
+
 impl From<&v5_0::Connect> for Hello {
     fn from(packet: &v5_0::Connect) -> Self {
         let will = packet.will_topic().map(|topic| {
@@ -152,7 +172,7 @@ impl From<&v3_1_1::Connect> for Hello {
 }
 
 /// A PUBLISH, or a will.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq)]
 pub struct Message {
     /// Topic name; may be empty with a topic alias.
     pub topic: String,
@@ -248,6 +268,23 @@ impl Message {
     }
 }
 
+impl fmt::Debug for Message {
+    /// Payloads are shown as text, and cut short.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Message { topic, payload, qos, id, properties, .. } = self;
+        let shown = payload[..payload.len().min(SHOWN_MAX)].escape_ascii();
+        write!(f, "{{{topic:?} \"{shown}\" ({} bytes) QoS {}", payload.len(), *qos as u8)?;
+        for (text, set) in [(" RETAIN", self.retain), (" DUP", self.dup)] {
+            f.write_str(if set { text } else { "" })?;
+        }
+        write!(f, " id {id}")?;
+        for property in properties {
+            write!(f, " {property}")?;
+        }
+        f.write_str("}")
+    }
+}
+
 impl From<&v5_0::Publish> for Message {
     fn from(packet: &v5_0::Publish) -> Self {
         Message {
@@ -277,7 +314,7 @@ impl From<&v3_1_1::Publish> for Message {
 }
 
 /// One topic filter of a SUBSCRIBE with its options.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
     /// The topic filter.
     pub filter: String,
@@ -306,6 +343,16 @@ impl Wanted {
         };
         let options = SubOpts::new().set_qos(self.qos).set_nl(self.no_local).set_rap(self.retain_as_published);
         SubEntry::new(&*self.filter, options.set_rh(handling)).expect("a filter of valid text")
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{:?} QoS {}", self.filter, self.qos as u8)?;
+        for (text, set) in [(" no local", self.no_local), (" retain as published", self.retain_as_published)] {
+            f.write_str(if set { text } else { "" })?;
+        }
+        write!(f, " retained {}}}", self.retain_handling)
     }
 }
 

@@ -1,0 +1,353 @@
+//! What a broker must remember, as far as the bytes at its door tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::packet::{Property, Qos};
+use whimbrel_event::Time;
+use whimbrel_mqtt::ConnId;
+
+use super::Checker;
+use super::shared::Group;
+use super::topic::{matches, shared_filter};
+use crate::speech::Message;
+
+/// What a PUBLISH may need beside topic and payload, bytes: headers and the few properties that clients here use.
+const HEADERS_MAX: usize = 200;
+
+/// An accepted message.
+#[derive(Debug)]
+pub(super) struct Publication {
+    /// Counts accepted messages.
+    pub(super) no: u64,
+    pub(super) message: Message,
+    pub(super) accepted: Time,
+    pub(super) expires: Option<Time>,
+    /// Client id of the publisher.
+    pub(super) publisher: String,
+    pub(super) is_will: bool,
+}
+
+impl Publication {
+    /// Bytes that it takes at least in a PUBLISH, and in a queue.
+    pub(super) fn weight(&self) -> usize {
+        self.message.topic.len() + self.message.payload.len()
+    }
+
+    /// Whether a PUBLISH with it may be larger than `most` bytes.
+    pub(super) fn may_exceed(&self, most: usize) -> bool {
+        self.weight() + HEADERS_MAX > most
+    }
+
+    pub(super) fn is_reliable(&self) -> bool {
+        self.message.qos != Qos::AtMostOnce
+    }
+
+    pub(super) fn name(&self) -> String {
+        let text: String = String::from_utf8_lossy(&self.message.payload).chars().take_while(|c| *c != '.').collect();
+        format!("#{} {:?} to {}", self.no, text, self.message.topic)
+    }
+}
+
+/// One subscription that is not shared.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) filter: String,
+    pub(super) qos: Qos,
+    pub(super) no_local: bool,
+    pub(super) retain_as_published: bool,
+    pub(super) identifier: u32,
+}
+
+/// One delivery that has not been seen yet.
+#[derive(Clone, Debug)]
+pub(super) struct Owed {
+    pub(super) publication: Rc<Publication>,
+    pub(super) identifier: u32,
+    pub(super) qos: Qos,
+    pub(super) retain: bool,
+    /// A retained message for a new subscription.
+    pub(super) replay: bool,
+    /// In which call of the broker it became owed.
+    pub(super) call: u64,
+    /// A bound, or an order of events that cannot be seen from outside, excuses its absence.
+    pub(super) optional: bool,
+}
+
+/// A delivery of QoS 1 or 2 that the client has not settled.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) id: u16,
+    pub(super) publication: Rc<Publication>,
+    pub(super) qos: Qos,
+    pub(super) identifier: u32,
+    pub(super) retain: bool,
+    /// The client has said PUBREC.
+    pub(super) received: bool,
+    /// The connection on which it (or its PUBREL) was last sent.
+    pub(super) sent_on: Option<ConnId>,
+    /// Grows with every first delivery of the session.
+    pub(super) sequence: u64,
+    /// The shared subscription that it came from.
+    pub(super) group: Option<String>,
+}
+
+impl Flight {
+    /// Whether another member of its shared subscription may get it once its client's connection has ended.
+    pub(super) fn may_move(&self) -> bool {
+        self.group.is_some() && self.qos == Qos::AtLeastOnce
+    }
+}
+
+/// A will that is not published yet.
+#[derive(Clone, Debug)]
+pub(super) struct Will {
+    pub(super) message: Message,
+    pub(super) delay: Duration,
+}
+
+/// What a client's session holds.
+#[derive(Default, Debug)]
+pub(super) struct Session {
+    pub(super) conn: Option<ConnId>,
+    /// Maximum Packet Size of its client.
+    pub(super) packet_maximum: usize,
+    pub(super) expiry: Duration,
+    pub(super) ends_at: Option<Time>,
+    pub(super) will: Option<Will>,
+    pub(super) will_at: Option<Time>,
+    pub(super) grants: Vec<Grant>,
+    /// Shared subscriptions that it has or had: by identifier.
+    pub(super) shares: BTreeMap<u32, (String, Qos, bool)>,
+    /// QoS 2 publishes of the client that it has not released.
+    pub(super) unreleased: BTreeSet<u16>,
+    pub(super) flights: Vec<Flight>,
+    pub(super) owed: Vec<Owed>,
+    /// The last publication of each ordered sequence that was delivered.
+    pub(super) order: BTreeMap<(String, bool, bool, u32), u64>,
+    /// What has been delivered: publication and subscription identifier.
+    pub(super) delivered: BTreeSet<(u64, u32)>,
+    /// A queue of this session may have overflowed, last then.
+    pub(super) overflowed: Option<Time>,
+    /// Since when something owed could have been sent.
+    pub(super) stuck_since: Option<Time>,
+}
+
+/// What a session held when its connection ended.
+#[derive(Debug)]
+pub(super) struct Limbo {
+    pub(super) session: Session,
+    /// Bytes waited for the client then.
+    pub(super) behind: bool,
+    /// Its window had room for another reliable delivery.
+    pub(super) room: bool,
+}
+
+/// All that.
+#[derive(Default, Debug)]
+pub(super) struct Book {
+    pub(super) sessions: BTreeMap<String, Session>,
+    pub(super) groups: BTreeMap<String, Group>,
+    pub(super) retained: BTreeMap<String, Rc<Publication>>,
+    /// All accepted messages by their content, to name what is wrong with a delivery.
+    pub(super) history: BTreeMap<(String, Vec<u8>), Vec<Rc<Publication>>>,
+    /// Payloads of all wills that clients have left with the broker.
+    pub(super) wills: BTreeSet<Vec<u8>>,
+    pub(super) published: u64,
+    pub(super) delivered: u64,
+}
+
+impl Book {
+    /// The next moment at which a will or the end of a session is due, and whose.
+    fn next_due(&self) -> Option<(Time, String)> {
+        let due = |(id, session): (&String, &Session)| {
+            let at = [session.will_at, session.ends_at].into_iter().flatten().min()?;
+            Some((at, id.clone()))
+        };
+        self.sessions.iter().filter_map(due).min()
+    }
+}
+
+impl Checker {
+    /// What the clock alone makes happen.
+    pub(super) fn pass_time(&mut self) {
+        while let Some((at, id)) = self.book.next_due().filter(|(at, _)| *at <= self.now) {
+            let session = self.book.sessions.get_mut(&id).expect("just seen");
+            if session.will_at.is_some_and(|due| due <= at) {
+                self.publish_will(&id);
+            } else {
+                self.end_session(&id);
+            }
+        }
+    }
+
+    /// Accepts a message and notes to whom it is owed. Tells whether a subscription matched.
+    pub(super) fn accept(&mut self, publisher: &str, message: Message, is_will: bool) -> bool {
+        self.book.published += 1;
+        let expires = message.expiry().map(|seconds| self.now + Duration::from_secs(seconds.into()));
+        let publication = Rc::new(Publication {
+            no: self.book.published,
+            accepted: self.now,
+            expires,
+            publisher: publisher.to_owned(),
+            is_will,
+            message,
+        });
+        let content = (publication.message.topic.clone(), publication.message.payload.clone());
+        self.book.history.entry(content).or_default().push(publication.clone());
+        if publication.message.retain {
+            if publication.message.payload.is_empty() {
+                self.book.retained.remove(&publication.message.topic);
+            } else {
+                self.book.retained.insert(publication.message.topic.clone(), publication.clone());
+            }
+        }
+        let mut matched = false;
+        for (id, session) in &mut self.book.sessions {
+            for grant in &session.grants {
+                let own = grant.no_local && id == publisher;
+                if own || !matches(&grant.filter, &publication.message.topic) {
+                    continue;
+                }
+                matched = true;
+                let qos = publication.message.qos.min(grant.qos);
+                let attached = session.conn.is_some();
+                if !attached && (qos == Qos::AtMostOnce || session.expiry.is_zero()) {
+                    continue;
+                }
+                session.owed.push(Owed {
+                    publication: publication.clone(),
+                    identifier: grant.identifier,
+                    qos,
+                    retain: publication.message.retain && grant.retain_as_published,
+                    replay: false,
+                    call: self.call,
+                    optional: publication.may_exceed(session.packet_maximum),
+                });
+            }
+        }
+        matched |= self.accept_shared(&publication);
+        self.excuse_overflow();
+        matched
+    }
+
+    /// A subscription is made: what is retained is owed to it.
+    pub(super) fn owe_retained(&mut self, id: &str, grant: &Grant) {
+        let (now, packet_maximum) = (self.now, self.session(id).packet_maximum);
+        let live = |p: &&Rc<Publication>| p.expires.is_none_or(|at| at > now);
+        let wanted = self.book.retained.values().filter(live).filter(|p| matches(&grant.filter, &p.message.topic));
+        let owed = wanted.map(|publication| Owed {
+            publication: publication.clone(),
+            identifier: grant.identifier,
+            qos: publication.message.qos.min(grant.qos),
+            retain: true,
+            replay: true,
+            call: self.call,
+            // Whether No Local keeps one's own retained messages away is not settled by the standard.
+            optional: grant.no_local && publication.publisher == id || publication.may_exceed(packet_maximum),
+        });
+        let owed: Vec<Owed> = owed.collect();
+        self.book.sessions.get_mut(id).expect("a subscriber has a session").owed.extend(owed);
+        self.excuse_overflow();
+    }
+
+    pub(super) fn publish_will(&mut self, id: &str) {
+        let session = self.book.sessions.get_mut(id).expect("whose will it is");
+        session.will_at = None;
+        if let Some(will) = session.will.take() {
+            self.accept(id, will.message, true);
+        }
+    }
+
+    /// A session's connection has ended.
+    pub(super) fn detach(&mut self, id: &str, publish_will: bool) {
+        let session = self.book.sessions.get_mut(id).expect("an attached session");
+        let conn = session.conn.take().expect("an attached session");
+        let line = &self.lines[&conn];
+        let sent = session.flights.iter().filter(|flight| flight.sent_on.is_some()).count();
+        let room = sent < line.receive_maximum.min(self.bounds.inflight_max);
+        let limbo = Limbo { session: Session::default(), behind: line.behind, room };
+        session.stuck_since = None;
+        for flight in &mut session.flights {
+            flight.sent_on = None;
+        }
+        if !publish_will {
+            session.will = None;
+        }
+        self.free_shares(id);
+        let session = self.session(id);
+        if session.expiry.is_zero() {
+            self.publish_will(id);
+            let session = self.remove_session(id).expect("it had a connection");
+            self.limbo.insert(conn, Limbo { session, ..limbo });
+            return;
+        }
+        // Best-effort messages do not wait for the next connection.
+        let (passing, waiting) = session.owed.drain(..).partition(|owed| owed.qos == Qos::AtMostOnce);
+        session.owed = waiting;
+        let session = Session { owed: passing, ..Session::default() };
+        self.limbo.insert(conn, Limbo { session, ..limbo });
+        let now = self.now;
+        let session = self.session(id);
+        let ends_at = now + session.expiry;
+        session.ends_at = Some(ends_at);
+        match session.will.as_ref().map(|will| will.delay) {
+            None => {}
+            Some(Duration::ZERO) => self.publish_will(id),
+            Some(delay) => session.will_at = Some((now + delay).min(ends_at)),
+        }
+    }
+
+    /// A session without connection ends: its will is due.
+    pub(super) fn end_session(&mut self, id: &str) {
+        self.publish_will(id);
+        self.remove_session(id);
+    }
+
+    fn remove_session(&mut self, id: &str) -> Option<Session> {
+        let session = self.book.sessions.remove(id);
+        self.leave_groups(id);
+        session
+    }
+
+    /// Subscribes; true if there was no such subscription.
+    pub(super) fn grant(&mut self, id: &str, grant: Grant) -> bool {
+        let session = self.book.sessions.get_mut(id).expect("a subscriber has a session");
+        if let Some(known) = session.grants.iter_mut().find(|known| known.filter == grant.filter) {
+            *known = grant;
+            return false;
+        }
+        session.grants.push(grant);
+        true
+    }
+
+    /// Ends a subscription; false if there was none.
+    pub(super) fn revoke(&mut self, id: &str, text: &str) -> bool {
+        if shared_filter(text).is_some() {
+            return self.leave_group(id, text);
+        }
+        let session = self.book.sessions.get_mut(id).expect("a subscriber has a session");
+        let Some(at) = session.grants.iter().position(|grant| grant.filter == text) else { return false };
+        let gone = session.grants.remove(at);
+        // What waits for an ended subscription may or may not come.
+        for owed in &mut session.owed {
+            owed.optional |= owed.identifier == gone.identifier && matches(text, &owed.publication.message.topic);
+        }
+        true
+    }
+}
+
+/// The properties that travel with a message unaltered.
+pub(super) fn forwarded(properties: &[Property]) -> Vec<&Property> {
+    let own = |p: &&Property| {
+        !matches!(
+            p,
+            Property::TopicAlias(_)
+                | Property::MessageExpiryInterval(_)
+                | Property::SubscriptionIdentifier(_)
+                | Property::WillDelayInterval(_)
+        )
+    };
+    properties.iter().filter(own).collect()
+}

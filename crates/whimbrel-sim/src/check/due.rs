@@ -1,0 +1,172 @@
+//! What is owed comes, and in time, unless one of the broker's bounds excuses it.
+
+use mqtt_protocol_core::mqtt::packet::Qos;
+use whimbrel_event::Time;
+
+use super::book::{Limbo, Owed, Session};
+use super::line::{GRACE, Line};
+use super::{Checker, Gauges, Rule};
+
+/// What a message may cost in a queue beside its topic and payload, bytes.
+const OVERHEAD_MAX: usize = 640;
+
+/// What a queue, in bytes, may at most cost beyond its bound: the message that filled it.
+const QUEUE_SLACK: u64 = 8 << 10;
+
+impl Owed {
+    /// The rule that is broken if it does not come.
+    fn rule(&self) -> Rule {
+        match self {
+            Owed { replay: true, .. } => Rule::Retained,
+            Owed { publication, .. } if publication.is_will => Rule::Will,
+            _ => Rule::Delivery,
+        }
+    }
+
+    fn is_reliable(&self) -> bool {
+        self.qos != Qos::AtMostOnce
+    }
+}
+
+impl Session {
+    /// Bytes that may be waiting for it, of one kind.
+    fn waiting(&self, reliable: bool) -> usize {
+        let of_kind = self.owed.iter().filter(|owed| owed.is_reliable() == reliable);
+        of_kind.map(|owed| owed.publication.weight() + OVERHEAD_MAX).sum()
+    }
+
+    fn excuse(&mut self, reliable: bool) {
+        self.owed.iter_mut().filter(|owed| owed.is_reliable() == reliable).for_each(|owed| owed.optional = true);
+    }
+
+    /// Something that the client could have been sent by now.
+    fn stuck(&self, now: Time, room: bool) -> Option<&Owed> {
+        let due = |owed: &&Owed| {
+            let live = owed.publication.expires.is_none_or(|at| at > now);
+            !owed.optional && live && (room || !owed.is_reliable())
+        };
+        self.owed.iter().find(due)
+    }
+}
+
+impl Checker {
+    /// Where a queue's bound may have been reached, losses are excused.
+    pub(super) fn excuse_overflow(&mut self) {
+        let (reliable_max, passing_max) = (self.bounds.session_queue_bytes, self.bounds.best_effort_queue_bytes);
+        for session in self.book.sessions.values_mut() {
+            if session.waiting(false) > passing_max {
+                session.excuse(false);
+            }
+            if session.waiting(true) > reliable_max {
+                session.excuse(true);
+                session.overflowed = Some(self.now);
+            }
+        }
+        for group in self.book.groups.values_mut() {
+            if group.waiting(OVERHEAD_MAX) > reliable_max {
+                group.excuse();
+            }
+        }
+    }
+
+    /// After each call of the broker.
+    pub(super) fn end_of_call(&mut self) {
+        for (conn, Limbo { session, behind, room }) in core::mem::take(&mut self.limbo) {
+            // The connection's last moments: what came in the same call, or could not be written, is gone with it.
+            let lost = |owed: &&Owed| {
+                let late = owed.call != self.call && self.now.since(owed.publication.accepted) > GRACE;
+                let live = owed.publication.expires.is_none_or(|at| at > self.now);
+                late && live && !owed.optional && !behind && (room || !owed.is_reliable())
+            };
+            if let Some(owed) = session.owed.iter().find(lost) {
+                let what = format!("{} was not delivered over {conn:?} before it ended", owed.publication.name());
+                self.broken(owed.rule(), what);
+            }
+        }
+        let mut late = Vec::new();
+        for (id, session) in &mut self.book.sessions {
+            let Some(line) = session.conn.and_then(|conn| self.lines.get(&conn)) else { continue };
+            let Some(owed) = sendable(session, line, self.now, self.bounds.inflight_max) else {
+                session.stuck_since = None;
+                continue;
+            };
+            let since = *session.stuck_since.get_or_insert(self.now);
+            if self.now > since + GRACE {
+                late.push((owed.0, format!("{id} waits for {} since {since:?}", owed.1)));
+                session.stuck_since = None;
+                session.owed.clear();
+            }
+        }
+        for (rule, what) in late {
+            self.broken(rule, what);
+        }
+        self.check_groups();
+        self.check_lines();
+    }
+
+    /// The end: nothing is left but what nobody is there to take.
+    pub(super) fn nothing_is_owed(&mut self) {
+        for (rule, what) in self.owed_now() {
+            self.broken(rule, what);
+        }
+    }
+
+    /// What somebody who is there has not got, and the rule that is broken if that stays so.
+    pub(super) fn owed_now(&self) -> Vec<(Rule, String)> {
+        let mut left = Vec::new();
+        for (id, session) in self.book.sessions.iter().filter(|(_, session)| session.conn.is_some()) {
+            if let Some(owed) = session.stuck(self.now, true) {
+                left.push((owed.rule(), format!("{id} never got {}", owed.publication.name())));
+            }
+            if let Some(flight) = session.flights.iter().find(|flight| flight.sent_on.is_some() || !flight.may_move()) {
+                left.push((Rule::Delivery, format!("{id} never settled {}", flight.publication.name())));
+            }
+        }
+        left.extend(self.shares_owed().into_iter().map(|what| (Rule::Shared, format!("nobody got {what}"))));
+        left
+    }
+
+    pub(super) fn check_gauges(&mut self, gauges: &Gauges) {
+        let sessions = self.book.sessions.len() as u64;
+        let attached = self.book.sessions.values().filter(|session| session.conn.is_some()).count() as u64;
+        let own: usize = self.book.sessions.values().map(|session| session.grants.len()).sum();
+        let shared: usize = self.book.groups.values().map(|group| group.len()).sum();
+        let queues = sessions + self.book.groups.len() as u64;
+        let bound = (self.bounds.session_queue_bytes + self.bounds.best_effort_queue_bytes) as u64 + QUEUE_SLACK;
+        let counts = [
+            ("sessions", gauges.sessions, sessions),
+            ("attached sessions", gauges.sessions_attached, attached),
+            ("subscriptions", gauges.subscriptions, (own + shared) as u64),
+        ];
+        for (name, told, counted) in counts {
+            if told != counted {
+                self.broken(Rule::Gauges, format!("the broker tells of {told} {name}, where {counted} are known"));
+            }
+        }
+        if gauges.queued_bytes > queues * bound {
+            self.broken(Rule::Gauges, format!("{} bytes wait in {queues} queues", gauges.queued_bytes));
+        }
+    }
+}
+
+/// Whether an attached session takes a new reliable delivery at once.
+pub(super) fn has_room(session: &Session, line: &Line, inflight_max: usize) -> bool {
+    let waits = session.flights.iter().any(|flight| flight.sent_on.is_none());
+    let open = !line.behind && line.greeted && line.over.is_none();
+    open && !waits && session.flights.len() < line.receive_maximum.min(inflight_max)
+}
+
+/// What could be sent to an attached session now: fresh messages, or what a former connection left unsettled.
+fn sendable(session: &Session, line: &Line, now: Time, inflight_max: usize) -> Option<(Rule, String)> {
+    if line.behind || !line.greeted || line.over.is_some() {
+        return None;
+    }
+    let window = line.receive_maximum.min(inflight_max);
+    let sent = session.flights.iter().filter(|flight| flight.sent_on.is_some()).count();
+    let again = session.flights.iter().find(|flight| flight.sent_on.is_none() && !flight.may_move());
+    if let Some(flight) = again.filter(|_| sent < window) {
+        return Some((Rule::Delivery, format!("{} again", flight.publication.name())));
+    }
+    let owed = session.stuck(now, again.is_none() && sent < window)?;
+    Some((owed.rule(), owed.publication.name()))
+}

@@ -1,0 +1,304 @@
+//! Shared subscriptions: each message goes to one member, and to another only if that one went without settling it.
+//!
+//! Which member is the broker's choice. No order is checked: what a member leaves behind comes late to another.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use mqtt_protocol_core::mqtt::packet::Qos;
+use whimbrel_event::Time;
+
+use super::book::{Flight, Publication};
+use super::delivery::Delivered;
+use super::due::has_room;
+use super::line::GRACE;
+use super::topic::{matches, shared_filter};
+use super::{Checker, Rule};
+use crate::speech::Wanted;
+
+/// Where one message of a shared subscription is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// No member has it, as far as can be seen.
+    Free,
+    /// On its way to this member; `left` if that one's connection ended before it settled it (QoS 1: others may get it).
+    With { member: String, left: bool },
+    /// A member has it.
+    Done,
+}
+
+/// One message of a shared subscription.
+#[derive(Debug)]
+struct Share {
+    publication: Rc<Publication>,
+    place: Place,
+    optional: bool,
+}
+
+/// One shared subscription.
+#[derive(Default, Debug)]
+pub(super) struct Group {
+    filter: String,
+    /// Client ids, and the QoS granted.
+    members: BTreeMap<String, Qos>,
+    shares: Vec<Share>,
+    /// Since when a message could have been given to a member.
+    stuck_since: Option<Time>,
+}
+
+impl Share {
+    /// It may be in the queue of its group.
+    fn may_wait(&self) -> bool {
+        matches!(self.place, Place::Free | Place::With { left: true, .. })
+    }
+
+    /// It waits for a member, and nothing excuses that.
+    fn waits(&self, now: Time) -> bool {
+        self.place == Place::Free && !self.optional && self.publication.expires.is_none_or(|at| at > now)
+    }
+}
+
+impl Group {
+    /// The number of members.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Bytes that wait in it at most.
+    pub(super) fn waiting(&self, overhead: usize) -> usize {
+        let waiting = self.shares.iter().filter(|share| share.may_wait());
+        waiting.map(|share| share.publication.weight() + overhead).sum()
+    }
+
+    /// Its queue may have overflowed.
+    pub(super) fn excuse(&mut self) {
+        self.shares.iter_mut().filter(|share| share.may_wait()).for_each(|share| share.optional = true);
+    }
+
+    fn share(&mut self, publication: &Publication) -> Option<&mut Share> {
+        self.shares.iter_mut().find(|share| share.publication.no == publication.no)
+    }
+}
+
+impl Checker {
+    pub(super) fn join_group(&mut self, id: &str, identifier: u32, asked: &Wanted) {
+        let packet_maximum = self.session(id).packet_maximum;
+        let group = self.book.groups.entry(asked.filter.clone()).or_default();
+        // A message that is too large for one member may be discarded.
+        for share in &mut group.shares {
+            share.optional |= share.publication.may_exceed(packet_maximum);
+        }
+        group.filter = shared_filter(&asked.filter).expect("a shared subscription").to_owned();
+        group.members.insert(id.to_owned(), asked.qos);
+        let share = (asked.filter.clone(), asked.qos, asked.retain_as_published);
+        self.session(id).shares.insert(identifier, share);
+    }
+
+    /// Ends a membership; false if there was none.
+    pub(super) fn leave_group(&mut self, id: &str, text: &str) -> bool {
+        let Some(group) = self.book.groups.get_mut(text) else { return false };
+        let known = group.members.remove(id).is_some();
+        // What it has begun stays with it; should it go too, nobody else need get that.
+        for share in &mut group.shares {
+            share.optional |= matches!(&share.place, Place::With { member, .. } if member == id);
+        }
+        if group.members.is_empty() {
+            self.book.groups.remove(text);
+        } else {
+            self.excuse_unheld(text);
+        }
+        known
+    }
+
+    /// A session has ended: what it did not acknowledge is for others, except what is exactly once.
+    pub(super) fn leave_groups(&mut self, id: &str) {
+        let texts: Vec<String> = self.book.groups.keys().cloned().collect();
+        for text in texts {
+            for share in self.book.groups.get_mut(&text).into_iter().flat_map(|group| &mut group.shares) {
+                if let Place::With { member, left } = &share.place
+                    && member == id
+                {
+                    share.place = if *left { Place::Free } else { Place::Done };
+                }
+            }
+            self.leave_group(id, &text);
+        }
+    }
+
+    /// With nobody there to take or keep them, messages may go.
+    fn excuse_unheld(&mut self, text: &str) {
+        let group = self.book.groups.get_mut(text).expect("a known group");
+        let holds = |(id, qos): (&String, &Qos)| {
+            let session = self.book.sessions.get(id);
+            session.is_some_and(|s| s.conn.is_some() || *qos != Qos::AtMostOnce && !s.expiry.is_zero())
+        };
+        if !group.members.iter().any(holds) {
+            group.shares.iter_mut().for_each(|share| share.optional = true);
+        }
+    }
+
+    /// A message is accepted: each shared subscription that matches hands it to one member.
+    pub(super) fn accept_shared(&mut self, publication: &Rc<Publication>) -> bool {
+        let mut matched = false;
+        let sessions = &self.book.sessions;
+        for group in self.book.groups.values_mut() {
+            if !matches(&group.filter, &publication.message.topic) {
+                continue;
+            }
+            matched = true;
+            let attached = |id: &String| sessions.get(id).is_some_and(|s| s.conn.is_some());
+            let keeps = |id: &String| sessions.get(id).is_some_and(|s| !s.expiry.is_zero());
+            let taken = group.members.keys().any(attached);
+            let kept =
+                publication.is_reliable() && group.members.iter().any(|(id, qos)| *qos != Qos::AtMostOnce && keeps(id));
+            if taken || kept {
+                // A member that takes best effort only may lose what it is given.
+                let small = |id: &String| sessions.get(id).is_some_and(|s| publication.may_exceed(s.packet_maximum));
+                let optional = !publication.is_reliable()
+                    || group.members.iter().any(|(id, qos)| *qos == Qos::AtMostOnce || small(id));
+                group.shares.push(Share { publication: publication.clone(), place: Place::Free, optional });
+            }
+        }
+        matched
+    }
+
+    /// Whether a delivery names a shared subscription.
+    pub(super) fn is_share(&self, seen: &Delivered) -> bool {
+        let limbo = self.limbo.get(&seen.conn).map(|limbo| &limbo.session);
+        let mut sessions = self.book.sessions.get(&seen.to).into_iter().chain(limbo);
+        sessions.any(|session| session.shares.contains_key(&seen.identifier))
+    }
+
+    /// A shared subscription's message goes out to a member.
+    pub(super) fn share_delivered(&mut self, seen: &Delivered) {
+        let limbo = self.limbo.get(&seen.conn).map(|limbo| &limbo.session);
+        let mut sessions = self.book.sessions.get(&seen.to).into_iter().chain(limbo);
+        let share = sessions.find_map(|session| session.shares.get(&seen.identifier));
+        let (text, granted, retain_as_published) = share.expect("asked before").clone();
+        let carries = |share: &&mut Share| seen.carries(&share.publication);
+        let Some(group) = self.book.groups.get_mut(&text) else {
+            self.broken(Rule::Shared, format!("{} of {text}, which has ended", seen.name()));
+            return;
+        };
+        let given = |share: &&mut Share| matches!(&share.place, Place::With { left: false, .. } | Place::Done);
+        // The same content may have been published twice: what has expired is not meant, and what waits comes first.
+        let now = self.now;
+        let expired = |share: &Share| share.publication.expires.is_some_and(|at| at < now);
+        let likely = |share: &&mut Share| (expired(share), share.place != Place::Free);
+        let free = group.shares.iter_mut().filter(|share| !given(share)).filter(carries);
+        let Some(share) = free.min_by_key(likely) else {
+            let given = group.shares.iter_mut().find(carries).map(|share| share.place.clone());
+            self.broken(Rule::Shared, format!("{} of {text}: it is {given:?}", seen.name()));
+            return;
+        };
+        let publication = share.publication.clone();
+        let before = core::mem::replace(
+            &mut share.place,
+            match seen.message.qos {
+                Qos::AtMostOnce => Place::Done,
+                _ => Place::With { member: seen.to.clone(), left: false },
+            },
+        );
+        if let Place::With { member, .. } = before
+            && let Some(session) = self.book.sessions.get_mut(&member)
+        {
+            session.flights.retain(|f| f.group.as_ref() != Some(&text) || f.publication.no != publication.no);
+        }
+        if seen.message.qos != publication.message.qos.min(granted) {
+            self.broken(Rule::Qos, format!("{} of {text}: granted {granted:?}", seen.name()));
+        }
+        if seen.message.retain != (publication.message.retain && retain_as_published) {
+            self.broken(Rule::RetainFlag, format!("{} of {text}", seen.name()));
+        }
+        if publication.expires.is_some_and(|at| at < self.now) {
+            self.broken(Rule::Expiry, format!("{} has expired", seen.name()));
+        }
+        self.takes_off(seen, &publication, Some(text));
+        self.check_properties(seen, &publication, false);
+    }
+
+    /// A member gets again what it had not settled on its last connection.
+    pub(super) fn share_repeated(&mut self, text: &str, publication: &Publication, seen: &Delivered) {
+        let Some(share) = self.book.groups.get_mut(text).and_then(|group| group.share(publication)) else { return };
+        match &mut share.place {
+            Place::With { member, left } if *member == seen.to => *left = false,
+            place => {
+                let what = format!("{} of {text} comes again: it is {place:?}", seen.name());
+                self.broken(Rule::Shared, what);
+            }
+        }
+    }
+
+    /// A member has settled a delivery.
+    pub(super) fn share_settled(&mut self, id: &str, flight: &Flight) {
+        let Some(group) = flight.group.as_ref().and_then(|text| self.book.groups.get_mut(text)) else { return };
+        if let Some(share) = group.share(&flight.publication)
+            && matches!(&share.place, Place::With { member, .. } if member == id)
+        {
+            share.place = Place::Done;
+        }
+    }
+
+    /// A member's connection has ended: what it did not acknowledge may go to others.
+    pub(super) fn free_shares(&mut self, id: &str) {
+        for group in self.book.groups.values_mut() {
+            for share in &mut group.shares {
+                let session = &self.book.sessions[id];
+                let flight =
+                    session.flights.iter().find(|f| f.publication.no == share.publication.no && f.group.is_some());
+                if let Place::With { member, left } = &mut share.place
+                    && member == id
+                {
+                    *left = flight.is_some_and(|f| f.qos == Qos::AtLeastOnce);
+                }
+            }
+        }
+        let texts: Vec<String> = self.book.groups.keys().cloned().collect();
+        for text in texts {
+            self.excuse_unheld(&text);
+        }
+    }
+
+    /// A message waits though a member takes messages at once.
+    pub(super) fn check_groups(&mut self) {
+        let mut late = Vec::new();
+        let (sessions, lines, now) = (&self.book.sessions, &self.lines, self.now);
+        let takes = |id: &String| {
+            let session = sessions.get(id)?;
+            let line = lines.get(&session.conn?)?;
+            Some(has_room(session, line, self.bounds.inflight_max) && session.owed.is_empty())
+        };
+        for (text, group) in &mut self.book.groups {
+            let waits = group.shares.iter().find(|share| share.waits(now));
+            let taker = waits.and_then(|_| group.members.keys().find(|id| takes(id) == Some(true)));
+            let (Some(share), Some(taker)) = (waits, taker) else {
+                group.stuck_since = None;
+                continue;
+            };
+            let since = *group.stuck_since.get_or_insert(now);
+            if now > since + GRACE {
+                late.push(format!(
+                    "{} of {text} waits since {since:?}, and {taker} has room",
+                    share.publication.name()
+                ));
+                group.stuck_since = None;
+            }
+        }
+        for what in late {
+            self.broken(Rule::Shared, what);
+        }
+    }
+
+    /// Messages that no member got.
+    pub(super) fn shares_owed(&self) -> Vec<String> {
+        let now = self.now;
+        let owed = |share: &&Share| share.waits(now) || matches!(share.place, Place::With { .. }) && !share.optional;
+        let mut names = Vec::new();
+        for (text, group) in &self.book.groups {
+            names.extend(
+                group.shares.iter().filter(owed).map(|s| format!("{} of {text}: {:?}", s.publication.name(), s.place)),
+            );
+        }
+        names
+    }
+}

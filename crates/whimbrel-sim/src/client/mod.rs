@@ -1,0 +1,84 @@
+//! Virtual clients: state machines without IO that speak MQTT as a scenario drew it.
+//!
+//! A client is told the time and what it hears, and answers with [`Act`]s on its one connection. All its decisions come
+//! from its own random sequence.
+
+mod honest;
+mod hostile;
+mod persona;
+
+pub use honest::Honest;
+pub use hostile::Hostile;
+pub use persona::{Action, Persona, WillPlan, random_filter, random_topic};
+
+use whimbrel_event::Time;
+
+/// What a client does to its connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Opens a connection. One that is still open is left alone: the broker is not told.
+    Open,
+    /// Sends bytes.
+    Send(Vec<u8>),
+    /// Closes after what was sent.
+    Finish,
+    /// Resets: what is under way may be lost, both ways.
+    Reset,
+    /// Is gone without a word: nothing is sent or read any more, and the broker is not told.
+    Vanish,
+    /// Stops reading.
+    Stall,
+    /// Reads again.
+    Resume,
+}
+
+/// A client of either kind.
+#[derive(Debug)]
+pub enum Client {
+    /// Follows the protocol.
+    Honest(Box<Honest>),
+    /// Breaks it.
+    Hostile(Hostile),
+}
+
+impl Client {
+    /// When it wants to act next of its own accord.
+    pub fn next_wake(&self) -> Option<Time> {
+        match self {
+            Client::Honest(client) => client.next_wake(),
+            Client::Hostile(client) => client.next_wake(),
+        }
+    }
+
+    /// That moment has come.
+    pub fn wake(&mut self, now: Time, acts: &mut Vec<Act>) {
+        match self {
+            Client::Honest(client) => client.wake(now, acts),
+            Client::Hostile(client) => client.wake(now, acts),
+        }
+    }
+
+    /// Bytes have come over its connection.
+    pub fn hear(&mut self, now: Time, bytes: &[u8], acts: &mut Vec<Act>) {
+        match self {
+            Client::Honest(client) => client.hear(now, bytes, acts),
+            Client::Hostile(_) => {}
+        }
+    }
+
+    /// Its connection has ended.
+    pub fn closed(&mut self, now: Time) {
+        match self {
+            Client::Honest(client) => client.closed(now),
+            Client::Hostile(client) => client.closed(now),
+        }
+    }
+
+    /// From now on it behaves: no more faults, no more publishing; who has a session keeps or resumes it.
+    pub fn calm(&mut self, now: Time, acts: &mut Vec<Act>) {
+        match self {
+            Client::Honest(client) => client.calm(now, acts),
+            Client::Hostile(client) => client.calm(acts),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Whole runs: a scenario drawn from one seed, played against a broker, and judged.
+
+use std::fmt;
+use std::time::Duration;
+
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Config, Stats};
+
+use crate::check::{Bounds, Checker, Violation};
+use crate::client::{Client, Honest, Hostile, Persona};
+use crate::link::Profile;
+use crate::random::Random;
+use crate::rig::START;
+use crate::trace::KEPT;
+use crate::world::{Tamper, World};
+
+/// How long clients and links misbehave.
+const STORM: [u64; 3] = [10, 20, 40];
+
+/// After the storm: all wills and session expiries of the scenario are over by then.
+const CALM_MIN: Duration = Duration::from_secs(30);
+
+/// After the storm: the slowest link and the smallest window have let everything through by then.
+const CALM_MAX: Duration = Duration::from_secs(7200);
+
+/// How often it is looked whether the calm may end.
+const CALM_STEP: Duration = Duration::from_secs(10);
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The run's seed.
+    pub seed: u64,
+    /// Two runs with the same digest did the same.
+    pub digest: u64,
+    /// Messages that the broker accepted, wills included.
+    pub published: u64,
+    /// Messages that it sent to clients, repetitions included.
+    pub delivered: u64,
+    /// Virtual time that passed.
+    pub lasted: Duration,
+    /// The broker's own account: what the world made it do.
+    pub stats: Stats,
+    /// It was not judged to its end; see [`Checker::is_unsure`].
+    pub cut_short: bool,
+    /// Broken rules.
+    pub violations: Vec<Violation>,
+    /// The last of what happened at the broker's door, if a rule was broken.
+    pub story: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { seed, digest, published, delivered, lasted, .. } = self;
+        write!(f, "seed {seed}: {published} published, {delivered} delivered in {lasted:?}, digest {digest:016x}")?;
+        if self.violations.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\n{}", self.story)?;
+        for violation in &self.violations {
+            writeln!(f, "{violation}")?;
+        }
+        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test simulation replay -- --nocapture")
+    }
+}
+
+/// Plays the scenario of that seed.
+pub fn run(seed: u64) -> Report {
+    play(seed, KEPT, None)
+}
+
+/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least one.
+pub fn replay(seed: u64, kept: usize) -> Report {
+    play(seed, kept, None)
+}
+
+/// As [`run`], with somebody between the broker and everybody else.
+pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
+    play(seed, KEPT, Some(tamper))
+}
+
+fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
+    let mut random = Random::new(seed);
+    let config = draw_config(&mut random);
+    let bounds = Bounds {
+        inflight_max: config.core.inflight_max.into(),
+        session_queue_bytes: config.core.session_queue_bytes,
+        best_effort_queue_bytes: config.core.best_effort_queue_bytes,
+        topic_alias_max: config.limits.topic_alias_maximum,
+        connect_timeout: config.limits.connect_timeout,
+    };
+    let scale = *random.pick(&[1, 16, 64]);
+    let storm = Duration::from_secs(*random.pick(&STORM));
+    let mut world = World::new(config, Checker::new(bounds, START), scale, random.fork(), START);
+    world.keep(kept);
+    if let Some(tamper) = tamper {
+        world.tamper(tamper);
+    }
+    populate(&mut world, &mut random);
+    world.run_until(START + storm);
+    world.calm();
+    let calm = world.now();
+    while world.checker().violations().is_empty() && !world.checker().is_unsure() {
+        world.run_until(world.now() + CALM_STEP);
+        let lasted = world.now().since(calm);
+        if lasted >= CALM_MAX || lasted >= CALM_MIN && !world.checker().owes() {
+            world.finish();
+            world.drain();
+            break;
+        }
+    }
+    report(seed, &world)
+}
+
+fn report(seed: u64, world: &World<'_>) -> Report {
+    let checker = world.checker();
+    let (published, delivered) = checker.counts();
+    let (violations, cut_short) = (checker.violations().to_vec(), checker.is_unsure());
+    let story = if violations.is_empty() { String::new() } else { world.trace().story(START) };
+    let lasted = world.now().since(START);
+    let (digest, stats) = (world.trace().digest(), world.stats());
+    Report { seed, digest, published, delivered, lasted, stats, cut_short, violations, story }
+}
+
+/// Bounds small enough to be reached, often enough.
+fn draw_config(random: &mut Random) -> Config {
+    let mut config = Config::default();
+    config.limits.receive_maximum = *random.pick(&[5, 1024]);
+    config.limits.topic_alias_maximum = *random.pick(&[0, 3, 256]);
+    config.limits.keep_alive_max = *random.pick(&[0, 0, 8]);
+    config.limits.connect_timeout = Duration::from_secs(*random.pick(&[2, 10]));
+    config.core.inflight_max = *random.pick(&[4, 1024]);
+    config.core.session_queue_bytes = *random.pick(&[16 << 10, 128 << 10, 64 << 20]);
+    config.core.best_effort_queue_bytes = *random.pick(&[8 << 10, 1 << 20]);
+    config
+}
+
+fn populate(world: &mut World<'_>, random: &mut Random) {
+    let now: Time = world.now();
+    for number in 0..random.between(2, 16) {
+        let persona = Persona::draw(random);
+        let link = persona.link;
+        let client = Honest::new(format!("c{number}"), persona, random.fork(), now);
+        world.add(Client::Honest(Box::new(client)), link);
+    }
+    for number in 0..random.below(4) {
+        let client = Hostile::new(format!("h{number}"), random.fork(), now);
+        world.add(Client::Hostile(client), Profile::LAN);
+    }
+}

@@ -1,0 +1,175 @@
+//! What happened at the broker's door: a digest of all of it, and the last part in words.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+use mqtt_protocol_core::mqtt::Version;
+use whimbrel_event::Time;
+use whimbrel_mqtt::ConnId;
+
+use crate::check::{Outcome, Seen};
+use crate::packets::{next_packet, packet_length};
+use crate::speech::{Heard, Said};
+
+/// Entries that are kept for the story of a failure, unless told otherwise.
+pub const KEPT: usize = 120;
+
+/// Characters of one packet in the story.
+const WORDS_MAX: usize = 260;
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+enum Entry {
+    Opened(ConnId),
+    In(ConnId, Version, Vec<u8>),
+    Out(ConnId, Version, Vec<u8>),
+    Gone(ConnId),
+    Closed(ConnId),
+    Drain,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Trace {
+    digest: u64,
+    kept_max: usize,
+    kept: VecDeque<(Time, Entry)>,
+    /// For the story: the version that each connection speaks, and what has come of its next packet.
+    streams: BTreeMap<ConnId, (Option<Version>, Vec<u8>)>,
+}
+
+impl Trace {
+    /// An empty trace that keeps its last `kept_max` entries, at least one.
+    pub fn new(kept_max: usize) -> Self {
+        Trace { digest: 0xcbf2_9ce4_8422_2325, kept_max, kept: VecDeque::new(), streams: BTreeMap::new() }
+    }
+
+    /// Notes what reaches the broker.
+    pub fn note_seen(&mut self, now: Time, seen: Seen<'_>) {
+        self.mix(&now.as_nanos().to_le_bytes());
+        match seen {
+            Seen::Opened(conn) => {
+                self.streams.insert(conn, (None, Vec::new()));
+                self.add(now, Entry::Opened(conn));
+            }
+            Seen::Bytes(conn, bytes) => self.bytes_in(now, conn, bytes),
+            Seen::Gone(conn) => self.add(now, Entry::Gone(conn)),
+            Seen::Nothing => {}
+            Seen::Drain => self.add(now, Entry::Drain),
+        }
+    }
+
+    /// The version that a connection speaks, as far as its first bytes told.
+    pub fn version(&self, conn: ConnId) -> Version {
+        self.streams.get(&conn).and_then(|(version, _)| *version).unwrap_or(Version::V5_0)
+    }
+
+    /// Notes what leaves the broker.
+    pub fn note_outcome(&mut self, now: Time, outcome: &Outcome) {
+        for (conn, bytes) in &outcome.sends {
+            let version = self.version(*conn);
+            self.mix_bytes(3, *conn, bytes);
+            self.add(now, Entry::Out(*conn, version, bytes.clone()));
+        }
+        for conn in &outcome.closes {
+            self.add(now, Entry::Closed(*conn));
+        }
+    }
+
+    /// Whole packets are easier to read than the pieces in which they came.
+    fn bytes_in(&mut self, now: Time, conn: ConnId, bytes: &[u8]) {
+        self.mix_bytes(2, conn, bytes);
+        let (version, mut stream) = self.streams.remove(&conn).unwrap_or_default();
+        stream.extend_from_slice(bytes);
+        let level = stream.windows(7).find(|w| w.starts_with(&[0, 4, b'M', b'Q', b'T', b'T'])).map(|w| w[6]);
+        let version = version.or(level.map(|level| if level == 5 { Version::V5_0 } else { Version::V3_1_1 }));
+        let mut rest = &stream[..];
+        loop {
+            let length = match packet_length(rest) {
+                Ok(Some(length)) if length <= rest.len() => length,
+                Ok(_) => break,
+                Err(_) => rest.len(),
+            };
+            self.add(now, Entry::In(conn, version.unwrap_or(Version::V5_0), rest[..length].to_vec()));
+            rest = &rest[length..];
+        }
+        let rest = rest.to_vec();
+        self.streams.insert(conn, (version, rest));
+    }
+
+    /// A number that two runs share only if the same happened in both.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn add(&mut self, now: Time, entry: Entry) {
+        match &entry {
+            Entry::Opened(conn) => self.mix_bytes(1, *conn, &[]),
+            Entry::Gone(conn) => self.mix_bytes(4, *conn, &[]),
+            Entry::Closed(conn) => self.mix_bytes(5, *conn, &[]),
+            Entry::Drain => self.mix(&[6]),
+            Entry::In(..) | Entry::Out(..) => {}
+        }
+        if self.kept.len() == self.kept_max {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((now, entry));
+    }
+
+    fn mix_bytes(&mut self, kind: u8, conn: ConnId, bytes: &[u8]) {
+        self.mix(&[kind]);
+        self.mix(&conn.0.to_le_bytes());
+        self.mix(bytes);
+    }
+
+    /// FNV-1a.
+    fn mix(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// The last of what happened, one line each.
+    pub fn story(&self, began: Time) -> String {
+        let mut story = String::new();
+        for (at, entry) in &self.kept {
+            let at = at.since(began).as_secs_f64();
+            let words = match entry {
+                Entry::Opened(conn) => vec![format!("{:>4}    opened", conn.0)],
+                Entry::In(conn, version, bytes) => words(conn, "-> ", *version, bytes),
+                Entry::Out(conn, version, bytes) => words(conn, " <-", *version, bytes),
+                Entry::Gone(conn) => vec![format!("{:>4}    gone", conn.0)],
+                Entry::Closed(conn) => vec![format!("{:>4}    closed by the broker", conn.0)],
+                Entry::Drain => vec!["        drain".to_owned()],
+            };
+            for line in words {
+                writeln!(story, "{at:>12.6} {line}").expect("writing to a string");
+            }
+        }
+        story
+    }
+}
+
+/// The packets in a piece of a stream; of what begins or ends in the middle of a packet, its length.
+fn words(conn: &ConnId, direction: &str, version: Version, bytes: &[u8]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    let mut line = |text: String| {
+        let short: String = text.chars().take(WORDS_MAX).collect();
+        lines.push(format!("{:>4} {direction} {short}", conn.0));
+    };
+    while at < bytes.len() {
+        match next_packet(version, bytes, &mut at) {
+            Ok(Some(packet)) if direction == "-> " => match Said::try_from(packet) {
+                Ok(said) => line(format!("{said:?}")),
+                Err(_) => line("a packet that only brokers send".to_owned()),
+            },
+            Ok(Some(packet)) => line(format!("{:?}", Heard::from(packet))),
+            Ok(None) | Err(_) => {
+                line(format!("{} bytes: {:02x?}", bytes.len() - at, &bytes[at..bytes.len().min(at + 24)]));
+                break;
+            }
+        }
+    }
+    lines
+}

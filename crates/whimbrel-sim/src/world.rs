@@ -1,0 +1,430 @@
+//! A broker, its clients and the links between them in virtual time.
+//!
+//! The world is the broker's driver: an event queue ordered by time and then by when an event was scheduled, and nothing else
+//! decides what happens next. It carries bytes between clients and the broker through [`Pipe`]s, and shows a [`Checker`] what
+//! passes the broker's door.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::Version;
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, Stats};
+
+use crate::check::{Checker, Gauges, Outcome, Seen};
+use crate::client::{Act, Client};
+use crate::link::{Arrival, Pipe, Profile};
+use crate::random::Random;
+use crate::trace::{KEPT, Trace};
+
+/// How often the broker may be called without time moving on.
+const CALLS_AT_ONCE_MAX: u32 = 100_000;
+
+/// How often the gauges are looked at.
+const GAUGES_EVERY: Duration = Duration::from_secs(1);
+
+/// Stands between the broker and everybody else: how the checkers are tested.
+pub trait Tamper {
+    /// May change what the broker hears.
+    fn mishear(&mut self, _conn: ConnId, _bytes: &mut Vec<u8>) {}
+
+    /// May change, add or take away what the broker says. `version` tells what is spoken on a connection.
+    fn tamper(&mut self, _seen: Seen<'_>, _outcome: &mut Outcome, _version: &dyn Fn(ConnId) -> Version) {}
+}
+
+/// What happens at a moment.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A client wanted to act.
+    Wake(usize),
+    /// Something arrives at the broker over that line.
+    Up(usize),
+    /// Something arrives at the client over that line.
+    Down(usize),
+}
+
+/// One connection, from its opening until both ends have let go.
+#[derive(Debug)]
+struct Line {
+    /// The broker's name for it while it is open there.
+    conn: Option<ConnId>,
+    /// The client, while it cares.
+    client: Option<usize>,
+    up: Pipe,
+    down: Pipe,
+    /// The broker wants to know when the backlog is low.
+    notify: bool,
+    up_scheduled: Option<Time>,
+    down_scheduled: Option<Time>,
+}
+
+/// A client and its present connection.
+#[derive(Debug)]
+struct Seat {
+    client: Client,
+    link: Profile,
+    line: Option<usize>,
+    scheduled: Option<Time>,
+}
+
+/// See the module's documentation.
+pub struct World<'a> {
+    now: Time,
+    sequence: u64,
+    queue: BTreeMap<(Time, u64), Event>,
+    broker: Broker,
+    random: Random,
+    lines: Vec<Line>,
+    seats: Vec<Seat>,
+    names: BTreeMap<ConnId, usize>,
+    free: BTreeSet<u32>,
+    /// What one byte that waits counts for: small worlds reach the broker's marks, too.
+    scale: usize,
+    checker: Checker,
+    trace: Trace,
+    tamper: Option<&'a mut dyn Tamper>,
+    gauges_at: Time,
+    at_once: u32,
+}
+
+/// Collects what the broker says in one call.
+struct Sink<'a> {
+    outcome: Outcome,
+    notify: Vec<ConnId>,
+    backlog: &'a dyn Fn(ConnId) -> usize,
+}
+
+impl Output for Sink<'_> {
+    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
+        let again = self.outcome.sends.iter().any(|(known, _)| *known == conn);
+        assert!(!again, "a second send to {conn:?} in one call of the broker");
+        self.outcome.sends.push((conn, core::mem::take(bytes)));
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.outcome.closes.push(conn);
+    }
+
+    fn backlog(&self, conn: ConnId) -> usize {
+        (self.backlog)(conn)
+    }
+
+    fn notify_drained(&mut self, conn: ConnId) {
+        self.notify.push(conn);
+    }
+}
+
+impl<'a> World<'a> {
+    /// A world with a fresh broker and nobody else.
+    pub fn new(config: Config, checker: Checker, scale: usize, mut random: Random, now: Time) -> Self {
+        World {
+            now,
+            sequence: 0,
+            queue: BTreeMap::new(),
+            broker: Broker::new(config, random.next(), now),
+            random,
+            lines: Vec::new(),
+            seats: Vec::new(),
+            names: BTreeMap::new(),
+            free: (0..4096).collect(),
+            scale,
+            checker,
+            trace: Trace::new(KEPT),
+            tamper: None,
+            gauges_at: now,
+            at_once: 0,
+        }
+    }
+
+    /// Keeps another number of entries of what happens, at least one, for the story of a failure.
+    pub fn keep(&mut self, entries: usize) {
+        self.trace = Trace::new(entries);
+    }
+
+    /// From now on what the broker says is tampered with.
+    pub fn tamper(&mut self, tamper: &'a mut dyn Tamper) {
+        self.tamper = Some(tamper);
+    }
+
+    /// Adds a client that comes and goes as it likes over links of that kind.
+    pub fn add(&mut self, client: Client, link: Profile) {
+        self.seats.push(Seat { client, link, line: None, scheduled: None });
+        self.schedule_wake(self.seats.len() - 1);
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What the checker has found.
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// The broker's own account of itself.
+    pub fn stats(&self) -> Stats {
+        self.broker.stats()
+    }
+
+    /// What happened.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Lets time pass, and ends early when a rule is broken or the checker cannot tell any more.
+    pub fn run_until(&mut self, until: Time) {
+        while self.checker.violations().is_empty() && !self.checker.is_unsure() {
+            let due = self.broker.next_deadline().map(|(at, _)| at.max(self.now));
+            let event = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let Some(next) = [due, event].into_iter().flatten().min().filter(|next| *next <= until) else { break };
+            assert!(next >= self.now, "time goes forward");
+            self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
+            assert!(self.at_once < CALLS_AT_ONCE_MAX, "time stands still at {next:?}");
+            self.now = next;
+            if due == Some(next) {
+                self.call(Input::Deadline, Seen::Nothing);
+            } else if let Some((_, event)) = self.queue.pop_first() {
+                self.happen(event);
+            }
+            // What is due at this very moment may not have been done yet.
+            let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.now);
+            if self.now >= self.gauges_at && settled {
+                self.gauges_at = self.now + GAUGES_EVERY;
+                self.look_at_gauges();
+            }
+        }
+        self.now = until;
+    }
+
+    /// Clients behave from now on, and links recover.
+    pub fn calm(&mut self) {
+        for seat in 0..self.seats.len() {
+            let mut acts = Vec::new();
+            self.seats[seat].client.calm(self.now, &mut acts);
+            self.act(seat, acts);
+        }
+    }
+
+    /// Everything owed must have come by now.
+    pub fn finish(&mut self) {
+        self.look_at_gauges();
+        self.checker.finish(self.now);
+    }
+
+    /// The server shuts down: every connection must end.
+    pub fn drain(&mut self) {
+        self.call(Input::Drain, Seen::Drain);
+        assert!(self.names.is_empty() || self.tamper.is_some(), "draining ends every connection");
+    }
+
+    fn look_at_gauges(&mut self) {
+        let stats = self.broker.stats().core;
+        let gauges = Gauges {
+            sessions: stats.sessions,
+            sessions_attached: stats.sessions_attached,
+            subscriptions: stats.subscriptions,
+            queued_bytes: stats.queued_bytes,
+        };
+        self.checker.gauges(self.now, &gauges);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Wake(seat) => {
+                self.seats[seat].scheduled = None;
+                let mut acts = Vec::new();
+                self.seats[seat].client.wake(self.now, &mut acts);
+                self.act(seat, acts);
+            }
+            Event::Up(line) => {
+                self.lines[line].up_scheduled = None;
+                while let Some(arrival) = self.lines[line].up.read(self.now) {
+                    self.reach_broker(line, arrival);
+                }
+                self.schedule_line(line);
+            }
+            Event::Down(line) => {
+                self.lines[line].down_scheduled = None;
+                while let Some(arrival) = self.lines[line].down.read(self.now) {
+                    self.reach_client(line, arrival);
+                }
+                self.tell_drained(line);
+                self.schedule_line(line);
+            }
+        }
+    }
+
+    fn reach_broker(&mut self, line: usize, arrival: Arrival) {
+        let Some(conn) = self.lines[line].conn else { return };
+        match arrival {
+            Arrival::Bytes(bytes) => self.call(Input::Bytes { conn, bytes: &bytes }, Seen::Bytes(conn, &bytes)),
+            Arrival::End => {
+                self.let_go(conn);
+                self.call(Input::Closed { conn }, Seen::Gone(conn));
+            }
+        }
+    }
+
+    fn reach_client(&mut self, line: usize, arrival: Arrival) {
+        let Some(seat) = self.lines[line].client else { return };
+        let mut acts = Vec::new();
+        match arrival {
+            Arrival::Bytes(bytes) => self.seats[seat].client.hear(self.now, &bytes, &mut acts),
+            Arrival::End => {
+                self.lines[line].client = None;
+                self.seats[seat].line = None;
+                self.seats[seat].client.closed(self.now);
+            }
+        }
+        self.act(seat, acts);
+    }
+
+    /// Does what a client wants done.
+    fn act(&mut self, seat: usize, acts: Vec<Act>) {
+        for act in acts {
+            if act == Act::Open {
+                self.open(seat);
+                continue;
+            }
+            let Some(line) = self.seats[seat].line else { continue };
+            let known = &mut self.lines[line];
+            match &act {
+                Act::Open => unreachable!("done above"),
+                Act::Send(bytes) => known.up.write(self.now, bytes),
+                Act::Finish => known.up.finish(self.now),
+                Act::Reset => known.up.reset(self.now),
+                Act::Vanish => {
+                    known.up.die();
+                    known.down.die();
+                }
+                Act::Stall => known.down.stall(),
+                Act::Resume => known.down.resume(),
+            }
+            if matches!(act, Act::Finish | Act::Reset | Act::Vanish) {
+                known.client = None;
+                self.seats[seat].line = None;
+            }
+            if act == Act::Finish || act == Act::Reset {
+                // A client that has gone reads no more: what comes is thrown away.
+                self.lines[line].down.resume();
+            }
+            self.schedule_line(line);
+        }
+        self.schedule_wake(seat);
+    }
+
+    fn open(&mut self, seat: usize) {
+        if let Some(old) = self.seats[seat].line.take() {
+            self.lines[old].client = None;
+        }
+        let id = self.free.pop_first().expect("fewer connections than names");
+        let conn = ConnId(id);
+        let link = self.seats[seat].link;
+        self.names.insert(conn, self.lines.len());
+        self.seats[seat].line = Some(self.lines.len());
+        self.lines.push(Line {
+            conn: Some(conn),
+            client: Some(seat),
+            up: Pipe::new(link, self.random.fork()),
+            down: Pipe::new(link, self.random.fork()),
+            notify: false,
+            up_scheduled: None,
+            down_scheduled: None,
+        });
+        let origin = *self.random.pick(&Origin::ALL);
+        self.call(Input::Opened { conn, origin }, Seen::Opened(conn));
+    }
+
+    /// The broker's end of a connection is closed, and its name free.
+    fn let_go(&mut self, conn: ConnId) {
+        if let Some(line) = self.names.remove(&conn) {
+            self.lines[line].conn = None;
+            self.lines[line].up.die();
+            self.lines[line].down.finish(self.now);
+            self.free.insert(conn.0);
+            self.schedule_line(line);
+        }
+    }
+
+    /// Calls the broker, and carries away what it says.
+    fn call(&mut self, input: Input<'_>, seen: Seen<'_>) {
+        let (names, lines, scale) = (&self.names, &self.lines, self.scale);
+        let backlog = |conn: ConnId| names.get(&conn).map_or(0, |line| lines[*line].down.backlog() * scale);
+        let mut sink = Sink { outcome: Outcome::default(), notify: Vec::new(), backlog: &backlog };
+        self.trace.note_seen(self.now, seen);
+        match (input, &mut self.tamper) {
+            (Input::Bytes { conn, bytes }, Some(tamper)) => {
+                let mut heard = bytes.to_vec();
+                tamper.mishear(conn, &mut heard);
+                self.broker.handle(self.now, Input::Bytes { conn, bytes: &heard }, &mut sink);
+            }
+            _ => self.broker.handle(self.now, input, &mut sink),
+        }
+        let Sink { mut outcome, notify, .. } = sink;
+        if let Some(tamper) = &mut self.tamper {
+            tamper.tamper(seen, &mut outcome, &|conn| self.trace.version(conn));
+        }
+        self.trace.note_outcome(self.now, &outcome);
+        for (conn, bytes) in &outcome.sends {
+            if let Some(line) = self.names.get(conn).copied() {
+                self.lines[line].down.write(self.now, bytes);
+                self.schedule_line(line);
+            }
+        }
+        let (names, lines) = (&self.names, &self.lines);
+        let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());
+        self.checker.observe(self.now, seen, &outcome, backlog);
+        for conn in outcome.closes {
+            self.let_go(conn);
+        }
+        for conn in notify {
+            if let Some(line) = self.names.get(&conn).copied() {
+                self.lines[line].notify = true;
+                self.tell_drained(line);
+            }
+        }
+    }
+
+    fn tell_drained(&mut self, line: usize) {
+        let known = &mut self.lines[line];
+        let low = known.down.backlog() * self.scale <= LOW_WATER;
+        if let Some(conn) = known.conn.filter(|_| low && known.notify) {
+            known.notify = false;
+            self.call(Input::Drained { conn }, Seen::Nothing);
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.sequence += 1;
+        // What waited for a stalled reader has arrived in the past.
+        self.queue.insert((at.max(self.now), self.sequence), event);
+    }
+
+    /// Both directions of a line arrive when they do.
+    fn schedule_line(&mut self, line: usize) {
+        let known = &mut self.lines[line];
+        let sooner = |next: Option<Time>, known: &mut Option<Time>| {
+            let next = next.filter(|next| known.is_none_or(|known| *next < known))?;
+            *known = Some(next);
+            Some(next)
+        };
+        let up = sooner(known.up.next_arrival(), &mut known.up_scheduled);
+        let down = sooner(known.down.next_arrival(), &mut known.down_scheduled);
+        if let Some(at) = up {
+            self.schedule(at, Event::Up(line));
+        }
+        if let Some(at) = down {
+            self.schedule(at, Event::Down(line));
+        }
+    }
+
+    fn schedule_wake(&mut self, seat: usize) {
+        let known = &mut self.seats[seat];
+        let next = known.client.next_wake().map(|at| at.max(self.now));
+        if let Some(at) = next.filter(|at| known.scheduled.is_none_or(|known| *at < known)) {
+            known.scheduled = Some(at);
+            self.schedule(at, Event::Wake(seat));
+        }
+    }
+}
