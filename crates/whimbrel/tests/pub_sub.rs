@@ -1,0 +1,89 @@
+//! `whimbrel pub` and `whimbrel sub` as people use them, against `whimbrel serve`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A process that ends with its test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn whimbrel(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
+    command.args(arguments);
+    command
+}
+
+/// A broker, and its URL.
+fn broker() -> (Ends, String) {
+    let off = ["--listen-tls=off", "--listen-ws=off", "--listen-wss=off", "--listen-http=off"];
+    let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt=127.0.0.1:0"]);
+    let serve = serve.args(off).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
+    let mut serve = Ends(serve);
+    let mut line = String::new();
+    let out = serve.0.stdout.take().expect("its output is piped");
+    BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
+    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
+    (serve, url)
+}
+
+fn run(arguments: &[&str]) -> Output {
+    whimbrel(arguments).output().expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_retained_message_is_published_and_read_back_with_all_that_came_with_it() {
+    let (_broker, url) = broker();
+    let publish =
+        ["pub", "--url", &url, "--retain", "--qos", "1", "--property", "fuel=7", "fleet/7/position", "52.2,21.0"];
+    let output = run(&publish);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = run(&["sub", "--url", &url, "--qos", "1", "--count", "1", "--json", "fleet/#"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let got: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one line of JSON");
+    assert_eq!((got["topic"].as_str(), got["retain"].as_bool()), (Some("fleet/7/position"), Some(true)), "{got}");
+    assert!(got.to_string().contains("52.2,21.0") && got.to_string().contains("fuel"), "{got}");
+}
+
+#[test]
+fn lines_of_standard_input_arrive_in_order() {
+    let (_broker, url) = broker();
+    // A kept session, so that it does not matter when the subscriber is there.
+    let subscribe = ["sub", "--url", &url, "--id", "reader", "--session", "60", "--qos", "1", "lines"];
+    let within = [&subscribe[..], &["--within", "1", "--count", "1"]].concat();
+    assert!(!run(&within).status.success(), "nothing has been published yet, and it says so");
+    let mut publish = whimbrel(&["pub", "--url", &url, "--qos", "1", "lines", "-"]);
+    let mut publish = Ends(publish.stdin(Stdio::piped()).spawn().expect("the publisher starts"));
+    let mut input = publish.0.stdin.take().expect("its input is piped");
+    for n in 0..500 {
+        writeln!(input, "line {n}").expect("it reads");
+    }
+    drop(input);
+    assert!(publish.0.wait().expect("it ends").success());
+    let output = run(&[&subscribe[..], &["--count", "500"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let expected: String = (0..500).map(|n| format!("line {n}\n")).collect();
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_tells_in_the_exit_status() {
+    let (_broker, url) = broker();
+    let refused = run(&["pub", "--url", &url, "--qos", "1", "$SYS/mine", "x"]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("not authorized"), "{}", text(&refused.stderr));
+    let nobody = run(&["pub", "--url", "mqtt://127.0.0.1:1", "a", "x"]);
+    assert!(!nobody.status.success() && !nobody.stderr.is_empty());
+    let wrong = run(&["sub", "--url", "ftp://127.0.0.1", "a"]);
+    assert!(!wrong.status.success() && text(&wrong.stderr).contains("mqtt://"), "{}", text(&wrong.stderr));
+}
