@@ -9,7 +9,7 @@ use whimbrel_client::{Client, Events, Options, Publish, QoS, Tls, Version, Will}
 /// Options that both commands have.
 #[derive(Args)]
 pub struct Connection {
-    /// The broker: mqtt://HOST[:PORT], or mqtts://HOST[:PORT] for TLS
+    /// The broker: mqtt://HOST or mqtt://HOST:PORT; mqtts://… for TLS
     #[arg(long, short, env = "WHIMBREL_URL", default_value = "mqtt://127.0.0.1:1883", value_name = "URL")]
     url: String,
     /// Name of this client [default: the broker chooses one]
