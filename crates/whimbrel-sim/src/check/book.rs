@@ -149,6 +149,8 @@ pub(super) struct Limbo {
 pub(super) struct Book {
     pub(super) sessions: BTreeMap<String, Session>,
     pub(super) groups: BTreeMap<String, Group>,
+    /// Shared subscriptions that ended in this call.
+    pub(super) ended_groups: BTreeSet<String>,
     pub(super) retained: BTreeMap<String, Rc<Publication>>,
     /// All accepted messages by their content, to name what is wrong with a delivery.
     pub(super) history: BTreeMap<(String, Vec<u8>), Vec<Rc<Publication>>>,

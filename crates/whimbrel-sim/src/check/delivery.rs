@@ -147,7 +147,8 @@ impl Checker {
                 }
             },
         };
-        // The same content may have been published twice (a client repeats what it has no answer for): what has expired is not meant.
+        // The same content may be owed twice (published again for want of an answer, retained and asked for again): what has expired
+        // is not meant.
         let live = |owed: &Owed| owed.publication.expires.is_none_or(|at| at >= self.now);
         let fitting = |(at, owed): (usize, &Owed)| seen.fits(owed).then(|| (!live(owed), at));
         let Some((_, at)) = session.owed.iter().enumerate().filter_map(fitting).min() else {
@@ -156,6 +157,12 @@ impl Checker {
             return;
         };
         let owed = session.owed.remove(at);
+        // Where the earlier one may have been dropped, it may be the later one that came.
+        if owed.optional
+            && let Some(later) = session.owed.iter_mut().find(|other| !other.optional && seen.fits(other))
+        {
+            later.optional = true;
+        }
         // Queues are first in, first out: what an overflow may have taken from before this one is gone.
         let reliable = owed.qos != Qos::AtMostOnce;
         let gone =

@@ -204,6 +204,7 @@ impl Checker {
         self.now = now;
         self.call += 1;
         (self.packets, self.kicks) = (0, 0);
+        self.book.ended_groups.clear();
         self.pass_time();
         match seen {
             Seen::Opened(conn) => {

@@ -104,6 +104,7 @@ impl Checker {
         }
         if group.members.is_empty() {
             self.book.groups.remove(text);
+            self.book.ended_groups.insert(text.to_owned());
         } else {
             self.excuse_unheld(text);
         }
@@ -176,6 +177,14 @@ impl Checker {
         let share = sessions.find_map(|session| session.shares.get(&seen.identifier));
         let (text, granted, retain_as_published) = share.expect("asked before").clone();
         let carries = |share: &&mut Share| seen.carries(&share.publication);
+        // It may have been given away earlier in the call that ended the group.
+        if self.book.ended_groups.contains(&text) {
+            let content = (seen.message.topic.clone(), seen.message.payload.clone());
+            if let Some(publication) = self.book.history.get(&content).and_then(|known| known.last()).cloned() {
+                self.takes_off(seen, &publication, None);
+                return;
+            }
+        }
         let Some(group) = self.book.groups.get_mut(&text) else {
             self.broken(Rule::Shared, format!("{} of {text}, which has ended", seen.name()));
             return;
@@ -292,7 +301,11 @@ impl Checker {
     /// Messages that no member got.
     pub(super) fn shares_owed(&self) -> Vec<String> {
         let now = self.now;
-        let owed = |share: &&Share| share.waits(now) || matches!(share.place, Place::With { .. }) && !share.optional;
+        let owed = |share: &&Share| {
+            // What a member left behind waits again, and may expire.
+            let live = share.publication.expires.is_none_or(|at| at > now);
+            !share.optional && (share.may_wait() && live || matches!(share.place, Place::With { left: false, .. }))
+        };
         let mut names = Vec::new();
         for (text, group) in &self.book.groups {
             names.extend(
