@@ -43,7 +43,7 @@ pub struct Args {
     /// How long to publish, as 30s or 5m; without it until q, Ctrl-C or SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// A broker that is already running, mqtt://HOST[:PORT]
+    /// A broker that is already running, mqtt://HOST or mqtt://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = address)]
     pub broker: Option<String>,
     /// What to say of the source of --trace, wherever its data is shown

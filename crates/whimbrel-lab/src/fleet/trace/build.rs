@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::{Fix, MAX_FIXES, MAX_NAME, MAX_NAMES, Malformed, NO_LINE, Position, Trace, TraceError};
 use crate::fleet::geo::{Motion, Place};
 
-/// So many malformed records are tolerated in any file, and one in [`MALFORMED_SHARE`] of the good ones beyond.
+/// So many malformed records are tolerated in any file, and one in `MALFORMED_SHARE` of the good ones beyond.
 pub const MALFORMED_FLOOR: u64 = 10;
 /// See [`MALFORMED_FLOOR`].
 const MALFORMED_SHARE: u64 = 100;
