@@ -1,0 +1,24 @@
+//! Why a text is no selector, and where.
+
+use core::fmt;
+
+/// Why a text is no selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorError {
+    /// Where the cause begins, bytes from the start of the text.
+    pub offset: usize,
+    /// How much of the text is the cause, bytes; 0 at its end.
+    pub length: usize,
+    /// The same place for people: characters from the start of the text, the first is 1.
+    pub position: usize,
+    /// What is wrong, why, and where it helps what to write instead; one line, no full stop.
+    pub cause: String,
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "selector, position {}: {}", self.position, self.cause)
+    }
+}
+
+impl core::error::Error for SelectorError {}

@@ -1,0 +1,108 @@
+//! What selectors look at: the values of an event.
+
+use whimbrel_event::Value;
+
+/// A value as selectors see it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Datum<'a> {
+    /// Missing, or JSON `null`.
+    Null,
+    /// A boolean and nothing else.
+    Boolean(bool),
+    /// An exact number and nothing else.
+    Integer(i64),
+    /// An approximate number and nothing else; never NaN.
+    Double(f64),
+    /// Text and nothing else.
+    Text(&'a str),
+    /// Text that also reads as a boolean and compares as one with booleans.
+    BooleanText(bool, &'a str),
+    /// Text that also reads as a number and compares as one with numbers.
+    IntegerText(i64, &'a str),
+    /// Text that also reads as a number and compares as one with numbers; never NaN.
+    DoubleText(f64, &'a str),
+    /// Present, but neither boolean, number nor text: a JSON object or array.
+    Other,
+}
+
+impl<'a> Datum<'a> {
+    /// The value of an attribute that was written as text: it is that text, and also the JSON number or boolean that it reads as.
+    pub fn written(text: &'a str) -> Datum<'a> {
+        match Value::of(text) {
+            Value::Boolean(value) => Datum::BooleanText(value, text),
+            Value::Integer(value) => Datum::IntegerText(value, text),
+            Value::Double(value) => Datum::DoubleText(value, text),
+            Value::Text(_) => Datum::Text(text),
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn text(self) -> Option<&'a str> {
+        match self {
+            Datum::Text(text)
+            | Datum::BooleanText(_, text)
+            | Datum::IntegerText(_, text)
+            | Datum::DoubleText(_, text) => Some(text),
+            Datum::Null | Datum::Boolean(_) | Datum::Integer(_) | Datum::Double(_) | Datum::Other => None,
+        }
+    }
+
+    /// The boolean, if it is or reads as one.
+    pub fn boolean(self) -> Option<bool> {
+        match self {
+            Datum::Boolean(value) | Datum::BooleanText(value, _) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is or reads as one.
+    pub fn number(self) -> Option<Number> {
+        match self {
+            Datum::Integer(value) | Datum::IntegerText(value, _) => Some(Number::Integer(value)),
+            Datum::Double(value) | Datum::DoubleText(value, _) => Some(Number::Double(value)),
+            _ => None,
+        }
+    }
+}
+
+/// A number: 64-bit integer or double.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// Exact.
+    Integer(i64),
+    /// Approximate; never NaN, possibly infinite.
+    Double(f64),
+}
+
+/// Something that selectors can be asked about: an event.
+pub trait Subject {
+    /// Calls `visit` with the name and the value of each attribute, in publishing order. Of repeated names the first counts.
+    fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>));
+
+    /// What `json()` looks into; parsed only if a selector needs it.
+    fn payload(&self) -> &[u8] {
+        &[]
+    }
+
+    /// `JMSPriority`: the importance.
+    fn importance(&self) -> Option<u8> {
+        None
+    }
+
+    /// `JMSTimestamp`: when the event was accepted, ms since 1970.
+    fn accepted_ms(&self) -> Option<i64> {
+        None
+    }
+
+    /// `JMSMessageID`: the event's id. Called at most once per event, and only if a selector asks.
+    fn message_id(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A list of attributes is a subject without payload and headers.
+impl Subject for [(&str, Datum<'_>)] {
+    fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>)) {
+        self.iter().for_each(|(name, value)| visit(name, *value));
+    }
+}
