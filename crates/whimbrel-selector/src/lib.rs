@@ -17,17 +17,23 @@
 //! ```
 
 mod content;
+mod facts;
 mod fence;
+mod hash;
 mod index;
+mod json;
 mod matching;
+mod number;
+mod program;
 mod selector;
+mod store;
 mod subject;
 mod topic;
 
 pub use content::{Cost, EXPENSIVE_MAX, GroupId, SelectorId};
 pub use fence::Fences;
 pub use index::FilterIndex;
-pub use matching::{MatchIndex, Place};
+pub use matching::{Expensive, MatchIndex, Place};
 pub use selector::{
     Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, Operand, Operation, Pattern, Piece, SELECTOR_MAX, Selector,
     SelectorError, Step,

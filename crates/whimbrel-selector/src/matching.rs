@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::content::{Cost, GroupId, SelectorId};
+use hashbrown::HashTable;
+
+use crate::content::{ContentIndex, Cost, GroupId, SelectorId};
 use crate::fence::Fences;
+use crate::hash::Seeded;
+use crate::index::FilterIndex;
 use crate::selector::Selector;
 use crate::subject::Subject;
 use crate::topic::{TopicFilter, TopicName};
@@ -12,68 +16,175 @@ use crate::topic::{TopicFilter, TopicName};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(Option<SelectorId>);
 
+/// A selector that costs much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expensive {
+    /// The topic filter.
+    pub filter: String,
+    /// The selector, in canonical form.
+    pub selector: String,
+    /// What it has cost so far.
+    pub cost: Cost,
+}
+
+/// What stands under a topic filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Under<K> {
+    Plain(K),
+    Group(GroupId),
+}
+
+/// Selectors under one filter.
+#[derive(Debug)]
+struct Group {
+    id: GroupId,
+    filter: Box<str>,
+    keys: u32,
+}
+
 /// Finds the keys of all subscriptions that want an event: its topic matches their filter, and their selector, if they have one,
 /// is true for it.
+///
+/// The same key may stand in several places; it is found once for each that matches.
 #[derive(Debug)]
 pub struct MatchIndex<K> {
-    _k: Vec<K>,
+    filters: FilterIndex<Under<K>>,
+    groups: Vec<Option<Group>>,
+    by_filter: HashTable<u32>,
+    content: ContentIndex<K>,
+    hasher: Seeded,
 }
 
 impl<K: Copy + Eq> MatchIndex<K> {
     /// An empty index. `seed` keys its hash tables, so that strangers who choose topics and values cannot choose collisions.
-    pub fn new(_seed: u64) -> Self {
-        todo!()
+    pub fn new(seed: u64) -> Self {
+        MatchIndex {
+            filters: FilterIndex::new(seed),
+            groups: Vec::new(),
+            by_filter: HashTable::new(),
+            content: ContentIndex::new(seed),
+            hasher: Seeded::new(seed),
+        }
     }
 
     /// The fences that `within` refers to, from now on.
-    pub fn set_fences(&mut self, _fences: Arc<Fences>) {
-        todo!()
+    pub fn set_fences(&mut self, fences: Arc<Fences>) {
+        self.content.set_fences(fences);
     }
 
     /// The fences that `within` refers to.
     pub fn fences(&self) -> &Arc<Fences> {
-        todo!()
+        self.content.fences()
     }
 
-    /// Adds `key` under `filter`, for all events or those for which `selector` is true.
-    pub fn insert(&mut self, _filter: TopicFilter<'_>, _selector: Option<&Selector>, _key: K) -> Place {
-        todo!()
+    /// Adds `key` under `filter`, for all events or those for which `selector` is true. Returns where it stands, and whether it is the
+    /// first with a selector under this filter: from then on [`MatchIndex::for_each_candidate`] tells the group.
+    pub fn insert(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: K) -> (Place, bool) {
+        let Some(selector) = selector else {
+            self.filters.insert(filter, Under::Plain(key));
+            return (Place(None), false);
+        };
+        let known = self.find_group(filter);
+        let place = known.unwrap_or_else(|| self.insert_group(filter));
+        let group = self.groups[place as usize].as_mut().expect("found by its filter");
+        group.keys += 1;
+        let id = group.id;
+        (Place(Some(self.content.insert(id, selector, key))), known.is_none())
     }
 
-    /// Removes `key` from where [`MatchIndex::insert`] put it; false if it is not there.
-    pub fn remove(&mut self, _filter: TopicFilter<'_>, _place: Place, _key: K) -> bool {
-        todo!()
+    fn find_group(&self, filter: TopicFilter<'_>) -> Option<u32> {
+        let same = |&place: &u32| *self.groups[place as usize].as_ref().expect("listed").filter == *filter.as_str();
+        self.by_filter.find(self.hasher.hash_one(filter.as_str()), same).copied()
+    }
+
+    /// Groups have the same place here as in the index over their selectors.
+    fn insert_group(&mut self, filter: TopicFilter<'_>) -> u32 {
+        let id = self.content.insert_group();
+        let place = id.place();
+        if self.groups.len() <= place as usize {
+            self.groups.resize_with(place as usize + 1, || None);
+        }
+        self.groups[place as usize] = Some(Group { id, filter: filter.as_str().into(), keys: 0 });
+        let (groups, hasher) = (&self.groups, &self.hasher);
+        self.by_filter.insert_unique(hasher.hash_one(filter.as_str()), place, |&place| {
+            hasher.hash_one(&*groups[place as usize].as_ref().expect("listed").filter)
+        });
+        self.filters.insert(filter, Under::Group(id));
+        place
+    }
+
+    /// Removes `key` from where [`MatchIndex::insert`] put it. Returns whether it was there, and whether it was the last with a selector under
+    /// this filter: the group is gone then.
+    pub fn remove(&mut self, filter: TopicFilter<'_>, place: Place, key: K) -> (bool, bool) {
+        let Some(selector) = place.0 else { return (self.filters.remove(filter, Under::Plain(key)), false) };
+        if !self.content.remove(selector, key) {
+            return (false, false);
+        }
+        let place = self.find_group(filter).expect("a selector stands under its filter");
+        let group = self.groups[place as usize].as_mut().expect("found by its filter");
+        group.keys -= 1;
+        if group.keys > 0 {
+            return (true, false);
+        }
+        let id = group.id;
+        let hash = self.hasher.hash_one(filter.as_str());
+        self.by_filter.find_entry(hash, |&other| other == place).expect("just found").remove();
+        self.groups[place as usize] = None;
+        self.content.remove_group(id);
+        assert!(self.filters.remove(filter, Under::Group(id)), "every group stands under its filter");
+        (true, true)
     }
 
     /// First half of a match, which depends on the topic alone, so that its result may be remembered until a subscription
-    /// comes or goes whose filter matches the topic: calls `plain` with each key without selector, and `group` with each group of selectors under
-    /// one filter.
-    pub fn for_each_candidate(&self, _topic: TopicName<'_>, _plain: impl FnMut(K), _group: impl FnMut(GroupId)) {
-        todo!()
+    /// comes or goes whose filter matches the topic: calls `plain` with each key without selector, and `group` with each group of
+    /// selectors under one filter.
+    pub fn for_each_candidate(
+        &self,
+        topic: TopicName<'_>,
+        mut plain: impl FnMut(K),
+        mut group: impl FnMut(GroupId),
+    ) {
+        self.filters.for_each_match(topic, |under| match under {
+            Under::Plain(key) => plain(key),
+            Under::Group(id) => group(id),
+        });
     }
 
     /// Second half of a match: calls `found` with each key in `groups` whose selector is true.
-    pub fn for_each_selected(&mut self, _groups: &[GroupId], _subject: &dyn Subject, _found: impl FnMut(K)) {
-        todo!()
+    pub fn for_each_selected(&mut self, groups: &[GroupId], subject: &dyn Subject, found: impl FnMut(K)) {
+        self.content.for_each_true(groups, subject, found);
     }
 
     /// Both halves: calls `found` with each key that wants the event.
-    pub fn for_each_match(&mut self, _topic: TopicName<'_>, _subject: &dyn Subject, _found: impl FnMut(K)) {
-        todo!()
+    pub fn for_each_match(&mut self, topic: TopicName<'_>, subject: &dyn Subject, mut found: impl FnMut(K)) {
+        let mut groups = smallvec::SmallVec::<[GroupId; 8]>::new();
+        self.for_each_candidate(topic, &mut found, |group| groups.push(group));
+        if !groups.is_empty() {
+            self.for_each_selected(&groups, subject, found);
+        }
     }
 
     /// Whether the selector at `place`, if any, is true for `subject`; true without selector.
-    pub fn is_selected(&self, _place: Place, _subject: &dyn Subject) -> bool {
-        todo!()
+    pub fn is_selected(&mut self, place: Place, subject: &dyn Subject) -> bool {
+        place.0.is_none_or(|selector| self.content.is_true(selector, subject))
     }
 
-    /// What the selectors that cost most have cost so far, most expensive first; at most [`crate::EXPENSIVE_MAX`].
-    pub fn expensive(&self) -> Vec<(Cost, String)> {
-        todo!()
+    /// The selectors that have cost most so far, most expensive first; at most [`crate::EXPENSIVE_MAX`].
+    pub fn expensive(&self) -> Vec<Expensive> {
+        let name = |(group, selector, cost): (GroupId, &str, Cost)| {
+            let filter = &self.groups[group.place() as usize].as_ref().expect("it has a selector").filter;
+            Expensive { filter: filter.to_string(), selector: selector.to_owned(), cost }
+        };
+        self.content.expensive().into_iter().map(name).collect()
     }
 
-    /// The number of distinct selectors per filter.
+    /// What all selectors have cost so far, removed ones included.
+    pub fn cost(&self) -> Cost {
+        self.content.total()
+    }
+
+    /// The number of distinct selectors per filter, in all.
     pub fn selectors(&self) -> usize {
-        todo!()
+        self.content.len()
     }
 }

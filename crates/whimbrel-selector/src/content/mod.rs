@@ -1,23 +1,292 @@
 //! The index over selectors.
 
+mod axis;
+mod clause;
+mod guard;
+mod invert;
+mod node;
+mod probe;
+mod sight;
+mod tree;
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::facts::{Facts, Fields, Scratch};
+use crate::fence::Fences;
+use crate::hash::Seeded;
+use crate::program::Program;
+use crate::selector::Selector;
+use crate::store::{Slab, Table};
+use crate::subject::Subject;
+
+use clause::clauses;
+use node::Nodes;
+use probe::{Memory, Probe};
+
 /// Selectors that cost most and are remembered by name.
 pub const EXPENSIVE_MAX: usize = 16;
 
+/// Of this many events one is looked at for the estimates of selectivity.
+const NOTED: u64 = 64;
+
 /// Selectors under one topic filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub(crate) u32);
+pub struct GroupId(u32);
+
+impl GroupId {
+    /// Small numbers, reused.
+    pub(crate) fn place(self) -> u32 {
+        self.0
+    }
+}
 
 /// One selector in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SelectorId(pub(crate) u32);
+pub struct SelectorId(u32);
 
 /// What a selector has cost since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Events for which the index could not tell without evaluating it.
     pub evaluations: u64,
-    /// Steps of these evaluations: operations, and characters compared by `LIKE`.
+    /// Steps of these evaluations: operations, and runs of 16 bytes compared by `LIKE`.
     pub steps: u64,
     /// Events for which it was true.
     pub matches: u64,
+}
+
+impl core::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.evaluations += other.evaluations;
+        self.steps += other.steps;
+        self.matches += other.matches;
+    }
+}
+
+/// A selector under one filter, with everyone who asked for it.
+#[derive(Debug)]
+struct Entry<K> {
+    group: u32,
+    text: Box<str>,
+    program: Program,
+    clauses: SmallVec<[u32; 2]>,
+    keys: SmallVec<[K; 2]>,
+    cost: Cost,
+}
+
+/// Finds the keys of all selectors that are true for an event.
+#[derive(Debug)]
+pub(crate) struct ContentIndex<K> {
+    fields: Fields,
+    fences: Arc<Fences>,
+    entries: Slab<Entry<K>>,
+    by_text: Table,
+    /// Roots, by group.
+    groups: Slab<u32>,
+    nodes: Nodes,
+    hasher: Seeded,
+    scratch: Scratch,
+    memory: Memory,
+    candidates: Vec<u32>,
+    dear: Dear,
+    total: Cost,
+    events: u64,
+}
+
+/// The selectors with the most steps.
+#[derive(Debug, Default)]
+struct Dear {
+    entries: Vec<u32>,
+    /// Fewer steps than this are not worth a look; 0 until there are as many as may be.
+    least: u64,
+}
+
+impl<K: Copy + Eq> ContentIndex<K> {
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = Seeded::new(seed);
+        ContentIndex {
+            fields: Fields::new(seed),
+            fences: Arc::default(),
+            entries: Slab::new(),
+            by_text: Table::new(),
+            groups: Slab::new(),
+            nodes: Nodes::new(hasher.clone()),
+            hasher,
+            scratch: Scratch::default(),
+            memory: Memory::new(),
+            candidates: Vec::new(),
+            dear: Dear::default(),
+            total: Cost::default(),
+            events: 0,
+        }
+    }
+
+    pub(crate) fn set_fences(&mut self, fences: Arc<Fences>) {
+        self.fences = fences;
+    }
+
+    pub(crate) fn fences(&self) -> &Arc<Fences> {
+        &self.fences
+    }
+
+    /// Distinct selectors per group, in all.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn insert_group(&mut self) -> GroupId {
+        let root = self.nodes.insert_root();
+        GroupId(self.groups.insert(root))
+    }
+
+    /// The group is empty.
+    pub(crate) fn remove_group(&mut self, group: GroupId) {
+        let root = self.groups.remove(group.0);
+        self.nodes.remove_root(root);
+    }
+
+    pub(crate) fn insert(&mut self, group: GroupId, selector: &Selector, key: K) -> SelectorId {
+        let text: Box<str> = selector.to_string().into();
+        let hash = self.hasher.hash_one((group.0, &*text));
+        let entries = &self.entries;
+        if let Some(id) = self.by_text.find(hash, |&id| entries[id].group == group.0 && entries[id].text == text) {
+            self.entries[id].keys.push(key);
+            return SelectorId(id);
+        }
+        let program = Program::compile(selector.condition(), &mut self.fields);
+        let entry = Entry {
+            group: group.0,
+            text,
+            program,
+            clauses: SmallVec::new(),
+            keys: smallvec![key],
+            cost: Cost::default(),
+        };
+        let id = self.entries.insert(entry);
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.by_text.insert(hash, id, |&id| hasher.hash_one((entries[id].group, &*entries[id].text)));
+        let root = self.groups[group.0];
+        for clause in clauses(selector.condition(), &self.fields, &self.hasher) {
+            let clause = self.nodes.insert(root, id, &clause);
+            self.entries[id].clauses.push(clause);
+        }
+        self.entries[id].clauses.shrink_to_fit();
+        SelectorId(id)
+    }
+
+    /// False if `key` is not there.
+    pub(crate) fn remove(&mut self, id: SelectorId, key: K) -> bool {
+        let keys = &mut self.entries[id.0].keys;
+        let Some(place) = keys.iter().position(|known| *known == key) else { return false };
+        keys.swap_remove(place);
+        if keys.is_empty() {
+            self.remove_entry(id.0);
+        } else {
+            keys.shrink_to_fit();
+        }
+        true
+    }
+
+    fn remove_entry(&mut self, id: u32) {
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let rehash = |&id: &u32| hasher.hash_one((entries[id].group, &*entries[id].text));
+        self.by_text.remove(rehash(&id), id, rehash);
+        self.dear.entries.retain(|&known| known != id);
+        self.dear.least = 0;
+        let entry = self.entries.remove(id);
+        entry.clauses.iter().for_each(|&clause| self.nodes.remove(clause));
+        entry.program.release(&mut self.fields);
+    }
+
+    /// Whether one selector is true.
+    pub(crate) fn is_true(&mut self, id: SelectorId, subject: &dyn Subject) -> bool {
+        let ContentIndex { fields, fences, scratch, entries, .. } = self;
+        let facts = Facts::new(fields, fences, subject, scratch);
+        let (value, _) = entries[id.0].program.is_true(&facts);
+        let memory = facts.into_memory();
+        self.scratch.present = memory;
+        value
+    }
+
+    /// Calls `found` with each key in `groups` whose selector is true.
+    pub(crate) fn for_each_true(&mut self, groups: &[GroupId], subject: &dyn Subject, mut found: impl FnMut(K)) {
+        let ContentIndex { fields, fences, scratch, entries, nodes, hasher, memory, candidates, .. } = self;
+        let facts = Facts::new(fields, fences, subject, scratch);
+        memory.fill(&facts, &nodes.uses, hasher);
+        self.events += 1;
+        if self.events % NOTED == 1 {
+            memory.note(&facts, &mut nodes.sight, &nodes.uses);
+        }
+        candidates.clear();
+        let probe = Probe::new(nodes, &facts, memory, hasher);
+        let mut several = false;
+        for group in groups {
+            probe.visit(self.groups[group.0], &mut |clause| candidates.push(nodes.clauses[clause].selector));
+        }
+        for id in &*candidates {
+            several |= entries[*id].clauses.len() > 1;
+        }
+        if several {
+            // A selector with several clauses may have been found by more than one.
+            candidates.sort_unstable();
+            candidates.dedup();
+        }
+        for &id in &*candidates {
+            let entry = &mut entries[id];
+            let (value, steps) = entry.program.is_true(&facts);
+            let cost = Cost { evaluations: 1, steps: steps.into(), matches: value.into() };
+            entry.cost += cost;
+            self.total += cost;
+            if entry.cost.steps > self.dear.least {
+                self.dear.note(id, entries);
+            }
+            if value {
+                entries[id].keys.iter().for_each(|key| found(*key));
+            }
+        }
+        let memory = facts.into_memory();
+        self.scratch.present = memory;
+    }
+
+    /// What all selectors have cost so far, removed ones included.
+    pub(crate) fn total(&self) -> Cost {
+        self.total
+    }
+
+    /// Group, text and cost of the selectors with the most steps, the most first.
+    pub(crate) fn expensive(&self) -> Vec<(GroupId, &str, Cost)> {
+        let entries = self.dear.entries.iter().map(|&id| &self.entries[id]);
+        let mut list: Vec<_> = entries.map(|entry| (GroupId(entry.group), &*entry.text, entry.cost)).collect();
+        list.sort_unstable_by_key(|(group, text, cost)| (core::cmp::Reverse(cost.steps), *group, *text));
+        list
+    }
+
+    /// The three-valued result of a selector, for tests.
+    #[cfg(test)]
+    pub(crate) fn value(&mut self, id: SelectorId, subject: &dyn Subject) -> Option<bool> {
+        let facts = Facts::new(&self.fields, &self.fences, subject, &mut self.scratch);
+        self.entries[id.0].program.value(&facts)
+    }
+}
+
+impl Dear {
+    /// The steps of an entry have grown beyond `least`.
+    fn note<K>(&mut self, id: u32, entries: &Slab<Entry<K>>) {
+        if !self.entries.contains(&id) {
+            if self.entries.len() < EXPENSIVE_MAX {
+                self.entries.push(id);
+            } else {
+                let steps = |place: &usize| entries[self.entries[*place]].cost.steps;
+                let place = (0..EXPENSIVE_MAX).min_by_key(steps).expect("the list is full");
+                if steps(&place) < entries[id].cost.steps {
+                    self.entries[place] = id;
+                }
+            }
+        }
+        if self.entries.len() == EXPENSIVE_MAX {
+            self.least = self.entries.iter().map(|&id| entries[id].cost.steps).min().expect("the list is full");
+        }
+    }
 }

@@ -43,3 +43,9 @@ impl Selector {
 pub(crate) fn is_plain_identifier(_name: &str) -> bool {
     todo!()
 }
+
+impl core::fmt::Display for Selector {
+    fn fmt(&self, _f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        todo!()
+    }
+}

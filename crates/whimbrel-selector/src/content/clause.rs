@@ -1,0 +1,308 @@
+//! What must hold of an event for a selector to be true: clauses of points and ranges.
+//!
+//! Every event for which a selector is true satisfies at least one of its clauses. The reverse need not hold: the selector's program
+//! judges what the index finds. So a clause may say too little, never too much.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::axis::{Kind, PREFIXES, text_hash};
+use super::invert::invert;
+use crate::facts::{FieldId, Fields};
+use crate::hash::Seeded;
+use crate::number::double;
+use crate::selector::{Comparison, Condition, Field, Literal, Operand, Pattern, Piece};
+use crate::subject::Number;
+
+/// The most clauses that AND may make of two operands with several clauses each; beyond, it keeps only the better of them.
+const PRODUCT_MAX: usize = 16;
+
+/// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by points alone.
+const CLAUSES_MAX: usize = 64;
+
+/// One value of one field; or one fence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) field: FieldId,
+    pub(super) kind: Kind,
+    pub(super) hash: u64,
+}
+
+/// An interval of one field's values, both ends included: nearest doubles, so that no value between the exact ends is left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub(super) field: FieldId,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// Points and ranges that all hold; without any, it says nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Clause {
+    pub(super) points: SmallVec<[Point; 3]>,
+    /// One per field.
+    pub(super) ranges: SmallVec<[Range; 3]>,
+    /// A field that is there: for clauses that have nothing better.
+    pub(super) present: Option<FieldId>,
+    /// What a negated comparison leaves besides a range: the field is no number.
+    odd: bool,
+}
+
+impl Clause {
+    fn says_nothing(&self) -> bool {
+        self.points.is_empty() && self.ranges.is_empty() && self.present.is_none()
+    }
+
+    /// Both hold; `None` if they cannot.
+    fn and(&self, other: &Clause) -> Option<Clause> {
+        let mut both = self.clone();
+        for point in &other.points {
+            if !both.points.contains(point) {
+                both.points.push(*point);
+            }
+        }
+        for range in &other.ranges {
+            match both.ranges.iter_mut().find(|known| known.field == range.field) {
+                None => both.ranges.push(*range),
+                Some(known) => {
+                    (known.low, known.high) = (known.low.max(range.low), known.high.min(range.high));
+                    if known.low > known.high {
+                        return None;
+                    }
+                }
+            }
+        }
+        both.present = both.present.or(other.present);
+        Some(both)
+    }
+}
+
+type Clauses = Vec<Clause>;
+
+/// The clauses of a selector: one of them holds whenever `condition` is true.
+pub(super) fn clauses(condition: &Condition, fields: &Fields, hasher: &Seeded) -> Clauses {
+    let mut clauses = Extract { fields, hasher }.when(condition, true);
+    if clauses.len() > CLAUSES_MAX {
+        clauses.iter_mut().for_each(|clause| clause.ranges.clear());
+    }
+    if clauses.iter().any(Clause::says_nothing) {
+        return vec![Clause::default()];
+    }
+    clauses
+}
+
+struct Extract<'f> {
+    fields: &'f Fields,
+    hasher: &'f Seeded,
+}
+
+impl Extract<'_> {
+    /// What holds whenever `condition` is `value`. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    fn when(&self, condition: &Condition, value: bool) -> Clauses {
+        match condition {
+            Condition::Constant(constant) if *constant == value => vec![Clause::default()],
+            Condition::Constant(_) | Condition::Unknown => Vec::new(),
+            Condition::Not(inner) => self.when(inner, !value),
+            Condition::And(parts) if value => self.all(parts, value),
+            Condition::Or(parts) if !value => self.all(parts, value),
+            Condition::And(parts) | Condition::Or(parts) => {
+                parts.iter().flat_map(|part| self.when(part, value)).collect()
+            }
+            Condition::Test(field) if value => self.point(field, Kind::Boolean, true),
+            Condition::Compare { op, left, right } => self.compare(*op, left, right, value, condition),
+            Condition::Like { field, pattern } if value => self.like(field, pattern),
+            Condition::In { field, list } if value => {
+                list.iter().flat_map(|text| self.text(field, Kind::Text, text.as_bytes())).collect()
+            }
+            Condition::IsNull(_) if value => vec![Clause::default()],
+            Condition::Within(fence) if value => {
+                let fence = self.fields.fence(fence).expect("retained by the program");
+                vec![Clause { points: smallvec![Point::fence(fence, self.hasher)], ..Clause::default() }]
+            }
+            other => self.present(other),
+        }
+    }
+
+    fn all(&self, parts: &[Condition], value: bool) -> Clauses {
+        let mut all = vec![Clause::default()];
+        for part in parts {
+            all = product(all, self.when(part, value));
+        }
+        all
+    }
+
+    fn id(&self, field: &Field) -> FieldId {
+        self.fields.find_field(field).expect("retained by the program")
+    }
+
+    /// A field that must be there for the condition to be true or false.
+    fn present(&self, condition: &Condition) -> Clauses {
+        let needed = strict(condition);
+        let present = needed.iter().map(|field| self.id(field)).find(|id| id.is_attribute() || id.is_json());
+        vec![Clause { present, ..Clause::default() }]
+    }
+
+    fn point(&self, field: &Field, kind: Kind, value: bool) -> Clauses {
+        let field = self.id(field);
+        let point = Point { field, kind, hash: self.hasher.hash_one((field.0, kind.index(), value)) };
+        vec![Clause { points: smallvec![point], ..Clause::default() }]
+    }
+
+    fn number(&self, field: &Field, value: f64) -> Clauses {
+        vec![Clause { points: smallvec![Point::number(self.id(field), value, self.hasher)], ..Clause::default() }]
+    }
+
+    fn text(&self, field: &Field, kind: Kind, text: &[u8]) -> Clauses {
+        let field = self.id(field);
+        let point = Point { field, kind, hash: text_hash(self.hasher, field, kind, text) };
+        vec![Clause { points: smallvec![point], ..Clause::default() }]
+    }
+
+    fn range(&self, field: &Field, (low, high): (f64, f64)) -> Clauses {
+        if low > high {
+            return Vec::new();
+        }
+        vec![Clause { ranges: smallvec![Range { field: self.id(field), low, high }], ..Clause::default() }]
+    }
+
+    /// The field is there and no number, boolean or not.
+    fn odd(&self, field: &Field) -> Clauses {
+        let mut clauses = self.point(field, Kind::NotNumber, true);
+        clauses.iter_mut().for_each(|clause| clause.odd = true);
+        clauses
+    }
+
+    fn compare(&self, op: Comparison, left: &Operand, right: &Operand, value: bool, whole: &Condition) -> Clauses {
+        let Operand::Literal(literal) = right else { return self.present(whole) };
+        let limit = match literal {
+            Literal::Integer(limit) => *limit as f64,
+            Literal::Double(limit) => *limit,
+            Literal::Text(text) => {
+                return match left {
+                    Operand::Field(field) if value && op == Comparison::Equal => {
+                        self.text(field, Kind::Text, text.as_bytes())
+                    }
+                    _ => self.present(whole),
+                };
+            }
+            Literal::Boolean(wanted) => {
+                return match left {
+                    Operand::Field(field) if value => {
+                        self.point(field, Kind::Boolean, *wanted == (op == Comparison::Equal))
+                    }
+                    _ => self.present(whole),
+                };
+            }
+        };
+        let interval = match (op, value) {
+            (Comparison::Equal, true) | (Comparison::Unequal, false) => (limit, limit),
+            (Comparison::Equal, false) | (Comparison::Unequal, true) => return self.present(whole),
+            (Comparison::Less | Comparison::AtMost, true) | (Comparison::Greater | Comparison::AtLeast, false) => {
+                (f64::NEG_INFINITY, limit)
+            }
+            (Comparison::Less | Comparison::AtMost, false) | (Comparison::Greater | Comparison::AtLeast, true) => {
+                (limit, f64::INFINITY)
+            }
+        };
+        match left {
+            Operand::Field(field) => {
+                let is_point = interval.0 == interval.1;
+                let mut clauses =
+                    if is_point { self.number(field, limit) } else { self.range(field, interval) };
+                if !value {
+                    // Only a comparison of numbers is undone by the opposite comparison; one with text is false either way.
+                    clauses.extend(self.odd(field));
+                }
+                clauses
+            }
+            // Arithmetic is NULL for what is no number, and then the comparison is neither true nor false.
+            arithmetic => match invert(arithmetic, interval) {
+                Some((field, interval)) => self.range(field, interval),
+                None => self.present(whole),
+            },
+        }
+    }
+
+    fn like(&self, field: &Field, pattern: &Pattern) -> Clauses {
+        match &*pattern.0 {
+            [] => self.text(field, Kind::Text, b""),
+            [Piece::Text(text)] => self.text(field, Kind::Text, text.as_bytes()),
+            [Piece::Text(text), ..] => {
+                let longest = PREFIXES.iter().rposition(|&length| length <= text.len()).expect("not empty");
+                self.text(field, Kind::Prefix(longest as u8), &text.as_bytes()[..PREFIXES[longest]])
+            }
+            _ => {
+                let present = Some(self.id(field));
+                vec![Clause { present, ..Clause::default() }]
+            }
+        }
+    }
+}
+
+impl Point {
+    pub(super) fn fence(fence: u32, hasher: &Seeded) -> Point {
+        let field = super::axis::FENCE;
+        Point { field, kind: Kind::Fence, hash: hasher.hash_one((field.0, Kind::Fence.index(), fence)) }
+    }
+
+    pub(super) fn number(field: FieldId, value: f64, hasher: &Seeded) -> Point {
+        // Adding zero makes -0 and 0 the same.
+        let bits = (value + 0.0).to_bits();
+        Point { field, kind: Kind::Number, hash: hasher.hash_one((field.0, Kind::Number.index(), bits)) }
+    }
+}
+
+/// Both hold. Clauses with the leftovers of negated comparisons are not multiplied but kept beside, which is wider and short.
+fn product(left: Clauses, right: Clauses) -> Clauses {
+    let (mut odd, left): (Clauses, Clauses) = left.into_iter().partition(|clause| clause.odd);
+    let (more, right): (Clauses, Clauses) = right.into_iter().partition(|clause| clause.odd);
+    let several = left.len() > 1 && right.len() > 1;
+    let mut both: Clauses = if several && left.len() * right.len() > PRODUCT_MAX {
+        // An event that satisfies both satisfies either.
+        let vague = |side: &Clauses| side.iter().any(|clause| clause.points.is_empty() && clause.ranges.is_empty());
+        if (vague(&left), left.len()) <= (vague(&right), right.len()) { left } else { right }
+    } else {
+        left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))).collect()
+    };
+    odd.extend(more);
+    both.append(&mut odd);
+    both
+}
+
+/// The fields without which the condition is unknown.
+fn strict(condition: &Condition) -> Vec<&Field> {
+    match condition {
+        Condition::Test(field) | Condition::Like { field, .. } | Condition::In { field, .. } => vec![field],
+        Condition::Compare { left, right, .. } => {
+            let mut fields = Vec::new();
+            operand_fields(left, &mut fields);
+            operand_fields(right, &mut fields);
+            fields
+        }
+        Condition::Same { left, right, .. } => {
+            let mut fields = strict(left);
+            fields.extend(strict(right));
+            fields
+        }
+        Condition::Not(inner) => strict(inner),
+        // IS NULL is never unknown, and of AND and OR one side may decide.
+        Condition::IsNull(_) | Condition::And(_) | Condition::Or(_) => Vec::new(),
+        Condition::Constant(_) | Condition::Unknown | Condition::Within(_) => Vec::new(),
+    }
+}
+
+fn operand_fields<'c>(operand: &'c Operand, fields: &mut Vec<&'c Field>) {
+    match operand {
+        Operand::Literal(_) => {}
+        Operand::Field(field) => fields.push(field),
+        Operand::Negate(inner) => operand_fields(inner, fields),
+        Operand::Arithmetic { left, right, .. } => {
+            operand_fields(left, fields);
+            operand_fields(right, fields);
+        }
+    }
+}
+
+/// The number that a value has on a numeric axis.
+pub(super) fn coordinate(number: Number) -> f64 {
+    double(number)
+}

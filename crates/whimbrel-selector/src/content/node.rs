@@ -1,0 +1,395 @@
+//! Where clauses are: nodes reached by points, then by ranges.
+
+use core::mem::take;
+
+use smallvec::SmallVec;
+
+use super::axis::{FENCE, Kind, Uses};
+use super::clause::{Clause, Point, Range};
+use super::guard::{Guard, Guards};
+use super::sight::Sight;
+use super::tree::{self, Bounds, Forest};
+use crate::facts::FieldId;
+use crate::hash::Seeded;
+use crate::store::{Slab, Table};
+
+/// Clauses that a node keeps in its list before others go further down.
+pub(super) const LIST: usize = 24;
+
+/// Clauses with a range in common, beside those of the node's path, that make a node of their own worth while.
+const TOGETHER: u32 = 192;
+
+/// Axes of its children that a node remembers. One with more is asked with all values of the event instead.
+const AXES: usize = 12;
+
+/// Pairs of field and class whose clauses a node counts.
+const COUNTED: usize = 64;
+
+/// Ranges in a path.
+pub(super) const DEPTH: usize = 3;
+
+/// An entry of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) clause: u32,
+    pub(super) guards: Guards<2>,
+}
+
+/// Where clauses with the same beginning are.
+#[derive(Debug)]
+pub(super) struct Node {
+    parent: u32,
+    /// How the parent reaches it; with the parent the key in the table of children.
+    axis: (FieldId, Kind),
+    hash: u64,
+    /// One bit for each child's hash.
+    pub(super) filter: u64,
+    /// Clauses here and below.
+    population: u32,
+    pub(super) list: Vec<Entry>,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// What only nodes with children or ranges have.
+#[derive(Debug)]
+pub(super) struct More {
+    /// Axes of children, unless there are too many.
+    pub(super) axes: SmallVec<[(FieldId, Kind); 4]>,
+    pub(super) wide: bool,
+    /// Children found by values in the payload.
+    pub(super) json: u32,
+    /// Children found by fences.
+    pub(super) fences: u32,
+    children: u32,
+    /// The fields of the path's ranges, and the root of the tree over them.
+    pub(super) dims: SmallVec<[FieldId; DEPTH]>,
+    pub(super) root: u32,
+    counted: Vec<((FieldId, u8), u32)>,
+}
+
+/// A clause and where it is.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) selector: u32,
+    node: u32,
+    /// The leaf, or the place in the node's list.
+    at: u32,
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    pub(super) nodes: Slab<Node>,
+    children: Table,
+    pub(super) clauses: Slab<Placed>,
+    pub(super) one: Forest<1, Guards<2>>,
+    pub(super) two: Forest<2, Guards<1>>,
+    pub(super) three: Forest<3, Guards<0>>,
+    pub(super) uses: Uses,
+    pub(super) sight: Sight,
+    hasher: Seeded,
+}
+
+/// The bit of a child's hash in its parent's filter.
+#[inline]
+pub(super) fn filter_bit(hash: u64) -> u64 {
+    1 << (hash >> 54 & 63)
+}
+
+/// The point that stands for ranges of one field and class.
+pub(super) fn range_hash(hasher: &Seeded, field: FieldId, class: u8) -> u64 {
+    hasher.hash_one((field.0, Kind::Range(class).index(), 0_u64))
+}
+
+impl Nodes {
+    pub(super) fn new(hasher: Seeded) -> Self {
+        Nodes {
+            nodes: Slab::new(),
+            children: Table::new(),
+            clauses: Slab::new(),
+            one: Forest::new(),
+            two: Forest::new(),
+            three: Forest::new(),
+            uses: Uses::default(),
+            sight: Sight::default(),
+            hasher,
+        }
+    }
+
+    /// A node without parent.
+    pub(super) fn insert_root(&mut self) -> u32 {
+        self.insert_node(u32::MAX, (FENCE, Kind::Fence), 0)
+    }
+
+    pub(super) fn remove_root(&mut self, root: u32) {
+        let gone = self.nodes.remove(root);
+        assert!(gone.population == 0, "an empty node");
+    }
+
+    fn insert_node(&mut self, parent: u32, axis: (FieldId, Kind), hash: u64) -> u32 {
+        self.nodes.insert(Node { parent, axis, hash, filter: 0, population: 0, list: Vec::new(), more: None })
+    }
+
+    #[inline]
+    pub(super) fn child(&self, parent: u32, hash: u64) -> Option<u32> {
+        let same = |&id: &u32| self.nodes[id].hash == hash && self.nodes[id].parent == parent;
+        self.children.find(self.hasher.hash_one((hash, parent)), same)
+    }
+
+    fn child_or_insert(&mut self, parent: u32, axis: (FieldId, Kind), hash: u64) -> u32 {
+        if let Some(child) = self.child(parent, hash) {
+            return child;
+        }
+        let child = self.insert_node(parent, axis, hash);
+        let (nodes, hasher) = (&self.nodes, &self.hasher);
+        let rehash = |&id: &u32| hasher.hash_one((nodes[id].hash, nodes[id].parent));
+        self.children.insert(hasher.hash_one((hash, parent)), child, rehash);
+        self.uses.add(axis.0, axis.1);
+        let mut dims: SmallVec<[FieldId; DEPTH]> = SmallVec::new();
+        let more = self.nodes[parent].more.get_or_insert_with(|| More::new(SmallVec::new()));
+        more.adopt(axis);
+        if let Kind::Range(_) = axis.1 {
+            dims.extend_from_slice(&more.dims);
+            dims.push(axis.0);
+            self.nodes[child].more = Some(More::new(dims));
+        }
+        self.nodes[parent].filter |= filter_bit(hash);
+        child
+    }
+
+    /// Puts a clause of `selector` under `root`, and returns its number.
+    pub(super) fn insert(&mut self, root: u32, selector: u32, clause: &Clause) -> u32 {
+        let mut points: SmallVec<[Point; 3]> = clause.points.clone();
+        let mut ranges = self.ranked(&clause.ranges);
+        if points.is_empty() && ranges.is_empty() {
+            let hash = |field: FieldId| self.hasher.hash_one((field.0, Kind::Present.index(), true));
+            points.extend(clause.present.map(|field| Point { field, kind: Kind::Present, hash: hash(field) }));
+        }
+        let mut at = root;
+        let mut path: SmallVec<[Range; DEPTH]> = SmallVec::new();
+        loop {
+            self.nodes[at].population += 1;
+            let Some(next) = self.next(at, &mut points, &mut ranges, &mut path) else { break };
+            at = next;
+        }
+        let id = self.clauses.insert(Placed { selector, node: at, at: 0 });
+        let mut guards = points.iter().map(Guard::point).chain(ranges.iter().map(|(_, range)| Guard::range(range)));
+        let mut guard = || guards.by_ref().find(|guard| *guard != Guard::Pass).unwrap_or(Guard::Pass);
+        let guards = [guard(), guard()];
+        for (field, kind) in guards.iter().filter_map(|guard| guard.axis()) {
+            self.uses.add(field, kind);
+        }
+        if path.is_empty() {
+            let list = &mut self.nodes[at].list;
+            self.clauses[id].at = list.len() as u32;
+            list.push(Entry { clause: id, guards });
+        } else {
+            self.insert_box(at, &path, id, guards);
+        }
+        id
+    }
+
+    /// The child in which a clause belongs, if it should not stay at `at`; what leads there is moved from `points` or `ranges`.
+    fn next(
+        &mut self,
+        at: u32,
+        points: &mut SmallVec<[Point; 3]>,
+        ranges: &mut SmallVec<[(u8, Range); 3]>,
+        path: &mut SmallVec<[Range; DEPTH]>,
+    ) -> Option<u32> {
+        if !path.is_empty() {
+            let place = self.worthwhile(at, ranges).filter(|_| path.len() < DEPTH)?;
+            let (class, range) = ranges.remove(place);
+            path.push(range);
+            let hash = range_hash(&self.hasher, range.field, class);
+            return Some(self.child_or_insert(at, (range.field, Kind::Range(class)), hash));
+        }
+        if self.nodes[at].list.len() < LIST {
+            return None;
+        }
+        if !points.is_empty() {
+            let population =
+                |point: &Point| self.child(at, point.hash).map_or(0, |child| self.nodes[child].population);
+            // Values in the payload are found later than attributes, and only if something asks for them.
+            let rank = |(_, point): &(usize, &Point)| (point.field.is_json(), population(point));
+            let (best, _) = points.iter().enumerate().min_by_key(rank)?;
+            let point = points.remove(best);
+            return Some(self.child_or_insert(at, (point.field, point.kind), point.hash));
+        }
+        if ranges.is_empty() {
+            return None;
+        }
+        let (class, range) = ranges.remove(0);
+        path.push(range);
+        let hash = range_hash(&self.hasher, range.field, class);
+        Some(self.child_or_insert(at, (range.field, Kind::Range(class)), hash))
+    }
+
+    /// Ranges with their classes, most selective first; equal ones by field, so that equal selectors take equal paths.
+    fn ranked(&mut self, ranges: &[Range]) -> SmallVec<[(u8, Range); 3]> {
+        let mut ranked: SmallVec<[(u8, Range); 3]> = SmallVec::new();
+        for range in ranges {
+            let class = match sight_of(range.field) {
+                Some(place) => {
+                    self.sight.note(place, range.low, false);
+                    self.sight.note(place, range.high, false);
+                    self.sight.class(place, range.low, range.high)
+                }
+                None => 1,
+            };
+            ranked.push((class, *range));
+        }
+        ranked.sort_unstable_by_key(|(class, range)| (core::cmp::Reverse(*class), range.field));
+        ranked
+    }
+
+    /// Counts the ranges that clauses of a node have besides its own, and finds one that enough of them share.
+    fn worthwhile(&mut self, at: u32, ranges: &[(u8, Range)]) -> Option<usize> {
+        let more = self.nodes[at].more.as_mut().expect("a node with ranges in its path");
+        let mut best = None;
+        for (place, (class, range)) in ranges.iter().enumerate().filter(|(_, (class, _))| *class > 0) {
+            let key = (range.field, *class);
+            let count = match more.counted.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, count)) => {
+                    *count = count.saturating_add(1);
+                    *count
+                }
+                None => {
+                    if more.counted.len() < COUNTED {
+                        more.counted.push((key, 1));
+                    }
+                    1
+                }
+            };
+            if count > TOGETHER && best.is_none() {
+                best = Some(place);
+            }
+        }
+        best
+    }
+
+    fn insert_box(&mut self, at: u32, path: &[Range], id: u32, guards: Guards<2>) {
+        let Nodes { nodes, clauses, one, two, three, sight, .. } = self;
+        let root = &mut nodes[at].more.as_mut().expect("a node with ranges in its path").root;
+        let view = |field| sight_of(field).map_or((0.0, 0.0), |place| sight.view(place));
+        let mut moved = |clause: u32, leaf: u32| clauses[clause].at = leaf;
+        match path.len() {
+            1 => one.insert(root, &axes(path, view).1, (&axes(path, view).0, id, guards), &mut moved),
+            2 => two.insert(root, &axes(path, view).1, (&axes(path, view).0, id, [guards[0]]), &mut moved),
+            _ => three.insert(root, &axes(path, view).1, (&axes(path, view).0, id, []), &mut moved),
+        }
+    }
+
+    /// Removes a clause, and nodes that it leaves empty.
+    pub(super) fn remove(&mut self, id: u32) {
+        let Placed { node, at, .. } = self.clauses.remove(id);
+        let Nodes { nodes, clauses, one, two, three, uses, .. } = self;
+        let here = &mut nodes[node];
+        let mut release = |guards: &[Guard]| {
+            guards.iter().filter_map(|guard| guard.axis()).for_each(|(field, kind)| uses.remove(field, kind));
+        };
+        let mut moved = |clause: u32, leaf: u32| clauses[clause].at = leaf;
+        match here.more.as_mut().map_or(0, |more| more.dims.len()) {
+            0 => {
+                let gone = here.list.swap_remove(at as usize);
+                release(&gone.guards);
+                if let Some(entry) = here.list.get(at as usize) {
+                    moved(entry.clause, at);
+                }
+                if here.list.len() * 4 < here.list.capacity() {
+                    here.list.shrink_to(here.list.len() * 2);
+                }
+            }
+            dims => {
+                let root = &mut here.more.as_mut().expect("it has dimensions").root;
+                match dims {
+                    1 => release(&one.remove(root, at, id, &mut moved)),
+                    2 => release(&two.remove(root, at, id, &mut moved)),
+                    _ => release(&three.remove(root, at, id, &mut moved)),
+                }
+            }
+        }
+        self.leave(node);
+    }
+
+    /// One clause less at `at` and above.
+    fn leave(&mut self, mut at: u32) {
+        loop {
+            let node = &mut self.nodes[at];
+            node.population -= 1;
+            let (parent, population) = (node.parent, node.population);
+            if parent == u32::MAX {
+                return;
+            }
+            if population == 0 {
+                let (nodes, hasher) = (&self.nodes, &self.hasher);
+                let rehash = |&id: &u32| hasher.hash_one((nodes[id].hash, nodes[id].parent));
+                self.children.remove(rehash(&at), at, rehash);
+                let gone = self.nodes.remove(at);
+                self.uses.remove(gone.axis.0, gone.axis.1);
+                let above = &mut self.nodes[parent];
+                if above.more.as_mut().expect("it had a child").leave(gone.axis) {
+                    above.filter = 0;
+                    let more = take(&mut above.more).expect("just seen");
+                    above.more = Some(more).filter(|more| !more.dims.is_empty());
+                }
+            }
+            at = parent;
+        }
+    }
+}
+
+/// Where numbers of a field are remembered; headers have no place.
+pub(super) fn sight_of(field: FieldId) -> Option<usize> {
+    if field.is_attribute() {
+        Some(field.0 as usize * 2)
+    } else if field.is_json() {
+        Some(field.json_index() as usize * 2 + 1)
+    } else {
+        None
+    }
+}
+
+/// The box of a path of ranges, and where points are expected.
+fn axes<const D: usize>(path: &[Range], view: impl Fn(FieldId) -> (f64, f64)) -> (Bounds<D>, Bounds<D>) {
+    (core::array::from_fn(|axis| (path[axis].low, path[axis].high)), core::array::from_fn(|axis| view(path[axis].field)))
+}
+
+impl More {
+    fn new(dims: SmallVec<[FieldId; DEPTH]>) -> Box<More> {
+        Box::new(More {
+            axes: SmallVec::new(),
+            wide: false,
+            json: 0,
+            fences: 0,
+            children: 0,
+            dims,
+            root: tree::NONE,
+            counted: Vec::new(),
+        })
+    }
+
+    fn adopt(&mut self, axis: (FieldId, Kind)) {
+        self.children += 1;
+        self.json += u32::from(axis.0.is_json());
+        self.fences += u32::from(axis.0 == FENCE);
+        if !self.wide && !self.axes.contains(&axis) {
+            if self.axes.len() == AXES {
+                (self.wide, self.axes) = (true, SmallVec::new());
+            } else {
+                self.axes.push(axis);
+            }
+        }
+    }
+
+    /// A child is gone; true if it was the last.
+    fn leave(&mut self, axis: (FieldId, Kind)) -> bool {
+        self.children -= 1;
+        self.json -= u32::from(axis.0.is_json());
+        self.fences -= u32::from(axis.0 == FENCE);
+        if self.children == 0 {
+            (self.wide, self.axes) = (false, SmallVec::new());
+        }
+        self.children == 0
+    }
+}

@@ -1,0 +1,242 @@
+//! One event against the nodes of one group.
+
+use core::cell::OnceCell;
+
+use super::axis::{FENCE, Kind, PREFIXES, Uses, text_hash};
+use super::clause::{Point, coordinate};
+use super::guard::{Guard, Prints};
+use super::node::{Nodes, filter_bit, range_hash, sight_of};
+use super::sight::Sight;
+use crate::facts::{Facts, FieldId, MESSAGE_ID, NOTHING, PRIORITY, TIMESTAMP};
+use crate::hash::Seeded;
+use crate::subject::Datum;
+
+/// A value of the event as a child's hash.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    field: FieldId,
+    kind: Kind,
+    hash: u64,
+}
+
+/// Memory for [`Probe`] that is used again for the next event.
+#[derive(Debug)]
+pub(super) struct Memory {
+    axes: Vec<Axis>,
+    /// For each attribute of the facts: its number, NaN if it has none, and where its axes begin.
+    places: Vec<(f64, u32)>,
+    prints: Prints,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Memory { axes: Vec::new(), places: Vec::new(), prints: Prints::new() }
+    }
+}
+
+/// One event, seen along the axes of the index.
+pub(super) struct Probe<'p> {
+    nodes: &'p Nodes,
+    facts: &'p Facts<'p>,
+    memory: &'p Memory,
+    hasher: &'p Seeded,
+    /// Axes of values in the payload, found when the first node asks.
+    json: OnceCell<Vec<Axis>>,
+}
+
+impl Memory {
+    /// Looks at the attributes and headers of an event.
+    pub(super) fn fill(&mut self, facts: &Facts<'_>, uses: &Uses, hasher: &Seeded) {
+        self.axes.clear();
+        self.places.clear();
+        self.prints.clear();
+        for (field, value) in facts.present() {
+            let number = value.number().map_or(f64::NAN, coordinate);
+            self.places.push((number, self.axes.len() as u32));
+            push_axes(&mut self.axes, *field, *value, uses.mask(*field), hasher);
+        }
+        self.places.push((f64::NAN, self.axes.len() as u32));
+        for header in [PRIORITY, TIMESTAMP, MESSAGE_ID, NOTHING] {
+            let mask = uses.mask(header);
+            if mask != 0 {
+                push_axes(&mut self.axes, header, facts.value(header), mask, hasher);
+            }
+        }
+        for axis in &self.axes {
+            self.prints.add(axis.hash);
+        }
+    }
+
+    /// Notes the numbers of the event for the estimates.
+    pub(super) fn note(&self, facts: &Facts<'_>, sight: &mut Sight, uses: &Uses) {
+        let ranges = (0..super::axis::CLASSES).fold(0, |mask, class| mask | Kind::Range(class).bit());
+        for ((field, _), (number, _)) in facts.present().iter().zip(&self.places) {
+            if uses.mask(*field) & ranges != 0
+                && let Some(place) = sight_of(*field)
+            {
+                sight.note(place, *number, true);
+            }
+        }
+    }
+}
+
+/// Adds the axes of one value, as far as they are in use.
+fn push_axes(axes: &mut Vec<Axis>, field: FieldId, value: Datum<'_>, mask: u32, hasher: &Seeded) {
+    if mask == 0 || value == Datum::Null {
+        return;
+    }
+    let mut push = |kind: Kind, hash: u64| axes.push(Axis { field, kind, hash });
+    let used = |kind: Kind| mask & kind.bit() != 0;
+    if used(Kind::Present) {
+        push(Kind::Present, hasher.hash_one((field.0, Kind::Present.index(), true)));
+    }
+    if let Some(text) = value.text() {
+        if used(Kind::Text) {
+            push(Kind::Text, text_hash(hasher, field, Kind::Text, text.as_bytes()));
+        }
+        for (place, length) in PREFIXES.iter().enumerate() {
+            let kind = Kind::Prefix(place as u8);
+            if used(kind)
+                && let Some(prefix) = text.as_bytes().get(..*length)
+            {
+                push(kind, text_hash(hasher, field, kind, prefix));
+            }
+        }
+    }
+    if used(Kind::Boolean)
+        && let Some(value) = value.boolean()
+    {
+        push(Kind::Boolean, hasher.hash_one((field.0, Kind::Boolean.index(), value)));
+    }
+    match value.number() {
+        Some(number) => {
+            if used(Kind::Number) {
+                push(Kind::Number, Point::number(field, coordinate(number), hasher).hash);
+            }
+            for class in 0..super::axis::CLASSES {
+                if used(Kind::Range(class)) {
+                    push(Kind::Range(class), range_hash(hasher, field, class));
+                }
+            }
+        }
+        None if used(Kind::NotNumber) => {
+            push(Kind::NotNumber, hasher.hash_one((field.0, Kind::NotNumber.index(), true)));
+        }
+        None => {}
+    }
+}
+
+impl<'p> Probe<'p> {
+    pub(super) fn new(nodes: &'p Nodes, facts: &'p Facts<'p>, memory: &'p Memory, hasher: &'p Seeded) -> Self {
+        Probe { nodes, facts, memory, hasher, json: OnceCell::new() }
+    }
+
+    /// Calls `found` with each clause at and below `at` that may hold. Recursion is bounded by the points and ranges of a clause.
+    pub(super) fn visit(&self, at: u32, found: &mut impl FnMut(u32)) {
+        let node = &self.nodes.nodes[at];
+        for entry in &node.list {
+            if self.passes(&entry.guards) {
+                found(entry.clause);
+            }
+        }
+        let Some(more) = &node.more else { return };
+        self.search(&more.dims, more.root, found);
+        if node.filter == 0 {
+            return;
+        }
+        let mut enter = |hash: u64| {
+            if node.filter & filter_bit(hash) != 0
+                && let Some(child) = self.nodes.child(at, hash)
+            {
+                self.visit(child, found);
+            }
+        };
+        if more.fences > 0 {
+            for fence in self.facts.inside().unwrap_or_default() {
+                enter(Point::fence(*fence, self.hasher).hash);
+            }
+        }
+        if more.wide {
+            self.memory.axes.iter().for_each(|axis| enter(axis.hash));
+            if more.json > 0 {
+                self.json().iter().for_each(|axis| enter(axis.hash));
+            }
+            return;
+        }
+        for (field, kind) in &more.axes {
+            if *field == FENCE || (field.is_json() && more.json == 0) {
+                continue;
+            }
+            let of_field = if field.is_attribute() { self.axes_of(*field) } else { self.late_axes_of(*field) };
+            if let Some(axis) = of_field.iter().find(|axis| axis.kind == *kind && axis.field == *field) {
+                enter(axis.hash);
+            }
+        }
+    }
+
+    fn search(&self, dims: &[FieldId], root: u32, found: &mut impl FnMut(u32)) {
+        let point: [f64; 3] = core::array::from_fn(|axis| dims.get(axis).map_or(0.0, |field| self.number(*field)));
+        match dims.len() {
+            0 => {}
+            1 => self.nodes.one.visit(root, &[point[0]], &mut |clause, guards| {
+                if self.passes(guards) {
+                    found(clause);
+                }
+            }),
+            2 => self.nodes.two.visit(root, &[point[0], point[1]], &mut |clause, guards| {
+                if self.passes(guards) {
+                    found(clause);
+                }
+            }),
+            _ => self.nodes.three.visit(root, &point, &mut |clause, _| found(clause)),
+        }
+    }
+
+    /// NaN, which is in no range, if it has none.
+    fn number(&self, field: FieldId) -> f64 {
+        if field.is_attribute() {
+            return self.facts.place(field).map_or(f64::NAN, |place| self.memory.places[place].0);
+        }
+        self.facts.value(field).number().map_or(f64::NAN, coordinate)
+    }
+
+    #[inline]
+    fn passes(&self, guards: &[Guard]) -> bool {
+        guards.iter().all(|guard| match *guard {
+            Guard::Pass => true,
+            Guard::Range { field, low, high } => {
+                let number = self.number(field);
+                f64::from(low) <= number && number <= f64::from(high)
+            }
+            Guard::Point { print, .. } => self.memory.prints.may_have(print),
+        })
+    }
+
+    fn axes_of(&self, field: FieldId) -> &[Axis] {
+        let Some(place) = self.facts.place(field) else { return &[] };
+        let (from, to) = (self.memory.places[place].1, self.memory.places[place + 1].1);
+        &self.memory.axes[from as usize..to as usize]
+    }
+
+    /// Axes of headers or of values in the payload; more than the field's own.
+    fn late_axes_of(&self, field: FieldId) -> &[Axis] {
+        if field.is_json() {
+            let axes = self.json();
+            let from = axes.partition_point(|axis| axis.field < field);
+            return &axes[from..];
+        }
+        let headers = self.memory.places.last().map_or(0, |(_, from)| *from as usize);
+        &self.memory.axes[headers..]
+    }
+
+    /// By field.
+    fn json(&self) -> &[Axis] {
+        self.json.get_or_init(|| {
+            let mut axes = Vec::new();
+            for (field, value) in self.facts.json_present() {
+                push_axes(&mut axes, field, value, self.nodes.uses.mask(field), self.hasher);
+            }
+            axes
+        })
+    }
+}

@@ -1,0 +1,354 @@
+//! Which boxes contain a point: R-trees.
+//!
+//! After A. Guttman, "R-trees: a dynamic index structure for spatial searching" (SIGMOD 1984), with the split along the axis that
+//! leaves the smallest expected search. All trees of one dimension share an arena.
+
+use crate::store::Slab;
+
+/// Boxes in a block. Sixteen are compared in about as many cycles, and splitting them costs little.
+pub(super) const BLOCK: usize = 16;
+
+/// A leaf with fewer boxes goes into a sibling that has room.
+const SPARSE: usize = BLOCK / 4;
+
+/// No block.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A box: low and high end of each axis, both included.
+pub(super) type Bounds<const D: usize> = [(f64, f64); D];
+
+/// What a leaf carries beside boxes: checked before anything else is looked at.
+pub(super) trait Note: Copy {
+    /// For places without box.
+    const EMPTY: Self;
+}
+
+#[derive(Debug)]
+struct Block<const D: usize, N> {
+    low: [[f64; BLOCK]; D],
+    high: [[f64; BLOCK]; D],
+    /// Clauses in leaves, blocks elsewhere.
+    ids: [u32; BLOCK],
+    notes: [N; BLOCK],
+    len: u8,
+    /// Leaves are 0.
+    height: u8,
+    parent: u32,
+}
+
+impl<const D: usize, N: Note> Block<D, N> {
+    fn new(height: u8, parent: u32) -> Self {
+        Block {
+            low: [[f64::INFINITY; BLOCK]; D],
+            high: [[f64::NEG_INFINITY; BLOCK]; D],
+            ids: [NONE; BLOCK],
+            notes: [N::EMPTY; BLOCK],
+            len: 0,
+            height,
+            parent,
+        }
+    }
+
+    fn bounds(&self, place: usize) -> Bounds<D> {
+        core::array::from_fn(|axis| (self.low[axis][place], self.high[axis][place]))
+    }
+
+    fn set(&mut self, place: usize, bounds: &Bounds<D>) {
+        for (axis, (low, high)) in bounds.iter().enumerate() {
+            (self.low[axis][place], self.high[axis][place]) = (*low, *high);
+        }
+    }
+
+    fn push(&mut self, bounds: &Bounds<D>, id: u32, note: N) {
+        let place = usize::from(self.len);
+        self.set(place, bounds);
+        (self.ids[place], self.notes[place]) = (id, note);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, place: usize) {
+        let last = usize::from(self.len) - 1;
+        self.set(place, &self.bounds(last));
+        (self.ids[place], self.notes[place]) = (self.ids[last], self.notes[last]);
+        self.set(last, &[(f64::INFINITY, f64::NEG_INFINITY); D]);
+        (self.ids[last], self.notes[last]) = (NONE, N::EMPTY);
+        self.len -= 1;
+    }
+
+    fn place_of(&self, id: u32) -> usize {
+        self.ids[..usize::from(self.len)].iter().position(|&known| known == id).expect("the block has it")
+    }
+
+    fn cover(&self) -> Bounds<D> {
+        (0..usize::from(self.len)).fold([(f64::INFINITY, f64::NEG_INFINITY); D], |all, at| join(&all, &self.bounds(at)))
+    }
+
+    /// One bit for each box that contains the point.
+    #[inline]
+    fn containing(&self, point: &[f64; D]) -> u32 {
+        let mut inside = [true; BLOCK];
+        for axis in 0..D {
+            let (low, high) = (&self.low[axis], &self.high[axis]);
+            for place in 0..BLOCK {
+                inside[place] &= (low[place] <= point[axis]) & (point[axis] <= high[place]);
+            }
+        }
+        let mut bits = 0;
+        for (place, inside) in inside.iter().enumerate() {
+            bits |= u32::from(*inside) << place;
+        }
+        bits
+    }
+}
+
+fn join<const D: usize>(left: &Bounds<D>, right: &Bounds<D>) -> Bounds<D> {
+    core::array::from_fn(|axis| (left[axis].0.min(right[axis].0), left[axis].1.max(right[axis].1)))
+}
+
+/// The share of the field of view that a box takes up: how likely a point is in it.
+fn share<const D: usize>(bounds: &Bounds<D>, view: &Bounds<D>) -> f64 {
+    /// What a box without extent on an axis counts as, so that the other axes still tell.
+    const THIN: f64 = 1e-4;
+    let mut share = 1.0;
+    for (bounds, view) in bounds.iter().zip(view) {
+        let seen = bounds.1.min(view.1) - bounds.0.max(view.0);
+        let whole = view.1 - view.0;
+        share *= if whole > 0.0 { (seen / whole).max(0.0) + THIN } else { 1.0 };
+    }
+    share
+}
+
+/// R-trees over boxes with `D` axes.
+#[derive(Debug)]
+pub(super) struct Forest<const D: usize, N> {
+    blocks: Slab<Block<D, N>, 6>,
+}
+
+impl<const D: usize, N: Note> Forest<D, N> {
+    pub(super) const fn new() -> Self {
+        Forest { blocks: Slab::new() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Adds a box to the tree at `root` ([`NONE`] if it is empty yet). `view` is where points are expected; it decides how well the tree works, not
+    /// whether. `moved` is told in which leaf each clause is that was put or moved.
+    pub(super) fn insert(
+        &mut self,
+        root: &mut u32,
+        view: &Bounds<D>,
+        (bounds, id, note): (&Bounds<D>, u32, N),
+        moved: &mut impl FnMut(u32, u32),
+    ) {
+        if *root == NONE {
+            *root = self.blocks.insert(Block::new(0, NONE));
+        }
+        let mut at = *root;
+        while self.blocks[at].height > 0 {
+            let place = self.choose(at, bounds, view);
+            let block = &mut self.blocks[at];
+            let grown = join(&block.bounds(place), bounds);
+            block.set(place, &grown);
+            at = block.ids[place];
+        }
+        let (mut bounds, mut id, mut note) = (*bounds, id, note);
+        moved(id, at);
+        loop {
+            if usize::from(self.blocks[at].len) < BLOCK {
+                self.blocks[at].push(&bounds, id, note);
+                return;
+            }
+            let new = self.split(at, view, (&bounds, id, note), moved);
+            let parent = self.blocks[at].parent;
+            let (left, right) = (self.blocks[at].cover(), self.blocks[new].cover());
+            if parent == NONE {
+                let mut top = Block::new(self.blocks[at].height + 1, NONE);
+                top.push(&left, at, N::EMPTY);
+                top.push(&right, new, N::EMPTY);
+                let top = self.blocks.insert(top);
+                (self.blocks[at].parent, self.blocks[new].parent) = (top, top);
+                *root = top;
+                return;
+            }
+            let place = self.blocks[parent].place_of(at);
+            self.blocks[parent].set(place, &left);
+            self.blocks[new].parent = parent;
+            (at, bounds, id, note) = (parent, right, new, N::EMPTY);
+        }
+    }
+
+    /// The child whose share grows least by `bounds`; of equals the smallest.
+    fn choose(&self, at: u32, bounds: &Bounds<D>, view: &Bounds<D>) -> usize {
+        let block = &self.blocks[at];
+        let mut best = (f64::INFINITY, f64::INFINITY, 0);
+        for place in 0..usize::from(block.len) {
+            let known = block.bounds(place);
+            let before = share(&known, view);
+            let growth = share(&join(&known, bounds), view) - before;
+            if (growth, before) < (best.0, best.1) {
+                best = (growth, before, place);
+            }
+        }
+        best.2
+    }
+
+    /// Divides a full block and one box more; returns the new block, whose parent is to be set.
+    fn split(
+        &mut self,
+        at: u32,
+        view: &Bounds<D>,
+        (bounds, id, note): (&Bounds<D>, u32, N),
+        moved: &mut impl FnMut(u32, u32),
+    ) -> u32 {
+        let block = &self.blocks[at];
+        let (height, parent) = (block.height, block.parent);
+        let mut all: [(Bounds<D>, u32, N); BLOCK + 1] =
+            core::array::from_fn(|place| match place {
+                BLOCK => (*bounds, id, note),
+                place => (block.bounds(place), block.ids[place], block.notes[place]),
+            });
+        let mut best = (f64::INFINITY, 0, BLOCK / 2);
+        for axis in 0..D {
+            sort(&mut all, axis, view);
+            let (cost, size) = cheapest_cut(&all, view);
+            if cost < best.0 {
+                best = (cost, axis, size);
+            }
+        }
+        let (_, axis, size) = best;
+        sort(&mut all, axis, view);
+        let (mut stay, mut go) = (Block::new(height, parent), Block::new(height, NONE));
+        all[..size].iter().for_each(|(bounds, id, note)| stay.push(bounds, *id, *note));
+        all[size..].iter().for_each(|(bounds, id, note)| go.push(bounds, *id, *note));
+        self.blocks[at] = stay;
+        let new = self.blocks.insert(go);
+        for (number, (_, id, _)) in all.iter().enumerate() {
+            let owner = if number < size { at } else { new };
+            if height == 0 {
+                moved(*id, owner);
+            } else {
+                self.blocks[*id].parent = owner;
+            }
+        }
+        new
+    }
+
+    /// Removes a clause's box from the leaf where it is, and returns its note.
+    pub(super) fn remove(&mut self, root: &mut u32, leaf: u32, id: u32, moved: &mut impl FnMut(u32, u32)) -> N {
+        let place = self.blocks[leaf].place_of(id);
+        let note = self.blocks[leaf].notes[place];
+        self.blocks[leaf].remove(place);
+        self.tighten(root, leaf, moved);
+        note
+    }
+
+    /// Makes the boxes above a block as small as they may be, and lets go of blocks that are not needed.
+    fn tighten(&mut self, root: &mut u32, leaf: u32, moved: &mut impl FnMut(u32, u32)) {
+        let mut at = leaf;
+        loop {
+            let parent = self.blocks[at].parent;
+            if parent == NONE {
+                break;
+            }
+            let place = self.blocks[parent].place_of(at);
+            if usize::from(self.blocks[at].len) < SPARSE && self.give_away(at, parent, moved) {
+                self.blocks[parent].remove(place);
+                self.blocks.remove(at);
+            } else {
+                let cover = self.blocks[at].cover();
+                if self.blocks[parent].bounds(place) == cover {
+                    return;
+                }
+                self.blocks[parent].set(place, &cover);
+            }
+            at = parent;
+        }
+        // The root is the top: it goes when it is empty, and when it has become a detour.
+        while *root != NONE && self.blocks[*root].len <= 1 {
+            let block = &self.blocks[*root];
+            let next = if block.len == 0 { NONE } else { block.ids[0] };
+            if block.height == 0 && block.len == 1 {
+                return;
+            }
+            self.blocks.remove(*root);
+            *root = next;
+            if next != NONE {
+                self.blocks[next].parent = NONE;
+            }
+        }
+    }
+
+    /// Moves what a sparse block holds into a sibling with room; false if there is none. An empty block needs none.
+    fn give_away(&mut self, at: u32, parent: u32, moved: &mut impl FnMut(u32, u32)) -> bool {
+        let len = usize::from(self.blocks[at].len);
+        if len == 0 {
+            return true;
+        }
+        let siblings = &self.blocks[parent];
+        let room = |&sibling: &u32| sibling != at && usize::from(self.blocks[sibling].len) + len <= BLOCK - 2;
+        let Some(sibling) = siblings.ids[..usize::from(siblings.len)].iter().copied().find(room) else { return false };
+        for place in 0..len {
+            let block = &self.blocks[at];
+            let (bounds, id, note, height) = (block.bounds(place), block.ids[place], block.notes[place], block.height);
+            self.blocks[sibling].push(&bounds, id, note);
+            if height == 0 {
+                moved(id, sibling);
+            } else {
+                self.blocks[id].parent = sibling;
+            }
+        }
+        let cover = self.blocks[sibling].cover();
+        let place = self.blocks[parent].place_of(sibling);
+        self.blocks[parent].set(place, &cover);
+        true
+    }
+
+    /// Calls `found` with clause and note of each box that contains the point. Recursion is bounded by the height: fewer than 16 for any memory.
+    pub(super) fn visit(&self, root: u32, point: &[f64; D], found: &mut impl FnMut(u32, &N)) {
+        if root == NONE {
+            return;
+        }
+        let block = &self.blocks[root];
+        let mut bits = block.containing(point);
+        while bits != 0 {
+            let place = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if block.height == 0 {
+                found(block.ids[place], &block.notes[place]);
+            } else {
+                self.visit(block.ids[place], point, found);
+            }
+        }
+    }
+}
+
+/// By the middle of what is seen of each box along one axis, then by clause, so that equal boxes have an order.
+fn sort<const D: usize, N>(all: &mut [(Bounds<D>, u32, N)], axis: usize, view: &Bounds<D>) {
+    let (from, to) = view[axis];
+    let middle = |bounds: &Bounds<D>| bounds[axis].0.max(from).min(to) + bounds[axis].1.min(to).max(from);
+    all.sort_unstable_by(|left, right| middle(&left.0).total_cmp(&middle(&right.0)).then(left.1.cmp(&right.1)));
+}
+
+/// Where to cut a sorted row of boxes so that a search is expected to look at the fewest, and how many that are.
+fn cheapest_cut<const D: usize, N>(all: &[(Bounds<D>, u32, N); BLOCK + 1], view: &Bounds<D>) -> (f64, usize) {
+    const LEAST: usize = BLOCK / 4 + 1;
+    let mut behind = [0.0; BLOCK + 1];
+    let mut cover = [(f64::INFINITY, f64::NEG_INFINITY); D];
+    for place in (0..=BLOCK).rev() {
+        cover = join(&cover, &all[place].0);
+        behind[place] = share(&cover, view) * (BLOCK + 1 - place) as f64;
+    }
+    let mut best = (f64::INFINITY, BLOCK / 2);
+    cover = [(f64::INFINITY, f64::NEG_INFINITY); D];
+    for size in 1..=BLOCK {
+        cover = join(&cover, &all[size - 1].0);
+        let cost = share(&cover, view) * size as f64 + behind[size];
+        if (LEAST..=BLOCK + 1 - LEAST).contains(&size) && cost < best.0 {
+            best = (cost, size);
+        }
+    }
+    best
+}

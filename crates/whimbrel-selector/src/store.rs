@@ -1,0 +1,123 @@
+//! Storage that grows without pauses: nothing here ever copies more than a small part of what it holds.
+
+use core::ops::{Index, IndexMut};
+
+use hashbrown::HashTable;
+
+/// Parts of a [`Table`]. Each grows on its own, so that at most one part in this many is rehashed by one insertion.
+const SHARDS: usize = 256;
+
+/// Items in numbered places, in chunks of 2^`SHIFT`. Places of removed items are used again, the latest first.
+#[derive(Debug)]
+pub(crate) struct Slab<T, const SHIFT: u32 = 10> {
+    chunks: Vec<Vec<Option<T>>>,
+    free: Vec<Vec<u32>>,
+    len: usize,
+}
+
+impl<T, const SHIFT: u32> Slab<T, SHIFT> {
+    pub(crate) const fn new() -> Self {
+        Slab { chunks: Vec::new(), free: Vec::new(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many places there are, in use or not: all numbers are smaller.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> usize {
+        self.chunks.iter().map(Vec::len).sum()
+    }
+
+    pub(crate) fn insert(&mut self, item: T) -> u32 {
+        self.len += 1;
+        if let Some(place) = self.pop_free() {
+            *self.place(place) = Some(item);
+            return place;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == 1 << SHIFT) {
+            self.chunks.push(Vec::with_capacity(1 << SHIFT));
+        }
+        let before = (self.chunks.len() - 1) << SHIFT;
+        let chunk = self.chunks.last_mut().expect("just made");
+        chunk.push(Some(item));
+        u32::try_from(before + chunk.len() - 1).expect("fewer than 2^32 items fit any memory")
+    }
+
+    pub(crate) fn remove(&mut self, place: u32) -> T {
+        let item = self.place(place).take().expect("a place in use");
+        self.len -= 1;
+        if self.free.last().is_none_or(|chunk| chunk.len() == 1 << SHIFT) {
+            self.free.push(Vec::with_capacity(1 << SHIFT));
+        }
+        self.free.last_mut().expect("just made").push(place);
+        item
+    }
+
+    fn pop_free(&mut self) -> Option<u32> {
+        let chunk = self.free.last_mut()?;
+        let place = chunk.pop();
+        if chunk.is_empty() {
+            self.free.pop();
+        }
+        place
+    }
+
+    fn place(&mut self, place: u32) -> &mut Option<T> {
+        &mut self.chunks[(place >> SHIFT) as usize][place as usize & ((1 << SHIFT) - 1)]
+    }
+}
+
+impl<T, const SHIFT: u32> Index<u32> for Slab<T, SHIFT> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, place: u32) -> &T {
+        let item = &self.chunks[(place >> SHIFT) as usize][place as usize & ((1 << SHIFT) - 1)];
+        item.as_ref().expect("a place in use")
+    }
+}
+
+impl<T, const SHIFT: u32> IndexMut<u32> for Slab<T, SHIFT> {
+    #[inline]
+    fn index_mut(&mut self, place: u32) -> &mut T {
+        self.place(place).as_mut().expect("a place in use")
+    }
+}
+
+/// A hash table of numbers whose hashes and equality its owner knows.
+#[derive(Debug)]
+pub(crate) struct Table {
+    shards: Box<[HashTable<u32>]>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        Table { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
+    }
+
+    /// The middle of the hash: hashbrown itself uses both ends.
+    fn shard(hash: u64) -> usize {
+        (hash >> 36) as usize % SHARDS
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, same: impl FnMut(&u32) -> bool) -> Option<u32> {
+        self.shards[Table::shard(hash)].find(hash, same).copied()
+    }
+
+    pub(crate) fn insert(&mut self, hash: u64, item: u32, rehash: impl Fn(&u32) -> u64) {
+        self.shards[Table::shard(hash)].insert_unique(hash, item, rehash);
+    }
+
+    /// Removes `item`, which is there.
+    pub(crate) fn remove(&mut self, hash: u64, item: u32, rehash: impl Fn(&u32) -> u64) {
+        let shard = &mut self.shards[Table::shard(hash)];
+        let entry = shard.find_entry(hash, |&other| other == item).expect("what is stored is found by its hash");
+        entry.remove();
+        if shard.capacity() > 64 && shard.len() * 8 < shard.capacity() {
+            shard.shrink_to(shard.len() * 2, rehash);
+        }
+    }
+}
