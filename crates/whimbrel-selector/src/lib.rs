@@ -35,8 +35,8 @@ pub use fence::Fences;
 pub use index::FilterIndex;
 pub use matching::{Expensive, MatchIndex, Place};
 pub use selector::{
-    Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, Operand, Operation, Pattern, Piece, SELECTOR_MAX, Selector,
-    SelectorError, Step,
+    CANONICAL_MAX, Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, OPERATIONS_MAX, Operand, Operation,
+    Pattern, Piece, SELECTOR_MAX, Selector, SelectorError, Step,
 };
 pub use subject::{Datum, Number, Subject};
 pub use topic::{LEVELS_MAX, SharedFilter, TEXT_MAX, TopicError, TopicFilter, TopicName};

@@ -22,3 +22,23 @@ impl fmt::Display for SelectorError {
 }
 
 impl core::error::Error for SelectorError {}
+
+/// A cause and its bytes, as long as the text itself is at hand.
+#[derive(Debug)]
+pub(super) struct Problem {
+    start: usize,
+    end: usize,
+    cause: String,
+}
+
+impl Problem {
+    pub(super) fn new(start: usize, end: usize, cause: impl Into<String>) -> Problem {
+        Problem { start, end, cause: cause.into() }
+    }
+
+    /// The error for whoever wrote `text`.
+    pub(super) fn in_text(self, text: &str) -> SelectorError {
+        let position = text.get(..self.start).map_or(1, |before| before.chars().count() + 1);
+        SelectorError { offset: self.start, length: self.end - self.start, position, cause: self.cause }
+    }
+}

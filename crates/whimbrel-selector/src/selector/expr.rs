@@ -1,13 +1,23 @@
 //! The checked form of a selector: a tree of conditions over operands.
 
-use core::fmt;
+use core::cmp::Ordering;
 
 use super::path::JsonPath;
 
 /// Something that is true, false or unknown.
 ///
 /// `BETWEEN` is written out as two comparisons, `NOT LIKE`, `NOT IN` and `IS NOT NULL` as [`Condition::Not`] of their opposite.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// In a [`super::Selector`] the tree is in canonical form:
+/// - Constants stand alone, at the top; [`Condition::Unknown`] there or in `And` and `Or`. Nothing else has a constant value that the literals
+///   show, and no [`Field::Header`] is left anywhere.
+/// - A literal side of a comparison is the right one; of two others the left one is the smaller. A literal double that is an integer
+///   of 64 bits is written as one where it is compared.
+/// - Comparisons with `TRUE` are [`Condition::Test`], those with `FALSE` are `=`.
+/// - `LIKE` without wildcard and `IN` with one text are `=`.
+/// - The operands of `And` and `Or` are sorted and distinct; of the sides of [`Condition::Same`] the left one is the smaller, and neither is a
+///   constant, unknown, or [`Condition::Not`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
     /// True or false, whatever the event.
     Constant(bool),
@@ -56,7 +66,8 @@ pub enum Condition {
     And(Box<[Condition]>),
     /// One of them; at least two, none of them `Or` itself.
     Or(Box<[Condition]>),
-    /// True and false exchanged. Stands only before leaves and [`Condition::Same`]: it is pushed through `And` and `Or`.
+    /// True and false exchanged. Stands only before leaves that are not constant: it is pushed through `And` and `Or` (De Morgan's laws hold
+    /// with three values, too), and [`Condition::Same`] takes it up.
     Not(Box<Condition>),
 }
 
@@ -107,8 +118,9 @@ impl Comparison {
     }
 }
 
-/// Something with a value.
-#[derive(Clone, Debug, PartialEq)]
+/// Something with a value. At most [`super::OPERATIONS_MAX`] operations deep; operations on literals alone are done, except for those
+/// that overflow a double.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operand {
     /// A value in the selector's text.
     Literal(Literal),
@@ -154,16 +166,54 @@ impl Operation {
 }
 
 /// A value in the selector's text.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Literal {
     /// An exact number.
     Integer(i64),
-    /// An approximate number; never NaN. An exact one beyond 64 bits is one too.
+    /// An approximate number; finite, and not -0.0. An exact one beyond 64 bits is one too.
     Double(f64),
     /// Text.
     Text(Box<str>),
     /// `TRUE` or `FALSE`.
     Boolean(bool),
+}
+
+impl PartialEq for Literal {
+    fn eq(&self, other: &Literal) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Literal {}
+
+impl PartialOrd for Literal {
+    fn partial_cmp(&self, other: &Literal) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// An order for canonical form, not for comparing values: the integer 5 is not the double 5.0, with which one calculates otherwise.
+impl Ord for Literal {
+    fn cmp(&self, other: &Literal) -> Ordering {
+        match (self, other) {
+            (Literal::Integer(a), Literal::Integer(b)) => a.cmp(b),
+            (Literal::Double(a), Literal::Double(b)) => a.total_cmp(b),
+            (Literal::Text(a), Literal::Text(b)) => a.cmp(b),
+            (Literal::Boolean(a), Literal::Boolean(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl Literal {
+    fn rank(&self) -> u8 {
+        match self {
+            Literal::Integer(_) => 0,
+            Literal::Double(_) => 1,
+            Literal::Text(_) => 2,
+            Literal::Boolean(_) => 3,
+        }
+    }
 }
 
 /// Where in an event a value is found.
@@ -181,21 +231,6 @@ pub enum Field {
     Header(Box<str>),
     /// A value in the JSON payload.
     Json(JsonPath),
-}
-
-impl fmt::Display for Field {
-    /// As it is written in a selector.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Field::Attribute(name) if super::is_plain_identifier(name) => f.write_str(name),
-            Field::Attribute(name) => write!(f, "\"{}\"", name.replace('"', "\"\"")),
-            Field::Priority => f.write_str("JMSPriority"),
-            Field::Timestamp => f.write_str("JMSTimestamp"),
-            Field::MessageId => f.write_str("JMSMessageID"),
-            Field::Header(name) => f.write_str(name),
-            Field::Json(path) => write!(f, "json('{}')", path.to_string().replace('\'', "''")),
-        }
-    }
 }
 
 /// A `LIKE` pattern, its escapes resolved.

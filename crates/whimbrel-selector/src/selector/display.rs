@@ -1,0 +1,181 @@
+//! Canonical text.
+
+use core::fmt::{self, Write};
+
+use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
+use super::lexer;
+use super::parser;
+
+/// Whether `name` may stand in a selector without quotes and means the attribute of that name.
+fn is_plain_identifier(name: &str) -> bool {
+    name.starts_with(lexer::starts_identifier)
+        && name.chars().all(lexer::continues_identifier)
+        && lexer::keyword(name).is_none()
+        && matches!(parser::named(name), Field::Attribute(_))
+}
+
+impl fmt::Display for Field {
+    /// As it is written in a selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Field::Attribute(name) if is_plain_identifier(name) => f.write_str(name),
+            Field::Attribute(name) => write_quoted(f, '"', name),
+            Field::Priority => f.write_str("JMSPriority"),
+            Field::Timestamp => f.write_str("JMSTimestamp"),
+            Field::MessageId => f.write_str("JMSMessageID"),
+            Field::Header(name) => f.write_str(name),
+            Field::Json(path) => {
+                f.write_str("json(")?;
+                write_quoted(f, '\'', &path.to_string())?;
+                f.write_char(')')
+            }
+        }
+    }
+}
+
+fn write_quoted(f: &mut fmt::Formatter<'_>, quote: char, content: &str) -> fmt::Result {
+    f.write_char(quote)?;
+    for c in content.chars() {
+        if c == quote {
+            f.write_char(quote)?;
+        }
+        f.write_char(c)?;
+    }
+    f.write_char(quote)
+}
+
+impl fmt::Display for Condition {
+    /// As it is written in a selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Constant(value) => f.write_str(if *value { "TRUE" } else { "FALSE" }),
+            // There is no word for it; this header is always NULL.
+            Condition::Unknown => f.write_str("JMSType"),
+            Condition::Test(field) => field.fmt(f),
+            Condition::Compare { op, left, right } => write!(f, "{left} {} {right}", op.as_str()),
+            Condition::Same { left, right, unequal } => {
+                write_side(f, left)?;
+                let op = if *unequal { Comparison::Unequal } else { Comparison::Equal };
+                write!(f, " {} ", op.as_str())?;
+                write_side(f, right)
+            }
+            Condition::Like { field, pattern } => write_like(f, field, pattern, ""),
+            Condition::In { field, list } => write_in(f, field, list, ""),
+            Condition::IsNull(field) => write!(f, "{field} IS NULL"),
+            Condition::Within(name) => {
+                f.write_str("within(")?;
+                write_quoted(f, '\'', name)?;
+                f.write_char(')')
+            }
+            Condition::And(parts) => {
+                for (number, part) in parts.iter().enumerate() {
+                    f.write_str(if number == 0 { "" } else { " AND " })?;
+                    if matches!(part, Condition::Or(_)) { write!(f, "({part})")? } else { part.fmt(f)? }
+                }
+                Ok(())
+            }
+            Condition::Or(parts) => {
+                for (number, part) in parts.iter().enumerate() {
+                    f.write_str(if number == 0 { "" } else { " OR " })?;
+                    part.fmt(f)?;
+                }
+                Ok(())
+            }
+            Condition::Not(inner) => match &**inner {
+                Condition::Like { field, pattern } => write_like(f, field, pattern, " NOT"),
+                Condition::In { field, list } => write_in(f, field, list, " NOT"),
+                Condition::IsNull(field) => write!(f, "{field} IS NOT NULL"),
+                Condition::And(_) | Condition::Or(_) => write!(f, "NOT ({inner})"),
+                other => write!(f, "NOT {other}"),
+            },
+        }
+    }
+}
+
+/// A condition that is compared. A field alone would be taken for its value, not for a condition.
+fn write_side(f: &mut fmt::Formatter<'_>, side: &Condition) -> fmt::Result {
+    match side {
+        Condition::Test(field) => write!(f, "({field} = TRUE)"),
+        Condition::Within(_) | Condition::Constant(_) => write!(f, "{side}"),
+        _ => write!(f, "({side})"),
+    }
+}
+
+fn write_in(f: &mut fmt::Formatter<'_>, field: &Field, list: &[Box<str>], not: &str) -> fmt::Result {
+    write!(f, "{field}{not} IN (")?;
+    for (number, text) in list.iter().enumerate() {
+        f.write_str(if number == 0 { "" } else { ", " })?;
+        write_quoted(f, '\'', text)?;
+    }
+    f.write_char(')')
+}
+
+fn write_like(f: &mut fmt::Formatter<'_>, field: &Field, pattern: &Pattern, not: &str) -> fmt::Result {
+    let escapes = pattern.0.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['%', '_'])));
+    let mut written = String::new();
+    for piece in &pattern.0 {
+        match piece {
+            Piece::AnyOne => written.push('_'),
+            Piece::AnyRun => written.push('%'),
+            Piece::Text(text) => {
+                for c in text.chars() {
+                    if escapes && matches!(c, '%' | '_' | '\\') {
+                        written.push('\\');
+                    }
+                    written.push(c);
+                }
+            }
+        }
+    }
+    write!(f, "{field}{not} LIKE ")?;
+    write_quoted(f, '\'', &written)?;
+    f.write_str(if escapes { " ESCAPE '\\'" } else { "" })
+}
+
+impl fmt::Display for Operand {
+    /// As it is written in a selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Literal(literal) => literal.fmt(f),
+            Operand::Field(field) => field.fmt(f),
+            Operand::Negate(inner) => {
+                f.write_char('-')?;
+                write_operand(f, inner, binding(inner) < binding(self))
+            }
+            Operand::Arithmetic { op, left, right } => {
+                write_operand(f, left, binding(left) < binding(self))?;
+                write!(f, " {} ", op.as_str())?;
+                write_operand(f, right, binding(right) <= binding(self))
+            }
+        }
+    }
+}
+
+fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, parentheses: bool) -> fmt::Result {
+    if parentheses { write!(f, "({operand})") } else { write!(f, "{operand}") }
+}
+
+/// How closely the parts of an operand belong together.
+fn binding(operand: &Operand) -> u8 {
+    match operand {
+        Operand::Arithmetic { op: Operation::Add | Operation::Subtract, .. } => 0,
+        Operand::Arithmetic { .. } => 1,
+        Operand::Negate(_) => 2,
+        Operand::Literal(_) | Operand::Field(_) => 3,
+    }
+}
+
+impl fmt::Display for Literal {
+    /// As it is written in a selector; doubles in as few digits as tell them from all others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Literal::Integer(value) => value.fmt(f),
+            Literal::Double(value) => {
+                let (plain, scientific) = (format!("{value:?}"), format!("{value:e}"));
+                f.write_str(if scientific.len() < plain.len() { &scientific } else { &plain })
+            }
+            Literal::Text(text) => write_quoted(f, '\'', text),
+            Literal::Boolean(value) => f.write_str(if *value { "TRUE" } else { "FALSE" }),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Words, numbers, texts and symbols.
+
+use winnow::Parser;
+use winnow::combinator::{alt, delimited, opt, repeat};
+use winnow::error::EmptyError;
+use winnow::token::{one_of, take_while};
+
+use super::error::Problem;
+use super::expr::{Comparison, Operation};
+use super::number;
+
+/// What a token is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind<'a> {
+    /// Keyword or identifier.
+    Word(&'a str),
+    /// `"…"`: always an identifier.
+    Quoted(String),
+    /// `'…'`
+    Text(String),
+    /// At most 2^63, which is an integer only behind a minus sign.
+    Integer(u64),
+    /// Finite.
+    Double(f64),
+    Compare(Comparison),
+    Arithmetic(Operation),
+    Open,
+    Close,
+    Comma,
+    End,
+}
+
+/// A token and its bytes in the text.
+#[derive(Clone, Debug)]
+pub(super) struct Token<'a> {
+    pub(super) kind: Kind<'a>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Token<'_> {
+    pub(super) fn is_keyword(&self, keyword: &str) -> bool {
+        matches!(self.kind, Kind::Word(word) if word.eq_ignore_ascii_case(keyword))
+    }
+}
+
+const KEYWORDS: [&str; 11] = ["TRUE", "FALSE", "NULL", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"];
+
+/// The keyword that `word` is in any case.
+pub(super) fn keyword(word: &str) -> Option<&'static str> {
+    KEYWORDS.into_iter().find(|keyword| word.eq_ignore_ascii_case(keyword))
+}
+
+/// `Character.isJavaIdentifierStart`: letters, letter numbers, currency signs, connectors.
+pub(super) fn starts_identifier(c: char) -> bool {
+    unicode_ident::is_xid_start(c) || is_currency(c) || is_connector(c)
+}
+
+/// `Character.isJavaIdentifierPart`, but without the characters that are to be ignored in Java's identifiers: what nobody sees should
+/// stand in quotes.
+pub(super) fn continues_identifier(c: char) -> bool {
+    unicode_ident::is_xid_continue(c) || is_currency(c) || is_connector(c)
+}
+
+/// Unicode category Sc.
+fn is_currency(c: char) -> bool {
+    matches!(c, '$' | '¢'..='¥' | '\u{58f}' | '\u{60b}' | '\u{7fe}' | '\u{7ff}' | '\u{9f2}' | '\u{9f3}' | '\u{9fb}' | '\u{af1}'
+        | '\u{bf9}' | '\u{e3f}' | '\u{17db}' | '\u{20a0}'..='\u{20c0}' | '\u{a838}' | '\u{fdfc}' | '\u{fe69}' | '\u{ff04}'
+        | '\u{ffe0}' | '\u{ffe1}' | '\u{ffe5}' | '\u{ffe6}' | '\u{11fdd}'..='\u{11fe0}' | '\u{1e2ff}' | '\u{1ecb0}')
+}
+
+/// Unicode category Pc.
+fn is_connector(c: char) -> bool {
+    matches!(
+        c,
+        '_' | '\u{203f}' | '\u{2040}' | '\u{2054}' | '\u{fe33}' | '\u{fe34}' | '\u{fe4d}'..='\u{fe4f}' | '\u{ff3f}'
+    )
+}
+
+/// What the language regards as blank: Java's space, tab, form feed and line ends.
+pub(super) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r' | '\u{c}')
+}
+
+/// Makes tokens of a text, one at a time, so that the leftmost error is the one that is told.
+pub(super) struct Lexer<'a> {
+    text: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a str) -> Lexer<'a> {
+        Lexer { text, rest: text }
+    }
+
+    fn offset(&self) -> usize {
+        self.text.len() - self.rest.len()
+    }
+
+    /// The token ahead; [`Kind::End`] at the end, again and again.
+    pub(super) fn next(&mut self) -> Result<Token<'a>, Problem> {
+        self.rest = self.rest.trim_start_matches(is_blank);
+        let start = self.offset();
+        let Some(first) = self.rest.chars().next() else {
+            return Ok(Token { kind: Kind::End, start, end: start });
+        };
+        let kind = match first {
+            '\'' => Kind::Text(self.quoted('\'')?),
+            '"' => Kind::Quoted(self.quoted('"')?),
+            '0'..='9' => self.number()?,
+            '.' if self.rest[1..].starts_with(|c: char| c.is_ascii_digit()) => self.number()?,
+            c if starts_identifier(c) => self.word()?,
+            c => self.symbol(c)?,
+        };
+        let end = self.offset();
+        if matches!(kind, Kind::Word(_) | Kind::Quoted(_)) {
+            self.refuse_dot(start)?;
+        }
+        Ok(Token { kind, start, end })
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<String, Problem> {
+        let start = self.offset();
+        let inside = take_while::<_, &str, EmptyError>(1.., move |c| c != quote);
+        let doubled = (quote, quote).take().map(|pair: &str| &pair[..1]);
+        let content = repeat(0.., alt((inside, doubled))).fold(String::new, |mut content, part| {
+            content.push_str(part);
+            content
+        });
+        delimited(quote, content, quote).parse_next(&mut self.rest).map_err(|EmptyError| {
+            let what = if quote == '"' { "name" } else { "text" };
+            Problem::new(start, self.text.len(), format!("the {what} that begins here has no closing {quote}"))
+        })
+    }
+
+    fn word(&mut self) -> Result<Kind<'a>, Problem> {
+        take_while::<_, &str, EmptyError>(1.., continues_identifier)
+            .parse_next(&mut self.rest)
+            .map(Kind::Word)
+            .map_err(|EmptyError| self.unexpected(self.offset(), 1))
+    }
+
+    /// Takes all that may belong to a number, and is content only if it is one as a whole.
+    fn number(&mut self) -> Result<Kind<'a>, Problem> {
+        let start = self.offset();
+        let hexadecimal = self.rest.starts_with("0x") || self.rest.starts_with("0X");
+        let exponent = if hexadecimal { ['p', 'P'] } else { ['e', 'E'] };
+        let signed = (one_of(exponent), one_of(['+', '-'])).void();
+        let other = one_of(|c: char| c == '.' || continues_identifier(c)).void();
+        let mut run = repeat::<_, _, (), _, _>(1.., alt((signed, other))).take();
+        let run: &str = run.parse_next(&mut self.rest).map_err(|EmptyError: EmptyError| self.unexpected(start, 1))?;
+        number::parse(run).map_err(|cause| Problem::new(start, start + run.len(), cause))
+    }
+
+    fn symbol(&mut self, first: char) -> Result<Kind<'a>, Problem> {
+        let start = self.offset();
+        for (wrong, cause) in [
+            ("==", "equality is written ="),
+            ("=>", "\"at least\" is written >="),
+            ("=<", "\"at most\" is written <="),
+            ("!=", "inequality is written <>"),
+            ("!", "negation is written NOT"),
+            ("&&", "the conjunction is written AND"),
+            ("||", "the disjunction is written OR"),
+            ("%", "there is no remainder operator; % has a meaning only in LIKE patterns"),
+            (".", "a dot belongs into a number, or into a name in double quotes"),
+        ] {
+            if self.rest.starts_with(wrong) {
+                return Err(Problem::new(start, start + wrong.len(), cause));
+            }
+        }
+        let compare = alt((
+            "<>".value(Comparison::Unequal),
+            "<=".value(Comparison::AtMost),
+            ">=".value(Comparison::AtLeast),
+            "<".value(Comparison::Less),
+            ">".value(Comparison::Greater),
+            "=".value(Comparison::Equal),
+        ));
+        let arithmetic = alt((
+            '+'.value(Operation::Add),
+            '-'.value(Operation::Subtract),
+            '*'.value(Operation::Multiply),
+            '/'.value(Operation::Divide),
+        ));
+        alt((
+            compare.map(Kind::Compare),
+            arithmetic.map(Kind::Arithmetic),
+            '('.value(Kind::Open),
+            ')'.value(Kind::Close),
+            ','.value(Kind::Comma),
+        ))
+        .parse_next(&mut self.rest)
+        .map_err(|EmptyError| self.unexpected(start, first.len_utf8()))
+    }
+
+    fn unexpected(&self, start: usize, length: usize) -> Problem {
+        let found = &self.text[start..start + length];
+        let cause = match found {
+            "‘" | "’" | "`" | "´" => format!("{found} is no quote here; text is written in straight quotes: '"),
+            "“" | "”" | "„" => format!("{found} is no quote here; names are written in straight quotes: \""),
+            _ => format!("the character {:?} has no meaning outside quotes", found.chars().next().unwrap_or_default()),
+        };
+        Problem::new(start, start + length, cause)
+    }
+
+    /// `fleet.speed` would else be three tokens and a riddle.
+    fn refuse_dot(&mut self, start: usize) -> Result<(), Problem> {
+        let name = |c: char| c == '.' || continues_identifier(c);
+        let before = self.offset();
+        let tail: Option<&str> =
+            opt(('.', take_while::<_, &str, EmptyError>(0.., name)).take()).parse_next(&mut self.rest).unwrap_or(None);
+        let Some(tail) = tail else { return Ok(()) };
+        let end = before + tail.len();
+        let whole = format!("{}{tail}", self.text[start..before].trim_matches('"'));
+        let cause = format!("a name with a dot is written in double quotes: \"{}\"", whole.trim_end_matches('.'));
+        Err(Problem::new(start, end, cause))
+    }
+}
