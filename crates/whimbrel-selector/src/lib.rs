@@ -16,6 +16,7 @@
 //! # Ok::<(), whimbrel_selector::TopicError>(())
 //! ```
 
+mod compiled;
 mod content;
 mod facts;
 mod fence;
@@ -30,6 +31,7 @@ mod store;
 mod subject;
 mod topic;
 
+pub use compiled::{Compiled, Scan};
 pub use content::{Cost, EXPENSIVE_MAX, GroupId, SelectorId};
 pub use fence::Fences;
 pub use index::FilterIndex;

@@ -106,3 +106,32 @@ impl Subject for [(&str, Datum<'_>)] {
         self.iter().for_each(|(name, value)| visit(name, *value));
     }
 }
+
+/// A list of attributes is a subject without payload and headers.
+impl<const N: usize> Subject for [(&str, Datum<'_>); N] {
+    fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>)) {
+        self.as_slice().attributes(visit);
+    }
+}
+
+impl<S: Subject + ?Sized> Subject for &S {
+    fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>)) {
+        (**self).attributes(visit);
+    }
+
+    fn payload(&self) -> &[u8] {
+        (**self).payload()
+    }
+
+    fn importance(&self) -> Option<u8> {
+        (**self).importance()
+    }
+
+    fn accepted_ms(&self) -> Option<i64> {
+        (**self).accepted_ms()
+    }
+
+    fn message_id(&self) -> Option<String> {
+        (**self).message_id()
+    }
+}

@@ -262,13 +262,6 @@ impl<K: Copy + Eq> ContentIndex<K> {
         list.sort_unstable_by_key(|(group, text, cost)| (core::cmp::Reverse(cost.steps), *group, *text));
         list
     }
-
-    /// The three-valued result of a selector, for tests.
-    #[cfg(test)]
-    pub(crate) fn value(&mut self, id: SelectorId, subject: &dyn Subject) -> Option<bool> {
-        let facts = Facts::new(&self.fields, &self.fences, subject, &mut self.scratch);
-        self.entries[id.0].program.value(&facts)
-    }
 }
 
 impl Dear {

@@ -121,9 +121,3 @@ impl fmt::Display for Selector {
         self.condition.fmt(f)
     }
 }
-
-impl core::fmt::Display for Selector {
-    fn fmt(&self, _f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        todo!()
-    }
-}

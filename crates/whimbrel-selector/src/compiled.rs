@@ -1,0 +1,86 @@
+//! One selector, ready to be asked about many events.
+
+use std::sync::Arc;
+
+use crate::facts::{Facts, Fields, Scratch};
+use crate::fence::Fences;
+use crate::program::Program;
+use crate::selector::Selector;
+use crate::subject::Subject;
+
+/// One selector, ready to be asked about many events one after the other. For many selectors there is [`crate::MatchIndex`].
+///
+/// ```
+/// use whimbrel_selector::{Compiled, Datum, Selector};
+///
+/// let selector = Selector::parse("line = 'N56' AND speed > 50")?;
+/// let mut compiled = Compiled::new(&selector);
+/// assert_eq!(compiled.value(&[("line", Datum::Text("N56")), ("speed", Datum::Integer(61))]), Some(true));
+/// assert_eq!(compiled.value(&[("line", Datum::Text("N56"))]), None);
+/// # Ok::<(), whimbrel_selector::SelectorError>(())
+/// ```
+#[derive(Debug)]
+pub struct Compiled {
+    fields: Fields,
+    program: Program,
+    fences: Arc<Fences>,
+    scratch: Scratch,
+}
+
+impl Compiled {
+    /// Compiles a selector. Until [`Compiled::with_fences`] there are no fences.
+    pub fn new(selector: &Selector) -> Compiled {
+        // Nobody else chooses what is looked up here, so that nobody gains by collisions.
+        let mut fields = Fields::new(0);
+        let program = Program::compile(selector.condition(), &mut fields);
+        Compiled { fields, program, fences: Arc::default(), scratch: Scratch::default() }
+    }
+
+    /// The same with the fences that `within` refers to.
+    pub fn with_fences(self, fences: Arc<Fences>) -> Compiled {
+        Compiled { fences, ..self }
+    }
+
+    /// True, false, or `None` for unknown. An event matches if it is true.
+    pub fn value<S: Subject>(&mut self, subject: S) -> Option<bool> {
+        let facts = Facts::new(&self.fields, &self.fences, &subject, &mut self.scratch);
+        let value = self.program.value(&facts);
+        let memory = facts.into_memory();
+        self.scratch.present = memory;
+        value
+    }
+}
+
+/// Many selectors asked one by one: what an index has to beat. Each event is looked at once, and each selector is a compiled program that
+/// stops at the first condition that decides.
+#[derive(Debug)]
+pub struct Scan<K> {
+    fields: Fields,
+    programs: Vec<(Program, K)>,
+    fences: Arc<Fences>,
+    scratch: Scratch,
+}
+
+impl<K: Copy> Scan<K> {
+    /// Without selectors.
+    pub fn new(fences: Arc<Fences>) -> Scan<K> {
+        Scan { fields: Fields::new(0), programs: Vec::new(), fences, scratch: Scratch::default() }
+    }
+
+    /// Adds a selector.
+    pub fn push(&mut self, selector: &Selector, key: K) {
+        self.programs.push((Program::compile(selector.condition(), &mut self.fields), key));
+    }
+
+    /// Calls `found` with the key of each selector that is true, in the order in which they were added.
+    pub fn for_each_true(&mut self, subject: &dyn Subject, mut found: impl FnMut(K)) {
+        let facts = Facts::new(&self.fields, &self.fences, subject, &mut self.scratch);
+        for (program, key) in &self.programs {
+            if program.is_true(&facts).0 {
+                found(*key);
+            }
+        }
+        let memory = facts.into_memory();
+        self.scratch.present = memory;
+    }
+}
