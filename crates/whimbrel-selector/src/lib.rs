@@ -18,6 +18,7 @@
 
 mod compiled;
 mod content;
+mod cover;
 mod facts;
 mod fence;
 mod hash;

@@ -121,3 +121,20 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again() {
+        let mut slab: Slab<u32, 2> = Slab::new();
+        let places: Vec<u32> = (0..10).map(|item| slab.insert(item)).collect();
+        assert_eq!(places, (0..10).collect::<Vec<_>>());
+        for place in [3, 7, 0, 9, 4, 5] {
+            assert_eq!(slab.remove(place), place);
+        }
+        assert_eq!([slab.insert(50), slab.insert(40)], [5, 4]);
+        assert_eq!((slab[5], slab[4], slab[8], slab.len(), slab.places()), (50, 40, 8, 6, 10));
+    }
+}

@@ -205,11 +205,10 @@ impl<const D: usize, N: Note> Forest<D, N> {
     ) -> u32 {
         let block = &self.blocks[at];
         let (height, parent) = (block.height, block.parent);
-        let mut all: [(Bounds<D>, u32, N); BLOCK + 1] =
-            core::array::from_fn(|place| match place {
-                BLOCK => (*bounds, id, note),
-                place => (block.bounds(place), block.ids[place], block.notes[place]),
-            });
+        let mut all: [(Bounds<D>, u32, N); BLOCK + 1] = core::array::from_fn(|place| match place {
+            BLOCK => (*bounds, id, note),
+            place => (block.bounds(place), block.ids[place], block.notes[place]),
+        });
         let mut best = (f64::INFINITY, 0, BLOCK / 2);
         for axis in 0..D {
             sort(&mut all, axis, view);
@@ -351,4 +350,72 @@ fn cheapest_cut<const D: usize, N>(all: &[(Bounds<D>, u32, N); BLOCK + 1], view:
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Note for u8 {
+        const EMPTY: u8 = 0;
+    }
+
+    const VIEW: Bounds<2> = [(0.0, 100.0), (0.0, 100.0)];
+
+    fn any_end() -> impl Strategy<Value = f64> {
+        prop_oneof![8 => (0..100_i32).prop_map(f64::from), 1 => Just(f64::INFINITY), 1 => Just(f64::NEG_INFINITY)]
+    }
+
+    fn any_box() -> impl Strategy<Value = Bounds<2>> {
+        [(any_end(), any_end()), (any_end(), any_end())]
+            .prop_map(|ends| ends.map(|(one, other)| (one.min(other), one.max(other))))
+    }
+
+    fn found(forest: &Forest<2, u8>, root: u32, point: [f64; 2]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        forest.visit(root, &point, &mut |id, note| {
+            assert_eq!(*note, id as u8, "the note belongs to the box");
+            ids.push(id);
+        });
+        ids.sort_unstable();
+        ids
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_tree_finds_what_looking_at_each_box_finds(
+            boxes in proptest::collection::vec((any_box(), any::<bool>()), 1..400),
+            points in proptest::collection::vec((any_end(), any_end()), 10),
+        ) {
+            let mut forest = Forest::<2, u8>::new();
+            let mut root = NONE;
+            let mut leaves = vec![NONE; boxes.len()];
+            let mut kept: Vec<(u32, Bounds<2>)> = Vec::new();
+            for (id, (bounds, remove)) in boxes.iter().enumerate() {
+                let mut moved = |clause: u32, leaf: u32| leaves[clause as usize] = leaf;
+                forest.insert(&mut root, &VIEW, (bounds, id as u32, id as u8), &mut moved);
+                kept.push((id as u32, *bounds));
+                if *remove && id % 3 > 0 {
+                    let (gone, _) = kept.swap_remove(id * 7 % kept.len());
+                    let leaf = leaves[gone as usize];
+                    let mut moved = |clause: u32, leaf: u32| leaves[clause as usize] = leaf;
+                    prop_assert_eq!(forest.remove(&mut root, leaf, gone, &mut moved), gone as u8);
+                }
+            }
+            for (x, y) in points {
+                let inside = |(low, high): (f64, f64), at: f64| low <= at && at <= high;
+                let of_point = |(_, bounds): &&(u32, Bounds<2>)| inside(bounds[0], x) && inside(bounds[1], y);
+                let mut expected: Vec<u32> = kept.iter().filter(of_point).map(|(id, _)| *id).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(found(&forest, root, [x, y]), expected);
+            }
+            while let Some((id, _)) = kept.pop() {
+                let leaf = leaves[id as usize];
+                forest.remove(&mut root, leaf, id, &mut |clause, leaf| leaves[clause as usize] = leaf);
+            }
+            prop_assert_eq!((root, forest.blocks()), (NONE, 0), "an empty tree has no blocks");
+        }
+    }
 }
