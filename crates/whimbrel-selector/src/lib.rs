@@ -25,12 +25,15 @@ mod subject;
 mod topic;
 
 pub use content::{Cost, EXPENSIVE_MAX, GroupId, SelectorId};
-pub use fence::Fences;
+pub use fence::{
+    FENCE_NAME_MAX, FENCE_POSITIONS_MAX, FENCES_MAX, FENCES_POSITIONS_MAX, FenceChanges, FenceError, FenceWork, Fences,
+    FencesBuilder,
+};
 pub use index::FilterIndex;
 pub use matching::{MatchIndex, Place};
 pub use selector::{
-    Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, Operand, Operation, Pattern, Piece, SELECTOR_MAX, Selector,
-    SelectorError, Step,
+    Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, Operand, Operation, Pattern, Piece, SELECTOR_MAX,
+    Selector, SelectorError, Step,
 };
 pub use subject::{Datum, Number, Subject};
 pub use topic::{LEVELS_MAX, SharedFilter, TEXT_MAX, TopicError, TopicFilter, TopicName};
