@@ -34,7 +34,10 @@ mod topic;
 
 pub use compiled::{Compiled, Scan};
 pub use content::{Cost, EXPENSIVE_MAX, GroupId, SelectorId};
-pub use fence::Fences;
+pub use fence::{
+    FENCE_NAME_MAX, FENCE_POSITIONS_MAX, FENCES_MAX, FENCES_POSITIONS_MAX, FenceChanges, FenceError, FenceWork, Fences,
+    FencesBuilder,
+};
 pub use index::FilterIndex;
 pub use matching::{Expensive, MatchIndex, Place};
 pub use selector::{

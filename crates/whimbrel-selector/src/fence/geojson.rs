@@ -1,0 +1,301 @@
+//! Shapes from GeoJSON (RFC 7946).
+//!
+//! Read from JSON values here and not with the `geojson` crate, whose errors do not tell where in a document they are.
+
+use core::f64::consts::{FRAC_PI_2, PI};
+
+use serde_json::{Map, Value};
+
+use super::error::{FenceError, Path};
+use super::ring::{Position, Ring};
+use super::sphere::{Cap, Corridor, EARTH_RADIUS, angle, vector};
+use super::{FENCE_POSITIONS_MAX, Shape};
+
+/// The largest radius of a circle, in metres: half the circumference.
+const RADIUS_MAX: f64 = PI * EARTH_RADIUS;
+
+/// The largest width of a corridor, in metres: a quarter of the circumference.
+const WIDTH_MAX: f64 = FRAC_PI_2 * EARTH_RADIUS;
+
+const KINDS: &str = "a Feature, a FeatureCollection or a geometry";
+
+/// Reads JSON.
+pub fn parse(text: &str) -> Result<Value, FenceError> {
+    serde_json::from_str(text).map_err(|error| FenceError {
+        fence: None,
+        place: format!("line {}, column {}", error.line(), error.column()),
+        cause: format!("this is no JSON: {error}"),
+        advice: format!("write {KINDS} of GeoJSON (RFC 7946)"),
+    })
+}
+
+/// The shapes of one fence.
+pub fn shapes(value: &Value, at: &Path<'_>) -> Result<(Vec<Shape>, usize), FenceError> {
+    let mut reader = Reader { shapes: Vec::new(), positions: 0 };
+    reader.object(value, at, &Sizes::NONE)?;
+    if reader.shapes.is_empty() {
+        return Err(at.error(
+            "there is no shape in it",
+            "give it a Polygon, a Point with a radius or a LineString with a width",
+        ));
+    }
+    Ok((reader.shapes, reader.positions))
+}
+
+/// The features of a collection, each with its name: the property `name`, or else its `id`.
+pub fn named_features(value: &Value) -> Result<Vec<(String, &Value)>, FenceError> {
+    let (object, kind) = typed(value, &Path::Root)?;
+    if kind != "FeatureCollection" {
+        let cause = format!("a {kind} does not name its fence");
+        return Err(
+            Path::Root.error(cause, "give the fence a name, or make it a FeatureCollection of features with names")
+        );
+    }
+    let at = Path::Member(&Path::Root, "features");
+    let features = elements(object.get("features"), &at)?;
+    features
+        .iter()
+        .enumerate()
+        .map(|(n, feature)| Ok((feature_name(feature, &Path::Element(&at, n))?, feature)))
+        .collect()
+}
+
+fn feature_name(feature: &Value, at: &Path<'_>) -> Result<String, FenceError> {
+    let named = feature.get("properties").and_then(|properties| properties.get("name"));
+    match named.or_else(|| feature.get("id")) {
+        Some(Value::String(name)) => Ok(name.clone()),
+        Some(Value::Number(id)) if named.is_none() => Ok(id.to_string()),
+        _ => Err(at.error("the feature has no name", "add the property \"name\", a text, or an \"id\"")),
+    }
+}
+
+/// Sizes that a feature gives to its points and lines.
+struct Sizes<'a> {
+    feature: Option<&'a Path<'a>>,
+    radius: Option<&'a Value>,
+    width: Option<&'a Value>,
+}
+
+impl Sizes<'_> {
+    const NONE: Sizes<'static> = Sizes { feature: None, radius: None, width: None };
+
+    fn metres(&self, name: &'static str, max: f64, geometry: &str, at: &Path<'_>) -> Result<f64, FenceError> {
+        let Some(feature) = self.feature else {
+            let advice = format!("put it into a Feature with the property \"{name}\" in metres");
+            return Err(at.error(format!("a {geometry} is a fence only with a {name}"), advice));
+        };
+        let properties = Path::Member(feature, "properties");
+        let here = Path::Member(&properties, name);
+        let size = if name == "radius" { self.radius } else { self.width };
+        let advice = format!("give the {geometry} a \"{name}\" in metres, above 0 and at most {max:.0}");
+        match size {
+            None => Err(properties.error(format!("a {geometry} is a fence only with a {name}"), advice)),
+            Some(size) => match size.as_f64() {
+                Some(metres) if metres > 0.0 && metres <= max => Ok(metres),
+                _ => Err(here.error(format!("{size} is no {name} in metres"), advice)),
+            },
+        }
+    }
+}
+
+/// What coordinates stand for; sizes in metres.
+#[derive(Clone, Copy)]
+enum Part {
+    Circle(f64),
+    Corridor(f64),
+    Polygon,
+}
+
+struct Reader {
+    shapes: Vec<Shape>,
+    positions: usize,
+}
+
+impl Reader {
+    fn object(&mut self, value: &Value, at: &Path<'_>, sizes: &Sizes<'_>) -> Result<(), FenceError> {
+        let (object, kind) = typed(value, at)?;
+        match kind {
+            "FeatureCollection" => self.collection(object, "features", at, sizes),
+            "GeometryCollection" => self.collection(object, "geometries", at, sizes),
+            "Feature" => {
+                let property = |name| object.get("properties").and_then(|properties| properties.get(name));
+                let sizes = Sizes { feature: Some(at), radius: property("radius"), width: property("width") };
+                let here = Path::Member(at, "geometry");
+                match object.get("geometry") {
+                    None | Some(Value::Null) => {
+                        Err(here.error("the feature has no geometry", "add one, or remove the feature"))
+                    }
+                    Some(geometry) => self.object(geometry, &here, &sizes),
+                }
+            }
+            _ => self.geometry(kind, object.get("coordinates"), at, sizes),
+        }
+    }
+
+    fn collection(
+        &mut self,
+        object: &Map<String, Value>,
+        member: &'static str,
+        at: &Path<'_>,
+        sizes: &Sizes<'_>,
+    ) -> Result<(), FenceError> {
+        let here = Path::Member(at, member);
+        for (n, part) in elements(object.get(member), &here)?.iter().enumerate() {
+            self.object(part, &Path::Element(&here, n), sizes)?;
+        }
+        Ok(())
+    }
+
+    fn geometry(
+        &mut self,
+        kind: &str,
+        coordinates: Option<&Value>,
+        at: &Path<'_>,
+        sizes: &Sizes<'_>,
+    ) -> Result<(), FenceError> {
+        let here = &Path::Member(at, "coordinates");
+        let (single, many) = match kind.strip_prefix("Multi") {
+            Some(single) => (single, true),
+            None => (kind, false),
+        };
+        let part = match single {
+            "Point" => Part::Circle(sizes.metres("radius", RADIUS_MAX, kind, at)?),
+            "LineString" => Part::Corridor(sizes.metres("width", WIDTH_MAX, kind, at)?),
+            "Polygon" => Part::Polygon,
+            _ => {
+                let cause = format!("{kind:?} is no type of GeoJSON");
+                return Err(Path::Member(at, "type").error(cause, format!("write {KINDS} (RFC 7946)")));
+            }
+        };
+        if !many {
+            return self.part(part, coordinates, here);
+        }
+        for (n, value) in elements(coordinates, here)?.iter().enumerate() {
+            self.part(part, Some(value), &Path::Element(here, n))?;
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: Part, value: Option<&Value>, at: &Path<'_>) -> Result<(), FenceError> {
+        match part {
+            Part::Circle(radius) => self.circle(value, radius, at),
+            Part::Corridor(width) => self.corridor(value, width, at),
+            Part::Polygon => self.polygon(value, at),
+        }
+    }
+
+    fn circle(&mut self, value: Option<&Value>, radius: f64, at: &Path<'_>) -> Result<(), FenceError> {
+        let centre = self.position(value, at)?;
+        self.shapes.push(Shape::Circle(Cap::new(centre, radius)));
+        Ok(())
+    }
+
+    fn corridor(&mut self, value: Option<&Value>, width: f64, at: &Path<'_>) -> Result<(), FenceError> {
+        let line = self.positions(value, at)?;
+        if line.len() < 2 {
+            return Err(
+                at.error(format!("a line needs at least 2 positions and has {}", line.len()), "add the missing ones")
+            );
+        }
+        let long = line.windows(2).position(|ends| angle(vector(ends[0]), vector(ends[1])) > FRAC_PI_2);
+        if let Some(n) = long {
+            let cause = "the segment that ends here is longer than a quarter of the earth's circumference (10,007 km)";
+            return Err(Path::Element(at, n + 1).error(cause, "add positions between its ends"));
+        }
+        self.shapes.push(Shape::Corridor(Corridor::new(&line, width)));
+        Ok(())
+    }
+
+    fn polygon(&mut self, value: Option<&Value>, at: &Path<'_>) -> Result<(), FenceError> {
+        let rings = elements(value, at)?;
+        if rings.is_empty() {
+            return Err(at.error("a polygon needs at least one ring", "add its outline: a list of positions"));
+        }
+        let outline = self.shapes.len() as u32;
+        for (n, ring) in rings.iter().enumerate() {
+            let ring = self.ring(ring, &Path::Element(at, n))?;
+            self.shapes.push(if n == 0 { Shape::Outline(ring) } else { Shape::Hole { ring, outline } });
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self, value: &Value, at: &Path<'_>) -> Result<Ring, FenceError> {
+        let positions = self.positions(Some(value), at)?;
+        if positions.len() < 4 {
+            let cause =
+                format!("a ring needs at least 4 positions, the last equal to the first, and has {}", positions.len());
+            return Err(at.error(cause, "add the missing ones"));
+        }
+        if positions.first() != positions.last() {
+            let last = positions.len() - 1;
+            let cause = "the ring is not closed: its last position differs from its first";
+            return Err(Path::Element(at, last).error(cause, "repeat the first position at the end"));
+        }
+        let wide = positions.windows(2).position(|ends| {
+            let span = (ends[0][0] - ends[1][0]).abs();
+            span > 180.0 && span < 360.0
+        });
+        if let Some(n) = wide {
+            let cause = "the edge that ends here spans more than 180 degrees of longitude";
+            let advice = "cut a shape across the antimeridian in two (RFC 7946, 3.1.9); for an edge around the earth add positions between its ends";
+            return Err(Path::Element(at, n + 1).error(cause, advice));
+        }
+        Ok(Ring::new(positions))
+    }
+
+    fn positions(&mut self, value: Option<&Value>, at: &Path<'_>) -> Result<Vec<Position>, FenceError> {
+        let list = elements(value, at)?;
+        list.iter().enumerate().map(|(n, value)| self.position(Some(value), &Path::Element(at, n))).collect()
+    }
+
+    fn position(&mut self, value: Option<&Value>, at: &Path<'_>) -> Result<Position, FenceError> {
+        const ORDER: &str = "write [longitude, latitude] in degrees, longitude first";
+        self.positions += 1;
+        if self.positions > FENCE_POSITIONS_MAX {
+            let cause = format!("this fence has more than {FENCE_POSITIONS_MAX} positions");
+            return Err(at.error(cause, "simplify its shapes, or divide it into several fences"));
+        }
+        let parts = elements(value, at)?;
+        let degrees = |axis: usize| parts.get(axis).and_then(Value::as_f64);
+        let (Some(lon), Some(lat)) = (degrees(0), degrees(1)) else {
+            return Err(at.error("a position consists of two numbers", ORDER));
+        };
+        if !(-180.0..=180.0).contains(&lon) {
+            return Err(Path::Element(at, 0).error(format!("the longitude {lon} is not within -180 and 180"), ORDER));
+        }
+        if !(-90.0..=90.0).contains(&lat) {
+            return Err(Path::Element(at, 1).error(format!("the latitude {lat} is not within -90 and 90"), ORDER));
+        }
+        Ok([lon, lat])
+    }
+}
+
+fn typed<'v>(value: &'v Value, at: &Path<'_>) -> Result<(&'v Map<String, Value>, &'v str), FenceError> {
+    let advice = || format!("write {KINDS} of GeoJSON (RFC 7946)");
+    let Value::Object(object) = value else {
+        return Err(at.error(format!("an object is expected, not {}", name_of(value)), advice()));
+    };
+    match object.get("type") {
+        Some(Value::String(kind)) => Ok((object, kind)),
+        _ => Err(at.error("the object has no \"type\"", advice())),
+    }
+}
+
+fn elements<'v>(value: Option<&'v Value>, at: &Path<'_>) -> Result<&'v [Value], FenceError> {
+    match value {
+        Some(Value::Array(elements)) => Ok(elements),
+        Some(other) => Err(at.error(format!("a list is expected, not {}", name_of(other)), "see RFC 7946, section 3")),
+        None => Err(at.error("a list is missing", "see RFC 7946, section 3")),
+    }
+}
+
+fn name_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
