@@ -24,7 +24,7 @@ mod selector;
 mod subject;
 mod topic;
 
-pub use content::{Cost, EXPENSIVE_MAX, GroupId, SelectorId};
+pub use content::{Cost, EXPENSIVE_MAX, Expensive, GroupId, SelectorId};
 pub use fence::Fences;
 pub use index::FilterIndex;
 pub use matching::{MatchIndex, Place};

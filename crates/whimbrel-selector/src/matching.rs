@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::content::{Cost, GroupId, SelectorId};
+use crate::content::{Expensive, GroupId, SelectorId};
 use crate::fence::Fences;
 use crate::selector::Selector;
 use crate::subject::Subject;
@@ -36,12 +36,12 @@ impl<K: Copy + Eq> MatchIndex<K> {
     }
 
     /// Adds `key` under `filter`, for all events or those for which `selector` is true.
-    pub fn insert(&mut self, _filter: TopicFilter<'_>, _selector: Option<&Selector>, _key: K) -> Place {
+    pub fn insert(&mut self, _filter: TopicFilter<'_>, _selector: Option<&Selector>, _key: K) -> (Place, bool) {
         todo!()
     }
 
     /// Removes `key` from where [`MatchIndex::insert`] put it; false if it is not there.
-    pub fn remove(&mut self, _filter: TopicFilter<'_>, _place: Place, _key: K) -> bool {
+    pub fn remove(&mut self, _filter: TopicFilter<'_>, _place: Place, _key: K) -> (bool, bool) {
         todo!()
     }
 
@@ -68,7 +68,7 @@ impl<K: Copy + Eq> MatchIndex<K> {
     }
 
     /// What the selectors that cost most have cost so far, most expensive first; at most [`crate::EXPENSIVE_MAX`].
-    pub fn expensive(&self) -> Vec<(Cost, String)> {
+    pub fn expensive(&self) -> Vec<Expensive> {
         todo!()
     }
 

@@ -21,3 +21,14 @@ pub struct Cost {
     /// Events for which it was true.
     pub matches: u64,
 }
+
+/// A selector that costs much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expensive {
+    /// Under which topic filter.
+    pub filter: String,
+    /// The selector.
+    pub selector: String,
+    /// What it has cost.
+    pub cost: Cost,
+}
