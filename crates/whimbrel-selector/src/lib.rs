@@ -29,8 +29,8 @@ pub use fence::Fences;
 pub use index::FilterIndex;
 pub use matching::{MatchIndex, Place};
 pub use selector::{
-    Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, Operand, Operation, Pattern, Piece, SELECTOR_MAX, Selector,
-    SelectorError, Step,
+    Comparison, Condition, DEPTH_MAX, Field, JsonPath, Literal, Operand, Operation, Pattern, Piece, SELECTOR_MAX,
+    Selector, SelectorError, Step,
 };
 pub use subject::{Datum, Number, Subject};
 pub use topic::{LEVELS_MAX, SharedFilter, TEXT_MAX, TopicError, TopicFilter, TopicName};

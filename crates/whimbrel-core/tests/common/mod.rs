@@ -214,6 +214,7 @@ pub fn plain(filter: &str, qos: Qos) -> Filter<'_> {
         retain_as_published: false,
         retain_handling: RetainHandling::Send,
         identifier: 0,
+        selector: None,
     }
 }
 
