@@ -15,7 +15,7 @@ use whimbrel_mqtt::codec::{
 use crate::protocol::{Shared, Waiter};
 use crate::session::is_acknowledged;
 use crate::transport::{self, Stream};
-use crate::{Error, Event, Options, Publish, Published, Session, task};
+use crate::{Answer, Error, Event, Options, Publish, Published, Session, task};
 
 /// Events that wait for the application; when it does not take them, the broker is not read from any more.
 const EVENTS_MAX: usize = 1024;
@@ -135,10 +135,11 @@ impl Client {
     /// The connection is over, or no answer came in time.
     pub async fn subscribe(&self, filters: &[(&str, QoS)]) -> Result<Vec<ReasonCode>, Error> {
         let filters: Vec<Filter<'_>> = filters.iter().map(|(filter, qos)| Filter::new(filter, *qos)).collect();
-        self.subscribe_with(&filters, None, &[]).await
+        Ok(self.subscribe_with(&filters, None, &[]).await?.reasons)
     }
 
-    /// Subscribes with all options: an identifier that comes back with each message, and user properties.
+    /// Subscribes with all options: an identifier that comes back with each message, and user properties, such as `w-selector` with a
+    /// condition on the messages that are wanted.
     ///
     /// # Errors
     /// The connection is over, or no answer came in time.
@@ -147,7 +148,7 @@ impl Client {
         filters: &[Filter<'_>],
         subscription_id: Option<u32>,
         user: &[(&str, &str)],
-    ) -> Result<Vec<ReasonCode>, Error> {
+    ) -> Result<Answer, Error> {
         let mut attributes = whimbrel_event::AttributesBuf::new();
         user.iter().for_each(|(name, value)| attributes.push(name, value));
         let properties = SubscribeProperties { subscription_id, user: attributes.as_attributes().into() };
@@ -168,7 +169,7 @@ impl Client {
         let packet = Packet::Unsubscribe(Unsubscribe { packet_id, properties, filters: Topics::list(filters) });
         let (sender, receiver) = oneshot::channel();
         self.handle.shared.send(&packet, Some((packet_id, Waiter::Codes(sender))))?;
-        self.answer(receiver).await
+        Ok(self.answer(receiver).await?.reasons)
     }
 
     /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write.
@@ -230,10 +231,7 @@ impl Client {
         shared.end(Error::Closed);
     }
 
-    async fn answer(
-        &self,
-        receiver: oneshot::Receiver<Result<Vec<ReasonCode>, Error>>,
-    ) -> Result<Vec<ReasonCode>, Error> {
+    async fn answer(&self, receiver: oneshot::Receiver<Result<Answer, Error>>) -> Result<Answer, Error> {
         match timeout(self.handle.timeout, receiver).await {
             Ok(answer) => answer.unwrap_or(Err(Error::Closed)),
             Err(_) => Err(Error::Timeout),

@@ -35,7 +35,7 @@ mod transport;
 
 pub use client::{Client, Events, Receipt};
 pub use error::Error;
-pub use message::{Event, Message, Publish, Published};
+pub use message::{Answer, Event, Message, Publish, Published};
 pub use options::{Options, Tls, Will};
 pub use session::Session;
 pub use whimbrel_mqtt::codec::{Filter, QoS, ReasonCode, RetainHandling, Version};

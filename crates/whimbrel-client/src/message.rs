@@ -143,6 +143,15 @@ impl Message {
     }
 }
 
+/// How the broker answers a subscribe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// For each filter, in their order: the QoS that was granted, or why it was refused.
+    pub reasons: Vec<ReasonCode>,
+    /// The broker's words, where it has something to add.
+    pub text: Option<String>,
+}
+
 /// What happens on a connection.
 #[derive(Clone, Debug)]
 pub enum Event {

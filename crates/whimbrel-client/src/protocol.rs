@@ -9,7 +9,7 @@ use whimbrel_mqtt::codec::{
     encode_ack,
 };
 
-use crate::{Error, Message, Published, Session};
+use crate::{Answer, Error, Message, Published, Session};
 
 /// Bytes that may wait to be written; whoever has more waits for them to leave.
 pub(crate) const OUTBOUND_MAX: usize = 1 << 20;
@@ -19,7 +19,7 @@ pub(crate) const OUTBOUND_MAX: usize = 1 << 20;
 pub(crate) enum Waiter {
     Publish(oneshot::Sender<Result<Published, Error>>),
     /// A subscribe or unsubscribe.
-    Codes(oneshot::Sender<Result<Vec<ReasonCode>, Error>>),
+    Codes(oneshot::Sender<Result<Answer, Error>>),
 }
 
 impl Waiter {
@@ -139,10 +139,12 @@ impl Shared {
                 self.session.with(|session| session.release(packet_id));
                 self.send(&Packet::PubComp(Ack::success(packet_id)), None)?;
             }
-            Packet::SubAck(CodesAck { packet_id, codes, .. }) | Packet::UnsubAck(CodesAck { packet_id, codes, .. }) => {
+            Packet::SubAck(answer) | Packet::UnsubAck(answer) => {
+                let CodesAck { packet_id, codes, properties } = answer;
                 self.session.with(|session| session.give_back(packet_id));
                 if let Some(Waiter::Codes(waiter)) = self.with(|state| state.waiters.remove(&packet_id)) {
-                    drop(waiter.send(Ok(codes.iter().collect())));
+                    let text = properties.reason_string.map(Into::into);
+                    drop(waiter.send(Ok(Answer { reasons: codes.iter().collect(), text })));
                 }
             }
             Packet::PingResp => self.with(|state| state.ping_outstanding = false),

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{Event, EventId, EventRef, Qos};
+use whimbrel_selector::Selector;
 
 /// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -112,6 +113,8 @@ pub struct Filter<'a> {
     pub retain_handling: RetainHandling,
     /// Delivered with every event, for the client to tell its subscriptions apart; 0: none.
     pub identifier: u32,
+    /// Which events are wanted; `None`: all. A shared subscription has one selector for all its members.
+    pub selector: Option<&'a Selector>,
 }
 
 /// An event from a client.
@@ -225,6 +228,8 @@ pub enum Refusal {
     BadTopic(whimbrel_selector::TopicError),
     /// A shared subscription asks to leave out the session's own events.
     SharedNoLocal,
+    /// A shared subscription asks for another selector than that which its other members share.
+    OtherSelector,
     /// The session has as many subscriptions as it may.
     TooManySubscriptions,
     /// The broker has as many sessions as it may.

@@ -1,12 +1,14 @@
 //! The composition: sessions come and go, subscribe, publish and settle.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use whimbrel_event::Time;
-use whimbrel_selector::SharedFilter;
+use whimbrel_selector::{Expensive, Fences, SharedFilter, TopicFilter};
 
 use crate::api::{Attach, Filter, Input, Kick, Limits, Link, Output, Reason, Refusal, RetainHandling};
+use crate::content::Content;
 use crate::publish::NOBODY;
 use crate::retained::Retained;
 use crate::route::{NO_GROUP, Router, Subscription};
@@ -108,11 +110,22 @@ impl Core {
     pub fn stats(&self) -> Stats {
         Stats {
             subscriptions: self.router.len() as u64,
+            selectors: self.router.selectors() as u64,
             retained: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             route_misses: self.router.misses,
             ..self.sessions.stats
         }
+    }
+
+    /// What the selectors that cost most have cost so far, most expensive first.
+    pub fn expensive_selectors(&self) -> Vec<Expensive> {
+        self.router.expensive()
+    }
+
+    /// The fences that selectors refer to.
+    pub fn fences(&self) -> &Arc<Fences> {
+        self.router.fences()
     }
 
     /// Exactly-once publishes of that link that it has not released.
@@ -275,27 +288,23 @@ impl Core {
         if known.is_none() && held >= self.sessions.limits.subscriptions_per_session {
             return Err(Refusal::TooManySubscriptions);
         }
-        let mut group = NO_GROUP;
-        if shared.group.is_some() {
-            let (id, new) = self.groups.find_or_create(asked.filter);
-            if new {
-                self.router.insert_group(id, shared.filter);
-            }
-            self.groups.join(id, index, asked);
-            group = id;
-        }
-        let Filter { qos, no_local, retain_as_published, identifier, .. } = *asked;
+        let group = match shared.group {
+            Some(_) => self.join_group(index, asked, shared.filter)?,
+            None => NO_GROUP,
+        };
+        let Filter { qos, no_local, retain_as_published, identifier, selector, .. } = *asked;
         if let Some(id) = known {
             let change = |s: &mut Subscription| {
                 (s.qos, s.no_local, s.retain_as_published, s.identifier) =
                     (qos, no_local, retain_as_published, identifier);
             };
-            self.router.update(id, change, shared.filter);
+            self.router.update(id, change, shared.filter, selector);
             return Ok(false);
         }
         let text = asked.filter.into();
-        let new = Subscription { session: index, text, qos, no_local, retain_as_published, identifier, group };
-        let id = self.router.insert(new, shared.filter);
+        let spot = None;
+        let new = Subscription { session: index, text, qos, no_local, retain_as_published, identifier, group, spot };
+        let id = self.router.insert(new, shared.filter, selector);
         let session = self.sessions.get_mut(index);
         session.subscriptions.push(id);
         if group != NO_GROUP {
@@ -304,9 +313,32 @@ impl Core {
         Ok(true)
     }
 
+    /// Makes a session a member of a shared subscription, or changes what it asked for. A member asks for the selector that the others have,
+    /// or is the only one.
+    fn join_group(&mut self, index: u32, asked: &Filter<'_>, filter: TopicFilter<'_>) -> Result<u32, Refusal> {
+        let (id, new) = self.groups.find_or_create(asked.filter);
+        if new {
+            let spot = self.router.insert_group(id, filter, asked.selector);
+            self.groups.select(id, asked.selector, spot);
+        } else if !self.groups.has_selector(id, asked.selector) {
+            if !self.groups.is_alone(id, index) {
+                return Err(Refusal::OtherSelector);
+            }
+            let spot = self.router.update_group(id, filter, self.groups.spot(id), asked.selector);
+            self.groups.select(id, asked.selector, spot);
+        }
+        self.groups.join(id, index, asked);
+        Ok(id)
+    }
+
     fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut impl Output) {
         let Ok(SharedFilter { group: None, filter }) = SharedFilter::parse(asked.filter) else { return };
+        let Some(id) = self.router.find(index, asked.filter) else { return };
+        let spot = self.router.get(id).spot.expect("subscriptions that are not shared are in the index");
         for event in self.retained.matching(filter, now) {
+            if !self.router.is_selected(spot, &Content::of(event)) {
+                continue;
+            }
             let qos = event.qos().min(asked.qos);
             let terms = Terms { qos, identifier: asked.identifier, group: NO_GROUP, retain: true, as_published: true };
             self.sessions.offer(index, &mut Publication::of(event, 0), terms, out);
@@ -345,9 +377,10 @@ impl Core {
         if group == NO_GROUP {
             return None;
         }
+        let spot = self.groups.spot(group);
         let last = self.groups.leave(group, index, &mut self.sessions);
         if last {
-            self.router.remove_group(group, filter);
+            self.router.remove_group(group, filter, spot);
         }
         Some((group, !last))
     }

@@ -10,6 +10,7 @@
 
 mod api;
 mod broker;
+mod content;
 mod publish;
 mod retained;
 mod route;

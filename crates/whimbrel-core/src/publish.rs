@@ -4,7 +4,8 @@ use whimbrel_event::{Event, EventRef, Qos, Time};
 
 use crate::api::{Accepted, Output, Publish, Refusal};
 use crate::broker::Core;
-use crate::route::NO_GROUP;
+use crate::content::Content;
+use crate::route::{NO_GROUP, Target, Wanted};
 use crate::session::{Publication, Terms};
 
 /// Who publishes: a session, or the broker itself.
@@ -46,7 +47,7 @@ impl Core {
         retain: bool,
         out: &mut impl Output,
     ) -> Result<bool, Refusal> {
-        let Core { sessions, router, groups, retained, streams, serial, .. } = self;
+        let Core { sessions, router, groups: shared, retained, streams, serial, .. } = self;
         if retain && !event.payload.is_empty() {
             let bytes =
                 size_of::<Event>() + event.topic.len() + event.attributes.as_bytes().len() + event.payload.len();
@@ -58,7 +59,8 @@ impl Core {
                 }
             }
         }
-        let targets = router.route(event.topic).map_err(Refusal::BadTopic)?;
+        let Wanted { targets, groups } = router.route(event.topic).map_err(Refusal::BadTopic)?;
+        let groups = groups.cloned();
         let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
         let id = streams.accept(binding, event.reliability, now);
         let qos = event.qos;
@@ -74,19 +76,23 @@ impl Core {
             }
         }
         let mut matched = false;
-        for target in targets {
+        let mut offer = |target: &Target| {
             if target.no_local && target.to == from {
-                continue;
+                return;
             }
             matched = true;
             if target.shared {
-                groups.offer(target.to, &mut publication, retain, sessions, out);
+                shared.offer(target.to, &mut publication, retain, sessions, out);
             } else {
                 let retain = retain && target.retain_as_published;
                 let (qos, identifier) = (qos.min(target.qos), target.identifier);
                 let terms = Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain };
                 sessions.offer(target.to, &mut publication, terms, out);
             }
+        };
+        targets.iter().for_each(&mut offer);
+        if let Some(groups) = groups {
+            router.select(&groups, &Content { event: *event, id, accepted: now }).iter().for_each(&mut offer);
         }
         sessions.stats.events_unwanted += u64::from(!matched);
         Ok(matched)

@@ -1,12 +1,14 @@
-//! Who wants a topic: all subscriptions, the index over their filters, and a cache of answers.
+//! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache of what the index says of topics.
 
 use core::hash::BuildHasher;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use whimbrel_selector::{FilterIndex, TopicError, TopicFilter, TopicName};
-
 use whimbrel_event::Qos;
+use whimbrel_selector::{
+    Expensive, Fences, GroupId, MatchIndex, Place, Selector, Subject, TopicError, TopicFilter, TopicName,
+};
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -20,6 +22,14 @@ const ROUTES_MAX: usize = 65_536;
 /// Targets that are remembered in all answers together.
 const ROUTE_TARGETS_MAX: usize = 1 << 20;
 
+/// Where a subscription stands in the index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    pub(crate) place: Place,
+    /// It has a selector.
+    pub(crate) selective: bool,
+}
+
 /// One subscription of one session.
 #[derive(Debug)]
 pub(crate) struct Subscription {
@@ -31,6 +41,8 @@ pub(crate) struct Subscription {
     pub(crate) retain_as_published: bool,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
+    /// Set by [`Router::insert`]; `None` for one of a group, which is in the index only once for all its members.
+    pub(crate) spot: Option<Spot>,
 }
 
 /// What a route says of one subscription: everything that a delivery needs to know of it.
@@ -49,7 +61,30 @@ pub(crate) struct Target {
 struct Route {
     topic: Box<str>,
     epoch: u64,
+    /// Those without selector.
     targets: Box<[Target]>,
+    /// The selectors that have to be asked; `None` if there are none.
+    groups: Option<Arc<[GroupId]>>,
+}
+
+/// What is known of a topic's events before their content is looked at.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Who wants all of them.
+    pub(crate) targets: &'a [Target],
+    /// The selectors that have to be asked with [`Router::select`]; most topics have none.
+    pub(crate) groups: Option<&'a Arc<[GroupId]>>,
+}
+
+impl Route {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { targets: &self.targets, groups: self.groups.as_ref() }
+    }
+
+    /// How much it counts towards [`ROUTE_TARGETS_MAX`].
+    fn size(&self) -> usize {
+        self.targets.len() + self.groups.as_ref().map_or(0, |groups| groups.len())
+    }
 }
 
 /// All subscriptions, and who wants which topic.
@@ -59,13 +94,16 @@ pub(crate) struct Router {
     free: Vec<u32>,
     /// (session, text) to subscription.
     by_text: HashTable<u32>,
-    index: FilterIndex<u32>,
+    index: MatchIndex<u32>,
     routes: HashTable<Route>,
     route_targets: usize,
-    /// Grows when a wildcard filter comes or goes: every remembered answer may be wrong then.
+    /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every remembered answer may be wrong
+    /// then.
     epoch: u64,
     hasher: FixedState,
     count: usize,
+    /// Who wanted the last event by its content; kept for its memory.
+    selected: Vec<Target>,
     pub(crate) misses: u64,
 }
 
@@ -75,12 +113,13 @@ impl Router {
             subscriptions: Vec::new(),
             free: Vec::new(),
             by_text: HashTable::new(),
-            index: FilterIndex::new(seed),
+            index: MatchIndex::new(seed),
             routes: HashTable::new(),
             route_targets: 0,
             epoch: 0,
             hasher: FixedState::with_seed(seed),
             count: 0,
+            selected: Vec::new(),
             misses: 0,
         }
     }
@@ -105,7 +144,12 @@ impl Router {
     }
 
     /// Adds a subscription that [`Router::find`] does not know. One of a group is not in the index by itself.
-    pub(crate) fn insert(&mut self, subscription: Subscription, filter: TopicFilter<'_>) -> u32 {
+    pub(crate) fn insert(
+        &mut self,
+        subscription: Subscription,
+        filter: TopicFilter<'_>,
+        selector: Option<&Selector>,
+    ) -> u32 {
         let hash = self.hasher.hash_one((subscription.session, &*subscription.text));
         let shared = subscription.group != NO_GROUP;
         let id = match self.free.pop() {
@@ -126,16 +170,28 @@ impl Router {
         });
         self.count += 1;
         if !shared {
-            self.index.insert(filter, id);
-            self.forget_routes(filter);
+            let spot = self.put(filter, selector, id);
+            self.get_mut(id).spot = Some(spot);
         }
         id
     }
 
-    /// Replaces the options of a subscription.
-    pub(crate) fn update(&mut self, id: u32, change: impl FnOnce(&mut Subscription), filter: TopicFilter<'_>) {
-        change(self.subscriptions[id as usize].as_mut().expect("a subscription id in use"));
-        self.forget_routes(filter);
+    fn get_mut(&mut self, id: u32) -> &mut Subscription {
+        self.subscriptions[id as usize].as_mut().expect("a subscription id in use")
+    }
+
+    /// Replaces the options and the selector of a subscription.
+    pub(crate) fn update(
+        &mut self,
+        id: u32,
+        change: impl FnOnce(&mut Subscription),
+        filter: TopicFilter<'_>,
+        selector: Option<&Selector>,
+    ) {
+        change(self.get_mut(id));
+        let Some(old) = self.get(id).spot else { return };
+        let new = self.replace(filter, old, selector, id);
+        self.get_mut(id).spot = Some(new);
     }
 
     pub(crate) fn remove(&mut self, id: u32, filter: TopicFilter<'_>) -> Subscription {
@@ -144,24 +200,92 @@ impl Router {
         self.by_text.find_entry(hash, |&other| other == id).expect("every subscription is found by text").remove();
         self.free.push(id);
         self.count -= 1;
-        if gone.group == NO_GROUP {
-            let known = self.index.remove(filter, id);
-            assert!(known, "every subscription is in the index");
-            self.forget_routes(filter);
+        if let Some(spot) = gone.spot {
+            self.take(filter, spot, id);
         }
         gone
     }
 
-    pub(crate) fn insert_group(&mut self, group: u32, filter: TopicFilter<'_>) {
+    pub(crate) fn insert_group(&mut self, group: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
         assert!(group < GROUP_BIT, "2^31 shared subscriptions do not fit any memory");
-        self.index.insert(filter, group | GROUP_BIT);
-        self.forget_routes(filter);
+        self.put(filter, selector, group | GROUP_BIT)
     }
 
-    pub(crate) fn remove_group(&mut self, group: u32, filter: TopicFilter<'_>) {
-        let known = self.index.remove(filter, group | GROUP_BIT);
-        assert!(known, "every shared subscription is in the index");
-        self.forget_routes(filter);
+    pub(crate) fn update_group(
+        &mut self,
+        group: u32,
+        filter: TopicFilter<'_>,
+        old: Spot,
+        selector: Option<&Selector>,
+    ) -> Spot {
+        self.replace(filter, old, selector, group | GROUP_BIT)
+    }
+
+    pub(crate) fn remove_group(&mut self, group: u32, filter: TopicFilter<'_>, spot: Spot) {
+        self.take(filter, spot, group | GROUP_BIT);
+    }
+
+    /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
+    /// one of these is new are they forgotten.
+    fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> Spot {
+        let (place, group_is_new) = self.index.insert(filter, selector, key);
+        if selector.is_none() || group_is_new {
+            self.forget_routes(filter);
+        }
+        Spot { place, selective: selector.is_some() }
+    }
+
+    fn take(&mut self, filter: TopicFilter<'_>, spot: Spot, key: u32) {
+        let (known, group_is_gone) = self.index.remove(filter, spot.place, key);
+        assert!(known, "every subscription is in the index");
+        if !spot.selective || group_is_gone {
+            self.forget_routes(filter);
+        }
+    }
+
+    /// Gives a key another selector. The new one comes first, so that the filter is not without selectors for a moment.
+    fn replace(&mut self, filter: TopicFilter<'_>, old: Spot, selector: Option<&Selector>, key: u32) -> Spot {
+        if selector.is_none() && !old.selective {
+            // Its place stays, but routes also say with which options a target is served.
+            self.forget_routes(filter);
+            return old;
+        }
+        let new = self.put(filter, selector, key);
+        self.take(filter, old, key);
+        new
+    }
+
+    /// The fences that selectors refer to.
+    pub(crate) fn fences(&self) -> &Arc<Fences> {
+        self.index.fences()
+    }
+
+    /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
+    pub(crate) fn set_fences(&mut self, fences: Arc<Fences>) {
+        self.index.set_fences(fences);
+    }
+
+    /// The number of distinct selectors per filter.
+    pub(crate) fn selectors(&self) -> usize {
+        self.index.selectors()
+    }
+
+    /// What the selectors that cost most have cost so far, most expensive first.
+    pub(crate) fn expensive(&self) -> Vec<Expensive> {
+        self.index.expensive()
+    }
+
+    /// Whether the selector at a spot, if any, is true for an event.
+    pub(crate) fn is_selected(&mut self, spot: Spot, subject: &dyn Subject) -> bool {
+        !spot.selective || self.index.is_selected(spot.place, subject)
+    }
+
+    /// Who wants an event by its content, in an order that depends only on what was subscribed and unsubscribed so far.
+    pub(crate) fn select(&mut self, groups: &[GroupId], subject: &dyn Subject) -> &[Target] {
+        let Router { index, subscriptions, selected, .. } = self;
+        selected.clear();
+        index.for_each_selected(groups, subject, |key| selected.push(target(subscriptions, key)));
+        selected
     }
 
     fn forget_routes(&mut self, filter: TopicFilter<'_>) {
@@ -172,15 +296,16 @@ impl Router {
         let hash = self.hasher.hash_one(filter.as_str());
         if let Ok(entry) = self.routes.find_entry(hash, |route| &*route.topic == filter.as_str()) {
             let (route, _) = entry.remove();
-            self.route_targets -= route.targets.len();
+            self.route_targets -= route.size();
         }
     }
 
-    /// The subscriptions that want `topic`. Costs one look-up if the answer is remembered, else a walk of the index.
+    /// Who wants the events of `topic`, as far as the topic tells. Costs one look-up if the answer is remembered, else a walk of the
+    /// index.
     ///
     /// # Errors
     /// When `topic` is no topic name.
-    pub(crate) fn route(&mut self, topic: &str) -> Result<&[Target], TopicError> {
+    pub(crate) fn route(&mut self, topic: &str) -> Result<Wanted<'_>, TopicError> {
         let hash = self.hasher.hash_one(topic);
         let epoch = self.epoch;
         // Looked up by bucket because a borrow that is returned on one path only would last for all of them.
@@ -189,46 +314,53 @@ impl Router {
             && self.routes.get_bucket(bucket).is_some_and(|route| route.epoch == epoch)
         {
             let route = self.routes.get_bucket(bucket).expect("just seen");
-            return Ok(&route.targets);
+            return Ok(route.wanted());
         }
         self.walk(topic, hash)
     }
 
     #[cold]
-    fn walk(&mut self, topic: &str, hash: u64) -> Result<&[Target], TopicError> {
+    fn walk(&mut self, topic: &str, hash: u64) -> Result<Wanted<'_>, TopicError> {
         let name = TopicName::new(topic)?;
         self.misses += 1;
-        let mut targets = Vec::new();
+        let (mut targets, mut groups) = (Vec::new(), Vec::new());
         let subscriptions = &self.subscriptions;
-        self.index.for_each_match(name, |key| {
-            targets.push(if key & GROUP_BIT != 0 {
-                let to = key & !GROUP_BIT;
-                let qos = Qos::ExactlyOnce;
-                Target { to, identifier: 0, qos, shared: true, no_local: false, retain_as_published: false }
-            } else {
-                let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
-                Target {
-                    to: known.session,
-                    identifier: known.identifier,
-                    qos: known.qos,
-                    shared: false,
-                    no_local: known.no_local,
-                    retain_as_published: known.retain_as_published,
-                }
-            });
-        });
+        let plain = |key| targets.push(target(subscriptions, key));
+        self.index.for_each_candidate(name, plain, |group| groups.push(group));
+        let route = Route {
+            topic: topic.into(),
+            epoch: self.epoch,
+            targets: targets.into_boxed_slice(),
+            groups: (!groups.is_empty()).then(|| groups.into()),
+        };
         if let Ok(entry) = self.routes.find_entry(hash, |route| &*route.topic == topic) {
             let (old, _) = entry.remove();
-            self.route_targets -= old.targets.len();
+            self.route_targets -= old.size();
         }
-        if self.routes.len() >= ROUTES_MAX || self.route_targets + targets.len() > ROUTE_TARGETS_MAX {
+        if self.routes.len() >= ROUTES_MAX || self.route_targets + route.size() > ROUTE_TARGETS_MAX {
             self.routes.clear();
             self.route_targets = 0;
         }
-        self.route_targets += targets.len();
-        let route = Route { topic: topic.into(), epoch: self.epoch, targets: targets.into_boxed_slice() };
+        self.route_targets += route.size();
         let hasher = &self.hasher;
         let entry = self.routes.insert_unique(hash, route, |route| hasher.hash_one(&*route.topic));
-        Ok(&entry.into_mut().targets)
+        Ok(entry.into_mut().wanted())
+    }
+}
+
+/// What a delivery needs to know of the subscription with that key.
+fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
+    if key & GROUP_BIT != 0 {
+        let (to, qos) = (key & !GROUP_BIT, Qos::ExactlyOnce);
+        return Target { to, identifier: 0, qos, shared: true, no_local: false, retain_as_published: false };
+    }
+    let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
+    Target {
+        to: known.session,
+        identifier: known.identifier,
+        qos: known.qos,
+        shared: false,
+        no_local: known.no_local,
+        retain_as_published: known.retain_as_published,
     }
 }

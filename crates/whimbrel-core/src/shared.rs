@@ -6,8 +6,10 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use whimbrel_event::{Event, Qos, Time};
+use whimbrel_selector::Selector;
 
 use crate::api::{Filter, Output};
+use crate::route::Spot;
 use crate::session::{Publication, Queue, Queued, Sessions, Terms, pop, push_bounded};
 
 /// A member: a session and what it asked for.
@@ -23,6 +25,10 @@ struct Member {
 #[derive(Debug)]
 struct Group {
     text: Box<str>,
+    /// Which events its members share; `None`: all.
+    selector: Option<Selector>,
+    /// Where it stands in the index, from when it has been put there.
+    spot: Option<Spot>,
     members: Vec<Member>,
     /// What waits until a member takes it.
     queue: Queue,
@@ -52,7 +58,14 @@ impl Groups {
         if let Some(&id) = self.by_text.find(hash, |&id| text_of(id) == text) {
             return (id, false);
         }
-        let group = Group { text: text.into(), members: Vec::new(), queue: Queue::default(), turn: 0 };
+        let group = Group {
+            text: text.into(),
+            selector: None,
+            spot: None,
+            members: Vec::new(),
+            queue: Queue::default(),
+            turn: 0,
+        };
         let id = match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = Some(group);
@@ -72,6 +85,28 @@ impl Groups {
 
     fn group(&mut self, id: u32) -> &mut Group {
         self.slots[id as usize].as_mut().expect("a group id in use")
+    }
+
+    /// Where a shared subscription stands in the index.
+    pub(crate) fn spot(&mut self, id: u32) -> Spot {
+        self.group(id).spot.expect("a shared subscription is put into the index when it is made")
+    }
+
+    /// Notes the selector of a shared subscription and where it stands in the index with it.
+    pub(crate) fn select(&mut self, id: u32, selector: Option<&Selector>, spot: Spot) {
+        let group = self.group(id);
+        group.selector = selector.cloned();
+        group.spot = Some(spot);
+    }
+
+    /// Whether that is the selector of a shared subscription.
+    pub(crate) fn has_selector(&mut self, id: u32, selector: Option<&Selector>) -> bool {
+        self.group(id).selector.as_ref() == selector
+    }
+
+    /// Whether nobody but `session` is a member.
+    pub(crate) fn is_alone(&mut self, id: u32, session: u32) -> bool {
+        self.group(id).members.iter().all(|m| m.session == session)
     }
 
     /// Adds a member or changes what it asked for.

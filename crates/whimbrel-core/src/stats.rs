@@ -56,6 +56,8 @@ stats! {
     sessions_attached,
     /// Gauge: subscriptions, members of shared ones included.
     subscriptions,
+    /// Gauge: selectors; equal ones under the same topic filter count once.
+    selectors,
     /// Gauge: retained messages.
     retained,
     /// Gauge: bytes of retained messages.

@@ -79,6 +79,8 @@ stats! {
     publishes_refused: Reasons,
     /// Acknowledgements for which there is no delivery.
     acknowledgements_unknown: u64,
+    /// SUBSCRIBEs refused because their selector is none.
+    selectors_refused: u64,
     /// User properties that begin with `w-` and are not known.
     reserved_properties_unknown: u64,
 }

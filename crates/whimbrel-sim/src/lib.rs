@@ -8,6 +8,7 @@
 //!   in a [`world`] whose every byte at the broker's door the checkers of [`check`] see.
 
 pub mod check;
+pub mod choice;
 pub mod client;
 pub mod link;
 pub mod packets;

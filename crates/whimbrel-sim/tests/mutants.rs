@@ -1,6 +1,6 @@
 //! The checkers are checked: a broker that is made to misbehave in one way is caught by the rule that forbids it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{MessageExpiryInterval, Property, Qos, TopicAlias};
@@ -629,4 +629,62 @@ fn a_session_that_lives_too_long() {
 #[test]
 fn a_session_that_dies_too_soon() {
     is_caught(Rule::SessionPresent, || Box::new(Mishear { property: 0x11, value: &[0, 0, 0, 1] }));
+}
+
+/// The broker hears other selectors than the client said.
+#[derive(Default)]
+struct Selectors {
+    /// What is heard instead; `None`: the selector that the client gave before, if it had one.
+    instead: Option<&'static str>,
+    five: BTreeSet<ConnId>,
+    /// Selectors by connection and filter.
+    known: BTreeMap<(ConnId, String), Option<String>>,
+}
+
+impl Tamper for Selectors {
+    fn mishear(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
+        if bytes.first() == Some(&0x10) && bytes.windows(7).any(|w| w == b"\x00\x04MQTT\x05") {
+            self.five.insert(conn);
+            self.known.retain(|(known, _), _| *known != conn);
+        }
+        if !self.five.contains(&conn) {
+            return;
+        }
+        let (mut at, mut heard) = (0, Vec::new());
+        while at < bytes.len() {
+            let from = at;
+            // Only what comes as whole packets is misheard.
+            let Ok(Some(packet)) = next_packet(Version::V5_0, bytes, &mut at) else { return };
+            match Said::try_from(packet) {
+                Ok(Said::Subscribe { id, identifier, selector, wanted }) if !wanted[0].filter.starts_with("$share") => {
+                    let other = match self.instead {
+                        Some(instead) => selector.as_ref().map(|_| instead.to_owned()),
+                        None => self.known.get(&(conn, wanted[0].filter.clone())).unwrap_or(&selector).clone(),
+                    };
+                    for one in &wanted {
+                        self.known.insert((conn, one.filter.clone()), selector.clone());
+                    }
+                    let said = Said::Subscribe { id, identifier, selector: other, wanted };
+                    heard.extend(said.encode(Version::V5_0));
+                }
+                _ => heard.extend(&bytes[from..at]),
+            }
+        }
+        *bytes = heard;
+    }
+}
+
+#[test]
+fn a_selector_that_is_ignored() {
+    is_caught(Rule::Selector, || Box::new(Selectors { instead: Some(""), ..Selectors::default() }));
+}
+
+#[test]
+fn a_selector_that_selects_too_little() {
+    is_caught(Rule::Delivery, || Box::new(Selectors { instead: Some("FALSE"), ..Selectors::default() }));
+}
+
+#[test]
+fn a_selector_that_outlives_its_replacement() {
+    is_caught(Rule::Selector, || Box::<Selectors>::default());
 }

@@ -3,13 +3,16 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use whimbrel_server::config::Problem;
+use whimbrel_selector::SelectorError;
+use whimbrel_server::config::{Place, Problem};
 
 /// Why the command did not do what was asked.
 #[derive(Debug)]
 pub enum Failure {
     /// The configuration is wrong; nothing was started.
     Configuration(Vec<Problem>),
+    /// A text on the command line is no selector; nothing was done.
+    Selector(String, SelectorError),
     /// Something went wrong while running.
     Runtime(anyhow::Error),
 }
@@ -32,6 +35,12 @@ impl Failure {
                 if count > 1 {
                     eprintln!("{count} problems in the configuration; nothing was started");
                 }
+                ExitCode::from(2)
+            }
+            Failure::Selector(text, error) => {
+                let place = Place::in_line("--selector", text, error.offset..error.offset + error.length);
+                let problem = Problem::new("this is no selector").at(Some(&place), error.cause);
+                eprintln!("{:?}", miette::Report::new(problem));
                 ExitCode::from(2)
             }
             Failure::Runtime(error) => {

@@ -58,8 +58,8 @@ pub struct Publish {
     /// Pause between messages, milliseconds
     #[arg(long, default_value_t = 0, value_name = "MS")]
     interval: u64,
-    /// A user property; repeatable
-    #[arg(long, short, value_name = "NAME=VALUE", value_parser = connection::property)]
+    /// A user property, an attribute for selectors; repeatable
+    #[arg(long, short, visible_alias = "attribute", value_name = "NAME=VALUE", value_parser = connection::property)]
     property: Vec<(String, String)>,
     /// Seconds for which the message is of use
     #[arg(long, value_name = "SECONDS")]

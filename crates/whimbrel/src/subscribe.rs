@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use tokio::time::Instant;
-use whimbrel_client::{Client, Event, Events, Filter, Message, QoS, RetainHandling};
+use whimbrel_client::{Answer, Client, Event, Events, Filter, Message, QoS, RetainHandling};
+
+use whimbrel_selector::Selector;
 
 use crate::connection::{self, Connection};
 use crate::failure::{self, Failure};
@@ -19,8 +21,18 @@ Examples:
   whimbrel sub 'fleet/+/position' -v                    topics and payloads as they come
   whimbrel sub 'fleet/#' --json | jq .payload           everything about each message, a line of JSON each
   whimbrel sub fleet/7/state --count 1 --within 5       the retained message, or an error after 5 s
+  whimbrel sub 'fleet/#' --selector 'speed > 50'        only messages whose property speed is a number above 50
   whimbrel sub 'fleet/#' -q 1 --id board --session 3600 a session that waits an hour for this client to return
 Exit status: 0 ended as asked (count reached, time over, or interrupted), 1 a failure, 2 a wrong command line.";
+
+const SELECTOR_HELP: &str = "\
+Only messages for which this condition is true. The language is that of Jakarta Messaging selectors (SQL): names stand for user properties \
+of the message, json('$.path') for values in a JSON payload, within('fence') for a position in a named fence.
+Examples:
+  --selector 'speed > 50 AND line IN (''N56'', ''175'')'
+  --selector \"line LIKE 'N%' AND fuel IS NOT NULL\"
+  --selector 'json(''$.doors.front'') = ''open'''
+  --selector '\"fuel.level\" * 2 < 15 OR JMSPriority >= 8'";
 
 /// Arguments of `whimbrel sub`.
 #[derive(Args)]
@@ -32,6 +44,9 @@ pub struct Subscribe {
     /// The highest QoS: 0: at most once, 1: at least once, 2: exactly once
     #[arg(long, short, default_value = "0", value_name = "QOS", value_parser = connection::qos)]
     qos: QoS,
+    /// Only messages for which this condition on their user properties and JSON payload is true; see the examples
+    #[arg(long, short = 'w', value_name = "CONDITION", long_help = SELECTOR_HELP)]
+    selector: Option<String>,
     /// Print the topic before each payload
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
@@ -63,6 +78,9 @@ pub struct Subscribe {
 impl Subscribe {
     /// Subscribes and prints what comes.
     pub fn run(self) -> Result<(), Failure> {
+        if let Some(text) = &self.selector {
+            Selector::parse(text).map_err(|error| Failure::Selector(text.clone(), error))?;
+        }
         Ok(connection::block_on(self.subscribe_and_print())?)
     }
 
@@ -70,6 +88,10 @@ impl Subscribe {
         ensure!(
             self.connection.has_properties() || (self.property.is_empty() && !self.no_retained),
             "MQTT 3.1.1 has neither --property nor --no-retained; use -V 5"
+        );
+        ensure!(
+            self.connection.has_properties() || self.selector.is_none(),
+            "MQTT 3.1.1 cannot carry a selector; leave out -V 3.1.1, or --selector"
         );
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
         let (client, mut events) = self.connection.connect(options).await?;
@@ -84,17 +106,23 @@ impl Subscribe {
         let retain_handling = if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send };
         let filters: Vec<_> =
             self.filters.iter().map(|filter| Filter { retain_handling, ..Filter::new(filter, self.qos) }).collect();
-        let properties: Vec<_> = self.property.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let codes = client.subscribe_with(&filters, None, &properties).await.context("cannot subscribe")?;
+        let mut properties: Vec<_> =
+            self.property.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        properties.extend(self.selector.as_deref().map(|selector| ("w-selector", selector)));
+        let Answer { reasons, text } =
+            client.subscribe_with(&filters, None, &properties).await.context("cannot subscribe")?;
         let refused: Vec<_> = self
             .filters
             .iter()
-            .zip(&codes)
+            .zip(&reasons)
             .filter(|(_, code)| code.is_error())
             .map(|(filter, code)| format!("{filter} ({code})"))
             .collect();
-        ensure!(refused.is_empty(), "refused by the broker: {}", refused.join(", "));
-        Ok(())
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let words = text.map(|text| format!(": {text}")).unwrap_or_default();
+        Err(anyhow!("refused by the broker: {}{words}", refused.join(", ")))
     }
 
     /// Prints until the count is reached, the time is over, or the user interrupts.

@@ -87,3 +87,52 @@ fn what_cannot_be_done_is_said_and_tells_in_the_exit_status() {
     let wrong = run(&["sub", "--url", "ftp://127.0.0.1", "a"]);
     assert!(!wrong.status.success() && text(&wrong.stderr).contains("mqtt://"), "{}", text(&wrong.stderr));
 }
+
+#[test]
+fn a_selector_picks_messages_by_their_properties() {
+    let (_broker, url) = broker();
+    for speed in ["40", "60"] {
+        let topic = format!("fleet/{speed}");
+        let attribute = format!("speed={speed}");
+        let output = run(&["pub", "--url", &url, "-q", "1", "--retain", "--attribute", &attribute, &topic, speed]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let output = run(&["sub", "--url", &url, "--selector", "speed > 50", "--within", "1", "--count", "2", "fleet/+"]);
+    assert_eq!(text(&output.stdout), "60\n");
+    assert!(!output.status.success(), "only one of two came: {}", text(&output.stderr));
+    let output = run(&["sub", "--url", &url, "-w", "speed <= 50", "--count", "1", "fleet/+"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "40\n");
+}
+
+#[test]
+fn what_is_no_selector_is_shown_before_anything_is_connected() {
+    // Nobody listens there: an attempt to connect would be another error.
+    let wrong = run(&["sub", "--url", "mqtt://127.0.0.1:1", "--selector", "speed > 50 AND AND fuel < 3", "t"]);
+    let said = text(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(2), "{said}");
+    assert!(said.contains("speed > 50 AND AND fuel < 3") && said.contains("--selector"), "{said}");
+    let empty = run(&["sub", "--url", "mqtt://127.0.0.1:1", "--selector", "speed >", "t"]);
+    let said = text(&empty.stderr);
+    assert_eq!(empty.status.code(), Some(2), "an error at the end has its place, too: {said}");
+    assert!(said.contains("speed >"), "{said}");
+}
+
+#[test]
+fn a_selector_needs_mqtt_5() {
+    let wrong = run(&["sub", "--url", "mqtt://127.0.0.1:1", "-V", "3.1.1", "--selector", "speed > 50", "t"]);
+    let said = text(&wrong.stderr);
+    assert!(!wrong.status.success() && said.contains("3.1.1") && said.contains("--selector"), "{said}");
+}
+
+#[test]
+fn the_brokers_words_on_a_refusal_are_shown() {
+    let (_broker, url) = broker();
+    // Which fences there are is only known to the broker.
+    let refused = run(&["sub", "--url", &url, "--selector", "within('atlantis')", "t"]);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("refused by the broker") && said.contains("position") && said.contains("atlantis"), "{said}");
+    let reserved = run(&["sub", "--url", &url, "--property", "w-from=earliest", "t"]);
+    assert!(text(&reserved.stderr).contains("w-from is not available"), "{}", text(&reserved.stderr));
+}

@@ -53,7 +53,8 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel",
         pure: false,
-        uses: &["whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
+        // Of selector: checking a selector on the command line before anything is connected, so that the error can point into it.
+        uses: &["whimbrel-selector", "whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
         tests_use: &["whimbrel-mqtt"],
     },
     Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },

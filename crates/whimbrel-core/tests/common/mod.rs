@@ -9,7 +9,10 @@ use whimbrel_core::{
     Accepted, Attach, Core, Delivery, Filter, Input, Kick, Limits, Link, Output, Publish, Refusal, RetainHandling,
     Sent, Settlement, Will,
 };
-use whimbrel_event::{Attributes, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time};
+use whimbrel_event::{
+    Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time,
+};
+use whimbrel_selector::Selector;
 
 /// One thing that an edge was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,6 +166,20 @@ impl Rig {
         }
     }
 
+    /// Subscribes with a selector and QoS 1.
+    pub fn subscribe_where(&mut self, link: u32, filter: &str, selector: &str) -> Result<Qos, Refusal> {
+        let selector = Selector::parse(selector).expect("a selector");
+        self.subscribe_as(link, Filter { selector: Some(&selector), ..plain(filter, Qos::AtLeastOnce) })
+    }
+
+    /// Publishes with QoS 0 and attributes.
+    pub fn publish_with(&mut self, link: u32, topic: &str, payload: &str, attributes: &[(&str, &str)], retain: bool) {
+        let mut list = AttributesBuf::new();
+        attributes.iter().for_each(|(name, value)| list.push(name, value));
+        let event = EventRef { attributes: list.as_attributes(), ..event(topic, payload, Qos::AtMostOnce) };
+        self.input(Input::Publish(Publish { link: Link(link), tag: 0, retain, event }));
+    }
+
     pub fn publish(&mut self, link: u32, topic: &str, payload: &str, qos: Qos) {
         self.publish_as(link, topic, payload, qos, false);
     }
@@ -214,6 +231,7 @@ pub fn plain(filter: &str, qos: Qos) -> Filter<'_> {
         retain_as_published: false,
         retain_handling: RetainHandling::Send,
         identifier: 0,
+        selector: None,
     }
 }
 

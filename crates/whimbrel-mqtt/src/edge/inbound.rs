@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Attach, Filter, Input as CoreInput, Link, Publish as CorePublish, Settlement};
+use whimbrel_core::{Attach, Input as CoreInput, Link, Publish as CorePublish, Settlement};
 use whimbrel_event::{Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Qos, Reliability, Tick, Time};
 use whimbrel_selector::TopicName;
 
@@ -10,12 +10,9 @@ use super::conn::State;
 use super::outbound::Outbound;
 use super::{Broker, Edge, Output};
 use crate::codec::{
-    Ack, Connect, DecodeError, Disconnect, Packet, PacketId, Publish, PublishProperties, ReasonCode, RetainHandling,
-    Subscribe, Unsubscribe, Version, Will, answer_version, decode, decode_publish,
+    Ack, Connect, DecodeError, Disconnect, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, Will,
+    answer_version, decode, decode_publish,
 };
-
-/// User properties of a SUBSCRIBE that ask for what this version does not have.
-const SUBSCRIBE_RESERVED: [&str; 6] = ["w-selector", "w-from", "w-ack", "w-notices", "w-replier", "w-durability"];
 
 /// Seconds of a session expiry that mean "never".
 const NEVER: u32 = u32::MAX;
@@ -83,7 +80,10 @@ impl Broker {
                 self.core_input(now, CoreInput::Release { link: Link(id), tag: tag.get() }, out);
                 Ok(())
             }
-            Packet::Subscribe(subscribe) => self.subscribe(now, id, &subscribe, out),
+            Packet::Subscribe(subscribe) => {
+                self.subscribe(now, id, &subscribe, out);
+                Ok(())
+            }
             Packet::Unsubscribe(unsubscribe) => {
                 self.unsubscribe(now, id, &unsubscribe, out);
                 Ok(())
@@ -261,52 +261,6 @@ impl Broker {
         self.edge.forget(id);
         Ok(())
     }
-
-    fn subscribe(
-        &mut self,
-        now: Time,
-        id: u32,
-        subscribe: &Subscribe<'_>,
-        out: &mut impl Output,
-    ) -> Result<(), DecodeError> {
-        let mut unavailable = None;
-        for (name, value) in subscribe.properties.user.iter() {
-            if SUBSCRIBE_RESERVED.contains(&name) && (name, value) != ("w-durability", "nondurable") {
-                unavailable = Some(name);
-            } else if name.starts_with("w-") && name != "w-durability" {
-                self.edge.stats.reserved_properties_unknown += 1;
-            }
-        }
-        let count = subscribe.filters.iter().count();
-        if let Some(name) = unavailable {
-            let cause = format!("{name} is not available in this version");
-            let reasons = vec![ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR.0; count];
-            self.edge.send_suback(id, subscribe.packet_id, &reasons, &cause, out);
-            return Ok(());
-        }
-        let identifier = subscribe.properties.subscription_id.unwrap_or(0);
-        let filters: Vec<Filter<'_>> = subscribe
-            .filters
-            .iter()
-            .map(|asked| Filter {
-                filter: asked.filter,
-                qos: asked.qos,
-                no_local: asked.no_local,
-                retain_as_published: asked.retain_as_published,
-                retain_handling: handling(asked.retain_handling),
-                identifier,
-            })
-            .collect();
-        self.edge.answering = Some(subscribe.packet_id);
-        self.core_input(now, CoreInput::Subscribe { link: Link(id), filters: &filters }, out);
-        Ok(())
-    }
-
-    fn unsubscribe(&mut self, now: Time, id: u32, unsubscribe: &Unsubscribe<'_>, out: &mut impl Output) {
-        let filters: Vec<&str> = unsubscribe.filters.iter().collect();
-        self.edge.answering = Some(unsubscribe.packet_id);
-        self.core_input(now, CoreInput::Unsubscribe { link: Link(id), filters: &filters }, out);
-    }
 }
 
 impl Edge {
@@ -476,13 +430,4 @@ fn deadline(value: &str) -> Result<u32, Refused> {
             "w-deadline-ms is a whole number of milliseconds, at most 4294967295",
         )
     })
-}
-
-/// The codec's word for what to do with retained messages in the core's.
-fn handling(asked: RetainHandling) -> whimbrel_core::RetainHandling {
-    match asked {
-        RetainHandling::Send => whimbrel_core::RetainHandling::Send,
-        RetainHandling::SendIfNew => whimbrel_core::RetainHandling::SendIfNew,
-        RetainHandling::DoNotSend => whimbrel_core::RetainHandling::DoNotSend,
-    }
 }

@@ -4,6 +4,7 @@ mod conn;
 mod inbound;
 mod outbound;
 mod reply;
+mod subscribe;
 mod sys;
 
 use std::collections::BTreeSet;
@@ -11,6 +12,7 @@ use std::collections::BTreeSet;
 use foldhash::fast::FixedState;
 use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Time};
+use whimbrel_selector::Expensive;
 
 pub use conn::Origin;
 use conn::{Conn, State};
@@ -185,6 +187,11 @@ impl Broker {
     /// Counters and gauges at this moment.
     pub fn stats(&self) -> Stats {
         Stats { core: self.core.stats(), ..self.edge.stats.clone() }
+    }
+
+    /// What the selectors that cost most have cost so far, most expensive first.
+    pub fn expensive_selectors(&self) -> Vec<Expensive> {
+        self.core.expensive_selectors()
     }
 
     fn opened(&mut self, now: Time, conn: ConnId, origin: Origin) {

@@ -170,6 +170,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         Refusal::BadFilter(_) => ReasonCode::TOPIC_FILTER_INVALID,
         Refusal::BadTopic(_) => ReasonCode::TOPIC_NAME_INVALID,
         Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
+        Refusal::OtherSelector => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
         Refusal::TooManySubscriptions | Refusal::TooManySessions | Refusal::TooMuchRetained => {
             ReasonCode::QUOTA_EXCEEDED
         }
@@ -181,6 +182,9 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::BadFilter(error) | Refusal::BadTopic(error) => error.why(),
         Refusal::SharedNoLocal => "a shared subscription cannot leave out the client's own messages",
+        Refusal::OtherSelector => {
+            "the members of this shared subscription have another selector: all must ask for the same"
+        }
         Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
         Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
         Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",

@@ -12,7 +12,7 @@ impl Broker {
         let stats = self.stats();
         let core = &stats.core;
         let uptime = now.since(self.edge.started).as_secs();
-        let topics: [(&str, String); 23] = [
+        let topics: [(&str, String); 24] = [
             ("version", format!("whimbrel {}", self.edge.config.version)),
             ("name", self.edge.config.name.clone()),
             ("uptime", format!("{uptime} seconds")),
@@ -21,6 +21,7 @@ impl Broker {
             ("clients/total", core.sessions.to_string()),
             ("clients/expired", core.sessions_expired.to_string()),
             ("subscriptions/count", core.subscriptions.to_string()),
+            ("subscriptions/selectors", core.selectors.to_string()),
             ("retained messages/count", core.retained.to_string()),
             ("store/messages/count", core.queued_events.to_string()),
             ("store/messages/bytes", core.queued_bytes.to_string()),

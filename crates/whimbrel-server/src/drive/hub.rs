@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
+use whimbrel_selector::Expensive;
 
 use super::clock::Clock;
 use super::port::Port;
@@ -160,11 +161,11 @@ impl Hub {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The broker's counters and gauges at this moment.
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+    /// The broker's counters and gauges at this moment, and what the selectors that cost most have cost.
+    pub fn stats(&self) -> (Stats, Vec<Expensive>) {
+        let mut stats = (Stats::default(), Vec::new());
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
-        self.run(|machine, _| stats = machine.broker.stats());
+        self.run(|machine, _| stats = (machine.broker.stats(), machine.broker.expensive_selectors()));
         stats
     }
 

@@ -62,6 +62,7 @@ pub const COUNTERS: &[Row<Number>] = &[
     }),
     ("whimbrel_sessions_refused", "Connections refused for the number of sessions", |s| s.core.sessions_refused),
     ("whimbrel_subscriptions_refused", "Subscriptions refused", |s| s.core.subscriptions_refused),
+    ("whimbrel_selectors_refused", "SUBSCRIBEs refused because their selector is none", |s| s.selectors_refused),
     ("whimbrel_route_misses", "Routes computed because none was cached", |s| s.core.route_misses),
 ];
 
@@ -73,6 +74,7 @@ pub const GAUGES: &[Row<Number>] = &[
     ("whimbrel_sessions", "Sessions", |s| s.core.sessions),
     ("whimbrel_sessions_attached", "Sessions with a connection", |s| s.core.sessions_attached),
     ("whimbrel_subscriptions", "Subscriptions, members of shared ones included", |s| s.core.subscriptions),
+    ("whimbrel_selectors", "Selectors; equal ones under the same topic filter count once", |s| s.core.selectors),
     ("whimbrel_retained", "Retained messages", |s| s.core.retained),
     ("whimbrel_retained_bytes", "Bytes of retained messages", |s| s.core.retained_bytes),
     ("whimbrel_queued_bytes", "Bytes that wait for clients", |s| s.core.queued_bytes),

@@ -1,6 +1,7 @@
 //! Metrics in the Prometheus text format. Their names are stable; `docs/metrics.md` lists them.
 
 mod broker;
+mod selectors;
 
 use std::fmt;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let stats = self.hub.stats();
+        let (stats, expensive) = self.hub.stats();
         for (name, help, read) in broker::COUNTERS {
             put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
         }
@@ -185,6 +186,7 @@ impl Collector for Snapshot {
             let counts = read(&stats).iter().map(|(code, count)| (format!("0x{code:02x}"), count));
             put_family(&mut encoder, name, help, "reason", counts)?;
         }
+        selectors::encode(&mut encoder, expensive)?;
         self.encode_process(&mut encoder)
     }
 }

@@ -11,6 +11,7 @@ use whimbrel_mqtt::ConnId;
 use super::Checker;
 use super::shared::Group;
 use super::topic::{matches, shared_filter};
+use crate::choice::Choice;
 use crate::speech::Message;
 
 /// What a PUBLISH may need beside topic and payload, bytes: headers and the few properties that clients here use.
@@ -58,6 +59,14 @@ pub(super) struct Grant {
     pub(super) no_local: bool,
     pub(super) retain_as_published: bool,
     pub(super) identifier: u32,
+    pub(super) choice: Option<Choice>,
+}
+
+impl Grant {
+    /// Whether filter and selector want a message.
+    pub(super) fn wants(&self, message: &Message) -> bool {
+        matches(&self.filter, &message.topic) && self.choice.is_none_or(|choice| choice.wants(message))
+    }
 }
 
 /// One delivery that has not been seen yet.
@@ -209,7 +218,7 @@ impl Checker {
         for (id, session) in &mut self.book.sessions {
             for grant in &session.grants {
                 let own = grant.no_local && id == publisher;
-                if own || !matches(&grant.filter, &publication.message.topic) {
+                if own || !grant.wants(&publication.message) {
                     continue;
                 }
                 matched = true;
@@ -238,7 +247,7 @@ impl Checker {
     pub(super) fn owe_retained(&mut self, id: &str, grant: &Grant) {
         let (now, packet_maximum) = (self.now, self.session(id).packet_maximum);
         let live = |p: &&Rc<Publication>| p.expires.is_none_or(|at| at > now);
-        let wanted = self.book.retained.values().filter(live).filter(|p| matches(&grant.filter, &p.message.topic));
+        let wanted = self.book.retained.values().filter(live).filter(|p| grant.wants(&p.message));
         let owed = wanted.map(|publication| Owed {
             publication: publication.clone(),
             identifier: grant.identifier,

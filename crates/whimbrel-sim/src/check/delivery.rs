@@ -7,7 +7,7 @@ use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_mqtt::ConnId;
 
-use super::book::{Flight, Owed, Publication, Session, forwarded};
+use super::book::{Flight, Grant, Owed, Publication, Session, forwarded};
 use super::topic::matches;
 use super::{Checker, Rule};
 use crate::speech::Message;
@@ -276,6 +276,11 @@ impl Checker {
 
     fn diagnose_known(&self, seen: &Delivered, session: &Session, known: &[Rc<Publication>]) -> (Rule, String) {
         let topic = &seen.message.topic;
+        let subscribed = |grant: &&Grant| matches(&grant.filter, topic);
+        let selected = |grant: &Grant| known.iter().any(|p| grant.wants(&p.message));
+        if session.grants.iter().any(|grant| subscribed(&grant)) && !session.grants.iter().any(selected) {
+            return (Rule::Selector, "no selector selects it".to_owned());
+        }
         let retained = self.book.retained.get(topic).is_some_and(|p| seen.carries(p));
         if seen.message.retain && !retained {
             return (Rule::Retained, "no longer retained".to_owned());
@@ -286,8 +291,7 @@ impl Checker {
         if known.iter().any(|p| p.is_will) {
             return (Rule::Will, "not owed".to_owned());
         }
-        let wanted = session.grants.iter().any(|grant| matches(&grant.filter, topic));
-        if !wanted {
+        if !session.grants.iter().any(|grant| subscribed(&grant)) {
             return (Rule::Invented, "no subscription matches".to_owned());
         }
         (Rule::Duplicate, "no longer owed".to_owned())

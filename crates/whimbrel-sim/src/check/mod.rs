@@ -60,6 +60,8 @@ pub enum Rule {
     TopicAlias,
     /// What is delivered was published, and to a topic that the client subscribed to.
     Invented,
+    /// What is delivered is what the subscription's selector selects.
+    Selector,
     /// Nothing is delivered twice, except with DUP after a reconnection.
     Duplicate,
     /// DUP marks what was sent before on another connection, and nothing else.

@@ -10,6 +10,7 @@ use super::Checker;
 use super::book::{Grant, Session, Will};
 use super::line::{Due, Ending};
 use super::topic::shared_filter;
+use crate::choice::Choice;
 use crate::speech::{Ack, Hello, Message, Said, Wanted};
 
 /// What a client must not do.
@@ -36,7 +37,10 @@ impl Checker {
             }
             Said::Ack { ack, id: tag, code } => self.settled(conn, &id, ack, tag, code),
             Said::Subscribe { id: 0, .. } | Said::Unsubscribe { id: 0, .. } => return Err("packet identifier 0"),
-            Said::Subscribe { id: tag, identifier, wanted } => self.subscribed(conn, &id, tag, identifier, &wanted),
+            Said::Subscribe { id: tag, identifier, selector, wanted } => {
+                let choice = selector.map(|text| Choice::parse(&text).ok_or("a selector of no known form"));
+                self.subscribed(conn, &id, tag, (identifier, choice.transpose()?), &wanted);
+            }
             Said::Unsubscribe { id: tag, filters } => {
                 let existed = filters.iter().map(|filter| self.revoke(&id, filter)).collect();
                 self.owe_answer(conn, Due::Unsuback { id: tag, existed });
@@ -156,12 +160,14 @@ impl Checker {
         }
     }
 
-    fn subscribed(&mut self, conn: ConnId, id: &str, tag: u16, identifier: u32, wanted: &[Wanted]) {
+    /// `terms`: identifier and selector of all of `wanted`.
+    fn subscribed(&mut self, conn: ConnId, id: &str, tag: u16, terms: (u32, Option<Choice>), wanted: &[Wanted]) {
+        let (identifier, choice) = terms;
         let mut codes = Vec::new();
         for asked in wanted {
             codes.push(asked.qos as u8);
             if shared_filter(&asked.filter).is_some() {
-                self.join_group(id, identifier, asked);
+                self.join_group(id, identifier, choice, asked);
                 continue;
             }
             let grant = Grant {
@@ -170,6 +176,7 @@ impl Checker {
                 no_local: asked.no_local,
                 retain_as_published: asked.retain_as_published,
                 identifier,
+                choice,
             };
             let new = self.grant(id, grant.clone());
             if asked.retain_handling == 0 || asked.retain_handling == 1 && new {

@@ -14,6 +14,7 @@ use super::due::has_room;
 use super::line::GRACE;
 use super::topic::{matches, shared_filter};
 use super::{Checker, Rule};
+use crate::choice::Choice;
 use crate::speech::Wanted;
 
 /// Where one message of a shared subscription is.
@@ -39,6 +40,8 @@ struct Share {
 #[derive(Default, Debug)]
 pub(super) struct Group {
     filter: String,
+    /// The selector that all members ask for.
+    choice: Option<Choice>,
     /// Client ids, and the QoS granted.
     members: BTreeMap<String, Qos>,
     shares: Vec<Share>,
@@ -81,7 +84,7 @@ impl Group {
 }
 
 impl Checker {
-    pub(super) fn join_group(&mut self, id: &str, identifier: u32, asked: &Wanted) {
+    pub(super) fn join_group(&mut self, id: &str, identifier: u32, choice: Option<Choice>, asked: &Wanted) {
         let packet_maximum = self.session(id).packet_maximum;
         let group = self.book.groups.entry(asked.filter.clone()).or_default();
         // A message that is too large for one member may be discarded.
@@ -89,6 +92,7 @@ impl Checker {
             share.optional |= share.publication.may_exceed(packet_maximum);
         }
         group.filter = shared_filter(&asked.filter).expect("a shared subscription").to_owned();
+        group.choice = choice;
         group.members.insert(id.to_owned(), asked.qos);
         let share = (asked.filter.clone(), asked.qos, asked.retain_as_published);
         self.session(id).shares.insert(identifier, share);
@@ -143,7 +147,8 @@ impl Checker {
         let mut matched = false;
         let sessions = &self.book.sessions;
         for group in self.book.groups.values_mut() {
-            if !matches(&group.filter, &publication.message.topic) {
+            let selected = group.choice.is_none_or(|choice| choice.wants(&publication.message));
+            if !selected || !matches(&group.filter, &publication.message.topic) {
                 continue;
             }
             matched = true;

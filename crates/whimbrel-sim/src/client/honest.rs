@@ -12,6 +12,7 @@ use whimbrel_event::Time;
 
 use super::persona::{QOS, random_filter, random_topic};
 use super::{Act, Action, Persona};
+use crate::choice::Choice;
 use crate::packets::next_packet;
 use crate::random::Random;
 use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted};
@@ -293,7 +294,7 @@ impl Honest {
             properties.push(MessageExpiryInterval::new(seconds).expect(IN_RANGE).into());
         }
         for name in ["line", "line", "fuel"] {
-            if self.random.chance(100) {
+            if self.random.chance(300) {
                 let value = self.random.below(100).to_string();
                 properties.push(UserProperty::new(name, &*value).expect(IN_RANGE).into());
             }
@@ -348,7 +349,16 @@ impl Honest {
         self.next_identifier += 1;
         let identifier = if five && (shared || self.random.chance(700)) { self.next_identifier } else { 0 };
         let id = self.fresh_id();
-        self.say(now, &Said::Subscribe { id, identifier, wanted }, acts);
+        let selector = self.draw_choice(&wanted[0].filter, shared).map(|choice| choice.to_string());
+        self.say(now, &Said::Subscribe { id, identifier, selector, wanted }, acts);
+    }
+
+    /// A selector, or none. Members of a shared subscription agree on theirs: it follows from the filter.
+    fn draw_choice(&mut self, filter: &str, shared: bool) -> Option<Choice> {
+        if shared {
+            return filter.ends_with("b/#").then_some(Choice::NotLess(30));
+        }
+        self.random.chance(self.persona.selector_permille).then(|| Choice::draw(&mut self.random))
     }
 
     /// A packet identifier that no unacknowledged packet of ours has.

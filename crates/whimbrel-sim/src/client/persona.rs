@@ -112,6 +112,8 @@ pub struct Persona {
     pub payload_max: u64,
     /// How many subscriptions of a thousand are shared ones (MQTT 5).
     pub shared_permille: u64,
+    /// How many subscriptions of a thousand have a selector (MQTT 5).
+    pub selector_permille: u64,
     /// How many messages of a thousand expire (MQTT 5).
     pub expiring_permille: u64,
     /// The link in both directions.
@@ -147,6 +149,7 @@ impl Persona {
             downtime: Duration::from_millis(*random.pick(&[50, 1000, 4000])),
             payload_max: *random.pick(&[40, 40, 200, 4_000]),
             shared_permille: *random.pick(&[0, 0, 250]),
+            selector_permille: if five { *random.pick(&[0, 400, 800]) } else { 0 },
             expiring_permille: *random.pick(&[0, 0, 300]),
             link: *random.pick(&[Profile::LAN, Profile::LAN, Profile::RADIO]),
         }

@@ -2,14 +2,15 @@
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{
-    GenericPacketTrait, MqttString, Packet, Property, SessionExpiryInterval, SubEntry, SubscriptionIdentifier, v3_1_1,
-    v5_0,
+    GenericPacketTrait, MqttString, Packet, Property, SessionExpiryInterval, SubEntry, SubscriptionIdentifier,
+    UserProperty, v3_1_1, v5_0,
 };
 use mqtt_protocol_core::mqtt::result_code::{
     DisconnectReasonCode, PubackReasonCode, PubcompReasonCode, PubrecReasonCode, PubrelReasonCode,
 };
 
 use super::{Ack, Hello, Message, Wanted};
+use crate::choice;
 
 /// What a client says.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +34,8 @@ pub enum Said {
         id: u16,
         /// Subscription identifier; 0: none.
         identifier: u32,
+        /// Selector, a user property of MQTT 5.
+        selector: Option<String>,
         /// Filters and options.
         wanted: Vec<Wanted>,
     },
@@ -74,6 +77,7 @@ impl TryFrom<Packet> for Said {
             Packet::V3_1_1Subscribe(p) => Said::Subscribe {
                 id: p.packet_id(),
                 identifier: 0,
+                selector: None,
                 wanted: p.entries().iter().map(Wanted::from).collect(),
             },
             Packet::V3_1_1Unsubscribe(p) => Said::Unsubscribe { id: p.packet_id(), filters: filters(p.entries()) },
@@ -90,8 +94,12 @@ impl TryFrom<Packet> for Said {
                     Property::SubscriptionIdentifier(p) => Some(p.val()),
                     _ => None,
                 });
+                let selector = p.props().iter().find_map(|property| match property {
+                    Property::UserProperty(p) if p.key() == choice::NAME => Some(p.val().to_owned()),
+                    _ => None,
+                });
                 let wanted = p.entries().iter().map(Wanted::from).collect();
-                Said::Subscribe { id: p.packet_id(), identifier: identifier.unwrap_or(0), wanted }
+                Said::Subscribe { id: p.packet_id(), identifier: identifier.unwrap_or(0), selector, wanted }
             }
             Packet::V5_0Unsubscribe(p) => Said::Unsubscribe { id: p.packet_id(), filters: filters(p.entries()) },
             Packet::V5_0Disconnect(p) => {
@@ -122,12 +130,14 @@ impl Said {
             Said::Publish(message) => message.packet(version),
             Said::Ack { ack, id, code } if five => ack_v5(*ack, *id, *code),
             Said::Ack { ack, id, .. } => ack_v311(*ack, *id),
-            Said::Subscribe { id, identifier, wanted } => {
+            Said::Subscribe { id, identifier, selector, wanted } => {
                 let entries: Vec<SubEntry> = wanted.iter().map(Wanted::entry).collect();
                 if five {
                     let property = |id: u32| SubscriptionIdentifier::new(id).expect("in range").into();
-                    let properties: Vec<Property> =
+                    let mut properties: Vec<Property> =
                         (*identifier != 0).then(|| property(*identifier)).into_iter().collect();
+                    let pair = |text: &String| UserProperty::new(choice::NAME, &**text).expect("valid text").into();
+                    properties.extend(selector.as_ref().map(pair));
                     let builder = v5_0::Subscribe::builder().packet_id(*id).entries(entries).props(properties);
                     return builder.build().expect("a well-formed SUBSCRIBE").into();
                 }

@@ -5,6 +5,7 @@
 
 mod mqtt311;
 mod mqtt5;
+mod selectors;
 mod table;
 mod wire;
 mod world;

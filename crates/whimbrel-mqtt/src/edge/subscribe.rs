@@ -1,0 +1,107 @@
+//! SUBSCRIBE and UNSUBSCRIBE.
+
+use whimbrel_core::{Filter, Input as CoreInput, Link};
+use whimbrel_event::Time;
+use whimbrel_selector::{Fences, Selector};
+
+use super::{Broker, Output};
+use crate::codec::{ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties};
+
+/// The user property that holds a selector.
+const SELECTOR: &str = "w-selector";
+
+/// User properties of a SUBSCRIBE that ask for what this version does not have.
+const UNAVAILABLE: [&str; 5] = ["w-from", "w-ack", "w-notices", "w-replier", "w-durability"];
+
+/// The longest reason string for a selector, bytes.
+const CAUSE_MAX: usize = 200;
+
+impl Broker {
+    pub(super) fn subscribe(&mut self, now: Time, id: u32, subscribe: &Subscribe<'_>, out: &mut impl Output) {
+        let mut unavailable = None;
+        for (name, value) in subscribe.properties.user.iter() {
+            if UNAVAILABLE.contains(&name) && (name, value) != ("w-durability", "nondurable") {
+                unavailable = Some(name);
+            } else if name.starts_with("w-") && !["w-durability", SELECTOR].contains(&name) {
+                self.edge.stats.reserved_properties_unknown += 1;
+            }
+        }
+        if let Some(name) = unavailable {
+            let cause = format!("{name} is not available in this version");
+            return self.refuse_subscribe(id, subscribe, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, &cause, out);
+        }
+        let selector = match selector(subscribe.properties.user, self.core.fences()) {
+            Ok(selector) => selector,
+            Err(cause) => {
+                self.edge.stats.selectors_refused += 1;
+                return self.refuse_subscribe(id, subscribe, ReasonCode::UNSPECIFIED_ERROR, shortened(&cause), out);
+            }
+        };
+        let identifier = subscribe.properties.subscription_id.unwrap_or(0);
+        let filters: Vec<Filter<'_>> = subscribe
+            .filters
+            .iter()
+            .map(|asked| Filter {
+                filter: asked.filter,
+                qos: asked.qos,
+                no_local: asked.no_local,
+                retain_as_published: asked.retain_as_published,
+                retain_handling: handling(asked.retain_handling),
+                identifier,
+                selector: selector.as_ref(),
+            })
+            .collect();
+        self.edge.answering = Some(subscribe.packet_id);
+        self.core_input(now, CoreInput::Subscribe { link: Link(id), filters: &filters }, out);
+    }
+
+    /// Refuses all filters of a SUBSCRIBE; what was subscribed before stays as it was.
+    fn refuse_subscribe(
+        &mut self,
+        id: u32,
+        subscribe: &Subscribe<'_>,
+        reason: ReasonCode,
+        cause: &str,
+        out: &impl Output,
+    ) {
+        let reasons = vec![reason.0; subscribe.filters.iter().count()];
+        self.edge.send_suback(id, subscribe.packet_id, &reasons, cause, out);
+    }
+
+    pub(super) fn unsubscribe(&mut self, now: Time, id: u32, unsubscribe: &Unsubscribe<'_>, out: &mut impl Output) {
+        let filters: Vec<&str> = unsubscribe.filters.iter().collect();
+        self.edge.answering = Some(unsubscribe.packet_id);
+        self.core_input(now, CoreInput::Unsubscribe { link: Link(id), filters: &filters }, out);
+    }
+}
+
+/// The selector among the user properties of a SUBSCRIBE; a blank one is none.
+///
+/// # Errors
+/// What is wrong with it, and where.
+fn selector(user: UserProperties<'_>, fences: &Fences) -> Result<Option<Selector>, String> {
+    let mut texts = user.iter().filter(|(name, _)| *name == SELECTOR).map(|(_, text)| text);
+    let Some(text) = texts.next() else { return Ok(None) };
+    if texts.next().is_some() {
+        return Err(format!("{SELECTOR} is given more than once: a SUBSCRIBE has one selector for all its filters"));
+    }
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    Selector::parse_with(text, fences).map(Some).map_err(|error| error.to_string())
+}
+
+/// As much of `text` as fits in [`CAUSE_MAX`].
+fn shortened(text: &str) -> &str {
+    let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
+    &text[..ends.take_while(|end| *end <= CAUSE_MAX).last().unwrap_or(0)]
+}
+
+/// The codec's word for what to do with retained messages in the core's.
+fn handling(asked: RetainHandling) -> whimbrel_core::RetainHandling {
+    match asked {
+        RetainHandling::Send => whimbrel_core::RetainHandling::Send,
+        RetainHandling::SendIfNew => whimbrel_core::RetainHandling::SendIfNew,
+        RetainHandling::DoNotSend => whimbrel_core::RetainHandling::DoNotSend,
+    }
+}
