@@ -315,11 +315,13 @@ impl<'a> Facts<'a> {
             let (json_lat, json_lon) = self.fields.json.position();
             (lat, lon) = (self.json().get(json_lat), self.json().get(json_lon));
         }
-        let degrees = |value: Datum<'_>, max: f64| match value.number()? {
-            Number::Integer(value) => Some(value as f64),
-            Number::Double(value) => Some(value),
-        }
-        .filter(|value| value.abs() <= max);
+        let degrees = |value: Datum<'_>, max: f64| {
+            match value.number()? {
+                Number::Integer(value) => Some(value as f64),
+                Number::Double(value) => Some(value),
+            }
+            .filter(|value| value.abs() <= max)
+        };
         Some((degrees(lat, 90.0)?, degrees(lon, 180.0)?))
     }
 }

@@ -138,12 +138,7 @@ impl<K: Copy + Eq> MatchIndex<K> {
     /// First half of a match, which depends on the topic alone, so that its result may be remembered until a subscription
     /// comes or goes whose filter matches the topic: calls `plain` with each key without selector, and `group` with each group of
     /// selectors under one filter.
-    pub fn for_each_candidate(
-        &self,
-        topic: TopicName<'_>,
-        mut plain: impl FnMut(K),
-        mut group: impl FnMut(GroupId),
-    ) {
+    pub fn for_each_candidate(&self, topic: TopicName<'_>, mut plain: impl FnMut(K), mut group: impl FnMut(GroupId)) {
         self.filters.for_each_match(topic, |under| match under {
             Under::Plain(key) => plain(key),
             Under::Group(id) => group(id),

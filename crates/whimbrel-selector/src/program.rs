@@ -9,34 +9,72 @@ use crate::subject::{Datum, Number};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Op {
     /// All conditions up to `end`.
-    And { end: u32 },
+    And {
+        end: u32,
+    },
     /// One of the conditions up to `end`.
-    Or { end: u32 },
+    Or {
+        end: u32,
+    },
     /// The next condition, true and false exchanged.
     Not,
     /// The next two conditions compared.
-    Same { unequal: bool },
+    Same {
+        unequal: bool,
+    },
     Constant(Option<bool>),
     Test(FieldId),
-    Integer { op: Comparison, field: FieldId, value: i64 },
-    Double { op: Comparison, field: FieldId, value: f64 },
-    Text { unequal: bool, length: u16, field: FieldId, at: u32 },
-    Boolean { unequal: bool, value: bool, field: FieldId },
+    Integer {
+        op: Comparison,
+        field: FieldId,
+        value: i64,
+    },
+    Double {
+        op: Comparison,
+        field: FieldId,
+        value: f64,
+    },
+    Text {
+        unequal: bool,
+        length: u16,
+        field: FieldId,
+        at: u32,
+    },
+    Boolean {
+        unequal: bool,
+        value: bool,
+        field: FieldId,
+    },
     /// Followed by as many pieces.
-    Like { field: FieldId, pieces: u32 },
-    PieceText { length: u16, at: u32 },
+    Like {
+        field: FieldId,
+        pieces: u32,
+    },
+    PieceText {
+        length: u16,
+        at: u32,
+    },
     PieceOne,
     PieceRun,
     /// Followed by as many choices, sorted.
-    In { field: FieldId, choices: u32 },
-    Choice { length: u16, at: u32 },
+    In {
+        field: FieldId,
+        choices: u32,
+    },
+    Choice {
+        length: u16,
+        at: u32,
+    },
     IsNull(FieldId),
     Within(u32),
     /// The next two operands compared.
     Compare(Comparison),
     LiteralInteger(i64),
     LiteralDouble(f64),
-    LiteralText { length: u16, at: u32 },
+    LiteralText {
+        length: u16,
+        at: u32,
+    },
     LiteralBoolean(bool),
     Get(FieldId),
     Negate,
@@ -267,9 +305,9 @@ impl<'r> Run<'r> {
             Op::Text { unequal, length, field, at } => known(self.facts.value(field), |known| {
                 known.text().is_some_and(|known| (known == self.text(at, length)) != unequal)
             }),
-            Op::Boolean { unequal, value, field } => known(self.facts.value(field), |known| {
-                known.boolean().is_some_and(|known| (known == value) != unequal)
-            }),
+            Op::Boolean { unequal, value, field } => {
+                known(self.facts.value(field), |known| known.boolean().is_some_and(|known| (known == value) != unequal))
+            }
             Op::Like { field, pieces } => {
                 let pattern = &self.program.ops[self.at..self.at + pieces as usize];
                 self.at += pieces as usize;
@@ -334,7 +372,9 @@ impl<'r> Run<'r> {
             Op::Negate => {
                 let value = self.operand();
                 number(value.number().map(|value| match value {
-                    Number::Integer(value) => value.checked_neg().map_or(Number::Double(-(value as f64)), Number::Integer),
+                    Number::Integer(value) => {
+                        value.checked_neg().map_or(Number::Double(-(value as f64)), Number::Integer)
+                    }
                     Number::Double(value) => Number::Double(-value),
                 }))
             }

@@ -206,8 +206,7 @@ impl Extract<'_> {
         match left {
             Operand::Field(field) => {
                 let is_point = interval.0 == interval.1;
-                let mut clauses =
-                    if is_point { self.number(field, limit) } else { self.range(field, interval) };
+                let mut clauses = if is_point { self.number(field, limit) } else { self.range(field, interval) };
                 if !value {
                     // Only a comparison of numbers is undone by the opposite comparison; one with text is false either way.
                     clauses.extend(self.odd(field));

@@ -208,8 +208,7 @@ impl Nodes {
             return None;
         }
         if !points.is_empty() {
-            let population =
-                |point: &Point| self.child(at, point.hash).map_or(0, |child| self.nodes[child].population);
+            let population = |point: &Point| self.child(at, point.hash).map_or(0, |child| self.nodes[child].population);
             // Values in the payload are found later than attributes, and only if something asks for them.
             let rank = |(_, point): &(usize, &Point)| (point.field.is_json(), population(point));
             let (best, _) = points.iter().enumerate().min_by_key(rank)?;
@@ -352,7 +351,10 @@ pub(super) fn sight_of(field: FieldId) -> Option<usize> {
 
 /// The box of a path of ranges, and where points are expected.
 fn axes<const D: usize>(path: &[Range], view: impl Fn(FieldId) -> (f64, f64)) -> (Bounds<D>, Bounds<D>) {
-    (core::array::from_fn(|axis| (path[axis].low, path[axis].high)), core::array::from_fn(|axis| view(path[axis].field)))
+    (
+        core::array::from_fn(|axis| (path[axis].low, path[axis].high)),
+        core::array::from_fn(|axis| view(path[axis].field)),
+    )
 }
 
 impl More {

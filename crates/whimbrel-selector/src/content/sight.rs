@@ -75,6 +75,8 @@ impl Sight {
     /// Between which numbers most are expected.
     pub(super) fn view(&self, field: usize) -> (f64, f64) {
         let numbers = self.numbers(field);
-        numbers.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &number| (low.min(number), high.max(number)))
+        numbers
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &number| (low.min(number), high.max(number)))
     }
 }

@@ -205,11 +205,10 @@ impl<const D: usize, N: Note> Forest<D, N> {
     ) -> u32 {
         let block = &self.blocks[at];
         let (height, parent) = (block.height, block.parent);
-        let mut all: [(Bounds<D>, u32, N); BLOCK + 1] =
-            core::array::from_fn(|place| match place {
-                BLOCK => (*bounds, id, note),
-                place => (block.bounds(place), block.ids[place], block.notes[place]),
-            });
+        let mut all: [(Bounds<D>, u32, N); BLOCK + 1] = core::array::from_fn(|place| match place {
+            BLOCK => (*bounds, id, note),
+            place => (block.bounds(place), block.ids[place], block.notes[place]),
+        });
         let mut best = (f64::INFINITY, 0, BLOCK / 2);
         for axis in 0..D {
             sort(&mut all, axis, view);
