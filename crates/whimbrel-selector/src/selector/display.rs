@@ -2,9 +2,10 @@
 
 use core::fmt::{self, Write};
 
-use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
+use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern};
 use super::lexer;
 use super::parser;
+use super::pattern;
 
 /// Whether `name` may stand in a selector without quotes and means the attribute of that name.
 fn is_plain_identifier(name: &str) -> bool {
@@ -111,22 +112,7 @@ fn write_in(f: &mut fmt::Formatter<'_>, field: &Field, list: &[Box<str>], not: &
 }
 
 fn write_like(f: &mut fmt::Formatter<'_>, field: &Field, pattern: &Pattern, not: &str) -> fmt::Result {
-    let escapes = pattern.0.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['%', '_'])));
-    let mut written = String::new();
-    for piece in &pattern.0 {
-        match piece {
-            Piece::AnyOne => written.push('_'),
-            Piece::AnyRun => written.push('%'),
-            Piece::Text(text) => {
-                for c in text.chars() {
-                    if escapes && matches!(c, '%' | '_' | '\\') {
-                        written.push('\\');
-                    }
-                    written.push(c);
-                }
-            }
-        }
-    }
+    let (written, escapes) = pattern::write(pattern);
     write!(f, "{field}{not} LIKE ")?;
     write_quoted(f, '\'', &written)?;
     f.write_str(if escapes { " ESCAPE '\\'" } else { "" })

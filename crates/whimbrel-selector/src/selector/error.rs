@@ -42,3 +42,13 @@ impl Problem {
         SelectorError { offset: self.start, length: self.end - self.start, position, cause: self.cause }
     }
 }
+
+/// A part of the text as it may stand in a cause: short, and in one line.
+pub(super) fn excerpt(part: &str) -> String {
+    const LONGEST: usize = 40;
+    let mut excerpt: String = part.chars().take(LONGEST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if part.chars().nth(LONGEST).is_some() {
+        excerpt.push('…');
+    }
+    excerpt
+}

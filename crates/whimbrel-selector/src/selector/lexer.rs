@@ -5,7 +5,7 @@ use winnow::combinator::{alt, delimited, opt, repeat};
 use winnow::error::EmptyError;
 use winnow::token::{one_of, take_while};
 
-use super::error::Problem;
+use super::error::{Problem, excerpt};
 use super::expr::{Comparison, Operation};
 use super::number;
 
@@ -113,8 +113,10 @@ impl<'a> Lexer<'a> {
             c => self.symbol(c)?,
         };
         let end = self.offset();
-        if matches!(kind, Kind::Word(_) | Kind::Quoted(_)) {
-            self.refuse_dot(start)?;
+        match kind {
+            Kind::Word(word) if keyword(word).is_some() => {}
+            Kind::Word(_) | Kind::Quoted(_) => self.refuse_dot(start)?,
+            _ => {}
         }
         Ok(Token { kind, start, end })
     }
@@ -213,7 +215,8 @@ impl<'a> Lexer<'a> {
         let Some(tail) = tail else { return Ok(()) };
         let end = before + tail.len();
         let whole = format!("{}{tail}", self.text[start..before].trim_matches('"'));
-        let cause = format!("a name with a dot is written in double quotes: \"{}\"", whole.trim_end_matches('.'));
+        let cause =
+            format!("a name with a dot is written in double quotes: \"{}\"", excerpt(whole.trim_end_matches('.')));
         Err(Problem::new(start, end, cause))
     }
 }

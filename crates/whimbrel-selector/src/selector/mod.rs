@@ -8,6 +8,7 @@ mod normal;
 mod number;
 mod parser;
 mod path;
+mod pattern;
 mod value;
 
 use core::fmt;

@@ -1,6 +1,6 @@
 //! The canonical form of conditions, apart from comparisons, which the parser makes canonical one by one.
 
-use super::expr::{Condition, Field, Piece};
+use super::expr::{Condition, Field, Operand};
 
 /// The canonical form of `condition`, or of its negation.
 ///
@@ -59,24 +59,6 @@ fn same(left: Condition, right: Condition, mut unequal: bool) -> Condition {
     }
 }
 
-/// The pieces without redundancy: neighbouring texts are one, and of a row of wildcards the single characters come first and one run is enough.
-pub(super) fn simplify(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
-    let mut simple: Vec<Piece> = Vec::new();
-    for piece in pieces {
-        match (simple.last_mut(), piece) {
-            (_, Piece::Text(text)) if text.is_empty() => {}
-            (Some(Piece::Text(last)), Piece::Text(text)) => *last = [&**last, &*text].concat().into(),
-            (Some(Piece::AnyRun), Piece::AnyRun) => {}
-            (Some(last @ Piece::AnyRun), Piece::AnyOne) => {
-                *last = Piece::AnyOne;
-                simple.push(Piece::AnyRun);
-            }
-            (_, piece) => simple.push(piece),
-        }
-    }
-    simple
-}
-
 /// Calls `visit` with each leaf, left to right.
 pub(super) fn for_each_leaf<'c>(condition: &'c Condition, visit: &mut dyn FnMut(&'c Condition)) {
     match condition {
@@ -107,13 +89,11 @@ pub(super) fn any_field(condition: &Condition, test: &dyn Fn(&Field) -> bool) ->
     found
 }
 
-fn any_operand_field(operand: &super::Operand, test: &dyn Fn(&Field) -> bool) -> bool {
+fn any_operand_field(operand: &Operand, test: &dyn Fn(&Field) -> bool) -> bool {
     match operand {
-        super::Operand::Literal(_) => false,
-        super::Operand::Field(field) => test(field),
-        super::Operand::Negate(inner) => any_operand_field(inner, test),
-        super::Operand::Arithmetic { left, right, .. } => {
-            any_operand_field(left, test) || any_operand_field(right, test)
-        }
+        Operand::Literal(_) => false,
+        Operand::Field(field) => test(field),
+        Operand::Negate(inner) => any_operand_field(inner, test),
+        Operand::Arithmetic { left, right, .. } => any_operand_field(left, test) || any_operand_field(right, test),
     }
 }

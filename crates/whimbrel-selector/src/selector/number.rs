@@ -1,5 +1,6 @@
 //! Number literals, as in the Java Language Specification, sections 3.10.1 and 3.10.2.
 
+use super::error::excerpt;
 use super::lexer::Kind;
 
 /// Reads a number without sign.
@@ -29,17 +30,20 @@ pub(super) fn parse(run: &str) -> Result<Kind<'static>, String> {
 }
 
 fn malformed(run: &str) -> String {
-    format!("{run} is no number")
+    format!("{} is no number", excerpt(run))
 }
 
 fn finite(run: &str, value: f64) -> Result<Kind<'static>, String> {
-    if value.is_finite() { Ok(Kind::Double(value)) } else { Err(format!("{run} is too large for a double")) }
+    if value.is_finite() { Ok(Kind::Double(value)) } else { Err(format!("{} is too large for a double", excerpt(run))) }
 }
 
 fn parse_integer(run: &str, digits: &str, radix: u32) -> Result<Kind<'static>, String> {
     let octal = radix == 10 && digits.len() > 1 && digits.starts_with('0');
     if octal && digits.contains(['8', '9']) {
-        return Err(format!("a number that begins with 0 is octal, and {run} has other digits; leave out the 0"));
+        return Err(format!(
+            "a number that begins with 0 is octal, and {} has other digits; leave out the 0",
+            excerpt(run)
+        ));
     }
     let radix = if octal { 8 } else { radix };
     match u64::from_str_radix(digits, radix) {

@@ -4,11 +4,11 @@
 //! level needs eight, which matters for a text from strangers that is nested 64 deep, and a word out of place can be told what it was
 //! taken for.
 
-use super::error::Problem;
+use super::error::{Problem, excerpt};
 use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
 use super::lexer::{self, Kind, Lexer, Token};
-use super::normal;
 use super::path::JsonPath;
+use super::pattern;
 use super::value::{self, Value};
 use crate::fence::Fences;
 
@@ -101,7 +101,7 @@ impl<'a> Parser<'a> {
     fn found(&self) -> String {
         match &self.token.kind {
             Kind::End => "the end".to_owned(),
-            _ => self.text[self.token.start..self.token.end].chars().take(40).collect(),
+            _ => format!("`{}`", excerpt(&self.text[self.token.start..self.token.end])),
         }
     }
 
@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
     fn function(&mut self, name: &str, start: usize, end: usize) -> Result<Value, Problem> {
         let is_json = name.eq_ignore_ascii_case("json");
         if !is_json && !name.eq_ignore_ascii_case("within") {
-            let cause = format!("there is no function {name}; there are json('$.path') and within('fence')");
+            let cause = format!("there is no function {}; there are json('$.path') and within('fence')", excerpt(name));
             return Err(Problem::new(start, end, cause));
         }
         let open = self.token.start;
@@ -449,7 +449,7 @@ impl<'a> Parser<'a> {
             }
             self.advance()?;
         }
-        let mut pieces = normal::simplify(pieces(&pattern, escape, start)?);
+        let mut pieces = pattern::parse(&pattern, escape, start)?;
         Ok(match (field, pieces.as_mut_slice()) {
             (Field::Header(_), _) => Condition::Unknown,
             (field, []) => equals(field, "".into()),
@@ -469,37 +469,4 @@ fn integer(magnitude: u64, negative: bool) -> Literal {
     let signed = if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
     let double = || value::double(if negative { -(magnitude as f64) } else { magnitude as f64 });
     signed.map_or_else(double, Literal::Integer)
-}
-
-/// The parts of a pattern whose literal begins at `start`.
-fn pieces(pattern: &str, escape: Option<char>, start: usize) -> Result<Vec<Piece>, Problem> {
-    let mut pieces = Vec::new();
-    let mut text = String::new();
-    let mut at = start + 1;
-    let mut characters = pattern.chars();
-    while let Some(c) = characters.next() {
-        let length = |c: char| if c == '\'' { 2 } else { c.len_utf8() };
-        let width = length(c);
-        if Some(c) == escape {
-            match characters.next() {
-                Some(next) if next == c || matches!(next, '%' | '_') => {
-                    text.push(next);
-                    at += length(next);
-                }
-                next => {
-                    let end = at + width + next.map_or(0, length);
-                    let cause = format!("behind the escape character, %, _ or {c} itself is expected");
-                    return Err(Problem::new(at, end, cause));
-                }
-            }
-        } else if matches!(c, '%' | '_') {
-            pieces.push(Piece::Text(core::mem::take(&mut text).into()));
-            pieces.push(if c == '%' { Piece::AnyRun } else { Piece::AnyOne });
-        } else {
-            text.push(c);
-        }
-        at += width;
-    }
-    pieces.push(Piece::Text(text.into()));
-    Ok(pieces)
 }
