@@ -332,6 +332,23 @@ fn the_length_is_counted_in_bytes() {
     assert_eq!(error.offset, SELECTOR_MAX - 1, "the beginning of a character");
 }
 
+#[test]
+fn canonical_text_has_limits_of_its_own() {
+    let error = Selector::parse_canonical(&" ".repeat(CANONICAL_MAX + 1)).expect_err("too long");
+    assert_eq!(error.offset, CANONICAL_MAX);
+    assert!(Selector::parse_canonical(&" ".repeat(CANONICAL_MAX)).is_ok());
+    for text in
+        [format!("a = '{}'", "x".repeat(2 * SELECTOR_MAX + 1)), format!("\"{}\"", "x".repeat(2 * SELECTOR_MAX + 1))]
+    {
+        let error = Selector::parse_canonical(&text).expect_err("too long");
+        assert!(error.cause.contains("longer than a selector may be"), "{error}");
+    }
+    on_a_small_stack(|| {
+        let nested = |levels: usize| format!("{}a{}", "(a OR b AND c = d + e * (".repeat(levels), "))".repeat(levels));
+        assert!(Selector::parse_canonical(&nested(DEPTH_MAX)).is_err());
+    });
+}
+
 fn of(choices: &'static [&'static str]) -> impl Strategy<Value = String> + Clone {
     prop::sample::select(choices).prop_map(str::to_owned)
 }

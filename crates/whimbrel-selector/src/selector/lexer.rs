@@ -129,10 +129,15 @@ impl<'a> Lexer<'a> {
             content.push_str(part);
             content
         });
-        delimited(quote, content, quote).parse_next(&mut self.rest).map_err(|EmptyError| {
-            let what = if quote == '"' { "name" } else { "text" };
+        let what = if quote == '"' { "name" } else { "text" };
+        let content = delimited(quote, content, quote).parse_next(&mut self.rest).map_err(|EmptyError| {
             Problem::new(start, self.text.len(), format!("the {what} that begins here has no closing {quote}"))
-        })
+        })?;
+        // Canonical text may be long as a whole, but only a pattern gets longer by being written out, and at most twice as long.
+        if content.len() > 2 * super::SELECTOR_MAX {
+            return Err(Problem::new(start, self.offset(), format!("this {what} is longer than a selector may be")));
+        }
+        Ok(content)
     }
 
     fn word(&mut self) -> Result<Kind<'a>, Problem> {
