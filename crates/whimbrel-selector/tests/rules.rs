@@ -1,6 +1,6 @@
 //! The rules of the selector language: those of Jakarta Messaging 3.1, section 3.8.1, and our own, each with examples.
 
-use whimbrel_selector::{Datum, MatchIndex, Selector, Subject, TopicFilter, TopicName};
+use whimbrel_selector::{Datum, FencesBuilder, MatchIndex, Selector, Subject, TopicFilter, TopicName};
 
 /// An event.
 struct Event<'a> {
@@ -590,4 +590,33 @@ fn what_is_refused_and_where() {
         assert!(error.cause.contains(cause), "{text}: {error}");
         assert_eq!((error.position, error.length), (position, length), "{text}: {error}");
     }
+}
+
+#[test]
+fn fences_that_do_not_exist_are_refused_where_they_are_known() {
+    let mut fences = FencesBuilder::new();
+    let circle =
+        r#"{"type": "Feature", "properties": {"radius": 100}, "geometry": {"type": "Point", "coordinates": [7, 50]}}"#;
+    for name in ["depot", "harbour", "it's"] {
+        fences.insert_geojson(name, circle).expect("a circle");
+    }
+    let fences = fences.build();
+    for good in ["within('depot')", "within('it''s') OR within('harbour')", "a = 'harbor'"] {
+        assert!(Selector::parse_with(good, &fences).is_ok(), "{good}");
+    }
+    for (text, position, length, hint) in [
+        ("within('harbor')", 8, 8, Some("'harbour'")),
+        ("a OR within ( 'Depot' )", 15, 7, Some("'depot'")),
+        ("NOT within('elsewhere')", 12, 11, None),
+        ("within('')", 8, 2, None),
+    ] {
+        let error = Selector::parse_with(text, &fences).expect_err(text);
+        assert_eq!((error.position, error.length), (position, length), "{error}");
+        assert!(error.cause.starts_with("there is no fence of this name"), "{error}");
+        assert_eq!(error.cause.contains("there is one named"), hint.is_some(), "{error}");
+        assert!(error.cause.ends_with(hint.unwrap_or("name")), "{error}");
+        assert!(Selector::parse(text).is_ok());
+    }
+    let error = Selector::parse_with(&format!("within('{}')", "x".repeat(8000)), &fences).expect_err("no such fence");
+    assert_eq!(error.length, 8002);
 }

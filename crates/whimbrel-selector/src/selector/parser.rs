@@ -306,13 +306,9 @@ impl<'a> Parser<'a> {
         if fences.contains_name(name) {
             return Ok(());
         }
-        let near = fences
-            .names()
-            .map(|known| (strsim::damerau_levenshtein(known, name), known))
-            .filter(|(distance, known)| *distance <= known.chars().count().max(3) / 3)
-            .min();
+        let near = nearest(name, fences);
         let cause = match near {
-            Some((_, known)) => format!("there is no fence of this name; there is one named '{known}'"),
+            Some(known) => format!("there is no fence of this name; there is one named '{}'", excerpt(known)),
             None => "there is no fence of this name".to_owned(),
         };
         Err(Problem::new(start, end, cause))
@@ -457,6 +453,20 @@ impl<'a> Parser<'a> {
             (field, _) => Condition::Like { field, pattern: Pattern(pieces.into()) },
         })
     }
+}
+
+/// The fence whose name is most like `name`, if any is. Looks at names of similar length, and at a bounded number, since strangers may ask
+/// again and again.
+fn nearest<'f>(name: &str, fences: &'f Fences) -> Option<&'f str> {
+    const LONGEST: usize = 64;
+    const CANDIDATES: usize = 1000;
+    if name.len() > LONGEST {
+        return None;
+    }
+    let edits = (name.chars().count() / 3).max(1);
+    let alike = fences.names().filter(|known| known.len().abs_diff(name.len()) <= 4 * edits && known.len() <= LONGEST);
+    let measured = alike.take(CANDIDATES).map(|known| (strsim::damerau_levenshtein(known, name), known));
+    measured.filter(|(distance, _)| *distance <= edits).min().map(|(_, known)| known)
 }
 
 fn equals(field: Field, text: Box<str>) -> Condition {
