@@ -192,16 +192,16 @@ fn compare(op: &str, left: Value, right: Value) -> Option<bool> {
     })
 }
 
-fn and(left: Option<bool>, right: Option<bool>) -> Option<bool> {
-    match (left, right) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    }
+fn not(value: Option<bool>) -> Option<bool> {
+    value.map(|value| !value)
 }
 
-fn or(left: Option<bool>, right: Option<bool>) -> Option<bool> {
-    and(left.map(|left| !left), right.map(|right| !right)).map(|value| !value)
+fn all(values: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let values: Vec<_> = values.into_iter().collect();
+    if values.contains(&Some(false)) {
+        return Some(false);
+    }
+    if values.contains(&None) { None } else { Some(true) }
 }
 
 fn evaluate(condition: &Condition, fields: &[Value]) -> Option<bool> {
@@ -212,9 +212,9 @@ fn evaluate(condition: &Condition, fields: &[Value]) -> Option<bool> {
         Condition::Between(negated, x, low, high) => {
             let [x, low, high] = [x, low, high].map(|part| operand(part, fields));
             if *negated {
-                or(compare("<", x.clone(), low), compare(">", x, high))
+                not(all([not(compare("<", x.clone(), low)), not(compare(">", x, high))]))
             } else {
-                and(compare(">=", x.clone(), low), compare("<=", x, high))
+                all([compare(">=", x.clone(), low), compare("<=", x, high)])
             }
         }
         Condition::In(field, negated, list) => {
@@ -233,9 +233,9 @@ fn evaluate(condition: &Condition, fields: &[Value]) -> Option<bool> {
             Some(like != *negated)
         }
         Condition::IsNull(field, negated) => Some(fields[*field].is_none() != *negated),
-        Condition::Not(inner) => evaluate(inner, fields).map(|value| !value),
-        Condition::And(parts) => parts.iter().fold(Some(true), |all, part| and(all, evaluate(part, fields))),
-        Condition::Or(parts) => parts.iter().fold(Some(false), |any, part| or(any, evaluate(part, fields))),
+        Condition::Not(inner) => not(evaluate(inner, fields)),
+        Condition::And(parts) => all(parts.iter().map(|part| evaluate(part, fields))),
+        Condition::Or(parts) => not(all(parts.iter().map(|part| not(evaluate(part, fields))))),
         Condition::Same(unequal, left, right) => {
             Some((evaluate(left, fields)? == evaluate(right, fields)?) != *unequal)
         }
