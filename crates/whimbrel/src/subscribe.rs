@@ -45,7 +45,7 @@ pub struct Subscribe {
     #[arg(long, short, default_value = "0", value_name = "QOS", value_parser = connection::qos)]
     qos: QoS,
     /// Only messages for which this condition on their user properties and JSON payload is true; see the examples
-    #[arg(long, short = 'w', value_name = "CONDITION", long_help = SELECTOR_HELP)]
+    #[arg(long, value_name = "CONDITION", long_help = SELECTOR_HELP)]
     selector: Option<String>,
     /// Print the topic before each payload
     #[arg(long, short, conflicts_with = "json")]

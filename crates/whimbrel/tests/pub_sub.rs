@@ -100,7 +100,7 @@ fn a_selector_picks_messages_by_their_properties() {
     let output = run(&["sub", "--url", &url, "--selector", "speed > 50", "--within", "1", "--count", "2", "fleet/+"]);
     assert_eq!(text(&output.stdout), "60\n");
     assert!(!output.status.success(), "only one of two came: {}", text(&output.stderr));
-    let output = run(&["sub", "--url", &url, "-w", "speed <= 50", "--count", "1", "fleet/+"]);
+    let output = run(&["sub", "--url", &url, "--selector", "speed <= 50", "--count", "1", "fleet/+"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "40\n");
 }
