@@ -108,12 +108,16 @@ impl Core {
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
+        let cost = self.router.cost();
         Stats {
             subscriptions: self.router.len() as u64,
             selectors: self.router.selectors() as u64,
             retained: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             route_misses: self.router.misses,
+            selector_evaluations: cost.evaluations,
+            selector_steps: cost.steps,
+            selector_matches: cost.matches,
             ..self.sessions.stats
         }
     }

@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use whimbrel_event::Qos;
 use whimbrel_selector::{
-    Expensive, Fences, GroupId, MatchIndex, Place, Selector, Subject, TopicError, TopicFilter, TopicName,
+    Cost, Expensive, Fences, GroupId, MatchIndex, Place, Selector, Subject, TopicError, TopicFilter, TopicName,
 };
 
 /// No shared subscription.
@@ -268,6 +268,11 @@ impl Router {
     /// The number of distinct selectors per filter.
     pub(crate) fn selectors(&self) -> usize {
         self.index.selectors()
+    }
+
+    /// What all selectors have cost so far.
+    pub(crate) fn cost(&self) -> Cost {
+        self.index.cost()
     }
 
     /// What the selectors that cost most have cost so far, most expensive first.

@@ -68,4 +68,10 @@ stats! {
     queued_events,
     /// Routes computed because the cache had none.
     route_misses,
+    /// Selectors evaluated because the index could not tell without it.
+    selector_evaluations,
+    /// Steps of these evaluations.
+    selector_steps,
+    /// Selectors found true.
+    selector_matches,
 }

@@ -29,9 +29,9 @@ const SELECTOR_HELP: &str = "\
 Only messages for which this condition is true. The language is that of Jakarta Messaging selectors (SQL): names stand for user properties \
 of the message, json('$.path') for values in a JSON payload, within('fence') for a position in a named fence.
 Examples:
-  --selector 'speed > 50 AND line IN (''N56'', ''175'')'
+  --selector \"speed > 50 AND line IN ('N56', '175')\"
   --selector \"line LIKE 'N%' AND fuel IS NOT NULL\"
-  --selector 'json(''$.doors.front'') = ''open'''
+  --selector \"json('\\$.doors.front') = 'open'\"
   --selector '\"fuel.level\" * 2 < 15 OR JMSPriority >= 8'";
 
 /// Arguments of `whimbrel sub`.
@@ -45,7 +45,7 @@ pub struct Subscribe {
     #[arg(long, short, default_value = "0", value_name = "QOS", value_parser = connection::qos)]
     qos: QoS,
     /// Only messages for which this condition on their user properties and JSON payload is true; see the examples
-    #[arg(long, short = 'w', value_name = "CONDITION", long_help = SELECTOR_HELP)]
+    #[arg(long, value_name = "CONDITION", long_help = SELECTOR_HELP)]
     selector: Option<String>,
     /// Print the topic before each payload
     #[arg(long, short, conflicts_with = "json")]

@@ -63,6 +63,11 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_sessions_refused", "Connections refused for the number of sessions", |s| s.core.sessions_refused),
     ("whimbrel_subscriptions_refused", "Subscriptions refused", |s| s.core.subscriptions_refused),
     ("whimbrel_selectors_refused", "SUBSCRIBEs refused because their selector is none", |s| s.selectors_refused),
+    ("whimbrel_selectors_evaluations", "Selectors evaluated because the index could not tell without it", |s| {
+        s.core.selector_evaluations
+    }),
+    ("whimbrel_selectors_steps", "Steps of these evaluations", |s| s.core.selector_steps),
+    ("whimbrel_selectors_matches", "Selectors found true", |s| s.core.selector_matches),
     ("whimbrel_route_misses", "Routes computed because none was cached", |s| s.core.route_misses),
 ];
 
