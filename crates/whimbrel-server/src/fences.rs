@@ -55,7 +55,8 @@ impl Keeper {
     async fn reload_with(&self, state: &mut State) -> Option<Outcome> {
         let file = self.file.clone()?;
         let read = tokio::task::spawn_blocking(move || fence::read_again(&file)).await;
-        let (sources, problems) = read.expect("reading does not panic, and the runtime outlives its tasks");
+        // Otherwise the runtime is ending.
+        let Ok((sources, problems)) = read else { return Some(Outcome::Refused) };
         (state.read, state.seen) = (sources.watched.clone(), sources.watched);
         let outcome = if problems.is_empty() {
             self.adopt(state, sources.fences)
