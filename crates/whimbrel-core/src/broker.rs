@@ -45,6 +45,11 @@ impl Core {
         }
     }
 
+    /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
+    pub fn set_fences(&mut self, fences: Arc<Fences>) {
+        self.router.set_fences(fences);
+    }
+
     /// Applies one input at the moment `now`, which never goes backwards.
     ///
     /// # Panics

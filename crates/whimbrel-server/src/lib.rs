@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod drive;
+mod fences;
 mod http;
 mod listen;
 mod logging;
@@ -11,4 +12,5 @@ mod server;
 pub mod tls;
 mod websocket;
 
+pub use fences::Outcome;
 pub use server::{Error, Ready, Server, run};

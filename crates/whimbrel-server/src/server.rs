@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
+use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Pages};
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
@@ -121,10 +122,11 @@ impl Ready {
 pub struct Server {
     ready: Ready,
     hub: Arc<Hub>,
+    fences: Arc<Keeper>,
     max_connections: usize,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
-    /// HTTP goes on while clients are drained.
+    /// HTTP, and the watch over files, go on while clients are drained.
     http: JoinSet<()>,
 }
 
@@ -146,6 +148,8 @@ impl Server {
         let hub = Hub::new(config.broker.clone(), seed().map_err(Error::System)?);
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
+        let keeper = Keeper::new(hub.clone(), metrics.fences(), config.file.clone(), &config.fences);
+        let fences = Arc::new(keeper);
         let max_packet = config.broker.limits.max_packet_size as usize;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, config.limits.handshake_timeout, max_packet));
         let (phase, watching) = watch::channel(Phase::Starting);
@@ -159,8 +163,11 @@ impl Server {
                 doors.spawn(door.serve(socket, watching.clone()));
             }
         }
+        if config.file.is_some() {
+            http.spawn(fences.clone().watch(config.fence_poll));
+        }
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, max_connections, phase, doors, http })
+        Ok(Server { ready, hub, fences, max_connections, phase, doors, http })
     }
 
     /// What it listens on.
@@ -171,6 +178,12 @@ impl Server {
     /// What the clients' connections belong to.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// Reads the configuration file again for its fences. Either all of them come into force or, if there is any mistake in the file, those
+    /// before stay. `None`: there is no configuration file.
+    pub async fn reload(&self) -> Option<Outcome> {
+        self.fences.reload().await
     }
 
     /// Accepts no more connections, tells clients to go, and waits until that is written, but no longer than `limit`.
@@ -214,7 +227,15 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         let server = Server::start(config, version).await?;
         log_start(config, version, workers, &server);
         announce(server.ready());
-        signals.termination().await;
+        while signals.next().await == Asked::Reload {
+            let fences = server.fences.clone();
+            // Beside, so that a signal to end does not wait for it.
+            tokio::spawn(async move {
+                if fences.reload().await.is_none() {
+                    tracing::warn!("SIGHUP: there is no configuration file to read again");
+                }
+            });
+        }
         tokio::select! {
             () = server.drain(config.drain_timeout) => tracing::info!("drained"),
             () = signals.termination() => tracing::warn!("second signal: ending without draining"),
@@ -290,14 +311,25 @@ impl Signals {
         })
     }
 
-    /// The next SIGTERM or SIGINT.
-    async fn termination(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => tracing::info!("SIGHUP ignored: restart to read the configuration again"),
-            }
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::End,
+            _ = self.interrupt.recv() => Asked::End,
+            _ = self.hangup.recv() => Asked::Reload,
         }
     }
+
+    /// The next SIGTERM or SIGINT; a server that ends reads nothing again.
+    async fn termination(&mut self) {
+        while self.next().await != Asked::End {}
+    }
+}
+
+/// What a signal asks for.
+#[derive(PartialEq)]
+enum Asked {
+    /// SIGTERM, SIGINT.
+    End,
+    /// SIGHUP.
+    Reload,
 }

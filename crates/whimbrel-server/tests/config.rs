@@ -218,7 +218,7 @@ fn what_comes_later_is_refused_clearly() {
         let refusal = File::new(&format!("dev = true\n{text}\n")).refusal(&[]);
         assert_says(&refusal, "is not available in this version");
     }
-    for table in ["[[topic]]", "[[partition]]", "[buffer]", "[[fence]]"] {
+    for table in ["[[topic]]", "[[partition]]", "[buffer]"] {
         let refusal = File::new(&format!("dev = true\n{table}\nfilter = \"a\"\n")).refusal(&[]);
         assert_says(&refusal, "is not available in this version");
         assert_says(&refusal, "[whimbrel.toml:2:");
@@ -226,6 +226,84 @@ fn what_comes_later_is_refused_clearly() {
     for path in ["listen_quic", "listen_overlay"] {
         let refusal = file.refusal(&[flag(path, "127.0.0.1:0")]);
         assert_says(&refusal, &format!("`{path}` is not available in this version"));
+    }
+}
+
+#[test]
+fn fences_are_shapes_in_the_file_or_in_files_beside_it() {
+    let square = r#"{"type":"Polygon","coordinates":[[[20,50],[22,50],[22,52],[20,50]]]}"#;
+    let file = File::new(&format!(
+        "dev = true
+[[fence]]
+name = \"text\"
+geojson = '{square}'
+[[fence]]
+name = \"file\"
+file = \"yard.json\"
+[[fence]]
+file = \"stops.json\"
+[[fence]]
+name = \"table\"
+[fence.geojson]
+type = \"Feature\"
+properties.radius = 500
+geometry = {{ type = \"Point\", coordinates = [21, 52.0] }}
+"
+    ));
+    let write = |name, text: &str| std::fs::write(file.directory.path().join(name), text).expect("a file");
+    write("yard.json", square);
+    let stop = format!(r#"{{"type":"Feature","properties":{{"name":"stop"}},"geometry":{square}}}"#);
+    write("stops.json", &format!(r#"{{"type":"FeatureCollection","features":[{stop}]}}"#));
+    let config = file.load(&[]).expect("a configuration");
+    assert_eq!(config.fences.fences.names().collect::<Vec<_>>(), ["file", "stop", "table", "text"]);
+    let mut found = Vec::new();
+    config.fences.fences.for_each_containing(52.001, 21.0, &mut |name| found.push(name));
+    assert_eq!(found, ["table"]);
+}
+
+#[test]
+fn wrong_fences_are_shown_at_their_line() {
+    let square = r#"'{"type":"Polygon","coordinates":[[[20,50],[22,50],[22,52],[20,50]]]}'"#;
+    let file =
+        File::new("dev = true\n[[fence]]\nname = \"depot\"\ngeojson = '{\"type\":\"Point\",\"coordinates\":[1,2]}'\n");
+    assert_eq!(
+        file.refusal(&[]),
+        "  × fence \"depot\" is refused: a Point is a fence only with a radius
+   ╭─[whimbrel.toml:4:11]
+ 3 │ name = \"depot\"
+ 4 │ geojson = '{\"type\":\"Point\",\"coordinates\":[1,2]}'
+   ·           ───────────────────┬──────────────────
+   ·                              ╰── here
+   ╰────
+  help: put it into a Feature with the property \"radius\" in metres
+"
+    );
+    let cases = [
+        ("fence = 5", "`fence` is no list"),
+        ("fence = [5]", "an entry of `fence` is no table"),
+        ("[fence]\nname = \"a\"", "`fence` is no list"),
+        ("[[fence]]\nname = \"a\"", "a fence has neither `geojson` nor `file`"),
+        ("[[fence]]\nname = 5\ngeojson = \"\"", "`name` has the wrong type: integer"),
+        (&format!("[[fence]]\ngeojson = {square}"), "a fence has no `name`"),
+        (&format!("[[fence]]\nname = \"a\"\ngeojson = {square}\nfile = \"a\""), "both `geojson` and `file`"),
+        (
+            &format!("[[fence]]\nname = \"a\"\ngeojson = {square}\nradius = 5"),
+            "there is no setting `radius` in [[fence]]",
+        ),
+        (&format!("[[fence]]\nname = \"\"\ngeojson = {square}"), "the name is empty"),
+        ("[[fence]]\nname = \"a\"\nfile = \"nothing.json\"", "cannot read the fences in nothing.json: No such file"),
+        ("[[fence]]\nname = \"a\"\nfile = \".\"", "it is no file"),
+        (
+            "[[fence]]\nname = \"a\"\ngeojson = { type = \"Polygon\", coordinates = [[[0, inf]]] }",
+            "coordinates[0][0]: a position",
+        ),
+        ("[[fence]]\nfile = \"whimbrel.toml\"", "a fence is refused: whimbrel.toml: line 1, column 1: this is no JSON"),
+        ("[[fences]]\nname = \"a\"", "did you mean [[fence]]?"),
+    ];
+    for (text, words) in cases {
+        let refusal = File::new(&format!("dev = true\n{text}\n")).refusal(&[]);
+        assert_says(&refusal, words);
+        assert_says(&refusal, "[whimbrel.toml:");
     }
 }
 

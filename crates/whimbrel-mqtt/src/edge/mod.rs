@@ -8,11 +8,12 @@ mod subscribe;
 mod sys;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Time};
-use whimbrel_selector::Expensive;
+use whimbrel_selector::{Expensive, Fences};
 
 pub use conn::Origin;
 use conn::{Conn, State};
@@ -61,6 +62,8 @@ pub enum Input<'a> {
     },
     /// [`Broker::next_deadline`] has come.
     Deadline,
+    /// The fences that selectors refer to, from now on.
+    Fences(&'a Arc<Fences>),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }
@@ -171,6 +174,7 @@ impl Broker {
             Input::Opened { conn, origin } => self.opened(now, conn, origin),
             Input::Closed { conn } => self.closed(now, conn, out),
             Input::Deadline => self.deadline(now, out),
+            Input::Fences(fences) => self.core.set_fences(fences.clone()),
             Input::Drain => self.drain(now, out),
         }
         self.edge.flush(out);

@@ -23,6 +23,7 @@ impl FencesBuilder {
     /// # Errors
     /// The text, the name or the number of fences or positions is refused.
     pub fn insert_geojson(&mut self, name: &str, text: &str) -> Result<(), FenceError> {
+        check_name(name)?;
         let read = || {
             let value = geojson::parse(text)?;
             geojson::shapes(&value, &Path::Root)
@@ -40,6 +41,7 @@ impl FencesBuilder {
         let list = Path::Member(&Path::Root, "features");
         let mut fences = Vec::new();
         for (n, (name, feature)) in geojson::named_features(&value)?.into_iter().enumerate() {
+            check_name(&name)?;
             let read = geojson::shapes(feature, &Path::Element(&list, n));
             let (shapes, positions) = read.map_err(|error| about(&name, error))?;
             fences.push((name, shapes, positions));
@@ -47,11 +49,6 @@ impl FencesBuilder {
         let names = fences.iter().map(|(name, ..)| name.clone()).collect();
         self.insert(fences)?;
         Ok(names)
-    }
-
-    /// Whether there is a fence of that name so far.
-    pub fn contains_name(&self, name: &str) -> bool {
-        self.fences.contains_key(name)
     }
 
     /// The fences, with their index.
@@ -63,7 +60,6 @@ impl FencesBuilder {
         let mut names = std::collections::BTreeSet::new();
         let mut total = self.positions;
         for (name, _, positions) in &fences {
-            check_name(name)?;
             let refuse = |cause: String, advice: &str| Err(about(name, Path::Root.error(cause, advice)));
             if self.fences.contains_key(&**name) || !names.insert(name) {
                 return refuse("there is already a fence of that name".into(), "give each fence a name of its own");

@@ -1,6 +1,7 @@
 //! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged as a whole.
 
 mod address;
+pub mod fence;
 mod problem;
 pub mod schema;
 mod settings;
@@ -23,6 +24,9 @@ pub const DEFAULT_FILE: &str = "whimbrel.toml";
 
 /// The longest name of a broker, in bytes.
 const MAX_NAME: usize = 64;
+
+/// How often files of fences are looked at.
+const FENCE_POLL: Duration = Duration::from_secs(2);
 
 /// A kind of listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +125,10 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// How logs are written.
     pub log: Log,
+    /// Fences, and where they come from.
+    pub fences: fence::Sources,
+    /// How often the files of fences, and the configuration file, are looked at for changes.
+    pub fence_poll: Duration,
     /// The file that was read.
     pub file: Option<PathBuf>,
     /// What is allowed, yet worth a warning.
@@ -160,6 +168,7 @@ impl Config {
             settings.problems.push(refusal_without_dev(&settings));
         }
         let certificate = load_certificate(&mut settings);
+        let fences = fence::load(&mut settings);
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
@@ -174,11 +183,13 @@ impl Config {
                 workers: settings.number("workers") as usize,
                 drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
+                fences,
+                fence_poll: FENCE_POLL,
                 file,
                 warnings,
             }),
             _ => {
-                settings.problems.sort_by(|a, b| a.order().cmp(&b.order()));
+                settings.sort_problems();
                 Err(settings.problems)
             }
         }

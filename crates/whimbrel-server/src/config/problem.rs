@@ -53,6 +53,20 @@ impl Problem {
         }
     }
 
+    /// All of it in one line, for a log: place, message, help.
+    pub fn line(&self) -> String {
+        let mut line = String::new();
+        if let Some((place, _)) = &self.at {
+            let before = place.source.inner().get(..place.span.start).unwrap_or_default();
+            line += &format!("{}:{}: ", place.source.name(), before.matches('\n').count() + 1);
+        }
+        line += &self.message;
+        if let Some(help) = &self.help {
+            line += &format!("; {help}");
+        }
+        line
+    }
+
     /// Adds what to do about it.
     pub fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());

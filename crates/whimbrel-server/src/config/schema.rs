@@ -37,7 +37,10 @@ impl Key {
 pub const SECTIONS: &[&str] = &["limits", "log"];
 
 /// Tables that are reserved for a later version.
-pub const LATER_SECTIONS: &[&str] = &["topic", "partition", "buffer", "fence"];
+pub const LATER_SECTIONS: &[&str] = &["topic", "partition", "buffer"];
+
+/// The list of tables that are fences.
+pub const FENCE: &str = "fence";
 
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;

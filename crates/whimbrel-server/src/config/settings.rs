@@ -9,8 +9,9 @@ use std::time::Duration;
 use miette::NamedSource;
 use toml::de::{DeTable, DeValue};
 
+use super::fence::{Entry, Watched};
 use super::problem::{Place, Problem};
-use super::schema::{self, KEYS, Key, LATER_SECTIONS, SECTIONS};
+use super::schema::{self, FENCE, KEYS, Key, LATER_SECTIONS, SECTIONS};
 use super::value::{Refusal, Value};
 
 /// The largest configuration file that is read, in bytes.
@@ -57,10 +58,14 @@ pub struct Settings {
     values: BTreeMap<String, (Value, Place)>,
     /// What was wrong so far.
     pub problems: Vec<Problem>,
+    /// Fences that were asked for.
+    pub(super) fences: Vec<Entry>,
+    /// The files that were opened.
+    pub(super) watched: Vec<Watched>,
 }
 
 impl Settings {
-    /// Reads a file's text. `path` is only shown.
+    /// Reads a file's text. `path` is shown, and relative paths in it start at its directory.
     pub fn read_file(&mut self, path: &Path, text: String) {
         let source = Arc::new(NamedSource::new(path.display().to_string(), text).with_language("TOML"));
         let (table, errors) = DeTable::parse_recoverable(source.inner());
@@ -74,11 +79,16 @@ impl Settings {
         }
         if errors.is_empty() {
             self.read_table(&source, "", table.get_ref());
+            let directory = path.parent().unwrap_or(Path::new(""));
+            if let Some(fences) = table.get_ref().get(FENCE) {
+                self.read_fences(&source, directory, fences);
+            }
         }
     }
 
     /// Opens and reads a file.
     pub fn open_file(&mut self, path: &Path) {
+        self.watched.push(Watched::look(path));
         let read = match std::fs::metadata(path) {
             Ok(about) if about.len() > MAX_FILE => Err(format!("it is larger than {MAX_FILE} bytes")),
             _ => std::fs::read_to_string(path).map_err(|error| error.to_string()),
@@ -115,6 +125,8 @@ impl Settings {
                 (None, DeValue::Table(inner)) if top_level && SECTIONS.contains(&&**name.get_ref()) => {
                     self.read_table(source, name.get_ref(), inner);
                 }
+                // Read on its own, as it is no table of settings.
+                (None, _) if top_level && name.get_ref() == FENCE => {}
                 (None, _) if top_level && LATER_SECTIONS.contains(&&**name.get_ref()) => self.problems.push(
                     Problem::new(format!("`{}` is not available in this version", name.get_ref()))
                         .at(Some(&key_place), "not available yet")
@@ -133,6 +145,11 @@ impl Settings {
         self.problems.push(
             Problem::new(format!("`{}` {}", key.path(), refusal.what)).at(Some(place), "here").help(refusal.help),
         );
+    }
+
+    /// Orders the problems as a reader meets them.
+    pub fn sort_problems(&mut self) {
+        self.problems.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
     /// Where a setting was given; `None` if it has its default.
@@ -197,7 +214,8 @@ fn unknown_key(section: &str, name: &str) -> Problem {
 /// The name that was probably meant: the most similar one, those of the same table first.
 fn nearest(section: &str, name: &str) -> Option<String> {
     let name = name.replace('-', "_").to_lowercase();
-    let sections = SECTIONS.iter().filter(|_| section.is_empty()).map(|other| (*other, format!("[{other}]"), 0.05));
+    let sections = SECTIONS.iter().map(|other| (*other, format!("[{other}]"), 0.05));
+    let sections = sections.chain([(FENCE, format!("[[{FENCE}]]"), 0.05)]).filter(|_| section.is_empty());
     let keys = KEYS.iter().map(|key| match key.section {
         same if same == section => (key.name, format!("`{}`", key.name), 0.05),
         "" => (key.name, format!("`{}` at the top level, before any [table]", key.name), 0.0),

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
-use whimbrel_selector::Expensive;
+use whimbrel_selector::{Expensive, Fences};
 
 use super::clock::Clock;
 use super::port::Port;
@@ -167,6 +167,11 @@ impl Hub {
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
         self.run(|machine, _| stats = (machine.broker.stats(), machine.broker.expensive_selectors()));
         stats
+    }
+
+    /// Replaces the fences that selectors refer to, between two events.
+    pub fn set_fences(&self, fences: &Arc<Fences>) {
+        self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));
     }
 
     /// Says goodbye to all clients and waits until their connections have ended, at most `limit`; returns how many have not.

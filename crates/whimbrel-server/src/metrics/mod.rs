@@ -1,6 +1,7 @@
 //! Metrics in the Prometheus text format. Their names are stable; `docs/metrics.md` lists them.
 
 mod broker;
+mod fences;
 mod selectors;
 
 use std::fmt;
@@ -13,6 +14,8 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+
+pub use fences::{FenceMetrics, Outcome};
 
 use crate::config::Listener;
 use crate::drive::Hub;
@@ -117,6 +120,7 @@ pub struct Metrics {
     registry: Registry,
     accepted: Family<ListenerLabel, Counter>,
     failures: Family<FailureLabels, Counter>,
+    fences: FenceMetrics,
 }
 
 impl Metrics {
@@ -128,10 +132,16 @@ impl Metrics {
         registry.register("whimbrel_listener_accepted", help, accepted.clone());
         let help = "Connections refused or ended before or below MQTT";
         registry.register("whimbrel_listener_failures", help, failures.clone());
+        let fences = FenceMetrics::new(&mut registry);
         let build = vec![("name".to_owned(), name.to_owned()), ("version".to_owned(), version.to_owned())];
         let snapshot = Snapshot { hub, build, max_connections, started: Instant::now() };
         registry.register_collector(Box::new(snapshot));
-        Metrics { registry, accepted, failures }
+        Metrics { registry, accepted, failures, fences }
+    }
+
+    /// What is told of fences.
+    pub fn fences(&self) -> FenceMetrics {
+        self.fences.clone()
     }
 
     /// The counters of a listener, all of them present from now on.

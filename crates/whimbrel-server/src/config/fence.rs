@@ -1,0 +1,227 @@
+//! `[[fence]]`: named shapes, written in the configuration file or in GeoJSON files of their own.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use miette::NamedSource;
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use whimbrel_selector::{FenceError, Fences, FencesBuilder};
+
+use super::problem::{Place, Problem};
+use super::settings::Settings;
+
+/// The largest GeoJSON file that is read, in bytes.
+const FILE_MAX: u64 = 64 << 20;
+
+/// GeoJSON files at most: they are looked at every few seconds.
+const FILES_MAX: usize = 1024;
+
+const EXAMPLE: &str = "write [[fence]] with `name` and `geojson` or `file`, or only `file` if its features have names";
+
+/// One `[[fence]]`.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Without one, the features of its file name their own fences.
+    name: Option<String>,
+    shapes: Shapes,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Shapes {
+    /// GeoJSON.
+    Text(String),
+    /// A path as the working directory sees it.
+    File(PathBuf),
+}
+
+/// How a file looked before it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    path: PathBuf,
+    /// `None`: there was no such file.
+    state: Option<(SystemTime, u64, u64)>,
+}
+
+impl Watched {
+    /// A file as it is now.
+    pub fn look(path: &Path) -> Watched {
+        let state = std::fs::metadata(path).and_then(|about| Ok((about.modified()?, about.len(), about.ino())));
+        Watched { path: path.to_owned(), state: state.ok() }
+    }
+
+    /// The same file as it is now.
+    pub fn look_again(&self) -> Watched {
+        Watched::look(&self.path)
+    }
+}
+
+/// Fences, and the files that they come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The fences; those that were read without a mistake.
+    pub fences: Arc<Fences>,
+    /// The configuration file and all GeoJSON files that it names.
+    pub watched: Vec<Watched>,
+}
+
+/// Reads a configuration file for its fences. It must be free of mistakes elsewhere too; other settings are not used.
+pub fn read_again(file: &Path) -> (Sources, Vec<Problem>) {
+    let mut settings = Settings::default();
+    settings.open_file(file);
+    let sources = load(&mut settings);
+    settings.sort_problems();
+    (sources, settings.problems)
+}
+
+/// Reads what the entries name. Problems are noted in the settings.
+pub(super) fn load(settings: &mut Settings) -> Sources {
+    let mut builder = FencesBuilder::new();
+    let mut files = 0;
+    for entry in std::mem::take(&mut settings.fences) {
+        let text = match entry.shapes {
+            Shapes::Text(text) => Ok((text, String::new())),
+            Shapes::File(path) => {
+                files += 1;
+                settings.watched.push(Watched::look(&path));
+                let shown = format!("{}: ", path.display());
+                if files > FILES_MAX { Err(too_many()) } else { read(&path).map(|text| (text, shown)) }
+            }
+        };
+        let problem = match text {
+            Err(problem) => Some(problem),
+            Ok((text, shown)) => match &entry.name {
+                Some(name) => builder.insert_geojson(name, &text),
+                None => builder.insert_features(&text).map(drop),
+            }
+            .err()
+            .map(|error| refusal(&shown, &error)),
+        };
+        settings.problems.extend(problem.map(|(problem, label)| problem.at(Some(&entry.place), label)));
+    }
+    Sources { fences: Arc::new(builder.build()), watched: std::mem::take(&mut settings.watched) }
+}
+
+fn refusal(file: &str, error: &FenceError) -> (Problem, String) {
+    let fence = error.fence().map_or_else(|| "a fence is refused".into(), |name| format!("fence {name:?} is refused"));
+    let problem = Problem::new(format!("{fence}: {file}{}{}", within(error), error.cause())).help(error.advice());
+    (problem, if error.place().is_empty() { "here".into() } else { error.place().to_owned() })
+}
+
+fn within(error: &FenceError) -> String {
+    if error.place().is_empty() { String::new() } else { format!("{}: ", error.place()) }
+}
+
+fn too_many() -> (Problem, String) {
+    let problem = Problem::new(format!("there are more than {FILES_MAX} files of fences"));
+    (
+        problem.help("put many fences into one file: features with names need no [[fence]] of their own"),
+        "one too many".into(),
+    )
+}
+
+fn read(path: &Path) -> Result<String, (Problem, String)> {
+    let text = match std::fs::metadata(path) {
+        Ok(about) if !about.is_file() => Err("it is no file".to_owned()),
+        Ok(about) if about.len() > FILE_MAX => Err(format!("it is larger than {FILE_MAX} bytes")),
+        _ => std::fs::read_to_string(path).map_err(|error| error.to_string()),
+    };
+    text.map_err(|error| {
+        let problem = Problem::new(format!("cannot read the fences in {}: {error}", path.display()));
+        (
+            problem.help("name a readable GeoJSON file; a relative path starts at the configuration file"),
+            "this one".into(),
+        )
+    })
+}
+
+impl Settings {
+    /// Reads the value of `fence`, from the file in this directory.
+    pub(super) fn read_fences(
+        &mut self,
+        source: &Arc<NamedSource<String>>,
+        directory: &Path,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let DeValue::Array(entries) = value.get_ref() else {
+            let place = Place::new(source, value.span());
+            return self.problems.push(Problem::new("`fence` is no list").at(Some(&place), "here").help(EXAMPLE));
+        };
+        for entry in entries.iter() {
+            let place = |span| Place::new(source, span);
+            match read_entry(entry, directory, place) {
+                Ok(entry) => self.fences.push(entry),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+    }
+}
+
+fn read_entry(
+    entry: &Spanned<DeValue<'_>>,
+    directory: &Path,
+    place: impl Fn(std::ops::Range<usize>) -> Place,
+) -> Result<Entry, Problem> {
+    let here = place(entry.span());
+    let wrong = |message: &str, place: &Place| Problem::new(message).at(Some(place), "here").help(EXAMPLE);
+    let DeValue::Table(table) = entry.get_ref() else {
+        return Err(wrong("an entry of `fence` is no table", &here));
+    };
+    let (mut name, mut shapes) = (None, None);
+    for (key, value) in table.iter() {
+        let at = place(value.span());
+        let given = match (&**key.get_ref(), value.get_ref()) {
+            ("name", DeValue::String(text)) => {
+                name = Some(text.to_string());
+                continue;
+            }
+            ("file", DeValue::String(path)) => Shapes::File(directory.join(&**path)),
+            ("geojson", DeValue::String(text)) => Shapes::Text(text.to_string()),
+            ("geojson", DeValue::Table(table)) => Shapes::Text(json_object(table).to_string()),
+            ("name" | "file" | "geojson", other) => {
+                return Err(wrong(&format!("`{}` has the wrong type: {}", key.get_ref(), other.type_str()), &at));
+            }
+            _ => {
+                let message = format!("there is no setting `{}` in [[fence]]", key.get_ref());
+                return Err(Problem::new(message).at(Some(&place(key.span())), "unknown").help(EXAMPLE));
+            }
+        };
+        if shapes.replace((given, at.clone())).is_some() {
+            return Err(wrong("a fence has both `geojson` and `file`", &at));
+        }
+    }
+    let Some((shapes, at)) = shapes else {
+        return Err(wrong("a fence has neither `geojson` nor `file`", &here));
+    };
+    if name.is_none() && matches!(shapes, Shapes::Text(_)) {
+        return Err(wrong("a fence has no `name`", &here));
+    }
+    Ok(Entry { name, shapes, place: at })
+}
+
+fn json_object(table: &DeTable<'_>) -> Value {
+    table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref()))).collect()
+}
+
+/// The same in JSON. What JSON does not have (infinities, dates) becomes text, which is no coordinate.
+fn json(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Boolean(on) => Value::Bool(*on),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| Value::String(number.as_str().to_owned()), Value::from),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse::<f64>()
+            .ok()
+            .and_then(serde_json::Number::from_f64)
+            .map_or_else(|| Value::String(number.as_str().to_owned()), Value::Number),
+        DeValue::Datetime(time) => Value::String(time.to_string()),
+        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(table) => json_object(table),
+    }
+}

@@ -1,0 +1,114 @@
+//! Fences while the server runs: read again when asked to, or when their files change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use whimbrel_selector::{FenceChanges, Fences};
+
+use crate::config::fence::{self, Sources, Watched};
+use crate::drive::Hub;
+use crate::metrics::FenceMetrics;
+pub use crate::metrics::Outcome;
+
+/// Names that one line of the log shows of each kind.
+const NAMES_MAX: usize = 20;
+
+/// Problems that are logged of one attempt.
+const PROBLEMS_MAX: usize = 20;
+
+/// Keeps the broker's fences as its files have them.
+#[derive(Debug)]
+pub struct Keeper {
+    hub: Arc<Hub>,
+    metrics: FenceMetrics,
+    /// The configuration file.
+    file: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    fences: Arc<Fences>,
+    /// The files as they were when they were read.
+    read: Vec<Watched>,
+    /// The files as they were when they were looked at for the last time.
+    seen: Vec<Watched>,
+}
+
+impl Keeper {
+    /// Puts the fences of the start in force.
+    pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, file: Option<PathBuf>, start: &Sources) -> Keeper {
+        hub.set_fences(&start.fences);
+        metrics.set(&start.fences);
+        let (read, seen) = (start.watched.clone(), start.watched.clone());
+        Keeper { hub, metrics, file, state: Mutex::new(State { fences: start.fences.clone(), read, seen }) }
+    }
+
+    /// Reads the configuration file and all files of fences again. Either all that they say comes into force, or none of it. `None`: there
+    /// is no configuration file.
+    pub async fn reload(&self) -> Option<Outcome> {
+        self.reload_with(&mut *self.state.lock().await).await
+    }
+
+    async fn reload_with(&self, state: &mut State) -> Option<Outcome> {
+        let file = self.file.clone()?;
+        let read = tokio::task::spawn_blocking(move || fence::read_again(&file)).await;
+        // Otherwise the runtime is ending.
+        let Ok((sources, problems)) = read else { return Some(Outcome::Refused) };
+        (state.read, state.seen) = (sources.watched.clone(), sources.watched);
+        let outcome = if problems.is_empty() {
+            self.adopt(state, sources.fences)
+        } else {
+            for problem in problems.iter().take(PROBLEMS_MAX) {
+                tracing::error!("{}", problem.line());
+            }
+            let problems = problems.len();
+            tracing::error!(problems, kept = state.fences.len(), "fences not read again: those before stay in force");
+            Outcome::Refused
+        };
+        self.metrics.reloaded(outcome);
+        Some(outcome)
+    }
+
+    fn adopt(&self, state: &mut State, fences: Arc<Fences>) -> Outcome {
+        let changes = fences.changes_from(&state.fences);
+        if changes == FenceChanges::default() {
+            tracing::info!(fences = fences.len(), "fences read again: nothing has changed");
+            return Outcome::Unchanged;
+        }
+        self.hub.set_fences(&fences);
+        self.metrics.set(&fences);
+        let (added, changed, removed) = (shown(&changes.added), shown(&changes.changed), shown(&changes.removed));
+        tracing::info!(fences = fences.len(), added, changed, removed, "fences read again");
+        // The old ones go here, where nobody waits, and not where events are handled.
+        state.fences = fences;
+        Outcome::Changed
+    }
+
+    /// Looks at the files every so often, and reads all again once a change has lasted from one look to the next: a file that is
+    /// still being written is not read half.
+    pub async fn watch(self: Arc<Keeper>, interval: Duration) {
+        loop {
+            tokio::time::sleep(interval).await;
+            let mut state = self.state.lock().await;
+            let read = state.read.clone();
+            let look = move || read.iter().map(Watched::look_again).collect::<Vec<_>>();
+            let Ok(now) = tokio::task::spawn_blocking(look).await else { return };
+            let lasts = now == std::mem::replace(&mut state.seen, now.clone());
+            if lasts && now != state.read {
+                self.reload_with(&mut state).await;
+            }
+        }
+    }
+}
+
+/// A list of names, or as much of it as a line can have.
+fn shown(names: &[&str]) -> String {
+    let mut text = names.iter().take(NAMES_MAX).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES_MAX {
+        text += &format!(" and {} more", names.len() - NAMES_MAX);
+    }
+    text
+}
