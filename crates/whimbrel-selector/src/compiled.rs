@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::facts::{Facts, Fields, Scratch};
 use crate::fence::Fences;
-use crate::program::Program;
+use crate::program::{Op, Program, is_true};
 use crate::selector::Selector;
 use crate::subject::Subject;
 
@@ -56,7 +56,11 @@ impl Compiled {
 #[derive(Debug)]
 pub struct Scan<K> {
     fields: Fields,
-    programs: Vec<(Program, K)>,
+    /// All programs, one after the other, as are their texts.
+    ops: Vec<Op>,
+    text: String,
+    /// Where each program and its texts end.
+    ends: Vec<(usize, usize, K)>,
     fences: Arc<Fences>,
     scratch: Scratch,
 }
@@ -64,21 +68,34 @@ pub struct Scan<K> {
 impl<K: Copy> Scan<K> {
     /// Without selectors.
     pub fn new(fences: Arc<Fences>) -> Scan<K> {
-        Scan { fields: Fields::new(0), programs: Vec::new(), fences, scratch: Scratch::default() }
+        Scan {
+            fields: Fields::new(0),
+            ops: Vec::new(),
+            text: String::new(),
+            ends: Vec::new(),
+            fences,
+            scratch: Scratch::default(),
+        }
     }
 
     /// Adds a selector.
     pub fn push(&mut self, selector: &Selector, key: K) {
-        self.programs.push((Program::compile(selector.condition(), &mut self.fields), key));
+        let program = Program::compile(selector.condition(), &mut self.fields);
+        let (ops, text) = program.code();
+        self.ops.extend_from_slice(ops);
+        self.text.push_str(text);
+        self.ends.push((self.ops.len(), self.text.len(), key));
     }
 
     /// Calls `found` with the key of each selector that is true, in the order in which they were added.
     pub fn for_each_true(&mut self, subject: &dyn Subject, mut found: impl FnMut(K)) {
         let facts = Facts::new(&self.fields, &self.fences, subject, &mut self.scratch);
-        for (program, key) in &self.programs {
-            if program.is_true(&facts).0 {
+        let (mut ops, mut text) = (0, 0);
+        for (ops_end, text_end, key) in &self.ends {
+            if is_true(&self.ops[ops..*ops_end], &self.text[text..*text_end], &facts).0 {
                 found(*key);
             }
+            (ops, text) = (*ops_end, *text_end);
         }
         let memory = facts.into_memory();
         self.scratch.present = memory;

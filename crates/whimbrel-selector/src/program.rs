@@ -116,18 +116,29 @@ impl Program {
         }
     }
 
+    /// Its operations, and the texts that they refer to.
+    pub(crate) fn code(&self) -> (&[Op], &str) {
+        (&self.ops, &self.text)
+    }
+
     /// Whether the selector is true, and how many steps it took to tell.
     #[inline]
     pub(crate) fn is_true(&self, facts: &Facts<'_>) -> (bool, u32) {
-        let mut run = Run { program: self, facts, at: 0, steps: 0 };
-        let value = run.condition(true);
-        (value == Some(true), run.steps)
+        is_true(&self.ops, &self.text, facts)
     }
 
     /// The three-valued result; `None` is unknown.
     pub(crate) fn value(&self, facts: &Facts<'_>) -> Option<bool> {
-        Run { program: self, facts, at: 0, steps: 0 }.condition(false)
+        Run { ops: &self.ops, text: &self.text, facts, at: 0, steps: 0 }.condition(false)
     }
+}
+
+/// Whether a selector is true, and how many steps it took to tell.
+#[inline]
+pub(crate) fn is_true(ops: &[Op], text: &str, facts: &Facts<'_>) -> (bool, u32) {
+    let mut run = Run { ops, text, facts, at: 0, steps: 0 };
+    let value = run.condition(true);
+    (value == Some(true), run.steps)
 }
 
 struct Compiler<'f> {
@@ -265,7 +276,8 @@ impl Compiler<'_> {
 
 /// One evaluation.
 struct Run<'r> {
-    program: &'r Program,
+    ops: &'r [Op],
+    text: &'r str,
     facts: &'r Facts<'r>,
     at: usize,
     steps: u32,
@@ -273,11 +285,11 @@ struct Run<'r> {
 
 impl<'r> Run<'r> {
     fn text(&self, at: u32, length: u16) -> &'r str {
-        &self.program.text[at as usize..at as usize + usize::from(length)]
+        &self.text[at as usize..at as usize + usize::from(length)]
     }
 
     fn next(&mut self) -> Op {
-        let op = self.program.ops[self.at];
+        let op = self.ops[self.at];
         self.at += 1;
         self.steps += 1;
         op
@@ -309,7 +321,7 @@ impl<'r> Run<'r> {
                 known(self.facts.value(field), |known| known.boolean().is_some_and(|known| (known == value) != unequal))
             }
             Op::Like { field, pieces } => {
-                let pattern = &self.program.ops[self.at..self.at + pieces as usize];
+                let pattern = &self.ops[self.at..self.at + pieces as usize];
                 self.at += pieces as usize;
                 let Datum::Null = self.facts.value(field) else {
                     let text = self.facts.value(field).text();
@@ -318,7 +330,7 @@ impl<'r> Run<'r> {
                 None
             }
             Op::In { field, choices } => {
-                let list = &self.program.ops[self.at..self.at + choices as usize];
+                let list = &self.ops[self.at..self.at + choices as usize];
                 self.at += choices as usize;
                 self.steps += choices.ilog2();
                 known(self.facts.value(field), |known| known.text().is_some_and(|known| self.is_one_of(list, known)))

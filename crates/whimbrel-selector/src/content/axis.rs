@@ -3,8 +3,12 @@
 use crate::facts::{FieldId, HEADERS, header_index};
 use crate::hash::Seeded;
 
-/// Lengths of prefixes that are looked up, bytes. A longer or another prefix is looked up by the longest of these that it has.
-pub(super) const PREFIXES: [usize; 10] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
+/// Lengths of prefixes that are always looked up if a selector has one, bytes.
+const LENGTHS: [u16; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+
+/// Lengths of prefixes of one field that are looked up: [`LENGTHS`], and others in the order in which they come. Beyond, a prefix is looked up by
+/// the longest of [`LENGTHS`] that it has. Bounds the look-ups per value.
+const PREFIXES: usize = 40;
 
 /// Classes of ranges by how much of what is seen they let through; 0 is the widest.
 pub(super) const CLASSES: u8 = 4;
@@ -13,7 +17,7 @@ pub(super) const CLASSES: u8 = 4;
 pub(super) const FENCE: FieldId = FieldId(u32::MAX);
 
 /// Kinds, prefixes and classes included.
-const KINDS: usize = 6 + PREFIXES.len() + CLASSES as usize;
+const KINDS: usize = 6 + PREFIXES + CLASSES as usize;
 
 /// What a clause says of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +34,7 @@ pub(super) enum Kind {
     Present,
     /// The position is in this fence.
     Fence,
-    /// It begins with this text, of [`PREFIXES`] the length at this place.
+    /// It begins with this text, whose length is at this place among the field's lengths.
     Prefix(u8),
     /// It is in a range of this class.
     Range(u8),
@@ -45,13 +49,13 @@ impl Kind {
             Kind::NotNumber => 3,
             Kind::Present => 4,
             Kind::Fence => 5,
-            Kind::Prefix(length) => 6 + length,
-            Kind::Range(class) => 6 + PREFIXES.len() as u8 + class,
+            Kind::Prefix(place) => 6 + place,
+            Kind::Range(class) => 6 + PREFIXES as u8 + class,
         }
     }
 
     pub(super) const fn of_index(index: u8) -> Kind {
-        const RANGES: u8 = 6 + PREFIXES.len() as u8;
+        const RANGES: u8 = 6 + PREFIXES as u8;
         match index {
             0 => Kind::Text,
             1 => Kind::Number,
@@ -60,11 +64,11 @@ impl Kind {
             4 => Kind::Present,
             5 => Kind::Fence,
             RANGES.. => Kind::Range(index - RANGES),
-            length => Kind::Prefix(length - 6),
+            place => Kind::Prefix(place - 6),
         }
     }
 
-    pub(super) const fn bit(self) -> u32 {
+    pub(super) const fn bit(self) -> u64 {
         1 << self.index()
     }
 }
@@ -77,9 +81,38 @@ pub(super) fn text_hash(hasher: &Seeded, field: FieldId, kind: Kind, text: &[u8]
 
 /// How often each kind of one field is used by the index.
 #[derive(Debug)]
-struct Use {
+pub(super) struct Use {
     counts: [u32; KINDS],
-    mask: u32,
+    mask: u64,
+    /// Lengths beyond [`LENGTHS`]; 0 is free.
+    lengths: [u16; PREFIXES - LENGTHS.len()],
+}
+
+impl Use {
+    fn new() -> Box<Use> {
+        Box::new(Use { counts: [0; KINDS], mask: 0, lengths: [0; PREFIXES - LENGTHS.len()] })
+    }
+
+    /// The kinds in use, by [`Kind::bit`].
+    #[inline]
+    pub(super) fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    fn length(&self, place: usize) -> usize {
+        usize::from(*LENGTHS.get(place).unwrap_or_else(|| &self.lengths[place - LENGTHS.len()]))
+    }
+
+    /// The kinds of prefixes in use, and their lengths.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = (Kind, usize)> {
+        let first = Kind::Prefix(0).index();
+        let mut bits = self.mask >> first & ((1 << PREFIXES) - 1);
+        core::iter::from_fn(move || {
+            let place = (bits != 0).then(|| bits.trailing_zeros())?;
+            bits &= bits - 1;
+            Some((Kind::Prefix(place as u8), self.length(place as usize)))
+        })
+    }
 }
 
 /// How often each kind of each field is used by the index.
@@ -109,7 +142,7 @@ impl Uses {
 
     pub(super) fn add(&mut self, field: FieldId, kind: Kind) {
         let Some(slot) = self.slot(field) else { return };
-        let known = slot.get_or_insert_with(|| Box::new(Use { counts: [0; KINDS], mask: 0 }));
+        let known = slot.get_or_insert_with(Use::new);
         known.counts[usize::from(kind.index())] += 1;
         known.mask |= kind.bit();
     }
@@ -120,15 +153,47 @@ impl Uses {
         known.counts[usize::from(kind.index())] -= 1;
         if known.counts[usize::from(kind.index())] == 0 {
             known.mask &= !kind.bit();
-            if known.mask == 0 {
-                *slot = None;
-            }
+            self.let_go(field, kind);
         }
     }
 
-    /// The kinds in use, by [`Kind::bit`].
+    /// How a prefix of `length` bytes of a field is looked up: the kind, and how much of it. The kind is held until [`Uses::let_go`] finds it unused.
+    pub(super) fn prefix(&mut self, field: FieldId, length: usize) -> (Kind, usize) {
+        let shorter = LENGTHS.iter().rposition(|&known| usize::from(known) <= length).expect("a prefix is not empty");
+        let rounded = (Kind::Prefix(shorter as u8), usize::from(LENGTHS[shorter]));
+        let (Some(slot), Ok(exact)) = (self.slot(field), u16::try_from(length)) else { return rounded };
+        if rounded.1 == length {
+            return rounded;
+        }
+        let known = slot.get_or_insert_with(Use::new);
+        let place = known.lengths.iter().position(|&known| known == exact);
+        match place.or_else(|| known.lengths.iter().position(|&known| known == 0)) {
+            Some(place) => {
+                known.lengths[place] = exact;
+                (Kind::Prefix((LENGTHS.len() + place) as u8), length)
+            }
+            None => rounded,
+        }
+    }
+
+    /// Frees a kind that is held, or was in use, if it is not in use now.
+    pub(super) fn let_go(&mut self, field: FieldId, kind: Kind) {
+        let Some(slot) = self.slot(field) else { return };
+        let Some(known) = slot else { return };
+        if let Kind::Prefix(place) = kind
+            && known.mask & kind.bit() == 0
+            && let Some(length) = (place as usize).checked_sub(LENGTHS.len()).map(|place| &mut known.lengths[place])
+        {
+            *length = 0;
+        }
+        if known.mask == 0 && known.lengths.iter().all(|&length| length == 0) {
+            *slot = None;
+        }
+    }
+
+    /// `None` if the index does not use the field.
     #[inline]
-    pub(super) fn mask(&self, field: FieldId) -> u32 {
+    pub(super) fn of(&self, field: FieldId) -> Option<&Use> {
         let slot = if field.is_attribute() {
             self.attributes.get(field.0 as usize)
         } else if field.is_json() {
@@ -136,7 +201,7 @@ impl Uses {
         } else {
             self.headers.get(header_index(field))
         };
-        slot.and_then(|slot| slot.as_ref()).map_or(0, |known| known.mask)
+        slot?.as_deref()
     }
 }
 
@@ -149,6 +214,5 @@ mod tests {
         for index in 0..KINDS as u8 {
             assert_eq!(Kind::of_index(index).index(), index);
         }
-        assert!(KINDS <= 32);
     }
 }

@@ -5,7 +5,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::axis::{Kind, PREFIXES, text_hash};
+use super::axis::{Kind, Uses, text_hash};
 use super::invert::invert;
 use crate::facts::{FieldId, Fields};
 use crate::hash::Seeded;
@@ -79,8 +79,8 @@ impl Clause {
 type Clauses = Vec<Clause>;
 
 /// The clauses of a selector: one of them holds whenever `condition` is true.
-pub(super) fn clauses(condition: &Condition, fields: &Fields, hasher: &Seeded) -> Clauses {
-    let mut clauses = Extract { fields, hasher }.when(condition, true);
+pub(super) fn clauses(condition: &Condition, fields: &Fields, uses: &mut Uses, hasher: &Seeded) -> Clauses {
+    let mut clauses = Extract { fields, uses, hasher }.when(condition, true);
     if clauses.len() > CLAUSES_MAX {
         clauses.iter_mut().for_each(|clause| clause.ranges.clear());
     }
@@ -92,12 +92,13 @@ pub(super) fn clauses(condition: &Condition, fields: &Fields, hasher: &Seeded) -
 
 struct Extract<'f> {
     fields: &'f Fields,
+    uses: &'f mut Uses,
     hasher: &'f Seeded,
 }
 
 impl Extract<'_> {
     /// What holds whenever `condition` is `value`. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
-    fn when(&self, condition: &Condition, value: bool) -> Clauses {
+    fn when(&mut self, condition: &Condition, value: bool) -> Clauses {
         match condition {
             Condition::Constant(constant) if *constant == value => vec![Clause::default()],
             Condition::Constant(_) | Condition::Unknown => Vec::new(),
@@ -122,7 +123,7 @@ impl Extract<'_> {
         }
     }
 
-    fn all(&self, parts: &[Condition], value: bool) -> Clauses {
+    fn all(&mut self, parts: &[Condition], value: bool) -> Clauses {
         let mut all = vec![Clause::default()];
         for part in parts {
             all = product(all, self.when(part, value));
@@ -171,7 +172,7 @@ impl Extract<'_> {
         clauses
     }
 
-    fn compare(&self, op: Comparison, left: &Operand, right: &Operand, value: bool, whole: &Condition) -> Clauses {
+    fn compare(&mut self, op: Comparison, left: &Operand, right: &Operand, value: bool, whole: &Condition) -> Clauses {
         let Operand::Literal(literal) = right else { return self.present(whole) };
         let limit = match literal {
             Literal::Integer(limit) => *limit as f64,
@@ -221,13 +222,13 @@ impl Extract<'_> {
         }
     }
 
-    fn like(&self, field: &Field, pattern: &Pattern) -> Clauses {
+    fn like(&mut self, field: &Field, pattern: &Pattern) -> Clauses {
         match &*pattern.0 {
             [] => self.text(field, Kind::Text, b""),
             [Piece::Text(text)] => self.text(field, Kind::Text, text.as_bytes()),
             [Piece::Text(text), ..] => {
-                let longest = PREFIXES.iter().rposition(|&length| length <= text.len()).expect("not empty");
-                self.text(field, Kind::Prefix(longest as u8), &text.as_bytes()[..PREFIXES[longest]])
+                let (kind, length) = self.uses.prefix(self.id(field), text.len());
+                self.text(field, kind, &text.as_bytes()[..length])
             }
             _ => {
                 let present = Some(self.id(field));

@@ -168,9 +168,13 @@ impl<K: Copy + Eq> ContentIndex<K> {
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.by_text.insert(hash, id, |&id| hasher.hash_one((entries[id].group, &*entries[id].text)));
         let root = self.groups[group.0];
-        for clause in clauses(selector.condition(), &self.fields, &self.hasher) {
-            let clause = self.nodes.insert(root, id, &clause);
+        let clauses = clauses(selector.condition(), &self.fields, &mut self.nodes.uses, &self.hasher);
+        for clause in &clauses {
+            let clause = self.nodes.insert(root, id, clause);
             self.entries[id].clauses.push(clause);
+        }
+        for point in clauses.iter().flat_map(|clause| &clause.points) {
+            self.nodes.uses.let_go(point.field, point.kind);
         }
         self.entries[id].clauses.shrink_to_fit();
         SelectorId(id)

@@ -2,7 +2,7 @@
 
 use core::cell::OnceCell;
 
-use super::axis::{FENCE, Kind, PREFIXES, Uses, text_hash};
+use super::axis::{FENCE, Kind, Use, Uses, text_hash};
 use super::clause::{Point, coordinate};
 use super::guard::{Guard, Prints};
 use super::node::{Nodes, filter_bit, range_hash, sight_of};
@@ -53,13 +53,13 @@ impl Memory {
         for (field, value) in facts.present() {
             let number = value.number().map_or(f64::NAN, coordinate);
             self.places.push((number, self.axes.len() as u32));
-            push_axes(&mut self.axes, *field, *value, uses.mask(*field), hasher);
+            push_axes(&mut self.axes, *field, *value, uses.of(*field), hasher);
         }
         self.places.push((f64::NAN, self.axes.len() as u32));
         for header in [PRIORITY, TIMESTAMP, MESSAGE_ID, NOTHING] {
-            let mask = uses.mask(header);
-            if mask != 0 {
-                push_axes(&mut self.axes, header, facts.value(header), mask, hasher);
+            let used = uses.of(header);
+            if used.is_some() {
+                push_axes(&mut self.axes, header, facts.value(header), used, hasher);
             }
         }
         for axis in &self.axes {
@@ -71,7 +71,7 @@ impl Memory {
     pub(super) fn note(&self, facts: &Facts<'_>, sight: &mut Sight, uses: &Uses) {
         let ranges = (0..super::axis::CLASSES).fold(0, |mask, class| mask | Kind::Range(class).bit());
         for ((field, _), (number, _)) in facts.present().iter().zip(&self.places) {
-            if uses.mask(*field) & ranges != 0
+            if uses.of(*field).is_some_and(|used| used.mask() & ranges != 0)
                 && let Some(place) = sight_of(*field)
             {
                 sight.note(place, *number, true);
@@ -81,12 +81,10 @@ impl Memory {
 }
 
 /// Adds the axes of one value, as far as they are in use.
-fn push_axes(axes: &mut Vec<Axis>, field: FieldId, value: Datum<'_>, mask: u32, hasher: &Seeded) {
-    if mask == 0 || value == Datum::Null {
-        return;
-    }
+fn push_axes(axes: &mut Vec<Axis>, field: FieldId, value: Datum<'_>, uses: Option<&Use>, hasher: &Seeded) {
+    let Some(uses) = uses.filter(|_| value != Datum::Null) else { return };
     let mut push = |kind: Kind, hash: u64| axes.push(Axis { field, kind, hash });
-    let used = |kind: Kind| mask & kind.bit() != 0;
+    let used = |kind: Kind| uses.mask() & kind.bit() != 0;
     if used(Kind::Present) {
         push(Kind::Present, hasher.hash_one((field.0, Kind::Present.index(), true)));
     }
@@ -94,11 +92,8 @@ fn push_axes(axes: &mut Vec<Axis>, field: FieldId, value: Datum<'_>, mask: u32, 
         if used(Kind::Text) {
             push(Kind::Text, text_hash(hasher, field, Kind::Text, text.as_bytes()));
         }
-        for (place, length) in PREFIXES.iter().enumerate() {
-            let kind = Kind::Prefix(place as u8);
-            if used(kind)
-                && let Some(prefix) = text.as_bytes().get(..*length)
-            {
+        for (kind, length) in uses.prefixes() {
+            if let Some(prefix) = text.as_bytes().get(..length) {
                 push(kind, text_hash(hasher, field, kind, prefix));
             }
         }
@@ -234,7 +229,7 @@ impl<'p> Probe<'p> {
         self.json.get_or_init(|| {
             let mut axes = Vec::new();
             for (field, value) in self.facts.json_present() {
-                push_axes(&mut axes, field, value, self.nodes.uses.mask(field), self.hasher);
+                push_axes(&mut axes, field, value, self.nodes.uses.of(field), self.hasher);
             }
             axes
         })
