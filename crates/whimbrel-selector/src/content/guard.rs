@@ -19,11 +19,19 @@ pub(super) enum Guard {
     Point { kind: u8, print: u16, field: FieldId },
 }
 
-/// Guards of one entry.
-pub(super) type Guards<const G: usize> = [Guard; G];
+/// Marks selectors that have several clauses, any of which may find them.
+pub(super) const SEVERAL: u32 = 1 << 31;
 
-impl<const G: usize> Note for Guards<G> {
-    const EMPTY: Self = [Guard::Pass; G];
+/// What stands beside the place of a clause, so that a search needs to look at nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held<const G: usize> {
+    /// With [`SEVERAL`].
+    pub(super) selector: u32,
+    pub(super) guards: [Guard; G],
+}
+
+impl<const G: usize> Note for Held<G> {
+    const EMPTY: Self = Held { selector: 0, guards: [Guard::Pass; G] };
 }
 
 impl Guard {

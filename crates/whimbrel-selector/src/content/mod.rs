@@ -22,6 +22,7 @@ use crate::store::{Slab, Table};
 use crate::subject::Subject;
 
 use clause::clauses;
+use guard::SEVERAL;
 use node::Nodes;
 use probe::{Memory, Probe};
 
@@ -89,10 +90,17 @@ pub(crate) struct ContentIndex<K> {
     hasher: Seeded,
     scratch: Scratch,
     memory: Memory,
-    candidates: Vec<u32>,
+    candidates: Candidates,
     dear: Dear,
     total: Cost,
     events: u64,
+}
+
+/// Selectors that may be true, found by their only clause or by one of several. The memory is used again for the next event.
+#[derive(Debug, Default)]
+struct Candidates {
+    once: Vec<u32>,
+    several: Vec<u32>,
 }
 
 /// The selectors with the most steps.
@@ -116,7 +124,7 @@ impl<K: Copy + Eq> ContentIndex<K> {
             hasher,
             scratch: Scratch::default(),
             memory: Memory::new(),
-            candidates: Vec::new(),
+            candidates: Candidates::default(),
             dear: Dear::default(),
             total: Cost::default(),
             events: 0,
@@ -169,8 +177,10 @@ impl<K: Copy + Eq> ContentIndex<K> {
         self.by_text.insert(hash, id, |&id| hasher.hash_one((entries[id].group, &*entries[id].text)));
         let root = self.groups[group.0];
         let clauses = clauses(selector.condition(), &self.fields, &mut self.nodes.uses, &self.hasher);
+        assert!(id < SEVERAL, "2^31 selectors do not fit any memory");
+        let several = if clauses.len() > 1 { SEVERAL } else { 0 };
         for clause in &clauses {
-            let clause = self.nodes.insert(root, id, clause);
+            let clause = self.nodes.insert(root, id | several, clause);
             self.entries[id].clauses.push(clause);
         }
         for point in clauses.iter().flat_map(|clause| &clause.points) {
@@ -223,23 +233,28 @@ impl<K: Copy + Eq> ContentIndex<K> {
         if self.events % NOTED == 1 {
             memory.note(&facts, &mut nodes.sight, &nodes.uses);
         }
-        candidates.clear();
+        let Candidates { once, several } = candidates;
+        once.clear();
+        several.clear();
         let probe = Probe::new(nodes, &facts, memory, hasher);
-        let mut several = false;
         for group in groups {
-            probe.visit(self.groups[group.0], &mut |clause| candidates.push(nodes.clauses[clause].selector));
+            let mut found = |id: u32| if id & SEVERAL == 0 { once.push(id) } else { several.push(id & !SEVERAL) };
+            probe.visit(self.groups[group.0], &mut found);
         }
-        for id in &*candidates {
-            several |= entries[*id].clauses.len() > 1;
-        }
-        if several {
-            // A selector with several clauses may have been found by more than one.
-            candidates.sort_unstable();
-            candidates.dedup();
-        }
-        for &id in &*candidates {
+        several.sort_unstable();
+        several.dedup();
+        once.append(several);
+        // Entries are far apart: asked for together, they arrive together.
+        let decided: SmallVec<[(&Program, u32); 128]> = once.iter().map(|&id| (&entries[id].program, id)).collect();
+        let decided: SmallVec<[(u32, bool, u32); 128]> = decided
+            .into_iter()
+            .map(|(program, id)| {
+                let (value, steps) = program.is_true(&facts);
+                (id, value, steps)
+            })
+            .collect();
+        for (id, value, steps) in decided {
             let entry = &mut entries[id];
-            let (value, steps) = entry.program.is_true(&facts);
             let cost = Cost { evaluations: 1, steps: steps.into(), matches: value.into() };
             entry.cost += cost;
             self.total += cost;

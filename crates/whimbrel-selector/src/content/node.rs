@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::axis::{FENCE, Kind, Uses};
 use super::clause::{Clause, Point, Range};
-use super::guard::{Guard, Guards};
+use super::guard::{Guard, Held};
 use super::sight::Sight;
 use super::tree::{self, Bounds, Forest};
 use crate::facts::FieldId;
@@ -31,8 +31,8 @@ pub(super) const DEPTH: usize = 3;
 /// An entry of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    pub(super) clause: u32,
-    pub(super) guards: Guards<2>,
+    clause: u32,
+    pub(super) held: Held<2>,
 }
 
 /// Where clauses with the same beginning are.
@@ -67,10 +67,9 @@ pub(super) struct More {
     counted: Vec<((FieldId, u8), u32)>,
 }
 
-/// A clause and where it is.
+/// Where a clause is.
 #[derive(Debug)]
-pub(super) struct Placed {
-    pub(super) selector: u32,
+struct Placed {
     node: u32,
     /// The leaf, or the place in the node's list.
     at: u32,
@@ -81,10 +80,10 @@ pub(super) struct Placed {
 pub(super) struct Nodes {
     pub(super) nodes: Slab<Node>,
     children: Table,
-    pub(super) clauses: Slab<Placed>,
-    pub(super) one: Forest<1, Guards<2>>,
-    pub(super) two: Forest<2, Guards<1>>,
-    pub(super) three: Forest<3, Guards<0>>,
+    clauses: Slab<Placed>,
+    pub(super) one: Forest<1, Held<2>>,
+    pub(super) two: Forest<2, Held<1>>,
+    pub(super) three: Forest<3, Held<0>>,
     pub(super) uses: Uses,
     pub(super) sight: Sight,
     hasher: Seeded,
@@ -157,7 +156,7 @@ impl Nodes {
         child
     }
 
-    /// Puts a clause of `selector` under `root`, and returns its number.
+    /// Puts a clause of `selector` (with [`super::guard::SEVERAL`]) under `root`, and returns its number.
     pub(super) fn insert(&mut self, root: u32, selector: u32, clause: &Clause) -> u32 {
         let mut points: SmallVec<[Point; 3]> = clause.points.clone();
         let mut ranges = self.ranked(&clause.ranges);
@@ -172,7 +171,7 @@ impl Nodes {
             let Some(next) = self.next(at, &mut points, &mut ranges, &mut path) else { break };
             at = next;
         }
-        let id = self.clauses.insert(Placed { selector, node: at, at: 0 });
+        let id = self.clauses.insert(Placed { node: at, at: 0 });
         let mut guards = points.iter().map(Guard::point).chain(ranges.iter().map(|(_, range)| Guard::range(range)));
         let mut guard = || guards.by_ref().find(|guard| *guard != Guard::Pass).unwrap_or(Guard::Pass);
         let guards = [guard(), guard()];
@@ -182,9 +181,9 @@ impl Nodes {
         if path.is_empty() {
             let list = &mut self.nodes[at].list;
             self.clauses[id].at = list.len() as u32;
-            list.push(Entry { clause: id, guards });
+            list.push(Entry { clause: id, held: Held { selector, guards } });
         } else {
-            self.insert_box(at, &path, id, guards);
+            self.insert_box(at, &path, id, Held { selector, guards });
         }
         id
     }
@@ -267,15 +266,22 @@ impl Nodes {
         best
     }
 
-    fn insert_box(&mut self, at: u32, path: &[Range], id: u32, guards: Guards<2>) {
+    fn insert_box(&mut self, at: u32, path: &[Range], id: u32, held: Held<2>) {
         let Nodes { nodes, clauses, one, two, three, sight, .. } = self;
         let root = &mut nodes[at].more.as_mut().expect("a node with ranges in its path").root;
         let view = |field| sight_of(field).map_or((0.0, 0.0), |place| sight.view(place));
         let mut moved = |clause: u32, leaf: u32| clauses[clause].at = leaf;
+        let Held { selector, guards } = held;
         match path.len() {
-            1 => one.insert(root, &axes(path, view).1, (&axes(path, view).0, id, guards), &mut moved),
-            2 => two.insert(root, &axes(path, view).1, (&axes(path, view).0, id, [guards[0]]), &mut moved),
-            _ => three.insert(root, &axes(path, view).1, (&axes(path, view).0, id, []), &mut moved),
+            1 => one.insert(root, &axes(path, view).1, (&axes(path, view).0, id, held), &mut moved),
+            2 => {
+                let held = Held { selector, guards: [guards[0]] };
+                two.insert(root, &axes(path, view).1, (&axes(path, view).0, id, held), &mut moved);
+            }
+            _ => {
+                let held = Held { selector, guards: [] };
+                three.insert(root, &axes(path, view).1, (&axes(path, view).0, id, held), &mut moved);
+            }
         }
     }
 
@@ -291,7 +297,7 @@ impl Nodes {
         match here.more.as_mut().map_or(0, |more| more.dims.len()) {
             0 => {
                 let gone = here.list.swap_remove(at as usize);
-                release(&gone.guards);
+                release(&gone.held.guards);
                 if let Some(entry) = here.list.get(at as usize) {
                     moved(entry.clause, at);
                 }
@@ -302,9 +308,9 @@ impl Nodes {
             dims => {
                 let root = &mut here.more.as_mut().expect("it has dimensions").root;
                 match dims {
-                    1 => release(&one.remove(root, at, id, &mut moved)),
-                    2 => release(&two.remove(root, at, id, &mut moved)),
-                    _ => release(&three.remove(root, at, id, &mut moved)),
+                    1 => release(&one.remove(root, at, id, &mut moved).guards),
+                    2 => release(&two.remove(root, at, id, &mut moved).guards),
+                    _ => release(&three.remove(root, at, id, &mut moved).guards),
                 }
             }
         }

@@ -126,12 +126,12 @@ impl<'p> Probe<'p> {
         Probe { nodes, facts, memory, hasher, json: OnceCell::new() }
     }
 
-    /// Calls `found` with each clause at and below `at` that may hold. Recursion is bounded by the points and ranges of a clause.
+    /// Calls `found` with the selector of each clause at and below `at` that may hold. Recursion is bounded by the points and ranges of a clause.
     pub(super) fn visit(&self, at: u32, found: &mut impl FnMut(u32)) {
         let node = &self.nodes.nodes[at];
         for entry in &node.list {
-            if self.passes(&entry.guards) {
-                found(entry.clause);
+            if self.passes(&entry.held.guards) {
+                found(entry.held.selector);
             }
         }
         let Some(more) = &node.more else { return };
@@ -173,17 +173,17 @@ impl<'p> Probe<'p> {
         let point: [f64; 3] = core::array::from_fn(|axis| dims.get(axis).map_or(0.0, |field| self.number(*field)));
         match dims.len() {
             0 => {}
-            1 => self.nodes.one.visit(root, &[point[0]], &mut |clause, guards| {
-                if self.passes(guards) {
-                    found(clause);
+            1 => self.nodes.one.visit(root, &[point[0]], &mut |held| {
+                if self.passes(&held.guards) {
+                    found(held.selector);
                 }
             }),
-            2 => self.nodes.two.visit(root, &[point[0], point[1]], &mut |clause, guards| {
-                if self.passes(guards) {
-                    found(clause);
+            2 => self.nodes.two.visit(root, &[point[0], point[1]], &mut |held| {
+                if self.passes(&held.guards) {
+                    found(held.selector);
                 }
             }),
-            _ => self.nodes.three.visit(root, &point, &mut |clause, _| found(clause)),
+            _ => self.nodes.three.visit(root, &point, &mut |held| found(held.selector)),
         }
     }
 

@@ -305,8 +305,8 @@ impl<const D: usize, N: Note> Forest<D, N> {
         true
     }
 
-    /// Calls `found` with clause and note of each box that contains the point. Recursion is bounded by the height: fewer than 16 for any memory.
-    pub(super) fn visit(&self, root: u32, point: &[f64; D], found: &mut impl FnMut(u32, &N)) {
+    /// Calls `found` with the note of each box that contains the point. Recursion is bounded by the height: fewer than 16 for any memory.
+    pub(super) fn visit(&self, root: u32, point: &[f64; D], found: &mut impl FnMut(&N)) {
         if root == NONE {
             return;
         }
@@ -316,7 +316,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
             let place = bits.trailing_zeros() as usize;
             bits &= bits - 1;
             if block.height == 0 {
-                found(block.ids[place], &block.notes[place]);
+                found(&block.notes[place]);
             } else {
                 self.visit(block.ids[place], point, found);
             }
@@ -357,8 +357,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    impl Note for u8 {
-        const EMPTY: u8 = 0;
+    impl Note for u32 {
+        const EMPTY: u32 = 0;
     }
 
     const VIEW: Bounds<2> = [(0.0, 100.0), (0.0, 100.0)];
@@ -372,12 +372,9 @@ mod tests {
             .prop_map(|ends| ends.map(|(one, other)| (one.min(other), one.max(other))))
     }
 
-    fn found(forest: &Forest<2, u8>, root: u32, point: [f64; 2]) -> Vec<u32> {
+    fn found(forest: &Forest<2, u32>, root: u32, point: [f64; 2]) -> Vec<u32> {
         let mut ids = Vec::new();
-        forest.visit(root, &point, &mut |id, note| {
-            assert_eq!(*note, id as u8, "the note belongs to the box");
-            ids.push(id);
-        });
+        forest.visit(root, &point, &mut |note| ids.push(*note));
         ids.sort_unstable();
         ids
     }
@@ -389,19 +386,19 @@ mod tests {
             boxes in proptest::collection::vec((any_box(), any::<bool>()), 1..400),
             points in proptest::collection::vec((any_end(), any_end()), 10),
         ) {
-            let mut forest = Forest::<2, u8>::new();
+            let mut forest = Forest::<2, u32>::new();
             let mut root = NONE;
             let mut leaves = vec![NONE; boxes.len()];
             let mut kept: Vec<(u32, Bounds<2>)> = Vec::new();
             for (id, (bounds, remove)) in boxes.iter().enumerate() {
                 let mut moved = |clause: u32, leaf: u32| leaves[clause as usize] = leaf;
-                forest.insert(&mut root, &VIEW, (bounds, id as u32, id as u8), &mut moved);
+                forest.insert(&mut root, &VIEW, (bounds, id as u32, id as u32), &mut moved);
                 kept.push((id as u32, *bounds));
                 if *remove && id % 3 > 0 {
                     let (gone, _) = kept.swap_remove(id * 7 % kept.len());
                     let leaf = leaves[gone as usize];
                     let mut moved = |clause: u32, leaf: u32| leaves[clause as usize] = leaf;
-                    prop_assert_eq!(forest.remove(&mut root, leaf, gone, &mut moved), gone as u8);
+                    prop_assert_eq!(forest.remove(&mut root, leaf, gone, &mut moved), gone);
                 }
             }
             for (x, y) in points {
