@@ -4,13 +4,9 @@ use whimbrel_selector::{Compiled, Selector};
 
 use super::evaluate::World;
 use super::event::Event;
+use super::fences::Rectangles;
 use super::generate::{self, Choices};
 use super::parse::{Node, parse};
-
-/// No fence is known.
-pub fn no_fences(_: &str, _: f64, _: f64) -> Option<bool> {
-    None
-}
 
 /// How many values of each kind there were.
 #[derive(Debug, Default, Clone, Copy)]
@@ -37,11 +33,12 @@ pub struct Forms {
     canonical: String,
     naive_canonical: Node,
     compiled: Compiled,
+    fences: Rectangles,
 }
 
 impl Forms {
     /// Of a text that the language allows; the canonical text must be canonical.
-    pub fn new(text: &str, selector: &Selector) -> Forms {
+    pub fn new(text: &str, selector: &Selector, fences: Rectangles) -> Forms {
         let naive = parse(text).unwrap_or_else(|cause| panic!("{text}: {cause}"));
         let canonical = selector.to_string();
         match Selector::parse_canonical(&canonical) {
@@ -52,12 +49,14 @@ impl Forms {
             Err(error) => panic!("{text}\n{canonical}\n{error}"),
         }
         let naive_canonical = parse(&canonical).unwrap_or_else(|cause| panic!("{text}\n{canonical}: {cause}"));
-        Forms { text: text.to_owned(), naive, canonical, naive_canonical, compiled: Compiled::new(selector) }
+        let compiled = Compiled::new(selector).with_fences(fences.build());
+        Forms { text: text.to_owned(), naive, canonical, naive_canonical, compiled, fences }
     }
 
     /// All forms have the same value for the event.
     pub fn agree(&mut self, event: &Event) -> Option<bool> {
-        let world = World::new(event, &no_fences);
+        let fences = |name: &str, lat: f64, lon: f64| self.fences.contains(name, lat, lon);
+        let world = World::new(event, &fences);
         let expected = world.truth(&self.naive);
         let (text, canonical) = (&self.text, &self.canonical);
         let payload = || String::from_utf8_lossy(&event.payload);
@@ -72,13 +71,42 @@ pub fn generated(c: &mut Choices<'_>, tally: &mut Tally) {
     let text = generate::selector(c);
     match Selector::parse(&text) {
         Ok(selector) => {
-            let mut forms = Forms::new(&text, &selector);
+            let mut forms = Forms::new(&text, &selector, Rectangles::some(c));
             for _ in 0..6 {
                 tally.note(forms.agree(&generate::event(c)));
             }
         }
         Err(error) => assert!(may_refuse(&error.to_string()), "{text}\n{error}"),
     }
+}
+
+/// What a selector covers is true only where it is true itself.
+/// Returns whether one covered the other.
+pub fn covering(c: &mut Choices<'_>) -> bool {
+    let (wide, narrow) = if c.flag() {
+        (generate::common_selector(c), generate::common_selector(c))
+    } else {
+        let wide = generate::selector(c);
+        let other = if c.flag() { wide.clone() } else { generate::selector(c) };
+        (wide, format!("({other}) AND ({})", generate::selector(c)))
+    };
+    let (Ok(wide_selector), Ok(narrow_selector)) = (Selector::parse(&wide), Selector::parse(&narrow)) else {
+        return false;
+    };
+    if !wide_selector.covers(&narrow_selector) {
+        return false;
+    }
+    let fences = Rectangles::some(c);
+    let mut forms = [&wide, &narrow].map(|text| {
+        let selector = Selector::parse(text).expect("parsed before");
+        Forms::new(text, &selector, fences.clone())
+    });
+    for _ in 0..12 {
+        let event = if c.flag() { generate::event(c) } else { generate::common_event(c) };
+        let [wide_value, narrow_value] = forms.each_mut().map(|forms| forms.agree(&event));
+        assert!(narrow_value != Some(true) || wide_value == Some(true), "{wide} covers {narrow}: {event:?}");
+    }
+    true
 }
 
 /// Generated selectors may be too long, too deep or too large; nothing else is wrong with them.
@@ -91,7 +119,7 @@ pub fn any_text(text: &str, c: &mut Choices<'_>) -> bool {
     match Selector::parse(text) {
         Ok(selector) => {
             let Ok(_) = parse(text) else { return true };
-            let mut forms = Forms::new(text, &selector);
+            let mut forms = Forms::new(text, &selector, Rectangles::some(c));
             for _ in 0..4 {
                 forms.agree(&generate::event(c));
             }

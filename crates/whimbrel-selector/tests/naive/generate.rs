@@ -1,6 +1,7 @@
 //! Selectors and events from decisions, out of small pools so that they often have to do with each other.
 
 use super::event::{Event, Given};
+use super::fences;
 
 /// Decisions: taken from a string of bytes, all zero when it is used up, or without end from a seed.
 pub enum Choices<'a> {
@@ -308,7 +309,7 @@ fn leaf(c: &mut Choices<'_>) -> String {
         22 => format!("{} IS {not}NULL", field(c)),
         23 => field(c),
         24 => c.one_of(&["TRUE", "FALSE"]).to_owned(),
-        _ => format!("within('{}')", c.one_of(&["centre", "north", "nowhere"])),
+        _ => format!("{}({})", c.one_of(&["within", "Within"]), quoted(c.one_of(&fences::NAMES))),
     }
 }
 
@@ -471,11 +472,42 @@ pub fn payload(c: &mut Choices<'_>) -> Vec<u8> {
     }
 }
 
+/// Inside, outside and on the edge of fences, and of the earth.
+fn coordinate(c: &mut Choices<'_>) -> Given {
+    let text = c.one_of(&[
+        "0",
+        "1",
+        "2.5",
+        "3",
+        "-7",
+        "-5",
+        "5.0000000000000009",
+        "80",
+        "90",
+        "90.1",
+        "-180",
+        "180.5",
+        "5",
+        "x",
+    ]);
+    match text.parse() {
+        Ok(double) if c.rarely(4) => Given::Double(double),
+        _ => Given::Written(text.to_owned()),
+    }
+}
+
 pub fn event(c: &mut Choices<'_>) -> Event {
     let mut event = Event::default();
     for _ in 0..c.below(8) {
         let name = if c.rarely(4) { c.one_of(&NAMES).0 } else { c.one_of(&NAMES[..4]).0 };
         event.attributes.push((name.to_owned(), given(c)));
+    }
+    if c.rarely(3) {
+        for name in ["lat", "lon"] {
+            if !c.rarely(8) {
+                event.attributes.push((name.to_owned(), coordinate(c)));
+            }
+        }
     }
     if !c.rarely(4) {
         event.payload = payload(c);

@@ -6,6 +6,7 @@
 pub mod checks;
 pub mod evaluate;
 pub mod event;
+pub mod fences;
 pub mod generate;
 pub mod operations;
 pub mod parse;
