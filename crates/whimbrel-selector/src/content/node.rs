@@ -129,14 +129,19 @@ impl Nodes {
         self.nodes.insert(Node { parent, axis, hash, filter: 0, population: 0, list: Vec::new(), more: None })
     }
 
+    /// The axis is compared, too: where hashes of two axes are equal, a child by one would have the other's ranges. Two points of one axis with
+    /// equal hashes may share a child.
     #[inline]
-    pub(super) fn child(&self, parent: u32, hash: u64) -> Option<u32> {
-        let same = |&id: &u32| self.nodes[id].hash == hash && self.nodes[id].parent == parent;
+    pub(super) fn child(&self, parent: u32, axis: (FieldId, Kind), hash: u64) -> Option<u32> {
+        let same = |&id: &u32| {
+            let node = &self.nodes[id];
+            node.hash == hash && node.parent == parent && node.axis == axis
+        };
         self.children.find(self.hasher.hash_one((hash, parent)), same)
     }
 
     fn child_or_insert(&mut self, parent: u32, axis: (FieldId, Kind), hash: u64) -> u32 {
-        if let Some(child) = self.child(parent, hash) {
+        if let Some(child) = self.child(parent, axis, hash) {
             return child;
         }
         let child = self.insert_node(parent, axis, hash);
@@ -207,7 +212,10 @@ impl Nodes {
             return None;
         }
         if !points.is_empty() {
-            let population = |point: &Point| self.child(at, point.hash).map_or(0, |child| self.nodes[child].population);
+            let population = |point: &Point| {
+                let child = self.child(at, (point.field, point.kind), point.hash);
+                child.map_or(0, |child| self.nodes[child].population)
+            };
             // Values in the payload are found later than attributes, and only if something asks for them.
             let rank = |(_, point): &(usize, &Point)| (point.field.is_json(), population(point));
             let (best, _) = points.iter().enumerate().min_by_key(rank)?;

@@ -139,22 +139,23 @@ impl<'p> Probe<'p> {
         if node.filter == 0 {
             return;
         }
-        let mut enter = |hash: u64| {
+        let mut enter = |field: FieldId, kind: Kind, hash: u64| {
             if node.filter & filter_bit(hash) != 0
-                && let Some(child) = self.nodes.child(at, hash)
+                && let Some(child) = self.nodes.child(at, (field, kind), hash)
             {
                 self.visit(child, found);
             }
         };
         if more.fences > 0 {
             for fence in self.facts.inside().unwrap_or_default() {
-                enter(Point::fence(*fence, self.hasher).hash);
+                let point = Point::fence(*fence, self.hasher);
+                enter(point.field, point.kind, point.hash);
             }
         }
         if more.wide {
-            self.memory.axes.iter().for_each(|axis| enter(axis.hash));
+            self.memory.axes.iter().for_each(|axis| enter(axis.field, axis.kind, axis.hash));
             if more.json > 0 {
-                self.json().iter().for_each(|axis| enter(axis.hash));
+                self.json().iter().for_each(|axis| enter(axis.field, axis.kind, axis.hash));
             }
             return;
         }
@@ -164,7 +165,7 @@ impl<'p> Probe<'p> {
             }
             let of_field = if field.is_attribute() { self.axes_of(*field) } else { self.late_axes_of(*field) };
             if let Some(axis) = of_field.iter().find(|axis| axis.kind == *kind && axis.field == *field) {
-                enter(axis.hash);
+                enter(axis.field, axis.kind, axis.hash);
             }
         }
     }
