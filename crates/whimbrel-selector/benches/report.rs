@@ -6,7 +6,7 @@ mod sections;
 use std::process::ExitCode;
 
 use sections::options::Options;
-use sections::{cells, churn, counting, growth, memory};
+use sections::{bystanders, cells, churn, counting, growth, memory, once, peer};
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
@@ -20,6 +20,18 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Some(rounds) = options.once {
+        return match once::run(rounds, &options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                eprintln!("{problem}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if options.has("share") {
+        options.plans().into_iter().for_each(|plan| println!("{}", mixes::Workload::calibrated(plan).share));
+    }
     if options.has("cells") {
         cells::print(&options);
     }
@@ -31,6 +43,12 @@ fn main() -> ExitCode {
     }
     if options.has("memory") {
         memory::print(&options);
+    }
+    if options.has("peer") {
+        peer::print(&options);
+    }
+    if options.has("bystanders") {
+        bystanders::print(&options);
     }
     ExitCode::SUCCESS
 }

@@ -5,9 +5,12 @@
 //! ([`Workload::calibrated`]), because shares of several conditions on few fields do not simply multiply.
 
 mod parts;
+mod zones;
+
+use std::sync::Arc;
 
 use fastrand::Rng;
-use whimbrel_selector::{Datum, Scan, Selector, Subject};
+use whimbrel_selector::{Datum, Fences, Scan, Selector, Subject};
 
 pub use parts::Part;
 
@@ -83,16 +86,19 @@ pub enum Mix {
     Logic,
     /// The same without arithmetic.
     LogicPlain,
+    /// Within a fence; of five selectors, four also have a number in a range.
+    Fence,
 }
 
 impl Mix {
-    pub const ALL: [(&'static str, Mix); 7] = [
+    pub const ALL: [(&'static str, Mix); 8] = [
         ("equality", Mix::Equality),
         ("ranges", Mix::Ranges),
         ("prefix", Mix::Prefix),
         ("prefix-long", Mix::PrefixLong),
         ("prefix-range", Mix::PrefixRange),
         ("logic", Mix::Logic),
+        ("fence", Mix::Fence),
         ("logic-plain", Mix::LogicPlain),
     ];
 
@@ -176,6 +182,7 @@ impl Law {
 pub struct Workload {
     pub plan: Plan,
     pub events: Vec<Event>,
+    pub fences: Arc<Fences>,
     texts: &'static [&'static str],
     numbers: &'static [&'static str],
     /// How many values a text attribute has.
@@ -183,8 +190,9 @@ pub struct Workload {
     number_law: Law,
     text_law: Law,
     digit_law: Law,
+    zone_law: Law,
     /// How selective selectors are meant to be, before correlations.
-    share: f64,
+    pub share: f64,
 }
 
 impl Workload {
@@ -208,29 +216,46 @@ impl Workload {
         workload
     }
 
+    /// With the share that [`Workload::calibrated`] found at another time.
+    pub fn with_share(plan: Plan, share: f64) -> Workload {
+        Workload { share, ..Workload::new(plan) }
+    }
+
     fn new(plan: Plan) -> Workload {
         let texts = if plan.attributes == 10 { 4 } else { 20 };
+        // Latitude and longitude.
+        let place = if plan.mix == Mix::Fence { 2 } else { 0 };
         let texts_each = plan.matching.powf(-0.5).round() as usize;
         let mut workload = Workload {
             plan,
             events: Vec::new(),
+            fences: Arc::default(),
             texts: &TEXTS[..texts],
-            numbers: &NUMBERS[..plan.attributes - texts],
+            numbers: &NUMBERS[..plan.attributes - texts - place],
             texts_each,
             number_law: Law::new(plan.zipf, DOMAIN),
             text_law: Law::new(plan.zipf, texts_each),
             digit_law: Law::new(plan.zipf, 16),
+            zone_law: Law::new(plan.zipf, zones::ZONES),
             share: plan.matching,
         };
         let mut rng = Rng::with_seed(plan.seed);
+        if plan.mix == Mix::Fence {
+            workload.fences = zones::zones(workload.zone_share(), &mut rng);
+        }
         workload.events = (0..plan.events).map(|_| workload.event(&mut rng)).collect();
         workload
+    }
+
+    /// How much of the city a fence covers.
+    fn zone_share(&self) -> f64 {
+        self.plan.matching * 2.0
     }
 
     /// Mean share of the first selectors that match an event.
     fn sampled_share(&self) -> f64 {
         let sample = SAMPLE.min(self.plan.count.max(1_000));
-        let mut scan = Scan::new(Default::default());
+        let mut scan = Scan::new(Arc::clone(&self.fences));
         (0..sample).for_each(|index| scan.push(&self.selector(index), ()));
         let mut matches = 0_usize;
         self.events.iter().for_each(|event| scan.for_each_true(event, |()| matches += 1));
@@ -241,6 +266,10 @@ impl Workload {
         let mut texts: Vec<_> = self.texts.iter().map(|&name| (name, self.text(name, rng))).collect();
         let numbers = self.numbers.iter().map(|&name| (name, self.number_law.draw(rng).to_string()));
         texts.extend(numbers);
+        if self.plan.mix == Mix::Fence {
+            let [lat, lon] = zones::point(rng);
+            texts.extend([("lat", format!("{lat:.6}")), ("lon", format!("{lon:.6}"))]);
+        }
         // Publishers write attributes in the order of their schema, which says nothing about who looks at what.
         Rng::with_seed(self.plan.seed ^ 1).shuffle(&mut texts);
         Event { attributes: texts }
@@ -283,6 +312,13 @@ impl Workload {
             Mix::PrefixRange => {
                 let mut parts = vec![self.prefix(share.sqrt(), rng)];
                 parts.extend(self.ranges(5, 1, share.sqrt(), rng));
+                Part::All(parts)
+            }
+            Mix::Fence => {
+                let mut parts = vec![Part::Within(zones::name(self.zone_law.draw(rng)))];
+                if rng.u32(..5) > 0 {
+                    parts.extend(self.ranges(3, 1, share / self.zone_share(), rng));
+                }
                 Part::All(parts)
             }
             Mix::Logic | Mix::LogicPlain => match rng.u32(..10) {

@@ -8,7 +8,7 @@ use crate::mixes::{Plan, Workload};
 const COUNT: usize = 1_000_000;
 
 pub fn print(options: &Options) {
-    println!("\nBytes per selector, without and with its own text, of {COUNT} selectors with one key of 4 bytes each.");
+    println!("\nBytes per distinct selector, without and with its own text, of {COUNT} with one key of 4 bytes each.");
     println!(
         "{:30} {:>9} {:>9} {:>9} {:>9}",
         "mix, fields, values, attributes", "distinct", "beyond", "text", "in all"

@@ -1,11 +1,16 @@
 //! The parts of the report.
 
+pub mod bystanders;
 pub mod cells;
 pub mod churn;
 pub mod counting;
 pub mod growth;
 pub mod memory;
+pub mod once;
 pub mod options;
+pub mod peer;
+
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use whimbrel_selector::{MatchIndex, Place, Scan, TopicFilter, TopicName};
@@ -31,6 +36,7 @@ pub fn topic() -> TopicName<'static> {
 impl Indexed {
     pub fn new(workload: &Workload) -> Indexed {
         let mut index = MatchIndex::new(workload.plan.seed);
+        index.set_fences(Arc::clone(&workload.fences));
         let mut places = Vec::with_capacity(workload.plan.count);
         for number in 0..workload.plan.count {
             places.push(index.insert(filter(), Some(&workload.selector(number)), number as u32).0);
@@ -57,7 +63,7 @@ impl Indexed {
 
 /// All selectors of a workload, compiled, one after the other.
 pub fn scan(workload: &Workload) -> Scan<u32> {
-    let mut scan = Scan::new(Default::default());
+    let mut scan = Scan::new(Arc::clone(&workload.fences));
     (0..workload.plan.count).for_each(|number| scan.push(&workload.selector(number), number as u32));
     scan
 }

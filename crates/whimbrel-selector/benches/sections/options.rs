@@ -18,12 +18,21 @@ pub struct Options {
     pub once: Option<usize>,
     /// For `--once`: what is run.
     pub with: String,
+    /// For `--once`: how selective selectors are, if that is known.
+    pub share: Option<f64>,
+    /// For `--once`: about how many bytes a hostile selector has.
+    pub size: usize,
+    /// For `--once`: about how many bytes the event has that it is asked about.
+    pub length: usize,
 }
+
+/// In the order of the report.
+const SECTIONS: [&str; 6] = ["cells", "growth", "churn", "memory", "peer", "bystanders"];
 
 pub const HELP: &str = "\
 cargo bench -p whimbrel-selector --bench report -- [OPTIONS]
-  --section LIST     cells, growth, churn, memory [all of these]
-  --mix LIST         equality, ranges, prefix, prefix-long, prefix-range, logic, logic-plain [all but the last]
+  --section LIST     cells, growth, churn, memory, peer, bystanders [all of these]; share
+  --mix LIST         equality, ranges, prefix, prefix-long, prefix-range, logic, fence, logic-plain [all but the last]
   --count LIST       selectors [100000]
   --matching LIST    percent of the selectors that match an event [0.1]
   --attributes LIST  of an event: 10, 50 [10]
@@ -33,13 +42,14 @@ cargo bench -p whimbrel-selector --bench report -- [OPTIONS]
   --rounds N         medians of so many [5]
   --seed N           [1]
   --full             all counts of 10^3 to 10^6, 0.01 to 1 percent, 10 and 50 attributes
-  --no-scan          the index alone";
+  --no-scan          the index alone
+  --once N           no report: N rounds of what `--with` names, for tools that count instructions (scripts/callgrind-selectors.sh)";
 
 impl Options {
     /// `None` if the program was started by `cargo test`, which measures nothing.
     pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
         let mut options = Options {
-            sections: ["cells", "growth", "churn", "memory"].map(str::to_owned).to_vec(),
+            sections: SECTIONS.map(str::to_owned).to_vec(),
             mixes: Mix::ALL[..Mix::ALL.len() - 1].iter().map(|(_, mix)| *mix).collect(),
             counts: vec![100_000],
             matching: vec![0.001],
@@ -51,6 +61,9 @@ impl Options {
             seed: 1,
             once: None,
             with: "index".to_owned(),
+            share: None,
+            size: 100,
+            length: 100,
         };
         let mut any = false;
         let mut arguments = arguments.peekable();
@@ -95,6 +108,9 @@ impl Options {
             "--rounds" => self.rounds = number(value).ok_or(())?.max(1),
             "--seed" => self.seed = value.parse().map_err(|_| ())?,
             "--once" => self.once = Some(number(value).ok_or(())?),
+            "--share" => self.share = Some(value.parse().map_err(|_| ())?),
+            "--size" => self.size = number(value).ok_or(())?,
+            "--length" => self.length = number(value).ok_or(())?,
             "--with" => self.with = value.to_owned(),
             _ => return Err(()),
         }
