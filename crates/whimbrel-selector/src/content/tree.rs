@@ -87,10 +87,9 @@ impl<const D: usize, N: Note> Block<D, N> {
     #[inline]
     fn containing(&self, point: &[f64; D]) -> u32 {
         let mut inside = [true; BLOCK];
-        for axis in 0..D {
-            let (low, high) = (&self.low[axis], &self.high[axis]);
-            for place in 0..BLOCK {
-                inside[place] &= (low[place] <= point[axis]) & (point[axis] <= high[place]);
+        for ((low, high), at) in self.low.iter().zip(&self.high).zip(point) {
+            for ((inside, low), high) in inside.iter_mut().zip(low).zip(high) {
+                *inside &= (low <= at) & (at <= high);
             }
         }
         let mut bits = 0;
