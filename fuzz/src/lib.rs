@@ -2,3 +2,7 @@
 
 #[path = "../../crates/whimbrel-mqtt/tests/codec_checks/mod.rs"]
 pub mod checks;
+
+/// Checks of selectors and of the index over them.
+#[path = "../../crates/whimbrel-selector/tests/naive/mod.rs"]
+pub mod naive;

@@ -4,7 +4,7 @@ mod naive;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use naive::checks::{Tally, any_text, covering, damaged, generated};
+use naive::checks::{Tally, any_bytes, any_text, covering, damaged, generated};
 use naive::generate::Choices;
 
 /// How many cases; `WHIMBREL_SELECTOR_CASES` asks for another number.
@@ -52,4 +52,13 @@ fn what_a_selector_covers_is_true_only_where_it_is() {
     let runs = cases(12_000);
     for_all_seeds(runs, |seed| covered += u64::from(covering(&mut Choices::Seeded(seed))));
     assert!(covered > runs / 50, "hardly a test: {covered} of {runs} cover");
+}
+
+#[test]
+fn what_the_fuzz_target_checks_holds_for_random_bytes() {
+    for_all_seeds(cases(800), |seed| {
+        let c = &mut Choices::Seeded(seed);
+        let bytes: Vec<u8> = (0..c.below(8192)).map(|_| c.byte()).collect();
+        any_bytes(&bytes);
+    });
 }

@@ -121,6 +121,8 @@ pub(super) struct Uses {
     attributes: Vec<Option<Box<Use>>>,
     json: Vec<Option<Box<Use>>>,
     headers: [Option<Box<Use>>; HEADERS],
+    /// Prefixes given out and perhaps not used.
+    held: Vec<(FieldId, Kind)>,
 }
 
 impl Uses {
@@ -157,7 +159,8 @@ impl Uses {
         }
     }
 
-    /// How a prefix of `length` bytes of a field is looked up: the kind, and how much of it. The kind is held until [`Uses::let_go`] finds it unused.
+    /// How a prefix of `length` bytes of a field is looked up: the kind, and how much of it. The kind is held until
+    /// [`Uses::settle`].
     pub(super) fn prefix(&mut self, field: FieldId, length: usize) -> (Kind, usize) {
         let shorter = LENGTHS.iter().rposition(|&known| usize::from(known) <= length).expect("a prefix is not empty");
         let rounded = (Kind::Prefix(shorter as u8), usize::from(LENGTHS[shorter]));
@@ -170,14 +173,23 @@ impl Uses {
         match place.or_else(|| known.lengths.iter().position(|&known| known == 0)) {
             Some(place) => {
                 known.lengths[place] = exact;
-                (Kind::Prefix((LENGTHS.len() + place) as u8), length)
+                let kind = Kind::Prefix((LENGTHS.len() + place) as u8);
+                self.held.push((field, kind));
+                (kind, length)
             }
             None => rounded,
         }
     }
 
+    /// Frees the prefixes that have been given out and are not in use: their clauses stay where no point is needed, or were dropped on the way.
+    pub(super) fn settle(&mut self) {
+        while let Some((field, kind)) = self.held.pop() {
+            self.let_go(field, kind);
+        }
+    }
+
     /// Frees a kind that is held, or was in use, if it is not in use now.
-    pub(super) fn let_go(&mut self, field: FieldId, kind: Kind) {
+    fn let_go(&mut self, field: FieldId, kind: Kind) {
         let Some(slot) = self.slot(field) else { return };
         let Some(known) = slot else { return };
         if let Kind::Prefix(place) = kind

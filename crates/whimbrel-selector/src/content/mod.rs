@@ -183,9 +183,7 @@ impl<K: Copy + Eq> ContentIndex<K> {
             let clause = self.nodes.insert(root, id | several, clause);
             self.entries[id].clauses.push(clause);
         }
-        for point in clauses.iter().flat_map(|clause| &clause.points) {
-            self.nodes.uses.let_go(point.field, point.kind);
-        }
+        self.nodes.uses.settle();
         self.entries[id].clauses.shrink_to_fit();
         SelectorId(id)
     }

@@ -6,6 +6,7 @@ use super::evaluate::World;
 use super::event::Event;
 use super::fences::Rectangles;
 use super::generate::{self, Choices};
+use super::operations::{Mix, operations};
 use super::parse::{Node, parse};
 
 /// How many values of each kind there were.
@@ -130,6 +131,16 @@ pub fn any_text(text: &str, c: &mut Choices<'_>) -> bool {
             false
         }
     }
+}
+
+/// What the fuzz target does: the bytes are a text themselves, and decide what else is looked at.
+pub fn any_bytes(bytes: &[u8]) {
+    any_text(&String::from_utf8_lossy(bytes), &mut Choices::Bytes(bytes));
+    generated(&mut Choices::Bytes(bytes), &mut Tally::default());
+    let c = &mut Choices::Bytes(bytes);
+    any_text(&damaged(c), c);
+    covering(&mut Choices::Bytes(bytes));
+    operations(&mut Choices::Bytes(bytes), 7, Mix { operations: 300, most: 120, filters: 4, common: 8 });
 }
 
 const SNIPPETS: [&str; 40] = [

@@ -105,9 +105,30 @@ impl Twins {
             let number = c.below(self.standing.len());
             self.remove(number);
         }
-        self.check_size();
+        self.check_empty();
+    }
+
+    /// Nothing is left in the index, also of what its interface does not show.
+    fn check_empty(&self) {
         assert_eq!(self.index.selectors(), 0);
         assert!(self.index.expensive().is_empty());
+        let debug = format!("{:?}", self.index);
+        for part in PARTS {
+            assert!(!debug.contains(part), "{part} is left");
+        }
+    }
+
+    /// How many clauses the selectors have become.
+    pub fn clauses(&self) -> usize {
+        format!("{:?}", self.index).matches("Placed {").count()
+    }
+
+    /// All of its parts are there.
+    fn check_parts(&self) {
+        let debug = format!("{:?}", self.index);
+        for part in PARTS {
+            assert!(debug.contains(part), "there is no {part}, which an empty index should not have");
+        }
     }
 
     fn check_size(&self) {
@@ -162,6 +183,9 @@ impl Twins {
         }
     }
 }
+
+/// What only an index with selectors has, as its parts are named in its `Debug` form.
+const PARTS: [&str; 4] = ["Use {", "Block {", "Placed {", "Program {"];
 
 /// How a sequence is made up.
 #[derive(Clone, Copy)]
@@ -242,19 +266,19 @@ pub fn sliding_window(c: &mut Choices<'_>, seed: u64, ranges: usize, window: usi
             let oldest = if c.rarely(4) { c.below(twins.len()) } else { 0 };
             twins.remove(oldest);
         }
-        if number % 64 == 0 || (number < 64 && number % 8 == 0) {
+        if number.is_multiple_of(64) || (number < 64 && number.is_multiple_of(8)) {
             found += twins.agree("t", &generate::common_event(c));
         }
     }
+    twins.check_parts();
     while twins.len() > 0 {
         let number = c.below(twins.len());
         twins.remove(number);
-        if twins.len() % 128 == 0 {
+        if twins.len().is_multiple_of(128) {
             found += twins.agree("t", &generate::common_event(c));
         }
     }
-    twins.check_size();
-    assert_eq!(twins.index.selectors(), 0);
+    twins.check_empty();
     found
 }
 
