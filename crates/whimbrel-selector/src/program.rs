@@ -40,6 +40,13 @@ pub(crate) enum Op {
         field: FieldId,
         at: u32,
     },
+    /// The same for a text of at most [`SHORT`] bytes, which stand here, followed by zeros.
+    Short {
+        unequal: bool,
+        length: u8,
+        field: FieldId,
+        bytes: [u8; SHORT],
+    },
     Boolean {
         unequal: bool,
         value: bool,
@@ -81,6 +88,9 @@ pub(crate) enum Op {
     Arithmetic(Operation),
 }
 
+/// Texts that an operation has room for, bytes.
+const SHORT: usize = 8;
+
 /// A compiled selector.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Program {
@@ -105,6 +115,7 @@ impl Program {
                 | Op::Integer { field, .. }
                 | Op::Double { field, .. }
                 | Op::Text { field, .. }
+                | Op::Short { field, .. }
                 | Op::Boolean { field, .. }
                 | Op::Like { field, .. }
                 | Op::In { field, .. }
@@ -230,6 +241,11 @@ impl Compiler<'_> {
             (Operand::Field(field), Operand::Literal(literal)) => match literal {
                 Literal::Integer(value) => Some(Op::Integer { op, field: self.field(field), value: *value }),
                 Literal::Double(value) => Some(Op::Double { op, field: self.field(field), value: *value }),
+                Literal::Text(text) if text.len() <= SHORT => {
+                    let mut bytes = [0; SHORT];
+                    bytes[..text.len()].copy_from_slice(text.as_bytes());
+                    Some(Op::Short { unequal, length: text.len() as u8, field: self.field(field), bytes })
+                }
                 Literal::Text(text) => {
                     let (at, length) = self.text(text);
                     Some(Op::Text { unequal, length, field: self.field(field), at })
@@ -316,6 +332,9 @@ impl<'r> Run<'r> {
             }),
             Op::Text { unequal, length, field, at } => known(self.facts.value(field), |known| {
                 known.text().is_some_and(|known| (known == self.text(at, length)) != unequal)
+            }),
+            Op::Short { unequal, length, field, bytes } => known(self.facts.value(field), |known| {
+                known.text().is_some_and(|known| (known.as_bytes() == &bytes[..usize::from(length)]) != unequal)
             }),
             Op::Boolean { unequal, value, field } => {
                 known(self.facts.value(field), |known| known.boolean().is_some_and(|known| (known == value) != unequal))
@@ -469,5 +488,15 @@ fn number(value: Option<Number>) -> Datum<'static> {
         None => Datum::Null,
         Some(Number::Integer(value)) => Datum::Integer(value),
         Some(Number::Double(value)) => Datum::Double(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_has_sixteen_bytes() {
+        assert_eq!(size_of::<Op>(), 16);
     }
 }

@@ -19,6 +19,9 @@ const PRODUCT_MAX: usize = 16;
 /// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by points alone.
 const CLAUSES_MAX: usize = 64;
 
+/// Integers below this are doubles, too, and doubles next to them are no integers.
+pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// One value of one field; or one fence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
@@ -36,7 +39,7 @@ pub(super) struct Range {
 }
 
 /// Points and ranges that all hold; without any, it says nothing.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Clause {
     pub(super) points: SmallVec<[Point; 3]>,
     /// One per field.
@@ -45,6 +48,15 @@ pub(super) struct Clause {
     pub(super) present: Option<FieldId>,
     /// What a negated comparison leaves besides a range: the field is no number.
     odd: bool,
+    /// The selector is true where the ranges hold, as far as the event's numbers are doubles. Never with points: they are hashes.
+    pub(super) decides: bool,
+}
+
+impl Default for Clause {
+    fn default() -> Self {
+        let (points, ranges) = (SmallVec::new(), SmallVec::new());
+        Clause { points, ranges, present: None, odd: false, decides: false }
+    }
 }
 
 impl Clause {
@@ -72,6 +84,7 @@ impl Clause {
             }
         }
         both.present = both.present.or(other.present);
+        both.decides = self.decides && other.decides;
         Some(both)
     }
 }
@@ -82,7 +95,10 @@ type Clauses = Vec<Clause>;
 pub(super) fn clauses(condition: &Condition, fields: &Fields, uses: &mut Uses, hasher: &Seeded) -> Clauses {
     let mut clauses = Extract { fields, uses, hasher }.when(condition, true);
     if clauses.len() > CLAUSES_MAX {
-        clauses.iter_mut().for_each(|clause| clause.ranges.clear());
+        clauses.iter_mut().for_each(|clause| {
+            clause.ranges.clear();
+            clause.decides = false;
+        });
     }
     if clauses.iter().any(Clause::says_nothing) {
         return vec![Clause::default()];
@@ -100,7 +116,7 @@ impl Extract<'_> {
     /// What holds whenever `condition` is `value`. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
     fn when(&mut self, condition: &Condition, value: bool) -> Clauses {
         match condition {
-            Condition::Constant(constant) if *constant == value => vec![Clause::default()],
+            Condition::Constant(constant) if *constant == value => vec![Clause { decides: true, ..Clause::default() }],
             Condition::Constant(_) | Condition::Unknown => Vec::new(),
             Condition::Not(inner) => self.when(inner, !value),
             Condition::And(parts) if value => self.all(parts, value),
@@ -124,7 +140,7 @@ impl Extract<'_> {
     }
 
     fn all(&mut self, parts: &[Condition], value: bool) -> Clauses {
-        let mut all = vec![Clause::default()];
+        let mut all = vec![Clause { decides: true, ..Clause::default() }];
         for part in parts {
             all = product(all, self.when(part, value));
         }
@@ -163,6 +179,23 @@ impl Extract<'_> {
             return Vec::new();
         }
         vec![Clause { ranges: smallvec![Range { field: self.id(field), low, high }], ..Clause::default() }]
+    }
+
+    /// A range of a field itself, without its end if that is `open`.
+    fn half(&self, field: &Field, (low, high): (f64, f64), open: bool) -> Clauses {
+        let end = if low.is_finite() { low } else { high };
+        // Larger integers than these fall on the double next to them, which must not be left out.
+        if end.abs() >= EXACT {
+            return self.range(field, (low, high));
+        }
+        let (low, high) = match open {
+            true if low.is_finite() => (low.next_up(), high),
+            true => (low, high.next_down()),
+            false => (low, high),
+        };
+        let mut clauses = self.range(field, (low, high));
+        clauses.iter_mut().for_each(|clause| clause.decides = true);
+        clauses
     }
 
     /// The field is there and no number, boolean or not.
@@ -207,7 +240,8 @@ impl Extract<'_> {
         match left {
             Operand::Field(field) => {
                 let is_point = interval.0 == interval.1;
-                let mut clauses = if is_point { self.number(field, limit) } else { self.range(field, interval) };
+                let strict = matches!(op, Comparison::Less | Comparison::Greater) == value;
+                let mut clauses = if is_point { self.number(field, limit) } else { self.half(field, interval, strict) };
                 if !value {
                     // Only a comparison of numbers is undone by the opposite comparison; one with text is false either way.
                     clauses.extend(self.odd(field));
@@ -259,7 +293,9 @@ fn product(left: Clauses, right: Clauses) -> Clauses {
     let mut both: Clauses = if several && left.len() * right.len() > PRODUCT_MAX {
         // An event that satisfies both satisfies either.
         let vague = |side: &Clauses| side.iter().any(|clause| clause.points.is_empty() && clause.ranges.is_empty());
-        if (vague(&left), left.len()) <= (vague(&right), right.len()) { left } else { right }
+        let mut better = if (vague(&left), left.len()) <= (vague(&right), right.len()) { left } else { right };
+        better.iter_mut().for_each(|clause| clause.decides = false);
+        better
     } else {
         left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))).collect()
     };

@@ -22,10 +22,13 @@ pub(super) enum Guard {
 /// Marks selectors that have several clauses, any of which may find them.
 pub(super) const SEVERAL: u32 = 1 << 31;
 
+/// Marks places where a hit needs no evaluation, if the event's numbers are doubles.
+pub(super) const DECIDES: u32 = 1 << 30;
+
 /// What stands beside the place of a clause, so that a search needs to look at nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held<const G: usize> {
-    /// With [`SEVERAL`].
+    /// With [`SEVERAL`] and [`DECIDES`].
     pub(super) selector: u32,
     pub(super) guards: [Guard; G],
 }

@@ -22,7 +22,7 @@ use crate::store::{Slab, Table};
 use crate::subject::Subject;
 
 use clause::clauses;
-use guard::SEVERAL;
+use guard::{DECIDES, SEVERAL};
 use node::Nodes;
 use probe::{Memory, Probe};
 
@@ -67,14 +67,17 @@ impl core::ops::AddAssign for Cost {
 }
 
 /// A selector under one filter, with everyone who asked for it.
+///
+/// What a match looks at stands together.
 #[derive(Debug)]
+#[repr(C)]
 struct Entry<K> {
-    group: u32,
-    text: Box<str>,
     program: Program,
-    clauses: SmallVec<[u32; 2]>,
-    keys: SmallVec<[K; 2]>,
     cost: Cost,
+    keys: SmallVec<[K; 2]>,
+    clauses: SmallVec<[u32; 2]>,
+    text: Box<str>,
+    group: u32,
 }
 
 /// Finds the keys of all selectors that are true for an event.
@@ -177,7 +180,7 @@ impl<K: Copy + Eq> ContentIndex<K> {
         self.by_text.insert(hash, id, |&id| hasher.hash_one((entries[id].group, &*entries[id].text)));
         let root = self.groups[group.0];
         let clauses = clauses(selector.condition(), &self.fields, &mut self.nodes.uses, &self.hasher);
-        assert!(id < SEVERAL, "2^31 selectors do not fit any memory");
+        assert!(id < DECIDES, "2^30 selectors do not fit any memory");
         let several = if clauses.len() > 1 { SEVERAL } else { 0 };
         for clause in &clauses {
             let clause = self.nodes.insert(root, id | several, clause);
@@ -235,31 +238,37 @@ impl<K: Copy + Eq> ContentIndex<K> {
         once.clear();
         several.clear();
         let probe = Probe::new(nodes, &facts, memory, hasher);
+        let flags = if probe.is_exact() { DECIDES } else { 0 };
         for group in groups {
-            let mut found = |id: u32| if id & SEVERAL == 0 { once.push(id) } else { several.push(id & !SEVERAL) };
-            probe.visit(self.groups[group.0], &mut found);
+            probe.visit(self.groups[group.0], &mut |id| {
+                if id & SEVERAL == 0 {
+                    once.push(id & (!DECIDES | flags))
+                } else {
+                    several.push(id & !(SEVERAL | DECIDES))
+                }
+            });
         }
         several.sort_unstable();
         several.dedup();
         once.append(several);
-        // Entries are far apart: asked for together, they arrive together.
-        let decided: SmallVec<[(&Program, u32); 128]> = once.iter().map(|&id| (&entries[id].program, id)).collect();
-        let decided: SmallVec<[(u32, bool, u32); 128]> = decided
-            .into_iter()
-            .map(|(program, id)| {
-                let (value, steps) = program.is_true(&facts);
-                (id, value, steps)
-            })
-            .collect();
-        for (id, value, steps) in decided {
+        // Entries and programs are far apart: asked for one kind after the other, they arrive together.
+        let programs: SmallVec<[Option<&Program>; 128]> =
+            once.iter().map(|&id| (id & DECIDES == 0).then(|| &entries[id].program)).collect();
+        let decided: SmallVec<[Option<(bool, u32)>; 128]> =
+            programs.into_iter().map(|program| program.map(|program| program.is_true(&facts))).collect();
+        for (&id, decided) in once.iter().zip(decided) {
+            let id = id & !DECIDES;
             let entry = &mut entries[id];
-            let cost = Cost { evaluations: 1, steps: steps.into(), matches: value.into() };
+            let cost = match decided {
+                Some((value, steps)) => Cost { evaluations: 1, steps: steps.into(), matches: value.into() },
+                None => Cost { evaluations: 0, steps: 0, matches: 1 },
+            };
             entry.cost += cost;
             self.total += cost;
             if entry.cost.steps > self.dear.least {
                 self.dear.note(id, entries);
             }
-            if value {
+            if cost.matches > 0 {
                 entries[id].keys.iter().for_each(|key| found(*key));
             }
         }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::axis::{FENCE, Kind, Uses};
 use super::clause::{Clause, Point, Range};
-use super::guard::{Guard, Held};
+use super::guard::{DECIDES, Guard, Held};
 use super::sight::Sight;
 use super::tree::{self, Bounds, Forest};
 use crate::facts::FieldId;
@@ -188,6 +188,10 @@ impl Nodes {
             self.clauses[id].at = list.len() as u32;
             list.push(Entry { clause: id, held: Held { selector, guards } });
         } else {
+            // With all ranges in the box nothing is left to look at. A box of ranges of the payload's values decides, too, but whether their numbers
+            // are doubles is not asked for.
+            let all = ranges.is_empty() && path.iter().all(|range| range.field.is_attribute());
+            let selector = if clause.decides && all { selector | DECIDES } else { selector };
             self.insert_box(at, &path, id, Held { selector, guards });
         }
         id

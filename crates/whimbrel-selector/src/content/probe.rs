@@ -3,13 +3,13 @@
 use core::cell::OnceCell;
 
 use super::axis::{FENCE, Kind, Use, Uses, text_hash};
-use super::clause::{Point, coordinate};
+use super::clause::{EXACT, Point, coordinate};
 use super::guard::{Guard, Prints};
 use super::node::{Nodes, filter_bit, range_hash, sight_of};
 use super::sight::Sight;
 use crate::facts::{Facts, FieldId, MESSAGE_ID, NOTHING, PRIORITY, TIMESTAMP};
 use crate::hash::Seeded;
-use crate::subject::Datum;
+use crate::subject::{Datum, Number};
 
 /// A value of the event as a child's hash.
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +25,25 @@ pub(super) struct Memory {
     axes: Vec<Axis>,
     /// For each attribute of the facts: its number, NaN if it has none, and where its axes begin.
     places: Vec<(f64, u32)>,
+    /// By attribute: the number, NaN if the event has none.
+    numbers: Vec<f64>,
+    /// Attributes that have a number.
+    numbered: Vec<u32>,
+    /// All numbers are exactly what the event has.
+    exact: bool,
     prints: Prints,
 }
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Memory { axes: Vec::new(), places: Vec::new(), prints: Prints::new() }
+        Memory {
+            axes: Vec::new(),
+            places: Vec::new(),
+            numbers: Vec::new(),
+            numbered: Vec::new(),
+            exact: true,
+            prints: Prints::new(),
+        }
     }
 }
 
@@ -50,8 +63,12 @@ impl Memory {
         self.axes.clear();
         self.places.clear();
         self.prints.clear();
+        for field in self.numbered.drain(..) {
+            self.numbers[field as usize] = f64::NAN;
+        }
+        self.exact = true;
         for (field, value) in facts.present() {
-            let number = value.number().map_or(f64::NAN, coordinate);
+            let number = self.number(*field, *value);
             self.places.push((number, self.axes.len() as u32));
             push_axes(&mut self.axes, *field, *value, uses.of(*field), hasher);
         }
@@ -65,6 +82,20 @@ impl Memory {
         for axis in &self.axes {
             self.prints.add(axis.hash);
         }
+    }
+
+    /// Notes the number of an attribute.
+    fn number(&mut self, field: FieldId, value: Datum<'_>) -> f64 {
+        let Some(number) = value.number() else { return f64::NAN };
+        let near = coordinate(number);
+        self.exact &= matches!(number, Number::Double(_)) || near.abs() < EXACT;
+        let place = field.0 as usize;
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, f64::NAN);
+        }
+        self.numbers[place] = near;
+        self.numbered.push(field.0);
+        near
     }
 
     /// Notes the numbers of the event for the estimates.
@@ -188,10 +219,16 @@ impl<'p> Probe<'p> {
         }
     }
 
+    /// Whether a hit that is marked so needs no evaluation.
+    pub(super) fn is_exact(&self) -> bool {
+        self.memory.exact
+    }
+
     /// NaN, which is in no range, if it has none.
+    #[inline]
     fn number(&self, field: FieldId) -> f64 {
         if field.is_attribute() {
-            return self.facts.place(field).map_or(f64::NAN, |place| self.memory.places[place].0);
+            return self.memory.numbers.get(field.0 as usize).copied().unwrap_or(f64::NAN);
         }
         self.facts.value(field).number().map_or(f64::NAN, coordinate)
     }
