@@ -138,6 +138,13 @@ impl Program {
         is_true(&self.ops, &self.text, facts)
     }
 
+    /// The first operation. Many programs are far apart in memory: whoever is about to evaluate several asks for their first operations
+    /// beforehand, so that they arrive together.
+    #[inline]
+    pub(crate) fn first(&self) -> Op {
+        self.ops[0]
+    }
+
     /// The three-valued result; `None` is unknown.
     pub(crate) fn value(&self, facts: &Facts<'_>) -> Option<bool> {
         Run { ops: &self.ops, text: &self.text, facts, at: 0, steps: 0 }.condition(false)

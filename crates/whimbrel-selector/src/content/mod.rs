@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::facts::{Facts, Fields, Scratch};
 use crate::fence::Fences;
 use crate::hash::Seeded;
-use crate::program::Program;
+use crate::program::{Op, Program};
 use crate::selector::Selector;
 use crate::store::{Slab, Table};
 use crate::subject::Subject;
@@ -254,6 +254,8 @@ impl<K: Copy + Eq> ContentIndex<K> {
         // Entries and programs are far apart: asked for one kind after the other, they arrive together.
         let programs: SmallVec<[Option<&Program>; 128]> =
             once.iter().map(|&id| (id & DECIDES == 0).then(|| &entries[id].program)).collect();
+        let constants = programs.iter().flatten().filter(|program| matches!(program.first(), Op::Constant(_))).count();
+        core::hint::black_box(constants);
         let decided: SmallVec<[Option<(bool, u32)>; 128]> =
             programs.into_iter().map(|program| program.map(|program| program.is_true(&facts))).collect();
         for (&id, decided) in once.iter().zip(decided) {
