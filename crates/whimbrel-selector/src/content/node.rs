@@ -16,14 +16,17 @@ use crate::store::{Slab, Table};
 /// Clauses that a node keeps in its list before others go further down.
 pub(super) const LIST: usize = 24;
 
-/// Clauses with a range in common, beside those of the node's path, that make a node of their own worth while.
-const TOGETHER: u32 = 192;
+/// Clauses of a list with a range in common that make a tree worth while: looking at fewer one by one is cheaper than at a tree.
+const TREE: u32 = 48;
+
+/// Clauses of a tree with one more range in common that make a tree over that, too, worth while.
+const TOGETHER: u32 = 64;
 
 /// Axes of its children that a node remembers. One with more is asked with all values of the event instead.
 const AXES: usize = 12;
 
 /// Pairs of field and class whose clauses a node counts.
-const COUNTED: usize = 64;
+const COUNTED: usize = 256;
 
 /// Ranges in a path.
 pub(super) const DEPTH: usize = 3;
@@ -206,11 +209,8 @@ impl Nodes {
         path: &mut SmallVec<[Range; DEPTH]>,
     ) -> Option<u32> {
         if !path.is_empty() {
-            let place = self.worthwhile(at, ranges).filter(|_| path.len() < DEPTH)?;
-            let (class, range) = ranges.remove(place);
-            path.push(range);
-            let hash = range_hash(&self.hasher, range.field, class);
-            return Some(self.child_or_insert(at, (range.field, Kind::Range(class)), hash));
+            let place = self.worthwhile(at, ranges, 1, TOGETHER).filter(|_| path.len() < DEPTH)?;
+            return Some(self.enter(at, ranges.remove(place), path));
         }
         if self.nodes[at].list.len() < LIST {
             return None;
@@ -226,13 +226,15 @@ impl Nodes {
             let point = points.remove(best);
             return Some(self.child_or_insert(at, (point.field, point.kind), point.hash));
         }
-        if ranges.is_empty() {
-            return None;
-        }
-        let (class, range) = ranges.remove(0);
+        let place = self.worthwhile(at, ranges, 0, TREE)?;
+        Some(self.enter(at, ranges.remove(place), path))
+    }
+
+    /// The child for a range.
+    fn enter(&mut self, at: u32, (class, range): (u8, Range), path: &mut SmallVec<[Range; DEPTH]>) -> u32 {
         path.push(range);
         let hash = range_hash(&self.hasher, range.field, class);
-        Some(self.child_or_insert(at, (range.field, Kind::Range(class)), hash))
+        self.child_or_insert(at, (range.field, Kind::Range(class)), hash)
     }
 
     /// Ranges with their classes, most selective first; equal ones by field, so that equal selectors take equal paths.
@@ -253,25 +255,28 @@ impl Nodes {
         ranked
     }
 
-    /// Counts the ranges that clauses of a node have besides its own, and finds one that enough of them share.
-    fn worthwhile(&mut self, at: u32, ranges: &[(u8, Range)]) -> Option<usize> {
-        let more = self.nodes[at].more.as_mut().expect("a node with ranges in its path");
+    /// Counts the ranges that clauses of a node have besides its own, and finds one of at least class `least` that more than `enough` share.
+    fn worthwhile(&mut self, at: u32, ranges: &[(u8, Range)], least: u8, enough: u32) -> Option<usize> {
+        if ranges.is_empty() {
+            return None;
+        }
+        let more = self.nodes[at].more.get_or_insert_with(|| More::new(SmallVec::new()));
         let mut best = None;
-        for (place, (class, range)) in ranges.iter().enumerate().filter(|(_, (class, _))| *class > 0) {
+        for (place, (class, range)) in ranges.iter().enumerate().filter(|(_, (class, _))| *class >= least) {
             let key = (range.field, *class);
-            let count = match more.counted.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, count)) => {
+            let count = match more.counted.binary_search_by_key(&key, |(known, _)| *known) {
+                Ok(known) => {
+                    let count = &mut more.counted[known].1;
                     *count = count.saturating_add(1);
                     *count
                 }
-                None => {
-                    if more.counted.len() < COUNTED {
-                        more.counted.push((key, 1));
-                    }
+                Err(new) if more.counted.len() < COUNTED => {
+                    more.counted.insert(new, (key, 1));
                     1
                 }
+                Err(_) => more.count_instead(key),
             };
-            if count > TOGETHER && best.is_none() {
+            if count > enough && best.is_none() {
                 best = Some(place);
             }
         }
@@ -400,6 +405,18 @@ impl More {
                 self.axes.push(axis);
             }
         }
+    }
+
+    /// Counts a key in place of the one with the smallest count, which it inherits: what is frequent is counted whatever comes in between.
+    /// After A. Metwally, D. Agrawal and A. El Abbadi, "Efficient computation of frequent and top-k elements in data streams" (ICDT 2005).
+    fn count_instead(&mut self, key: (FieldId, u8)) -> u32 {
+        let (least, _) =
+            self.counted.iter().enumerate().min_by_key(|(_, (_, count))| *count).expect("the list is full");
+        let (_, count) = self.counted.remove(least);
+        let place = self.counted.partition_point(|(known, _)| *known < key);
+        self.counted.insert(place, (key, count.saturating_add(1)));
+        // What it inherits is not its own.
+        1
     }
 
     /// A child is gone; true if it was the last.
