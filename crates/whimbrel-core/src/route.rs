@@ -1,11 +1,9 @@
 //! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache of what the index says of topics.
 
-use core::hash::BuildHasher;
 use std::sync::Arc;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use whimbrel_event::Qos;
+use whimbrel_event::{Qos, Seeded};
 use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Place, Selector, Subject, TopicError, TopicFilter, TopicName,
 };
@@ -100,7 +98,7 @@ pub(crate) struct Router {
     /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every remembered answer may be wrong
     /// then.
     epoch: u64,
-    hasher: FixedState,
+    hasher: Seeded,
     count: usize,
     /// Who wanted the last event by its content; kept for its memory.
     selected: Vec<Target>,
@@ -117,7 +115,7 @@ impl Router {
             routes: HashTable::new(),
             route_targets: 0,
             epoch: 0,
-            hasher: FixedState::with_seed(seed),
+            hasher: Seeded::new(seed),
             count: 0,
             selected: Vec::new(),
             misses: 0,

@@ -1,11 +1,9 @@
 //! Shared subscriptions: one subscription whose events are handed out among its members.
 
-use core::hash::BuildHasher;
 use std::sync::Arc;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use whimbrel_event::{Event, Qos, Time};
+use whimbrel_event::{Event, Qos, Seeded, Time};
 use whimbrel_selector::Selector;
 
 use crate::api::{Filter, Output};
@@ -42,12 +40,12 @@ pub(crate) struct Groups {
     slots: Vec<Option<Group>>,
     free: Vec<u32>,
     by_text: HashTable<u32>,
-    hasher: FixedState,
+    hasher: Seeded,
 }
 
 impl Groups {
     pub(crate) fn new(seed: u64) -> Self {
-        Groups { slots: Vec::new(), free: Vec::new(), by_text: HashTable::new(), hasher: FixedState::with_seed(seed) }
+        Groups { slots: Vec::new(), free: Vec::new(), by_text: HashTable::new(), hasher: Seeded::new(seed) }
     }
 
     /// The shared subscription written as `text`, and whether it is new.

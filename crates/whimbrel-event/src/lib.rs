@@ -5,10 +5,12 @@
 
 mod attributes;
 mod event;
+mod hash;
 mod id;
 mod time;
 
 pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttributes, Value};
 pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Qos, Reliability};
+pub use hash::Seeded;
 pub use id::{EventId, InvalidEventId, PubendId, Tick};
 pub use time::Time;

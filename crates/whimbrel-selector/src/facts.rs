@@ -4,8 +4,9 @@ use core::cell::OnceCell;
 
 use smallvec::SmallVec;
 
+use whimbrel_event::Seeded;
+
 use crate::fence::Fences;
-use crate::hash::Seeded;
 use crate::json::{JsonFacts, JsonFields};
 use crate::selector::Field;
 use crate::store::{Slab, Table};

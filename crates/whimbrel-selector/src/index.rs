@@ -4,12 +4,10 @@
 //! filter shares, and a match costs at most two look-ups per level and distinct wildcard prefix, however many
 //! filters there are.
 
-use core::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use smallvec::SmallVec;
+use whimbrel_event::Seeded;
 
+use crate::store::{Slab, Table};
 use crate::topic::{TopicFilter, TopicName};
 
 const ROOT: u32 = 0;
@@ -45,23 +43,18 @@ impl<K> Node<K> {
 /// (removal also looks through the keys of the same filter).
 #[derive(Debug)]
 pub struct FilterIndex<K> {
-    nodes: Vec<Node<K>>,
-    free: Vec<u32>,
-    table: HashTable<u32>,
-    hasher: FixedState,
+    nodes: Slab<Node<K>>,
+    table: Table,
+    hasher: Seeded,
     keys: usize,
 }
 
 impl<K: Copy + Eq> FilterIndex<K> {
     /// An empty index. `seed` keys its hash table, so that strangers who choose topics cannot choose collisions.
     pub fn new(seed: u64) -> Self {
-        FilterIndex {
-            nodes: vec![Node::new("", NONE)],
-            free: Vec::new(),
-            table: HashTable::new(),
-            hasher: FixedState::with_seed(seed),
-            keys: 0,
-        }
+        let mut nodes = Slab::new();
+        assert!(nodes.insert(Node::new("", NONE)) == ROOT, "the first place");
+        FilterIndex { nodes, table: Table::new(), hasher: Seeded::new(seed), keys: 0 }
     }
 
     /// The number of keys.
@@ -80,13 +73,13 @@ impl<K: Copy + Eq> FilterIndex<K> {
         let mut at = ROOT;
         for level in filter.as_str().split('/') {
             if level == "#" {
-                self.nodes[at as usize].below.push(key);
+                self.nodes[at].below.push(key);
                 self.keys += 1;
                 return;
             }
             at = self.child_or_insert(at, level);
         }
-        self.nodes[at as usize].exact.push(key);
+        self.nodes[at].exact.push(key);
         self.keys += 1;
     }
 
@@ -99,12 +92,12 @@ impl<K: Copy + Eq> FilterIndex<K> {
                 multi = true;
                 break;
             }
-            at = if level == "+" { self.nodes[at as usize].plus } else { self.literal_child(at, level) };
+            at = if level == "+" { self.nodes[at].plus } else { self.literal_child(at, level) };
             if at == NONE {
                 return false;
             }
         }
-        let node = &mut self.nodes[at as usize];
+        let node = &mut self.nodes[at];
         let keys = if multi { &mut node.below } else { &mut node.exact };
         let Some(position) = keys.iter().position(|k| *k == key) else { return false };
         keys.swap_remove(position);
@@ -121,7 +114,7 @@ impl<K: Copy + Eq> FilterIndex<K> {
     pub fn for_each_match(&self, name: TopicName<'_>, mut found: impl FnMut(K)) {
         let mut rest = name.as_str().split('/');
         let Some(first) = rest.next() else { return };
-        let root = &self.nodes[ROOT as usize];
+        let root = &self.nodes[ROOT];
         if !name.is_system() {
             root.below.iter().for_each(|key| found(*key));
             if root.plus != NONE {
@@ -136,7 +129,7 @@ impl<K: Copy + Eq> FilterIndex<K> {
 
     /// Recursion is bounded by the levels of a topic name ([`crate::LEVELS_MAX`]).
     fn descend(&self, at: u32, mut rest: core::str::Split<'_, char>, found: &mut impl FnMut(K)) {
-        let node = &self.nodes[at as usize];
+        let node = &self.nodes[at];
         node.below.iter().for_each(|key| found(*key));
         let Some(level) = rest.next() else {
             node.exact.iter().for_each(|key| found(*key));
@@ -160,50 +153,41 @@ impl<K: Copy + Eq> FilterIndex<K> {
 
     fn literal_child(&self, parent: u32, level: &str) -> u32 {
         let nodes = &self.nodes;
-        let same = |&id: &u32| nodes[id as usize].parent == parent && &*nodes[id as usize].level == level;
-        self.table.find(self.hash(parent, level), same).copied().unwrap_or(NONE)
+        let same = |&id: &u32| nodes[id].parent == parent && &*nodes[id].level == level;
+        self.table.find(self.hash(parent, level), same).unwrap_or(NONE)
     }
 
     fn child_or_insert(&mut self, parent: u32, level: &str) -> u32 {
-        let existing = if level == "+" { self.nodes[parent as usize].plus } else { self.literal_child(parent, level) };
+        let existing = if level == "+" { self.nodes[parent].plus } else { self.literal_child(parent, level) };
         if existing != NONE {
             return existing;
         }
         let node = Node::new(level, parent);
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.nodes[id as usize] = node;
-                id
-            }
-            None => {
-                let id = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes fit any memory");
-                self.nodes.push(node);
-                id
-            }
-        };
-        self.nodes[parent as usize].children += 1;
+        let id = self.nodes.insert(node);
+        self.nodes[parent].children += 1;
         if level == "+" {
-            self.nodes[parent as usize].plus = id;
+            self.nodes[parent].plus = id;
         } else {
             let (nodes, hasher) = (&self.nodes, &self.hasher);
-            let rehash = |&id: &u32| hasher.hash_one((nodes[id as usize].parent, &*nodes[id as usize].level));
-            self.table.insert_unique(hasher.hash_one((parent, level)), id, rehash);
+            let rehash = |&id: &u32| hasher.hash_one((nodes[id].parent, &*nodes[id].level));
+            self.table.insert(hasher.hash_one((parent, level)), id, rehash);
         }
         id
     }
 
     /// Gives back `at` and its ancestors as far as nobody uses them.
     fn prune(&mut self, mut at: u32) {
-        while at != ROOT && self.nodes[at as usize].is_unused() {
-            let parent = self.nodes[at as usize].parent;
-            let level = core::mem::take(&mut self.nodes[at as usize].level);
-            if &*level == "+" {
-                self.nodes[parent as usize].plus = NONE;
-            } else if let Ok(entry) = self.table.find_entry(self.hash(parent, &level), |&id| id == at) {
-                entry.remove();
+        while at != ROOT && self.nodes[at].is_unused() {
+            let parent = self.nodes[at].parent;
+            if &*self.nodes[at].level == "+" {
+                self.nodes[parent].plus = NONE;
+            } else {
+                let (nodes, hasher) = (&self.nodes, &self.hasher);
+                let rehash = |&id: &u32| hasher.hash_one((nodes[id].parent, &*nodes[id].level));
+                self.table.remove(rehash(&at), at, rehash);
             }
-            self.nodes[parent as usize].children -= 1;
-            self.free.push(at);
+            self.nodes[parent].children -= 1;
+            self.nodes.remove(at);
             at = parent;
         }
     }
@@ -237,8 +221,8 @@ mod tests {
         for (key, text) in ["a/b/c", "a/+/c", "a/#", "#", "a/b", "/", "a//c"].iter().enumerate() {
             assert!(index.remove(filter(text), key as u32));
         }
-        assert!(index.is_empty() && index.table.is_empty());
-        assert_eq!(index.free.len() + 1, index.nodes.len());
+        assert!(index.is_empty());
+        assert_eq!(index.nodes.len(), 1, "the root");
     }
 
     fn level() -> impl Strategy<Value = &'static str> {

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::hash::Seeded;
+use whimbrel_event::Seeded;
+
 use crate::selector::Step;
 use crate::store::{Slab, Table};
 use crate::subject::Datum;

@@ -21,7 +21,6 @@ mod content;
 mod cover;
 mod facts;
 mod fence;
-mod hash;
 mod index;
 mod json;
 mod matching;

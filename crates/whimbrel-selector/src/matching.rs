@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashTable;
+use whimbrel_event::Seeded;
 
 use crate::content::{ContentIndex, Cost, GroupId, SelectorId};
 use crate::fence::Fences;
-use crate::hash::Seeded;
 use crate::index::FilterIndex;
 use crate::selector::Selector;
+use crate::store::{Slab, Table};
 use crate::subject::Subject;
 use crate::topic::{TopicFilter, TopicName};
 
@@ -49,8 +49,9 @@ struct Group {
 #[derive(Debug)]
 pub struct MatchIndex<K> {
     filters: FilterIndex<Under<K>>,
-    groups: Vec<Option<Group>>,
-    by_filter: HashTable<u32>,
+    /// A group has the same place here as in the index over selectors.
+    groups: Slab<Group>,
+    by_filter: Table,
     content: ContentIndex<K>,
     hasher: Seeded,
 }
@@ -60,8 +61,8 @@ impl<K: Copy + Eq> MatchIndex<K> {
     pub fn new(seed: u64) -> Self {
         MatchIndex {
             filters: FilterIndex::new(seed),
-            groups: Vec::new(),
-            by_filter: HashTable::new(),
+            groups: Slab::new(),
+            by_filter: Table::new(),
             content: ContentIndex::new(seed),
             hasher: Seeded::new(seed),
         }
@@ -86,29 +87,24 @@ impl<K: Copy + Eq> MatchIndex<K> {
         };
         let known = self.find_group(filter);
         let place = known.unwrap_or_else(|| self.insert_group(filter));
-        let group = self.groups[place as usize].as_mut().expect("found by its filter");
+        let group = &mut self.groups[place];
         group.keys += 1;
         let id = group.id;
         (Place(Some(self.content.insert(id, selector, key))), known.is_none())
     }
 
     fn find_group(&self, filter: TopicFilter<'_>) -> Option<u32> {
-        let same = |&place: &u32| *self.groups[place as usize].as_ref().expect("listed").filter == *filter.as_str();
-        self.by_filter.find(self.hasher.hash_one(filter.as_str()), same).copied()
+        let same = |&place: &u32| *self.groups[place].filter == *filter.as_str();
+        self.by_filter.find(self.hasher.hash_one(filter.as_str()), same)
     }
 
-    /// Groups have the same place here as in the index over their selectors.
     fn insert_group(&mut self, filter: TopicFilter<'_>) -> u32 {
         let id = self.content.insert_group();
-        let place = id.place();
-        if self.groups.len() <= place as usize {
-            self.groups.resize_with(place as usize + 1, || None);
-        }
-        self.groups[place as usize] = Some(Group { id, filter: filter.as_str().into(), keys: 0 });
+        let place = self.groups.insert(Group { id, filter: filter.as_str().into(), keys: 0 });
+        assert!(place == id.place(), "groups come and go here as in the index over selectors");
         let (groups, hasher) = (&self.groups, &self.hasher);
-        self.by_filter.insert_unique(hasher.hash_one(filter.as_str()), place, |&place| {
-            hasher.hash_one(&*groups[place as usize].as_ref().expect("listed").filter)
-        });
+        self.by_filter
+            .insert(hasher.hash_one(filter.as_str()), place, |&place| hasher.hash_one(&*groups[place].filter));
         self.filters.insert(filter, Under::Group(id));
         place
     }
@@ -121,15 +117,16 @@ impl<K: Copy + Eq> MatchIndex<K> {
             return (false, false);
         }
         let place = self.find_group(filter).expect("a selector stands under its filter");
-        let group = self.groups[place as usize].as_mut().expect("found by its filter");
+        let group = &mut self.groups[place];
         group.keys -= 1;
         if group.keys > 0 {
             return (true, false);
         }
         let id = group.id;
-        let hash = self.hasher.hash_one(filter.as_str());
-        self.by_filter.find_entry(hash, |&other| other == place).expect("just found").remove();
-        self.groups[place as usize] = None;
+        let (groups, hasher) = (&self.groups, &self.hasher);
+        let rehash = |&place: &u32| hasher.hash_one(&*groups[place].filter);
+        self.by_filter.remove(rehash(&place), place, rehash);
+        self.groups.remove(place);
         self.content.remove_group(id);
         assert!(self.filters.remove(filter, Under::Group(id)), "every group stands under its filter");
         (true, true)
@@ -167,7 +164,7 @@ impl<K: Copy + Eq> MatchIndex<K> {
     /// The selectors that have cost most so far, most expensive first; at most [`crate::EXPENSIVE_MAX`].
     pub fn expensive(&self) -> Vec<Expensive> {
         let name = |(group, selector, cost): (GroupId, &str, Cost)| {
-            let filter = &self.groups[group.place() as usize].as_ref().expect("it has a selector").filter;
+            let filter = &self.groups[group.place()].filter;
             Expensive { filter: filter.to_string(), selector: selector.to_owned(), cost }
         };
         self.content.expensive().into_iter().map(name).collect()

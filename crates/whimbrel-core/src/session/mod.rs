@@ -4,14 +4,12 @@ mod deliver;
 mod inflight;
 mod queue;
 
-use core::hash::BuildHasher;
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use whimbrel_event::Time;
+use whimbrel_event::{Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
 pub(crate) use inflight::Inflight;
@@ -86,7 +84,7 @@ pub(crate) struct Sessions {
     by_client: HashTable<u32>,
     /// Link to session.
     links: Vec<u32>,
-    hasher: FixedState,
+    hasher: Seeded,
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
     /// Attached sessions whose queue outgrew its bound in this step.
@@ -100,7 +98,7 @@ impl Sessions {
             free: Vec::new(),
             by_client: HashTable::new(),
             links: Vec::new(),
-            hasher: FixedState::with_seed(seed),
+            hasher: Seeded::new(seed),
             limits,
             stats: Stats::default(),
             overflowed: Vec::new(),

@@ -1,11 +1,9 @@
 //! One connection's state.
 
-use core::hash::BuildHasher;
 use core::time::Duration;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use whimbrel_event::Time;
+use whimbrel_event::{Seeded, Time};
 
 use crate::codec::Version;
 
@@ -134,7 +132,7 @@ pub(crate) enum Aliased {
 }
 
 impl AliasesOut {
-    pub(crate) fn find(&self, topic: &str, maximum: u16, hasher: &FixedState) -> Aliased {
+    pub(crate) fn find(&self, topic: &str, maximum: u16, hasher: &Seeded) -> Aliased {
         let known = self.by_topic.find(hasher.hash_one(topic), |&at| &*self.topics[at as usize] == topic);
         match known {
             Some(&at) => Aliased::Known(at + 1),
@@ -144,7 +142,7 @@ impl AliasesOut {
     }
 
     /// Notes that the topic has been sent with the next alias.
-    pub(crate) fn add(&mut self, topic: &str, hasher: &FixedState) {
+    pub(crate) fn add(&mut self, topic: &str, hasher: &Seeded) {
         let topics = &mut self.topics;
         topics.push(topic.into());
         let rehash = |&at: &u16| hasher.hash_one(&*topics[at as usize]);
@@ -152,7 +150,7 @@ impl AliasesOut {
     }
 
     /// Takes the newest alias back: the packet that was to introduce it could not be sent.
-    pub(crate) fn forget_last(&mut self, hasher: &FixedState) {
+    pub(crate) fn forget_last(&mut self, hasher: &Seeded) {
         if let Some(topic) = self.topics.pop() {
             let last = self.topics.len() as u16;
             if let Ok(entry) = self.by_topic.find_entry(hasher.hash_one(&*topic), |&at| at == last) {

@@ -385,18 +385,14 @@ impl Edge {
     /// A client id for a client that brought none.
     fn assign_id(&mut self) -> String {
         self.assigned_ids += 1;
-        let mixed = mixed(&self.hasher, (self.seed, self.assigned_ids));
+        let mixed = self.hasher.hash_one((self.seed, self.assigned_ids));
         format!("auto-{mixed:016x}{:x}", self.assigned_ids)
     }
 
     /// The topic prefix under which a client may expect replies.
     fn response_prefix(&self, client_id: &str) -> String {
-        format!("$replies/{:016x}/", mixed(&self.hasher, client_id))
+        format!("$replies/{:016x}/", self.hasher.hash_one(client_id))
     }
-}
-
-fn mixed(hasher: &foldhash::fast::FixedState, value: impl core::hash::Hash) -> u64 {
-    core::hash::BuildHasher::hash_one(hasher, value)
 }
 
 const fn violation(cause: &'static str) -> DecodeError {

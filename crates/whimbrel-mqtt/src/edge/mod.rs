@@ -10,9 +10,8 @@ mod sys;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use foldhash::fast::FixedState;
 use whimbrel_core::{Core, Input as CoreInput, Link};
-use whimbrel_event::{AttributesBuf, Time};
+use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::{Expensive, Fences};
 
 pub use conn::Origin;
@@ -109,7 +108,7 @@ pub(crate) struct Edge {
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
     template: Template,
-    hasher: FixedState,
+    hasher: Seeded,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
     /// When which connection has been silent for too long.
@@ -147,7 +146,7 @@ impl Broker {
             dirty: Vec::new(),
             spent: Vec::new(),
             template: Template::default(),
-            hasher: FixedState::with_seed(seed ^ 0x5bd1_e995),
+            hasher: Seeded::new(seed ^ 0x5bd1_e995),
             attributes: AttributesBuf::new(),
             silence: BTreeSet::new(),
             started: now,

@@ -1,7 +1,8 @@
 //! The axes along which clauses are found, and how often each is used.
 
+use whimbrel_event::Seeded;
+
 use crate::facts::{FieldId, HEADERS, header_index};
-use crate::hash::Seeded;
 
 /// Lengths of prefixes that are always looked up if a selector has one, bytes.
 const LENGTHS: [u16; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];

@@ -5,10 +5,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use whimbrel_event::Seeded;
+
 use super::axis::{Kind, Uses, text_hash};
 use super::invert::invert;
 use crate::facts::{FieldId, Fields};
-use crate::hash::Seeded;
 use crate::number::double;
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Pattern, Piece};
 use crate::subject::Number;

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use whimbrel_event::Seeded;
+
 use crate::facts::{Facts, Fields, Scratch};
 use crate::fence::Fences;
-use crate::hash::Seeded;
 use crate::program::{Op, Program};
 use crate::selector::Selector;
 use crate::store::{Slab, Table};

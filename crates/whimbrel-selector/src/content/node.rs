@@ -4,13 +4,14 @@ use core::mem::take;
 
 use smallvec::SmallVec;
 
+use whimbrel_event::Seeded;
+
 use super::axis::{FENCE, Kind, Uses};
 use super::clause::{Clause, Point, Range};
 use super::guard::{DECIDES, Guard, Held};
 use super::sight::Sight;
 use super::tree::{self, Bounds, Forest};
 use crate::facts::FieldId;
-use crate::hash::Seeded;
 use crate::store::{Slab, Table};
 
 /// Clauses that a node keeps in its list before others go further down.

@@ -2,13 +2,14 @@
 
 use core::cell::OnceCell;
 
+use whimbrel_event::Seeded;
+
 use super::axis::{FENCE, Kind, Use, Uses, text_hash};
 use super::clause::{EXACT, Point, coordinate};
 use super::guard::{Guard, Prints};
 use super::node::{Nodes, filter_bit, range_hash, sight_of};
 use super::sight::Sight;
 use crate::facts::{Facts, FieldId, MESSAGE_ID, NOTHING, PRIORITY, TIMESTAMP};
-use crate::hash::Seeded;
 use crate::subject::{Datum, Number};
 
 /// A value of the event as a child's hash.
