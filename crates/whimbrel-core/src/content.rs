@@ -25,7 +25,7 @@ impl<'a> Content<'a> {
 impl Subject for Content<'_> {
     fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>)) {
         let visible = self.event.attributes.iter().filter(|(name, _)| !name.starts_with(RESERVED));
-        visible.for_each(|(name, value)| visit(name, Datum::written(value)));
+        visible.for_each(|(name, value)| visit(name, Datum::Unread(value)));
     }
 
     fn payload(&self) -> &[u8] {

@@ -214,7 +214,7 @@ impl<'a> Facts<'a> {
             }
             if slots[place].0 != event {
                 slots[place] = (event, present.len() as u32);
-                present.push((FieldId(id), value));
+                present.push((FieldId(id), value.read()));
             }
         });
         Facts {

@@ -21,6 +21,9 @@ pub enum Datum<'a> {
     IntegerText(i64, &'a str),
     /// Text that also reads as a number and compares as one with numbers; never NaN.
     DoubleText(f64, &'a str),
+    /// Text as it was written, of which has not been seen yet what it also reads as: means what [`Datum::written`] makes of it, and spares the
+    /// reading where no selector asks.
+    Unread(&'a str),
     /// Present, but neither boolean, number nor text: a JSON object or array.
     Other,
 }
@@ -36,10 +39,19 @@ impl<'a> Datum<'a> {
         }
     }
 
+    /// The same value, read.
+    pub fn read(self) -> Datum<'a> {
+        match self {
+            Datum::Unread(text) => Datum::written(text),
+            read => read,
+        }
+    }
+
     /// The text, if it is one.
     pub fn text(self) -> Option<&'a str> {
         match self {
             Datum::Text(text)
+            | Datum::Unread(text)
             | Datum::BooleanText(_, text)
             | Datum::IntegerText(_, text)
             | Datum::DoubleText(_, text) => Some(text),
@@ -49,7 +61,7 @@ impl<'a> Datum<'a> {
 
     /// The boolean, if it is or reads as one.
     pub fn boolean(self) -> Option<bool> {
-        match self {
+        match self.read() {
             Datum::Boolean(value) | Datum::BooleanText(value, _) => Some(value),
             _ => None,
         }
@@ -57,7 +69,7 @@ impl<'a> Datum<'a> {
 
     /// The number, if it is or reads as one.
     pub fn number(self) -> Option<Number> {
-        match self {
+        match self.read() {
             Datum::Integer(value) | Datum::IntegerText(value, _) => Some(Number::Integer(value)),
             Datum::Double(value) | Datum::DoubleText(value, _) => Some(Number::Double(value)),
             _ => None,
