@@ -18,12 +18,16 @@ struct Cli {
 
 /// A short run of a small synthetic city.
 async fn fly(meddler: Meddler, duration: &str) -> anyhow::Result<Summary> {
+    fly_with(meddler, &["--duration", duration]).await
+}
+
+async fn fly_with(meddler: Meddler, more: &[&str]) -> anyhow::Result<Summary> {
     let (address, broker) = fleet_broker::start(meddler).await?;
     let url = format!("mqtt://{address}");
     let line =
         ["demo", "--city", "--vehicles", "40", "--speed-up", "200", "--watchers", "4", "--consoles", "2", "--json"];
-    let more = ["--broker", &url, "--duration", duration];
-    let args = Cli::try_parse_from(line.into_iter().chain(more)).expect("the arguments are right").args;
+    let line = line.into_iter().chain(["--broker", &url]).chain(more.iter().copied());
+    let args = Cli::try_parse_from(line).expect("the arguments are right").args;
     let result = run(args).await;
     broker.abort();
     result
@@ -64,6 +68,22 @@ async fn a_right_broker_passes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_lost_by_the_broker_fails_the_run() {
     assert_eq!(failure("console-1", Fate::Drop).await, "the broker broke its promises; deliveries: 1 lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn speeds_are_watched_at_any_broker_that_knows_selectors() {
+    let summary = fly_with(Box::new(|_, _| Fate::Pass), &["--selectors", "--duration", "1s"]).await;
+    let selected = summary.expect("nothing is wrong with this broker").selected;
+    assert_eq!((selected.fences.watchers, selected.speeds.watchers), (0, 4));
+    let speeds = selected.speeds;
+    assert!(speeds.delivered > 20 && speeds.delivered == speeds.expected && speeds.wrong == 0, "{speeds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_lost_to_a_watcher_by_content_fails_the_run() {
+    let result = fly_with(once("selector-1", 5, Fate::Drop), &["--selectors", "--duration", "1s"]).await;
+    let error = result.map(|_| ()).expect_err("a fault has to be noticed").to_string();
+    assert_eq!(error, "the broker broke its promises; deliveries: 1 lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use ratatui::backend::TestBackend;
 use whimbrel_lab::fleet::board::{Board, Phase, ROLES, Role, Seat};
 use whimbrel_lab::fleet::checker::Interest;
 use whimbrel_lab::fleet::message::Outgoing;
+use whimbrel_lab::fleet::selection::{Content, Kind, Selection, Want, Watch};
 use whimbrel_lab::fleet::trace::Trace;
 use whimbrel_lab::fleet::view::Titles;
 use whimbrel_lab::fleet::view::screen::{Extent, Screen};
@@ -18,15 +19,23 @@ const SEED: u64 = 5;
 /// A run of some seconds over a broker that does everything right, except where `spoil` drops what a subscriber would
 /// get.
 fn flown(spoil: impl Fn(Role, u64) -> bool) -> Board {
+    flown_to(|role, _, seq, wanted| wanted && !spoil(role, seq))
+}
+
+/// A run in which `arrives` decides what a subscriber gets of what it wants or not.
+fn flown_to(arrives: impl Fn(Role, Interest, u64, bool) -> bool) -> Board {
     let trace = Arc::new(city::synthesize(SEED, VEHICLES).expect("the seed gives a city"));
-    let board = Board::new(trace.clone(), &[0, 1, 2]);
+    let selection = Selection::of(&trace, &[0, 1, 2], true);
+    let selected = (0..selection.conditions.len()).map(|index| (Role::Watcher, Interest::Selected(index)));
+    let board = Board::new(trace.clone(), &[0, 1, 2], selection.clone());
     let mut seats: Vec<(Seat, Role, Interest)> = Vec::new();
-    for (role, interest) in [
+    let subscribers = [
         (Role::Viewer, Interest::All),
         (Role::Console, Interest::All),
         (Role::Watcher, Interest::Line(0)),
         (Role::Watcher, Interest::Line(1)),
-    ] {
+    ];
+    for (role, interest) in subscribers.into_iter().chain(selected) {
         board.connected(role);
         seats.push((board.subscribed(role, interest), role, interest));
     }
@@ -41,8 +50,13 @@ fn flown(spoil: impl Fn(Role, u64) -> bool) -> Board {
         let message = Outgoing::new(&trace, position, *seq);
         board.publishing(position, *seq, &message, board.now());
         for (seat, role, interest) in &seats {
-            let matches = *interest == Interest::All || *interest == Interest::Line(position.fix.line);
-            if matches && !spoil(*role, *seq) {
+            let content = Content { line: position.fix.line, place: position.fix.place, speed: message.speed };
+            let wanted = match *interest {
+                Interest::All => true,
+                Interest::Line(line) => line == position.fix.line,
+                Interest::Selected(index) => selection.want(selection.conditions[index], content) == Want::Yes,
+            };
+            if arrives(*role, *interest, *seq, wanted) {
                 let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
                 board.arrived(*seat, &message.topic, &message.body, attributes, false);
             }
@@ -70,7 +84,7 @@ fn titles(trace: &Trace, notice: Option<String>) -> Titles {
 /// What is on a screen of this size, row by row.
 fn drawn(board: &Board, width: u16, height: u16, notice: Option<String>) -> Vec<String> {
     let extent = Extent::of(board.trace.positions.iter().map(|position| position.fix.place));
-    let mut screen = Screen::new(titles(&board.trace, notice), extent);
+    let mut screen = Screen::new(titles(&board.trace, notice), extent, &board.selection.fences);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
     terminal.draw(|frame| screen.draw(frame, &board.snapshot())).expect("drawing in memory");
     let buffer = terminal.backend().buffer();
@@ -112,6 +126,35 @@ fn losses_are_shown_and_those_of_qos_0_are_shown_apart() {
     let text = drawn(&best_effort, 80, 24, None).join("\n");
     assert!(text.contains(" 0 lost") || text.contains("│0 lost"), "{text}");
     assert!(text.contains(&format!("{VEHICLES} lost")) && text.contains("all as promised"), "{text}");
+}
+
+#[test]
+fn watchers_by_content_are_shown_with_what_they_lost_and_what_they_should_not_have_got() {
+    let board = flown(|_, _| false);
+    let watches = board.snapshot().watches;
+    let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&watches, kind));
+    for sum in &sums {
+        assert!(sum.watchers >= 4 && sum.delivered > 100 && sum.delivered == sum.expected, "{sum:?}");
+        assert_eq!((sum.lost, sum.wrong), (0, 0), "{sum:?}");
+    }
+    let small = drawn(&board, 80, 24, None).join("\n");
+    assert!(small.contains("7 fence watchers") && small.contains("4 speed watchers"), "{small}");
+    let large = drawn(&board, 140, 50, None).join("\n");
+    assert!(watches.iter().all(|watch| large.contains(&watch.selector)), "{large}");
+    assert!(large.contains("within('centre') AND speed > ") && large.contains("AND speed > "), "{large}");
+
+    let first = |interest| interest == Interest::Selected(0);
+    let lossy = flown_to(|_, interest, seq, wanted| wanted && !(first(interest) && seq % 10 == 0));
+    let snapshot = lossy.snapshot();
+    assert!(view::faults(&snapshot) > 0 && snapshot.watches[0].wrong == 0, "{:?}", snapshot.watches[0]);
+    lossy.close();
+    let watch = &lossy.snapshot().watches[0];
+    assert!(watch.lost > 0 && watch.delivered + watch.lost == watch.expected, "{watch:?}");
+    let generous = flown_to(|_, interest, seq, wanted| wanted || (first(interest) && seq == 5));
+    let watch = &generous.snapshot().watches[0];
+    assert!(watch.wrong > 30 && watch.lost == 0, "{watch:?}");
+    let text = drawn(&generous, 140, 50, None).join("\n");
+    assert!(text.contains("promises broken"), "{text}");
 }
 
 #[test]

@@ -34,6 +34,11 @@ fn every_delivery_is_checked_and_the_broker_ends_with_the_run() {
     assert_eq!(number("/published/sent"), number("/published/confirmed"));
     assert_eq!(number("/reliable/delivered"), number("/reliable/expected"));
     assert_eq!((number("/faults"), number("/connections/vehicles/connected")), (0, 30));
+    for (kind, watchers) in [("fences", 7), ("speeds", 4)] {
+        let count = |name: &str| number(&format!("/selected/{kind}/{name}"));
+        assert_eq!((count("watchers"), count("lost"), count("wrong")), (watchers, 0, 0), "{summary}");
+        assert!(count("delivered") > 0 && count("delivered") == count("expected"), "{summary}");
+    }
     let address = broker_of(says.lines().next().expect("something is said"));
     TcpStream::connect(&address).map(|_| ()).expect_err("the broker has ended");
 }

@@ -11,7 +11,7 @@ const MQTT_PORT: u16 = 1883;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Without --trace it replays ../shared/data/mobility/warsaw_buses_1h_500.csv.zst if that is there, else a synthetic city.
-Without --broker it starts a broker of its own. It ends with status 1 if a QoS 1 delivery was lost, repeated or out of order.
+Without --broker it starts a broker of its own, with fences in the city, and watches them and speeds by selector. It ends with status 1 if a QoS 1 delivery was lost, repeated or out of order.
 
 Examples:
   whimbrel demo                                         until q or Ctrl-C
@@ -46,6 +46,9 @@ pub struct Args {
     /// A broker that is already running, mqtt://HOST or mqtt://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = address)]
     pub broker: Option<String>,
+    /// Watch speeds by selector also at that broker; fences are watched only at an own one
+    #[arg(long, requires = "broker")]
+    pub selectors: bool,
     /// What to say of the source of --trace, wherever its data is shown
     #[arg(long, value_name = "TEXT", requires = "trace")]
     pub attribution: Option<String>,

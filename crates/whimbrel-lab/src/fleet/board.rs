@@ -4,10 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use super::roles::{ROLES, Role, Seats};
+
 use super::checker::{Checker, Interest, Message, Promise, SubscriberId, Tally, Verdict};
 use super::delays::{Delays, Quantiles};
 use super::geo::{Motion, Place};
 use super::message::{self, Outgoing, Report};
+use super::selection::{Condition, Content, Selection, Watch};
 use super::trace::{Position, Trace};
 
 /// Seconds of rates that are remembered for the view.
@@ -16,22 +19,6 @@ pub const HISTORY: usize = 300;
 const RATE_SECONDS: usize = 5;
 /// How many different troubles are remembered, the first ones, with how often each occurred.
 const TROUBLES: usize = 20;
-
-/// What a connection is for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Role {
-    /// Publishes the positions of one vehicle.
-    Vehicle,
-    /// Gets everything, QoS 1.
-    Console,
-    /// Gets one line, QoS 1.
-    Watcher,
-    /// Gets everything, QoS 0.
-    Viewer,
-}
-
-/// All roles, in the order in which they are shown.
-pub const ROLES: [Role; 4] = [Role::Vehicle, Role::Console, Role::Watcher, Role::Viewer];
 
 /// How far the run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,17 +29,6 @@ pub enum Phase {
     Running,
     /// Nothing is published any more; what is in flight may arrive.
     Draining,
-}
-
-/// Connections of one role.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Seats {
-    /// Open now.
-    pub connected: u32,
-    /// How many there should be.
-    pub wanted: u32,
-    /// How often one was lost.
-    pub lost: u32,
 }
 
 /// What vehicles did.
@@ -107,6 +83,8 @@ struct State {
     published: Published,
     delivered: u64,
     watched: Vec<Watched>,
+    /// The watcher of each condition.
+    selected: Vec<Option<SubscriberId>>,
     sightings: Vec<Option<Sighting>>,
     seconds: VecDeque<Second>,
     totals: Second,
@@ -121,6 +99,8 @@ struct State {
 pub struct Board {
     /// What is replayed.
     pub trace: Arc<Trace>,
+    /// What is watched by content.
+    pub selection: Arc<Selection>,
     vehicles: HashMap<String, u32>,
     lines: HashMap<String, u32>,
     start: Instant,
@@ -183,6 +163,8 @@ pub struct Snapshot {
     pub best_effort: (Tally, u64, u64),
     /// Watched lines.
     pub lines: Vec<LineRow>,
+    /// Watchers by content.
+    pub watches: Vec<Watch>,
     /// Vehicles as the viewer saw them.
     pub sightings: Vec<Option<Sighting>>,
     /// The recording's time, ms since the Unix epoch.
@@ -194,8 +176,9 @@ pub struct Snapshot {
 }
 
 impl Board {
-    /// A board for a run of `trace` with watchers on these lines.
-    pub fn new(trace: Arc<Trace>, watched: &[u32]) -> Board {
+    /// A board for a run of `trace` with watchers on these lines and by content.
+    pub fn new(trace: Arc<Trace>, watched: &[u32], selection: Selection) -> Board {
+        let selection = Arc::new(selection);
         let index = |names: &[String]| names.iter().cloned().zip(0..).collect();
         let watch = |&line: &u32| Watched {
             line,
@@ -206,12 +189,13 @@ impl Board {
         };
         let state = State {
             phase: Phase::Connecting,
-            checker: Checker::new(trace.vehicles.len()),
+            checker: Checker::new(trace.vehicles.len(), selection.clone()),
             delays: Delays::default(),
             seats: HashMap::new(),
             published: Published::default(),
             delivered: 0,
             watched: watched.iter().map(watch).collect(),
+            selected: vec![None; selection.conditions.len()],
             sightings: vec![None; trace.vehicles.len()],
             seconds: VecDeque::new(),
             totals: Second::default(),
@@ -225,6 +209,7 @@ impl Board {
             vehicles: index(&trace.vehicles),
             lines: index(&trace.lines),
             trace,
+            selection,
             start: Instant::now(),
             state: Mutex::new(state),
         }
@@ -296,13 +281,17 @@ impl Board {
         if let Some(index) = watched {
             state.watched[index].subscriber = Some(subscriber);
         }
+        if let Interest::Selected(index) = interest {
+            state.selected[index] = Some(subscriber);
+        }
         Seat { role, subscriber, watched }
     }
 
     /// A vehicle is about to hand this message, due at `at`, to the broker.
     pub fn publishing(&self, position: &Position, seq: u64, message: &Outgoing, at: Duration) {
         let fix = position.fix;
-        let sent = Message { vehicle: fix.vehicle, line: fix.line, seq, digest: message.digest() };
+        let content = Content { line: fix.line, place: fix.place, speed: message.speed };
+        let sent = Message { vehicle: fix.vehicle, content, seq, digest: message.digest() };
         let mut state = self.state();
         state.checker.published(sent, at);
         state.published.sent += 1;
@@ -361,7 +350,9 @@ impl Board {
         };
         let digest = message::digest(topic, body, attributes);
         let mut state = self.state();
-        let message = Message { vehicle, line, seq: report.seq, digest };
+        let place = Place { lat: report.lat, lon: report.lon };
+        let content = Content { line, place, speed: report.speed };
+        let message = Message { vehicle, content, seq: report.seq, digest };
         let verdict = state.checker.arrived(seat.subscriber, message, may_repeat, at);
         let (Verdict::InOrder(delay) | Verdict::OutOfOrder(delay)) = verdict else { return };
         state.delivered += 1;
@@ -372,7 +363,6 @@ impl Board {
         }
         if seat.role == Role::Viewer {
             let motion = Motion { speed: report.speed as f32, heading: report.heading as f32 };
-            let place = Place { lat: report.lat, lon: report.lon };
             state.sightings[vehicle as usize] = Some(Sighting { line, place, motion });
         }
     }
@@ -428,6 +418,7 @@ impl Board {
             reliable: checked(Promise::Reliable),
             best_effort: checked(Promise::BestEffort),
             lines: state.lines(&self.trace.lines),
+            watches: state.watches(&self.selection, &self.trace.lines),
             sightings: state.sightings.clone(),
             replayed: state.replayed,
             laps: state.laps,
@@ -450,6 +441,14 @@ impl State {
         let (published, delivered) =
             last.fold((0, 0), |sum, second| (sum.0 + second.published, sum.1 + second.delivered));
         (published as f64 / count, delivered as f64 / count)
+    }
+
+    fn watches(&self, selection: &Selection, lines: &[String]) -> Vec<Watch> {
+        let row = |(&condition, subscriber): (&Condition, &Option<SubscriberId>)| {
+            let tally = subscriber.map(|subscriber| self.checker.tally_of(subscriber)).unwrap_or_default();
+            Watch::new(condition.kind(), selection.selector(condition, lines), &tally)
+        };
+        selection.conditions.iter().zip(&self.selected).map(row).collect()
     }
 
     fn lines(&self, names: &[String]) -> Vec<LineRow> {

@@ -1,11 +1,14 @@
 //! An independent judge of the broker: it is told what was published and what each subscriber got, and nothing else.
 //!
 //! Every message published after a subscription began, and that matches it, has to arrive exactly once, unaltered, and in
-//! the order in which its vehicle published. The checker knows nothing of MQTT and has no clock: time is an argument,
+//! the order in which its vehicle published; what does not match must not arrive. The checker knows nothing of MQTT and has no clock: time is an argument,
 //! counted from the start of the run.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
+
+use super::selection::{Content, Selection, Want};
 
 /// The most messages of one vehicle that one subscriber may be behind; the oldest beyond it counts as lost,
 /// and as a duplicate should it come after all.
@@ -18,6 +21,8 @@ pub enum Interest {
     All,
     /// The vehicles while they serve a line, by its index.
     Line(u32),
+    /// The vehicles while a condition of the selection holds, by its index.
+    Selected(usize),
 }
 
 /// What the subscription promises.
@@ -34,12 +39,12 @@ pub enum Promise {
 pub struct SubscriberId(usize);
 
 /// What tells a message from all others of the run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Message {
     /// Index of the vehicle.
     pub vehicle: u32,
-    /// Index of the line in its topic.
-    pub line: u32,
+    /// What it says, with the line of its topic.
+    pub content: Content,
     /// The vehicle's own number for it: 1, 2, 3, ...
     pub seq: u64,
     /// Hash of everything that has to arrive as it was sent.
@@ -84,6 +89,8 @@ pub struct Tally {
     pub altered: u64,
     /// Arrivals that nobody published, or that do not match the subscription.
     pub foreign: u64,
+    /// Messages, not counted as expected, that are too close to the border of a fence to tell whether they match.
+    pub bordering: u64,
     /// Messages whose publisher was never told that the broker has them, and that did not arrive: no promise is broken.
     pub excused: u64,
 }
@@ -105,6 +112,7 @@ impl Tally {
         self.reordered += other.reordered;
         self.altered += other.altered;
         self.foreign += other.foreign;
+        self.bordering += other.bordering;
         self.excused += other.excused;
     }
 }
@@ -113,6 +121,7 @@ impl Tally {
 pub struct Checker {
     /// The highest number that each vehicle has published.
     published: Vec<u64>,
+    selection: Arc<Selection>,
     subscribers: Vec<Subscriber>,
 }
 
@@ -144,12 +153,14 @@ struct Expected {
     at: Duration,
     overtaken: bool,
     excused: bool,
+    /// It may come or not, and counts only if it is wrong.
+    bordering: bool,
 }
 
 impl Checker {
-    /// A checker of so many vehicles.
-    pub fn new(vehicles: usize) -> Checker {
-        Checker { published: vec![0; vehicles], subscribers: Vec::new() }
+    /// A checker of so many vehicles, and of subscribers to these conditions.
+    pub fn new(vehicles: usize, selection: Arc<Selection>) -> Checker {
+        Checker { published: vec![0; vehicles], selection, subscribers: Vec::new() }
     }
 
     /// A subscription is in force from now on: everything published from now on that matches has to arrive.
@@ -170,8 +181,10 @@ impl Checker {
         assert_eq!(message.seq, *last + 1, "a vehicle numbers its messages consecutively");
         *last = message.seq;
         for subscriber in &mut self.subscribers {
-            if subscriber.interest.matches(message.line) {
-                subscriber.expect(message, at);
+            match subscriber.interest.want(&self.selection, message.content) {
+                Want::Yes => subscriber.expect(message, at, false),
+                Want::Either => subscriber.expect(message, at, true),
+                Want::No => {}
             }
         }
     }
@@ -190,7 +203,8 @@ impl Checker {
     pub fn arrived(&mut self, subscriber: SubscriberId, message: Message, may_repeat: bool, at: Duration) -> Verdict {
         let known = self.published.get(message.vehicle as usize).is_some_and(|&last| message.seq <= last);
         let subscriber = &mut self.subscribers[subscriber.0];
-        if known && message.seq > 0 && subscriber.interest.matches(message.line) {
+        let wanted = subscriber.interest.want(&self.selection, message.content) != Want::No;
+        if known && message.seq > 0 && wanted {
             return subscriber.judge(message, may_repeat, at);
         }
         subscriber.tally.foreign += 1;
@@ -239,24 +253,30 @@ impl Checker {
 }
 
 impl Interest {
-    fn matches(self, line: u32) -> bool {
+    fn want(self, selection: &Selection, content: Content) -> Want {
         match self {
-            Interest::All => true,
-            Interest::Line(mine) => mine == line,
+            Interest::All => Want::Yes,
+            Interest::Line(line) if line == content.line => Want::Yes,
+            Interest::Line(_) => Want::No,
+            Interest::Selected(index) => selection.want(selection.conditions[index], content),
         }
     }
 }
 
 impl Subscriber {
-    fn expect(&mut self, message: Message, at: Duration) {
+    fn expect(&mut self, message: Message, at: Duration, bordering: bool) {
         let Message { vehicle, seq, digest, .. } = message;
         if self.vehicles[vehicle as usize].expected.len() == MAX_BEHIND {
             self.give_up_oldest(vehicle as usize);
         }
-        let expected = Expected { seq, digest, at, overtaken: false, excused: false };
+        let expected = Expected { seq, digest, at, overtaken: false, excused: false, bordering };
         self.vehicles[vehicle as usize].expected.push_back(expected);
-        self.in_flight += 1;
-        self.tally.expected += 1;
+        if bordering {
+            self.tally.bordering += 1;
+        } else {
+            self.in_flight += 1;
+            self.tally.expected += 1;
+        }
     }
 
     fn judge(&mut self, message: Message, may_repeat: bool, at: Duration) -> Verdict {
@@ -272,20 +292,21 @@ impl Subscriber {
             self.tally.duplicated += 1;
             return Verdict::Duplicate;
         };
-        for before in stream.expected.iter_mut().take(index).filter(|before| !before.overtaken) {
+        for before in stream.expected.iter_mut().take(index).filter(|before| !before.overtaken && !before.bordering) {
             before.overtaken = true;
             self.overtaken += 1;
         }
         let in_order = message.seq > stream.highest;
         stream.highest = stream.highest.max(message.seq);
         let expected = stream.expected.remove(index).expect("it was found at this index");
-        self.in_flight -= 1;
+        let counts = u64::from(!expected.bordering);
+        self.in_flight -= counts;
         self.overtaken -= u64::from(expected.overtaken);
         if expected.digest != message.digest {
             self.tally.altered += 1;
             return Verdict::Altered;
         }
-        self.tally.delivered += 1;
+        self.tally.delivered += counts;
         let delay = at.saturating_sub(expected.at);
         if in_order {
             return Verdict::InOrder(delay);
@@ -297,6 +318,9 @@ impl Subscriber {
     /// Counts the oldest message expected of a vehicle as lost; false if there is none.
     fn give_up_oldest(&mut self, vehicle: usize) -> bool {
         let Some(oldest) = self.vehicles[vehicle].expected.pop_front() else { return false };
+        if oldest.bordering {
+            return true;
+        }
         self.in_flight -= 1;
         self.overtaken -= u64::from(oldest.overtaken);
         if oldest.excused {

@@ -1,7 +1,7 @@
 //! Distances and directions between near places, and the motion they imply.
 
 /// Mean radius of the earth, m.
-const EARTH_RADIUS: f64 = 6_371_008.8;
+pub const EARTH_RADIUS: f64 = 6_371_008.8;
 /// Two fixes further apart in time than this say nothing about how the vehicle moved between them, ms.
 const LONGEST_STEP: i64 = 300_000;
 /// Displacements below this are taken for noise of the receiver: they do not turn a vehicle, m.
@@ -45,6 +45,20 @@ impl Place {
         east.hypot(north)
     }
 
+    /// Metres from here to `other` along the great circle, by the haversine formula, at any distance.
+    pub fn great_circle(self, other: Place) -> f64 {
+        let half = |degrees: f64| (degrees.to_radians() / 2.0).sin().powi(2);
+        let cosines = self.lat.to_radians().cos() * other.lat.to_radians().cos();
+        let haversine = half(other.lat - self.lat) + cosines * half(other.lon - self.lon);
+        2.0 * EARTH_RADIUS * haversine.sqrt().min(1.0).asin()
+    }
+
+    /// The place at `share` of the way from here (0) to `other` (1), straight in latitude and longitude.
+    pub fn between(self, other: Place, share: f64) -> Place {
+        let mix = |from: f64, to: f64| from + (to - from) * share;
+        Place { lat: mix(self.lat, other.lat), lon: mix(self.lon, other.lon) }
+    }
+
     /// Direction from here to `other`, degrees clockwise from north, 0..360.
     pub fn heading(self, other: Place) -> f64 {
         let (east, north) = self.offset(other);
@@ -85,6 +99,9 @@ mod tests {
         let distance = WARSAW.distance(krakow);
         assert!((distance - 251_990.0).abs() < 500.0, "{distance}");
         assert_eq!(WARSAW.distance(WARSAW), 0.0);
+        assert!((WARSAW.great_circle(krakow) - distance).abs() < 100.0, "{}", WARSAW.great_circle(krakow));
+        let antipode = Place { lat: -WARSAW.lat, lon: WARSAW.lon - 180.0 };
+        assert!((WARSAW.great_circle(antipode) - EARTH_RADIUS * std::f64::consts::PI).abs() < 1.0);
     }
 
     #[test]

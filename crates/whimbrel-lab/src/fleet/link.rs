@@ -7,13 +7,15 @@ use anyhow::{Context, bail};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use whimbrel_client::{Client, Event, Events, Message, Options, Publish, QoS, ReasonCode};
+use whimbrel_client::{Client, Event, Events, Filter, Message, Options, Publish, QoS, ReasonCode};
 
 use super::board::{Board, Role, Seat};
 use super::checker::Interest;
 use super::message::{self, Outgoing};
 use super::trace::Position;
 
+/// User property of SUBSCRIBE with a selector.
+const SELECTOR: &str = "w-selector";
 /// Connections being opened at the same time.
 const CONNECTING: usize = 64;
 /// How long one, and its subscription, may take to be accepted.
@@ -57,7 +59,15 @@ struct Dial {
     /// Ask the broker to forget what it knows of this client.
     clean: bool,
     /// What to subscribe to.
-    filter: Option<(String, QoS)>,
+    wanted: Option<Wanted>,
+}
+
+/// A subscription.
+#[derive(Clone)]
+struct Wanted {
+    filter: String,
+    selector: Option<String>,
+    qos: QoS,
 }
 
 impl Network {
@@ -71,7 +81,7 @@ impl Network {
     pub async fn open_vehicles(&self, tasks: &mut JoinSet<()>) -> anyhow::Result<Vec<mpsc::Sender<Order>>> {
         let mut opening = JoinSet::new();
         for (vehicle, name) in (0..).zip(&self.board.trace.vehicles) {
-            let dial = Dial { role: Role::Vehicle, client_id: name.clone(), clean: true, filter: None };
+            let dial = Dial { role: Role::Vehicle, client_id: name.clone(), clean: true, wanted: None };
             let network = self.clone();
             opening.spawn(async move { (vehicle, network.open(&dial).await, dial) });
         }
@@ -93,12 +103,17 @@ impl Network {
     ) -> anyhow::Result<()> {
         let mut opening = JoinSet::new();
         for (role, interest, client_id) in wanted {
-            let filter = match interest {
-                Interest::All => message::all_filter(),
-                Interest::Line(line) => message::line_filter(&self.board.trace.lines[line as usize]),
+            let Board { trace, selection, .. } = &*self.board;
+            let (filter, selector) = match interest {
+                Interest::All => (message::all_filter(), None),
+                Interest::Line(line) => (message::line_filter(&trace.lines[line as usize]), None),
+                Interest::Selected(index) => {
+                    let selector = selection.selector(selection.conditions[index], &trace.lines);
+                    (message::all_filter(), Some(selector))
+                }
             };
             let qos = if role == Role::Viewer { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-            let dial = Dial { role, client_id, clean: true, filter: Some((filter, qos)) };
+            let dial = Dial { role, client_id, clean: true, wanted: Some(Wanted { filter, selector, qos }) };
             let network = self.clone();
             opening.spawn(async move {
                 let connection = network.open(&dial).await?;
@@ -116,11 +131,14 @@ impl Network {
     /// Connects and subscribes.
     async fn open(&self, dial: &Dial) -> anyhow::Result<(Client, Events)> {
         let connection = self.connect(dial).await?;
-        if let Some((filter, qos)) = &dial.filter {
-            let granted = connection.0.subscribe(&[(filter, *qos)]).await;
-            let granted = granted.with_context(|| format!("{} cannot subscribe to {filter}", dial.client_id))?;
+        if let Some(Wanted { filter, selector, qos }) = &dial.wanted {
+            let property = selector.as_deref().map(|selector| (SELECTOR, selector));
+            let asked = connection.0.subscribe_with(&[Filter::new(filter, *qos)], None, property.as_slice()).await;
+            let what = || selector.as_ref().map_or_else(|| filter.clone(), |text| format!("{filter} where {text}"));
+            let answer = asked.with_context(|| format!("{} cannot subscribe to {}", dial.client_id, what()))?;
+            let granted = answer.reasons;
             if granted != [ReasonCode(*qos as u8)] {
-                bail!("{} was granted {granted:?} instead of {qos:?} for {filter}", dial.client_id);
+                bail!("{} was granted {granted:?} instead of {qos:?} for {}", dial.client_id, what());
             }
         }
         self.board.connected(dial.role);

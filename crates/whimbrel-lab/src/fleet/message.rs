@@ -37,6 +37,8 @@ pub struct Outgoing {
     pub body: Vec<u8>,
     /// User properties, in this order: what selectors may ask for.
     pub attributes: Vec<(String, String)>,
+    /// The speed that it tells, m/s: rounded, so not the position's.
+    pub speed: f64,
 }
 
 impl Outgoing {
@@ -64,6 +66,7 @@ impl Outgoing {
                 attribute("speed", report.speed.to_string()),
                 attribute("line", line.clone()),
             ],
+            speed: report.speed,
         }
     }
 

@@ -1,5 +1,5 @@
 //! The main job, `whimbrel demo`: a city's vehicles, one MQTT connection each, tell their positions to dispatch consoles
-//! and line watchers through a broker, and a checker that knows only what was sent and what arrived judges the broker.
+//! and watchers through a broker, and a checker that knows only what was sent and what arrived judges the broker.
 
 mod args;
 pub mod attribution;
@@ -7,12 +7,16 @@ pub mod board;
 pub mod checker;
 pub mod city;
 pub mod delays;
+pub mod fence;
 pub mod geo;
+pub mod layout;
 mod link;
 pub mod message;
 mod own_broker;
 mod replay;
+mod roles;
 pub mod schedule;
+pub mod selection;
 pub mod summary;
 pub mod trace;
 pub mod view;
@@ -32,6 +36,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use board::Board;
 use own_broker::OwnBroker;
+use selection::Selection;
 use summary::Summary;
 use trace::Trace;
 use view::Titles;
@@ -54,8 +59,14 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let loaded =
         tokio::task::spawn_blocking(move || load(&reading)).await.context("reading the trace was interrupted")?;
     let (trace, notice) = loaded?;
-    raise_file_limit(trace.vehicles.len() as u64 + u64::from(args.consoles + args.watchers))?;
-    let mut own = if args.broker.is_none() { Some(OwnBroker::start().await?) } else { None };
+    let lines = busiest_lines(&trace, args.watchers as usize);
+    let selection = select(&trace, &args);
+    let subscribers = u64::from(args.consoles + args.watchers) + selection.conditions.len() as u64;
+    raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
+    let mut own = match args.broker {
+        None => Some(OwnBroker::start(&fence::configuration(&selection.fences)).await?),
+        Some(_) => None,
+    };
     let address = own.as_ref().map(|own| own.address.clone()).or(args.broker.clone()).unwrap_or_default();
     let broker = if own.is_some() { format!("own broker at {address}") } else { format!("broker at {address}") };
     let titles = Titles {
@@ -67,7 +78,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
         address,
         notice,
     };
-    let board = Arc::new(Board::new(trace.clone(), &busiest_lines(&trace, args.watchers as usize)));
+    let board = Arc::new(Board::new(trace.clone(), &lines, selection));
     let (quit, quitting) = watch::channel(false);
     let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
@@ -75,7 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let is_live = !args.plain && !args.json && std::io::stdout().is_terminal();
     let view = if is_live {
         let extent = Extent::of(trace.positions.iter().map(|position| position.fix.place));
-        let screen = Screen::new(titles.clone(), extent);
+        let screen = Screen::new(titles.clone(), extent, &board.selection.fences);
         Some(LiveView::start(board.clone(), screen, quit).context("cannot use the terminal; try --plain")?)
     } else {
         say(args.json, &view::plain::head(&titles));
@@ -110,6 +121,16 @@ fn load(args: &Args) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
     trace.keep_busiest(args.vehicles as usize);
     let notice = args.attribution.clone().or_else(|| attribution::notice(&path).map(str::to_owned));
     Ok((Arc::new(trace), notice))
+}
+
+/// What is watched by content: an own broker is told fences; any other may not even know selectors.
+fn select(trace: &Trace, args: &Args) -> Selection {
+    let is_own = args.broker.is_none();
+    if is_own || args.selectors {
+        Selection::of(trace, &busiest_lines(trace, trace.lines.len()), is_own)
+    } else {
+        Selection::default()
+    }
 }
 
 /// The `count` lines with the most positions, most first.

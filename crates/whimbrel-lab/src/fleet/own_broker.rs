@@ -1,6 +1,7 @@
 //! The broker that the run starts for itself: this same program, as a process of its own.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -23,6 +25,8 @@ const LOG_LINES: usize = 20;
 pub struct OwnBroker {
     child: Child,
     log: Log,
+    /// Its configuration; it looks at it again and again.
+    _configuration: NamedTempFile,
     /// Where MQTT clients connect: `127.0.0.1:PORT`.
     pub address: String,
 }
@@ -37,12 +41,15 @@ struct Ready {
 struct Log(Arc<Mutex<VecDeque<String>>>);
 
 impl OwnBroker {
-    /// Starts the broker on free ports and waits until it is ready.
-    pub async fn start() -> anyhow::Result<OwnBroker> {
+    /// Starts the broker with this configuration on free ports and waits until it is ready.
+    pub async fn start(text: &str) -> anyhow::Result<OwnBroker> {
+        let mut configuration =
+            NamedTempFile::with_suffix(".toml").context("cannot make the broker's configuration")?;
+        configuration.write_all(text.as_bytes()).context("cannot write the broker's configuration")?;
         let program =
             std::env::current_exe().context("cannot find this program's own file to start the broker with")?;
         let mut command = Command::new(&program);
-        command.args(["serve", "--dev"]);
+        command.args(["serve", "--dev", "--config"]).arg(configuration.path());
         for listener in ["mqtt", "tls", "ws", "wss", "http"] {
             command.args([format!("--listen-{listener}"), "127.0.0.1:0".to_owned()]);
         }
@@ -69,7 +76,7 @@ impl OwnBroker {
         let address = ready.mqtt.filter(|_| ready.ready).context("the broker is ready without an MQTT listener")?;
         // Nothing more is expected there, but a full pipe would stop the broker.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(OwnBroker { child, log, address })
+        Ok(OwnBroker { child, log, _configuration: configuration, address })
     }
 
     /// Waits until the broker ends, which it should not; gives the reason.

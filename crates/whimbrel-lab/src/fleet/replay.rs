@@ -83,6 +83,8 @@ fn subscriptions(args: &Args, board: &Board) -> Vec<(Role, Interest, String)> {
         (Role::Watcher, Interest::Line(line), format!("watcher-{name}"))
     };
     wanted.extend(lines.iter().map(watcher));
+    let selected = 0..board.selection.conditions.len();
+    wanted.extend(selected.map(|n| (Role::Watcher, Interest::Selected(n), format!("selector-{}", n + 1))));
     for role in [Role::Console, Role::Watcher, Role::Viewer] {
         board.want(role, wanted.iter().filter(|(of, ..)| *of == role).count() as u32);
     }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::board::{LineRow, Published, ROLES, Role, Seats, Snapshot};
 use super::checker::{Promise, Tally};
 use super::delays::Quantiles;
+use super::selection::{Kind, Watch};
 use super::trace::Trace;
 use super::view::{Titles, clock, grouped, millis};
 
@@ -38,6 +39,8 @@ pub struct Summary {
     pub connections: Connections,
     /// Watched lines.
     pub lines: Vec<LineRow>,
+    /// Watchers by content.
+    pub selected: Selected,
     /// What went wrong, and how often.
     pub troubles: Vec<(String, u64)>,
     /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to anyone.
@@ -51,10 +54,21 @@ pub struct Connections {
     pub vehicles: Seats,
     /// Subscribers to everything, QoS 1.
     pub consoles: Seats,
-    /// Subscribers to one line, QoS 1.
+    /// Subscribers to one line, or with a selector, QoS 1.
     pub watchers: Seats,
     /// The subscriber to everything, QoS 0.
     pub viewers: Seats,
+}
+
+/// Watchers by content.
+#[derive(Clone, Debug, Serialize)]
+pub struct Selected {
+    /// All watchers of fences together.
+    pub fences: Watch,
+    /// All watchers of speeds without a fence together.
+    pub speeds: Watch,
+    /// Each of them.
+    pub watchers: Vec<Watch>,
 }
 
 /// What was replayed.
@@ -121,6 +135,11 @@ impl Summary {
                 viewers: of(Role::Viewer),
             },
             lines: end.lines,
+            selected: Selected {
+                fences: Watch::sum(&end.watches, Kind::Fence),
+                speeds: Watch::sum(&end.watches, Kind::Speed),
+                watchers: end.watches,
+            },
             troubles: end.troubles,
             faults: reliable.faults(Promise::Reliable) + best_effort.faults(Promise::BestEffort),
         }
@@ -171,6 +190,7 @@ impl Summary {
             tally("QoS 1", &self.reliable),
             tally("QoS 0", &self.best_effort),
         ];
+        rows.extend(self.selected.rows());
         for (count, what) in [
             (unconfirmed, "not confirmed by the broker"),
             (held_back, "held back, since their vehicle still waited for the broker"),
@@ -189,8 +209,36 @@ impl Summary {
     }
 }
 
+impl Selected {
+    fn rows(&self) -> Vec<String> {
+        let mut rows = Vec::new();
+        for (name, sum) in [("in fences", &self.fences), ("by speed", &self.speeds)] {
+            if sum.watchers == 0 {
+                continue;
+            }
+            let Watch { watchers, expected, delivered, lost, wrong, bordering, kind, .. } = sum;
+            let (delivered, expected) = (grouped(*delivered), grouped(*expected));
+            let mut row = format!("{name:<11} {delivered:>12}  of {expected} expected by {watchers} watchers");
+            row += &format!(": {lost} lost, {wrong} wrong");
+            if *bordering > 0 {
+                row += &format!(", {} on a border, not judged", grouped(*bordering));
+            }
+            rows.push(row);
+            let each = self.watchers.iter().filter(|watch| watch.kind == *kind);
+            rows.extend(each.map(|watch| {
+                let fault = match (watch.lost, watch.wrong) {
+                    (0, 0) => String::new(),
+                    (lost, wrong) => format!("  {lost} lost, {wrong} wrong"),
+                };
+                format!("{:>24}  {}{fault}", grouped(watch.delivered), watch.selector)
+            }));
+        }
+        rows
+    }
+}
+
 fn tally(name: &str, tally: &Tally) -> String {
-    let Tally { expected, delivered, lost, duplicated, redelivered, reordered, altered, foreign, excused } = tally;
+    let Tally { expected, delivered, lost, duplicated, redelivered, reordered, altered, foreign, excused, .. } = tally;
     let mut text = format!("{name:<11} {:>12}  of {} expected\n", grouped(*delivered), grouped(*expected));
     text += &format!(
         "{:INDENT$}{lost} lost, {duplicated} twice, {reordered} out of order, {altered} altered, {foreign} not asked for",

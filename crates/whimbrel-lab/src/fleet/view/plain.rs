@@ -2,6 +2,7 @@
 
 use super::{Titles, clock, faults, grouped, millis};
 use crate::fleet::board::{Phase, Snapshot};
+use crate::fleet::selection::{Kind, Watch};
 
 /// What is said before the run.
 pub fn head(titles: &Titles) -> String {
@@ -33,6 +34,15 @@ pub fn status(snapshot: &Snapshot) -> String {
         millis(recent.max),
         faults(snapshot),
     );
+    for (name, kind) in [("fences", Kind::Fence), ("speeds", Kind::Speed)] {
+        let Watch { watchers, delivered, lost, wrong, .. } = Watch::sum(&snapshot.watches, kind);
+        if watchers > 0 {
+            text.push_str(&format!("  {name} {}", grouped(delivered)));
+        }
+        if lost + wrong > 0 {
+            text.push_str(&format!(" ({lost} lost, {wrong} wrong)"));
+        }
+    }
     if snapshot.phase == Phase::Draining {
         text.push_str(&format!("  in flight {}", snapshot.reliable.1 + snapshot.best_effort.1));
     }

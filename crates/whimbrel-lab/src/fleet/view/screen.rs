@@ -7,12 +7,14 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::canvas::{Canvas, Points};
+use ratatui::widgets::canvas::{Canvas, Line as Stroke, Points};
 use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, Wrap};
 
 use super::{Titles, clock, faults, grouped, millis};
 use crate::fleet::board::{Phase, ROLES, Role, Seats, Second, Sighting, Snapshot};
+use crate::fleet::fence::Fence;
 use crate::fleet::geo::Place;
+use crate::fleet::selection::{Kind, Watch};
 
 /// Places where vehicles were, shown as the streets; beyond it the oldest are forgotten.
 const MAX_STREET_POINTS: usize = 20_000;
@@ -26,11 +28,15 @@ const DOTS: (f64, f64) = (2.0, 4.0);
 const ROOMY: u16 = 70;
 /// Room for labels before sparklines.
 const LABELS: u16 = 20;
+/// A side of so many rows has room for each watcher by content.
+const TALL: u16 = 34;
 
 /// The screen and what it remembers between frames.
 pub struct Screen {
     titles: Titles,
     area: Extent,
+    /// Outlines of fences.
+    outlines: Vec<Vec<(f64, f64)>>,
     streets: VecDeque<(f64, f64)>,
     last: Vec<Option<Sighting>>,
 }
@@ -79,9 +85,12 @@ impl Extent {
 }
 
 impl Screen {
-    /// A screen that shows this part of the world.
-    pub fn new(titles: Titles, area: Extent) -> Screen {
-        Screen { titles, area, streets: VecDeque::new(), last: Vec::new() }
+    /// A screen that shows this part of the world with these fences.
+    pub fn new(titles: Titles, area: Extent, fences: &[Fence]) -> Screen {
+        let outlines = fences.iter().flat_map(|fence| fence.shape.outlines());
+        let project = |outline: Vec<Place>| outline.into_iter().map(|place| area.project(place)).collect();
+        let outlines = outlines.map(project).collect();
+        Screen { titles, area, outlines, streets: VecDeque::new(), last: Vec::new() }
     }
 
     /// Draws a frame.
@@ -98,10 +107,17 @@ impl Screen {
         let [map, side] = Layout::horizontal([Constraint::Min(0), Constraint::Length(side)]).areas(body);
         frame.render_widget(self.top(snapshot, top.width), top);
         self.map(frame, map, snapshot);
-        let [traffic, checks, lines] =
-            Layout::vertical([Constraint::Length(6), Constraint::Length(6), Constraint::Min(0)]).areas(side);
+        let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&snapshot.watches, kind));
+        let content = match snapshot.watches.len() as u16 {
+            0 => 0,
+            each if side.height >= TALL => each + 5,
+            _ => 4,
+        };
+        let heights = [Constraint::Length(6), Constraint::Length(6), Constraint::Length(content), Constraint::Min(0)];
+        let [traffic, checks, content, lines] = Layout::vertical(heights).areas(side);
         show_traffic(frame, traffic, snapshot);
         show_checks(frame, checks, snapshot);
+        show_watches(frame, content, sums, &snapshot.watches);
         show_lines(frame, lines, snapshot);
         frame.render_widget(notice, bottom);
         frame.render_widget(self.keys(snapshot), keys);
@@ -147,6 +163,8 @@ impl Screen {
             "slow".into(),
             " ● ".green(),
             "moving ".into(),
+            if self.outlines.is_empty() { "".into() } else { "─ ".blue() },
+            if self.outlines.is_empty() { "" } else { "fence " }.into(),
         ]);
         let block = block(format!(" {} ", moment.unwrap_or_default())).title_bottom(legend);
         let inner = block.inner(area);
@@ -165,6 +183,10 @@ impl Screen {
             Canvas::default().block(block).marker(Marker::Braille).x_bounds([-east, east]).y_bounds([-north, north]);
         let canvas = canvas.paint(|context| {
             context.draw(&Points { coords: &streets, color: Color::DarkGray });
+            for leg in self.outlines.iter().flat_map(|outline| outline.windows(2)) {
+                let ((x1, y1), (x2, y2)) = (leg[0], leg[1]);
+                context.draw(&Stroke { x1, y1, x2, y2, color: Color::Blue });
+            }
             for (color, coords) in &groups {
                 context.layer();
                 context.marker(marker);
@@ -270,6 +292,28 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     ];
     let lines: Vec<Line<'_>> = [first, second, third, fourth].map(Line::from).into();
     frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+/// Watchers by content: both kinds, and each of them if there is room.
+fn show_watches(frame: &mut Frame<'_>, area: Rect, sums: [Watch; 2], watches: &[Watch]) {
+    let count = |value: u64, style: Style| Line::from(Span::styled(value.to_string(), style.bold())).right_aligned();
+    let fault = |value| count(value, if value == 0 { Style::new().green() } else { Style::new().red() });
+    let cells = |name: Line<'static>, watch: &Watch| {
+        let delivered = Line::from(grouped(watch.delivered)).right_aligned();
+        Row::new(vec![name, delivered, fault(watch.lost), fault(watch.wrong)])
+    };
+    let names = ["fence", "speed"];
+    let sum = |(name, sum): (&str, &Watch)| cells(format!("{} {name} watchers", sum.watchers).bold().into(), sum);
+    let mut rows: Vec<Row<'_>> = names.into_iter().zip(&sums).map(sum).collect();
+    rows.extend(watches.iter().map(|watch| cells(format!(" {}", watch.selector).into(), watch)));
+    let header = ["", "delivered", "lost", "wrong"].map(|name| Line::from(name.dim()).right_aligned());
+    let widths = [Constraint::Min(17), Constraint::Length(10), Constraint::Length(5), Constraint::Length(6)];
+    let mut table = Table::new(rows, widths).column_spacing(0);
+    if area.height > 4 {
+        table = table.header(Row::new(header));
+    }
+    let title = if area.height > 4 { " By content " } else { " By content: delivered, lost, wrong " };
+    frame.render_widget(table.block(block(title.to_owned())), area);
 }
 
 fn show_lines(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
