@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -79,6 +80,17 @@ class Broker:
             return unknown
         return sum(value for name, value in self.metrics().items() if name.startswith(counters))
 
+    def write_fences(self, circles):
+        """Writes the file of fences that the configuration names: circles as name: (latitude, longitude, radius in metres)."""
+        _write_fences(self.directory, circles)
+
+    def read_again(self, result="changed"):
+        """Tells the broker by SIGHUP to read its fences again and waits until it says that it has, with this result."""
+        counter = f'whimbrel_fence_reloads_total{{result="{result}"}}'
+        before = self.metrics().get(counter, 0)
+        os.kill(self.pid, signal.SIGHUP)
+        wait_until(lambda: self.metrics().get(counter, 0) > before, f"fences to be read again with result {result}")
+
     def certificates(self):
         """A file with the certificates that the TLS listener shows, for clients that cannot do without one."""
         path = pathlib.Path(self.directory, "shown.pem")
@@ -108,14 +120,44 @@ receive_maximum = 32
 session_queue = "4 MiB"
 best_effort_queue = "1 MiB"
 sys_interval = "{sys_interval}s"
+
+[[fence]]
+file = "{fences}"
+
+[[fence]]
+name = "old town"
+geojson = '''
+{{"type": "Polygon", "coordinates": [[[21.005, 52.245], [21.016, 52.245], [21.016, 52.254], [21.005, 52.254], [21.005, 52.245]]]}}
+'''
+
+[[fence]]
+name = "bridge"
+[fence.geojson]
+type = "Feature"
+properties.width = 60
+geometry = {{ type = "LineString", coordinates = [[21.018, 52.247], [21.034, 52.250]] }}
 """
+
+# The fences of the file that is named by the configuration. A test that changes it uses names of its own.
+FENCES_FILE = "fences.geojson"
+CIRCLES = {"station": (52.2288, 21.0031, 250), "airport": (52.1657, 20.9671, 2500)}
+
+
+def _write_fences(directory, circles):
+    features = [{"type": "Feature", "properties": {"name": name, "radius": radius},
+                 "geometry": {"type": "Point", "coordinates": [longitude, latitude]}}
+                for name, (latitude, longitude, radius) in circles.items()]
+    new = pathlib.Path(directory, f"{FENCES_FILE}.new")
+    new.write_text(json.dumps({"type": "FeatureCollection", "features": features}), encoding="utf-8")
+    new.replace(pathlib.Path(directory, FENCES_FILE))
 
 
 def start_whimbrel(directory, connect_timeout):
     """Starts `whimbrel serve --dev` and waits for its ready line."""
     binary = os.environ["WHIMBREL_BIN"]
     configuration = WHIMBREL_CONFIGURATION.format(connect_timeout=connect_timeout, maximum_packet_size=MAXIMUM_PACKET_SIZE,
-                                                  sys_interval=SYS_INTERVAL_S)
+                                                  sys_interval=SYS_INTERVAL_S, fences=FENCES_FILE)
+    _write_fences(directory, CIRCLES)
     pathlib.Path(directory, "whimbrel.toml").write_text(configuration, encoding="utf-8")
     listen = [f"--listen-{kind}=127.0.0.1:0" for kind in ("mqtt", "tls", "ws", "wss", "http")]
     log = open(pathlib.Path(directory, "broker.log"), "w", encoding="utf-8")

@@ -9,6 +9,7 @@ import table
 from browser_client import Browser, MqttJsClient
 from features import COLUMNS, FEATURES, NOT_APPLICABLE
 from model import DEADLINE, V5, V311, Will, unique
+from mosquitto_client import Mosquitto
 from paho_client import PahoClient
 
 LIBRARY_COLUMNS = [column for column in COLUMNS if not column.startswith("mosquitto")]
@@ -28,7 +29,7 @@ def pytest_configure(config):
 
 def pytest_generate_tests(metafunc):
     if "column" in metafunc.fixturenames:
-        prefix = "mosquitto" if metafunc.module.__name__ == "test_mosquitto" else ("paho", "mqttjs")
+        prefix = "mosquitto" if metafunc.module.__name__.startswith("test_mosquitto") else ("paho", "mqttjs")
         metafunc.parametrize("column", [column for column in COLUMNS if column.startswith(prefix)])
 
 
@@ -123,6 +124,14 @@ def connected(new_client):
         return client
 
     return make
+
+
+@pytest.fixture
+def mosquitto(broker, column):
+    """mosquitto's tools, in the column's version."""
+    tools = Mosquitto(broker, V311 if "311" in column else V5)
+    yield tools
+    tools.close()
 
 
 @pytest.fixture

@@ -60,6 +60,16 @@ FEATURES = {
     "sys": "`$SYS`",
     "large": "payload of 1 MB",
     "many-topics": "many topics",
+    "selector": "selector (`w-selector`): attributes",
+    "selector-payload": "selector: JSON payload",
+    "selector-importance": "selector: importance",
+    "selector-fence": "selector: position in a fence",
+    "selector-fence-change": "selector: fences read again",
+    "selector-refused": "selector: refused with its cause",
+    "selector-replaced": "selector: replaced by another one, or none",
+    "selector-retained": "selector: retained messages",
+    "selector-session": "selector: kept with the session",
+    "selector-shared": "selector: shared subscription",
 }
 
 _V311 = ("mosquitto311", "paho311", "mqttjs311")
@@ -72,9 +82,15 @@ _MQTT5_ONLY = (
     "message-expiry", "request-response", "properties",
 )
 
+_SELECTORS = (
+    "selector", "selector-payload", "selector-importance", "selector-fence", "selector-fence-change", "selector-refused",
+    "selector-replaced", "selector-retained", "selector-session", "selector-shared",
+)
+
 # (features, columns, reason)
 _NOT_APPLICABLE = (
     (_MQTT5_ONLY, _V311, "3.1.1 has no such field"),
+    (_SELECTORS, _V311, "3.1.1 has no user properties"),
     (("ws", "wss"), _MOSQUITTO, "speaks no WebSocket"),
     (("tcp", "tls"), _JS, "a page opens WebSockets only"),
     (("retain-handling", "no-local"), ("mosquitto5",), "has no option for it"),

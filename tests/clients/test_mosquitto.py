@@ -12,13 +12,6 @@ feature = pytest.mark.feature
 BOTH = ("mosquitto311", "mosquitto5")
 
 
-@pytest.fixture
-def mosquitto(broker, column):
-    tools = Mosquitto(broker, V311 if "311" in column else V5)
-    yield tools
-    tools.close()
-
-
 def will(topic, text, *options):
     return ["--will-topic", topic, "--will-payload", text, "--will-qos", "1", *options]
 
