@@ -19,8 +19,13 @@ impl Place {
         Place { source: source.clone(), span }
     }
 
-    /// The whole of a short text, such as one flag; `value` is the part to point at.
-    pub fn in_line(name: &str, line: String, value: Range<usize>) -> Place {
+    /// The whole of a short text, such as one flag; `value` is the part to point at, which may be its end.
+    pub fn in_line(name: &str, mut line: String, mut value: Range<usize>) -> Place {
+        if value.is_empty() && value.start == line.len() {
+            // Reporters show no mark, and so no words, where there is no character.
+            line.push(' ');
+            value.end += 1;
+        }
         Place { source: Arc::new(NamedSource::new(name, line)), span: value }
     }
 }
