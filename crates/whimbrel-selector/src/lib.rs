@@ -1,20 +1,4 @@
-//! Topic names, topic filters and the index that finds who wants a topic.
-//!
-//! Useful without a broker:
-//!
-//! ```
-//! use whimbrel_selector::{FilterIndex, TopicFilter, TopicName};
-//!
-//! let mut index = FilterIndex::new(7);
-//! index.insert(TopicFilter::new("fleet/+/position")?, 1_u32);
-//! index.insert(TopicFilter::new("fleet/#")?, 2);
-//!
-//! let mut found = Vec::new();
-//! index.for_each_match(TopicName::new("fleet/7/position")?, |key| found.push(key));
-//! found.sort();
-//! assert_eq!(found, [1, 2]);
-//! # Ok::<(), whimbrel_selector::TopicError>(())
-//! ```
+#![doc = include_str!("../README.md")]
 
 mod compiled;
 mod content;
