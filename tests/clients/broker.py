@@ -84,12 +84,18 @@ class Broker:
         """Writes the file of fences that the configuration names: circles as name: (latitude, longitude, radius in metres)."""
         _write_fences(self.directory, circles)
 
-    def read_again(self, result="changed"):
-        """Tells the broker by SIGHUP to read its fences again and waits until it says that it has, with this result."""
-        counter = f'whimbrel_fence_reloads_total{{result="{result}"}}'
-        before = self.metrics().get(counter, 0)
+    def read_again(self):
+        """Tells the broker by SIGHUP to read its fences again and waits until it has; returns with which results.
+
+        The broker also looks at its files by itself: what it reads after this call began is as good."""
+        before = self._reloads()
         os.kill(self.pid, signal.SIGHUP)
-        wait_until(lambda: self.metrics().get(counter, 0) > before, f"fences to be read again with result {result}")
+        after = wait_until(lambda: (now := self._reloads()) != before and now, "fences to be read again")
+        return {result for result, count in after.items() if count != before[result]}
+
+    def _reloads(self):
+        metrics = self.metrics()
+        return {result: metrics[f'whimbrel_fence_reloads_total{{result="{result}"}}'] for result in ("changed", "unchanged", "refused")}
 
     def certificates(self):
         """A file with the certificates that the TLS listener shows, for clients that cannot do without one."""

@@ -235,11 +235,11 @@ def test_fences_with_a_mistake_leave_those_before_in_force(broker, tmp_path):
     path = os.path.join(broker.directory, "fences.geojson")
     os.rename(path, file)
     try:
-        broker.read_again("refused")
+        assert broker.read_again() == {"refused"}
         assert broker.metrics()["whimbrel_fences"] == len(CIRCLES) + 2
     finally:
         broker.write_fences(CIRCLES)
-    broker.read_again("unchanged")
+    assert broker.read_again() == {"unchanged"}
 
 
 @feature("selector-refused")
