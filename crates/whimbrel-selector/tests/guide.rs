@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{circle, fences};
-use whimbrel_selector::{Compiled, Datum, Selector};
+use whimbrel_selector::{Compiled, Datum, MatchIndex, Selector, Subject, TopicFilter, TopicName};
 
 const GUIDE: &str = include_str!("../../../docs/selectors.md");
 
@@ -90,5 +92,55 @@ fn errors_read_as_in_the_guide() {
         let selector = code(row[0]).next().expect("a selector");
         let error = Selector::parse_with(selector, &fences).expect_err("an error");
         assert_eq!(error.to_string(), row[1]);
+    }
+}
+
+/// An event that has all names of the guide's examples of cost.
+struct Report;
+
+impl Subject for Report {
+    fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>)) {
+        let attributes = [
+            ("line", "X1"),
+            ("axle", "1"),
+            ("urgent", "false"),
+            ("speed", "0"),
+            ("limit", "9"),
+            ("wind", "0"),
+            ("temp", "20"),
+            ("lat", "0"),
+            ("lon", "0"),
+            ("fuel", "1"),
+        ];
+        attributes.iter().for_each(|(name, text)| visit(name, Datum::written(text)));
+    }
+
+    fn payload(&self) -> &[u8] {
+        br#"{"speed": 0}"#
+    }
+}
+
+/// How many selectors are evaluated for one [`Report`], `selector` being added to many others.
+fn evaluations(selector: &str) -> u64 {
+    let mut index = MatchIndex::new(1);
+    index.set_fences(Arc::new(fences(&[("depot", &circle(21.003, 52.229, 250.0))])));
+    let texts = (0..100).map(|n| format!("filler = '{n}'")).chain([selector.to_owned()]);
+    for (key, text) in texts.enumerate() {
+        let selector = Selector::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        index.insert(TopicFilter::new("#").expect("a filter"), Some(&selector), key);
+    }
+    index.for_each_match(TopicName::new("t").expect("a name"), &Report, |_| ());
+    index.cost().evaluations
+}
+
+#[test]
+fn the_index_uses_what_the_guide_says_and_no_more() {
+    let others = evaluations("filler = 'x'");
+    for (head, extra) in [("| the index uses | example |", 0), ("| only evaluated | example |", 1)] {
+        for row in table(head) {
+            for example in code(row[1].split(": by ").next().expect("an example")) {
+                assert_eq!(evaluations(example), others + extra, "{example}");
+            }
+        }
     }
 }
