@@ -138,9 +138,10 @@ fn watchers_by_content_are_shown_with_what_they_lost_and_what_they_should_not_ha
         assert_eq!((sum.lost, sum.wrong), (0, 0), "{sum:?}");
     }
     let small = drawn(&board, 80, 24, None).join("\n");
-    assert!(small.contains("7 fence watchers") && small.contains("4 speed watchers"), "{small}");
+    assert!(small.contains("in fences: ") && small.contains("by speed: ") && small.contains("0 wrong"), "{small}");
     let large = drawn(&board, 140, 50, None).join("\n");
     assert!(watches.iter().all(|watch| large.contains(&watch.selector)), "{large}");
+    assert!(large.contains("in fences, 7 watchers") && large.contains("by speed, 4 watchers"), "{large}");
     assert!(large.contains("within('centre') AND speed > ") && large.contains("AND speed > "), "{large}");
 
     let first = |interest| interest == Interest::Selected(0);

@@ -40,7 +40,7 @@ pub enum Shape {
     Polygon(Vec<Vec<Place>>),
     /// All that is no further than half of `width` metres from a way of at least two places.
     Corridor {
-        /// The way, in legs of at most [`LEG`].
+        /// The way, in short legs: see [`Shape::corridor`].
         way: Vec<Place>,
         /// Metres.
         width: f64,
@@ -59,7 +59,7 @@ pub enum Side {
 }
 
 impl Shape {
-    /// A corridor along a way, whose legs may be of any length.
+    /// A corridor along a way, whose legs may be of any length; they are cut into pieces of at most 500 m.
     pub fn corridor(way: &[Place], width: f64) -> Shape {
         let mut short = Vec::new();
         for leg in way.windows(2) {

@@ -30,6 +30,8 @@ const ROOMY: u16 = 70;
 const LABELS: u16 = 20;
 /// A side of so many rows has room for each watcher by content.
 const TALL: u16 = 34;
+/// What watchers of fences and those of speeds are called.
+const KINDS: [&str; 2] = ["in fences", "by speed"];
 
 /// The screen and what it remembers between frames.
 pub struct Screen {
@@ -108,16 +110,17 @@ impl Screen {
         frame.render_widget(self.top(snapshot, top.width), top);
         self.map(frame, map, snapshot);
         let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&snapshot.watches, kind));
-        let content = match snapshot.watches.len() as u16 {
-            0 => 0,
-            each if side.height >= TALL => each + 5,
-            _ => 4,
+        // Where there is no room for a table of their own, watchers by content share one with the checks.
+        let (checks, content) = match snapshot.watches.len() as u16 {
+            0 => (6, 0),
+            each if side.height >= TALL => (6, each + 5),
+            _ => (8, 0),
         };
-        let heights = [Constraint::Length(6), Constraint::Length(6), Constraint::Length(content), Constraint::Min(0)];
+        let heights = [6, checks, content].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
         let [traffic, checks, content, lines] = Layout::vertical(heights).areas(side);
         show_traffic(frame, traffic, snapshot);
-        show_checks(frame, checks, snapshot);
-        show_watches(frame, content, sums, &snapshot.watches);
+        show_checks(frame, checks, snapshot, &sums);
+        show_watches(frame, content, &sums, &snapshot.watches);
         show_lines(frame, lines, snapshot);
         frame.render_widget(notice, bottom);
         frame.render_widget(self.keys(snapshot), keys);
@@ -267,7 +270,7 @@ fn connections(seats: &[Seats; 4]) -> Line<'static> {
     Line::from(spans)
 }
 
-fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
+fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, sums: &[Watch; 2]) {
     let (tally, in_flight, missing) = snapshot.reliable;
     let (best_effort, _, skipped) = snapshot.best_effort;
     let count = |name: &'static str, value: u64| {
@@ -290,30 +293,32 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
         grouped(best_effort.lost + skipped).bold(),
         " lost".dim(),
     ];
-    let lines: Vec<Line<'_>> = [first, second, third, fourth].map(Line::from).into();
+    let mut lines: Vec<Line<'_>> = [first, second, third, fourth].map(Line::from).into();
+    // Cut off where they have a table of their own.
+    for (name, sum) in KINDS.into_iter().zip(sums) {
+        let mut line = vec![format!("{name}: ").dim(), grouped(sum.delivered).bold(), "  ".into()];
+        line.extend(count("lost", sum.lost));
+        line.extend(count("wrong", sum.wrong));
+        lines.push(Line::from(line));
+    }
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
 /// Watchers by content: both kinds, and each of them if there is room.
-fn show_watches(frame: &mut Frame<'_>, area: Rect, sums: [Watch; 2], watches: &[Watch]) {
+fn show_watches(frame: &mut Frame<'_>, area: Rect, sums: &[Watch; 2], watches: &[Watch]) {
     let count = |value: u64, style: Style| Line::from(Span::styled(value.to_string(), style.bold())).right_aligned();
     let fault = |value| count(value, if value == 0 { Style::new().green() } else { Style::new().red() });
     let cells = |name: Line<'static>, watch: &Watch| {
         let delivered = Line::from(grouped(watch.delivered)).right_aligned();
         Row::new(vec![name, delivered, fault(watch.lost), fault(watch.wrong)])
     };
-    let names = ["fence", "speed"];
-    let sum = |(name, sum): (&str, &Watch)| cells(format!("{} {name} watchers", sum.watchers).bold().into(), sum);
-    let mut rows: Vec<Row<'_>> = names.into_iter().zip(&sums).map(sum).collect();
+    let sum = |(name, sum): (&str, &Watch)| cells(format!("{name}, {} watchers", sum.watchers).bold().into(), sum);
+    let mut rows: Vec<Row<'_>> = KINDS.into_iter().zip(sums).map(sum).collect();
     rows.extend(watches.iter().map(|watch| cells(format!(" {}", watch.selector).into(), watch)));
     let header = ["", "delivered", "lost", "wrong"].map(|name| Line::from(name.dim()).right_aligned());
     let widths = [Constraint::Min(17), Constraint::Length(10), Constraint::Length(5), Constraint::Length(6)];
-    let mut table = Table::new(rows, widths).column_spacing(0);
-    if area.height > 4 {
-        table = table.header(Row::new(header));
-    }
-    let title = if area.height > 4 { " By content " } else { " By content: delivered, lost, wrong " };
-    frame.render_widget(table.block(block(title.to_owned())), area);
+    let table = Table::new(rows, widths).header(Row::new(header)).column_spacing(0);
+    frame.render_widget(table.block(block(" By content ".to_owned())), area);
 }
 
 fn show_lines(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
