@@ -25,6 +25,8 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Subscriptions in one session.
     pub subscriptions_per_session: usize,
+    /// Bytes of the selectors of one session, in canonical form. Bounds what a client can make the index hold and do.
+    pub selector_bytes_per_session: usize,
     /// How long a session outlives its connection at most.
     pub session_expiry_max: Duration,
     /// Retained messages.
@@ -50,6 +52,7 @@ impl Default for Limits {
             total_queue_bytes: 1 << 30,
             sessions_max: 1_000_000,
             subscriptions_per_session: 10_000,
+            selector_bytes_per_session: 1 << 20,
             session_expiry_max: Duration::from_secs(7 * 24 * 3600),
             retained_max: 1_000_000,
             retained_bytes: 1 << 30,
@@ -232,6 +235,8 @@ pub enum Refusal {
     OtherSelector,
     /// The session has as many subscriptions as it may.
     TooManySubscriptions,
+    /// The session's selectors are as long together as they may be.
+    TooManySelectors,
     /// The broker has as many sessions as it may.
     TooManySessions,
     /// The broker retains as much as it may.

@@ -297,22 +297,40 @@ impl Core {
         if known.is_none() && held >= self.sessions.limits.subscriptions_per_session {
             return Err(Refusal::TooManySubscriptions);
         }
+        let bytes = asked.selector.map_or(0, |selector| selector.to_string().len());
+        let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
+        let all = self.sessions.get(index).selector_bytes - before + bytes;
+        if bytes > before && all > self.sessions.limits.selector_bytes_per_session {
+            return Err(Refusal::TooManySelectors);
+        }
         let group = match shared.group {
             Some(_) => self.join_group(index, asked, shared.filter)?,
             None => NO_GROUP,
         };
+        self.sessions.get_mut(index).selector_bytes = all;
+        let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
         let Filter { qos, no_local, retain_as_published, identifier, selector, .. } = *asked;
         if let Some(id) = known {
             let change = |s: &mut Subscription| {
                 (s.qos, s.no_local, s.retain_as_published, s.identifier) =
                     (qos, no_local, retain_as_published, identifier);
+                s.selector_bytes = selector_bytes;
             };
             self.router.update(id, change, shared.filter, selector);
             return Ok(false);
         }
         let text = asked.filter.into();
-        let spot = None;
-        let new = Subscription { session: index, text, qos, no_local, retain_as_published, identifier, group, spot };
+        let new = Subscription {
+            session: index,
+            text,
+            qos,
+            no_local,
+            retain_as_published,
+            identifier,
+            group,
+            selector_bytes,
+            spot: None,
+        };
         let id = self.router.insert(new, shared.filter, selector);
         let session = self.sessions.get_mut(index);
         session.subscriptions.push(id);
@@ -382,7 +400,8 @@ impl Core {
     fn remove_subscription(&mut self, index: u32, id: u32) -> Option<(u32, bool)> {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
-        let group = self.router.remove(id, filter).group;
+        let Subscription { group, selector_bytes, .. } = self.router.remove(id, filter);
+        self.sessions.get_mut(index).selector_bytes -= selector_bytes as usize;
         if group == NO_GROUP {
             return None;
         }

@@ -39,6 +39,8 @@ pub(crate) struct Subscription {
     pub(crate) retain_as_published: bool,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
+    /// Bytes of its selector.
+    pub(crate) selector_bytes: u32,
     /// Set by [`Router::insert`]; `None` for one of a group, which is in the index only once for all its members.
     pub(crate) spot: Option<Spot>,
 }

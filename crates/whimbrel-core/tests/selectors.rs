@@ -3,7 +3,7 @@
 mod common;
 
 use common::{CLEAN, Client, KEPT, Rig, Told, event, plain};
-use whimbrel_core::{Filter, Input, Link, Publish, Refusal, RetainHandling, Settlement};
+use whimbrel_core::{Filter, Input, Limits, Link, Publish, Refusal, RetainHandling, Settlement};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce};
 use whimbrel_event::{AttributesBuf, EventRef};
 use whimbrel_selector::Selector;
@@ -268,4 +268,19 @@ fn costs_are_told_by_name() {
     assert_eq!((expensive[0].filter.as_str(), expensive[0].selector.as_str()), ("t/#", "a + b > 50"));
     assert_eq!((expensive[0].cost.evaluations, expensive[0].cost.matches), (50, 0));
     assert!(expensive[0].cost.steps >= 50);
+}
+
+#[test]
+fn the_selectors_of_a_session_are_bounded_together() {
+    let mut rig = Rig::with(Limits { selector_bytes_per_session: 30, ..Limits::default() });
+    rig.attach(1, "a", CLEAN);
+    rig.attach(2, "b", CLEAN);
+    assert_eq!(rig.subscribe_where(1, "t/1", "speed > 50"), Ok(AtLeastOnce));
+    assert_eq!(rig.subscribe_where(1, "t/2", "speed > 50"), Ok(AtLeastOnce));
+    assert_eq!(rig.subscribe_where(1, "$share/g/t", "speed > 500"), Err(Refusal::TooManySelectors));
+    assert_eq!(rig.subscribe_where(2, "t/1", "speed > 50"), Ok(AtLeastOnce), "each session has its own bound");
+    assert_eq!(rig.subscribe_where(1, "t/2", "speed > 5"), Ok(AtLeastOnce), "a shorter one takes its place");
+    assert_eq!(rig.subscribe_where(1, "$share/g/t", "speed > 500"), Ok(AtLeastOnce));
+    rig.input(Input::Unsubscribe { link: Link(1), filters: &["t/1", "t/2", "$share/g/t"] });
+    assert_eq!(rig.subscribe_where(1, "t/3", "speed > 50 AND fuel < 20"), Ok(AtLeastOnce), "room is given back");
 }

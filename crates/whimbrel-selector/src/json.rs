@@ -15,6 +15,10 @@ use crate::subject::Datum;
 
 const ROOT: u32 = 0;
 
+/// Payloads in which array elements are counted from the end, bytes: such elements are held until the end is seen, which takes many times their
+/// length. In longer ones these elements are NULL.
+const FROM_END_MAX: usize = 1 << 20;
+
 /// One step of a wanted path. Paths with a common beginning share its steps.
 #[derive(Debug)]
 struct Node {
@@ -158,7 +162,8 @@ impl JsonFacts {
     pub(crate) fn of(payload: &[u8], fields: &JsonFields) -> JsonFacts {
         let mut values = Vec::new();
         let mut reader = serde_json::Deserializer::from_slice(payload);
-        let read = Pick { fields, node: Some(ROOT), values: &mut values }.deserialize(&mut reader);
+        let from_end = payload.len() <= FROM_END_MAX;
+        let read = Pick { fields, node: Some(ROOT), from_end, values: &mut values }.deserialize(&mut reader);
         if read.is_err() || reader.end().is_err() {
             return JsonFacts::default();
         }
@@ -196,6 +201,8 @@ impl Kept {
 struct Pick<'p> {
     fields: &'p JsonFields,
     node: Option<u32>,
+    /// Elements may be counted from the end.
+    from_end: bool,
     values: &'p mut Vec<(u32, Kept)>,
 }
 
@@ -210,9 +217,9 @@ impl Pick<'_> {
 
     /// The same for a value that has been read already; `serde_json` bounds its depth.
     fn keep_value(self, value: &Value) {
-        let Pick { fields, node, values } = self;
+        let Pick { fields, node, from_end, values } = self;
         let Some(node) = node else { return };
-        let mut down = |child: Option<u32>, value| Pick { fields, node: child, values }.keep_value(value);
+        let mut down = |child: Option<u32>, value| Pick { fields, node: child, from_end, values }.keep_value(value);
         match value {
             Value::Object(members) if fields.nodes[node].children > 0 => {
                 members.iter().for_each(|(name, value)| down(fields.member(node, name), value));
@@ -225,7 +232,7 @@ impl Pick<'_> {
             }
             _ => {}
         }
-        let pick = Pick { fields, node: Some(node), values };
+        let pick = Pick { fields, node: Some(node), from_end, values };
         match value {
             Value::Null => {}
             Value::Bool(value) => pick.keep(|| Kept::Boolean(*value)),
@@ -295,7 +302,12 @@ impl<'de> Visitor<'de> for Pick<'_> {
                 self.values[from..to].iter_mut().for_each(|(_, value)| *value = Kept::Replaced);
             }
             let from = self.values.len();
-            members.next_value_seed(Pick { fields: self.fields, node: child, values: self.values })?;
+            members.next_value_seed(Pick {
+                fields: self.fields,
+                node: child,
+                from_end: self.from_end,
+                values: self.values,
+            })?;
             if let Some(child) = child {
                 seen.insert(child, (from, self.values.len()));
             }
@@ -305,14 +317,15 @@ impl<'de> Visitor<'de> for Pick<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
-        let Pick { fields, node, values } = self;
+        let Pick { fields, node, from_end, values } = self;
         let deeper = node.filter(|&node| fields.nodes[node].children > 0);
-        let longest = deeper.and_then(|node| fields.nodes[node].from_end.last().copied()).unwrap_or(0);
+        let longest =
+            deeper.filter(|_| from_end).and_then(|node| fields.nodes[node].from_end.last().copied()).unwrap_or(0);
         // The last elements, as many as paths may count back.
         let mut last: VecDeque<Value> = VecDeque::new();
         for index in 0_i64.. {
             let child = deeper.and_then(|node| fields.child(node, &Step::Index(index)));
-            let pick = Pick { fields, node: child, values: &mut *values };
+            let pick = Pick { fields, node: child, from_end, values: &mut *values };
             if longest == 0 {
                 if elements.next_element_seed(pick)?.is_none() {
                     break;
@@ -328,9 +341,9 @@ impl<'de> Visitor<'de> for Pick<'_> {
         }
         for (value, distance) in last.iter().rev().zip(1_i64..) {
             let child = deeper.and_then(|node| fields.child(node, &Step::Index(-distance)));
-            Pick { fields, node: child, values: &mut *values }.keep_value(value);
+            Pick { fields, node: child, from_end, values: &mut *values }.keep_value(value);
         }
-        Pick { fields, node, values }.keep(|| Kept::Other);
+        Pick { fields, node, from_end, values }.keep(|| Kept::Other);
         Ok(())
     }
 }

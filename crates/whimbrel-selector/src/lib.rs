@@ -7,6 +7,7 @@ mod facts;
 mod fence;
 mod index;
 mod json;
+mod like;
 mod matching;
 mod number;
 mod program;

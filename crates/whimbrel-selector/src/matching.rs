@@ -56,7 +56,7 @@ pub struct MatchIndex<K> {
     hasher: Seeded,
 }
 
-impl<K: Copy + Eq> MatchIndex<K> {
+impl<K: Copy + Ord> MatchIndex<K> {
     /// An empty index. `seed` keys its hash tables, so that strangers who choose topics and values cannot choose collisions.
     pub fn new(seed: u64) -> Self {
         MatchIndex {

@@ -1,6 +1,7 @@
 //! Selectors ready to be evaluated: prefix code over numbered fields.
 
 use crate::facts::{Facts, FieldId, Fields};
+use crate::like;
 use crate::number::{arithmetic, compare, holds, order};
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
 use crate::subject::{Datum, Number};
@@ -134,7 +135,7 @@ impl Program {
 
     /// Whether the selector is true, and how many steps it took to tell.
     #[inline]
-    pub(crate) fn is_true(&self, facts: &Facts<'_>) -> (bool, u32) {
+    pub(crate) fn is_true(&self, facts: &Facts<'_>) -> (bool, u64) {
         is_true(&self.ops, &self.text, facts)
     }
 
@@ -153,7 +154,7 @@ impl Program {
 
 /// Whether a selector is true, and how many steps it took to tell.
 #[inline]
-pub(crate) fn is_true(ops: &[Op], text: &str, facts: &Facts<'_>) -> (bool, u32) {
+pub(crate) fn is_true(ops: &[Op], text: &str, facts: &Facts<'_>) -> (bool, u64) {
     let mut run = Run { ops, text, facts, at: 0, steps: 0 };
     let value = run.condition(true);
     (value == Some(true), run.steps)
@@ -303,7 +304,7 @@ struct Run<'r> {
     text: &'r str,
     facts: &'r Facts<'r>,
     at: usize,
-    steps: u32,
+    steps: u64,
 }
 
 impl<'r> Run<'r> {
@@ -358,7 +359,7 @@ impl<'r> Run<'r> {
             Op::In { field, choices } => {
                 let list = &self.ops[self.at..self.at + choices as usize];
                 self.at += choices as usize;
-                self.steps += choices.ilog2();
+                self.steps += u64::from(choices.ilog2());
                 known(self.facts.value(field), |known| known.text().is_some_and(|known| self.is_one_of(list, known)))
             }
             Op::IsNull(field) => Some(self.facts.value(field) == Datum::Null),
@@ -443,19 +444,24 @@ impl<'r> Run<'r> {
             0 => Some(rest.len()),
             n => rest.char_indices().rev().nth(n - 1).map(|(at, _)| at),
         };
-        self.steps += characters as u32;
+        self.steps += characters as u64;
         start.is_some_and(|at| self.begins(part, &rest[at..]).is_some_and(str::is_empty))
     }
 
     /// What is left of `text` behind the first place where `pieces`, without `%`, are found.
     fn find<'t>(&mut self, pieces: &[Op], text: &'t str) -> Option<&'t str> {
         if let [Op::PieceText { length, at }] = *pieces {
-            self.steps += 1 + text.len() as u32 / 16;
+            self.steps += 1 + text.len() as u64 / 16;
             let part = self.text(at, length);
             return text.find(part).map(|at| &text[at + part.len()..]);
         }
-        let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-        starts.find_map(|at| self.begins(pieces, &text[at..]))
+        let pieces = pieces.iter().flat_map(|piece| match *piece {
+            Op::PieceText { length, at } => self.text(at, length).chars().map(Some).collect(),
+            _ => vec![None],
+        });
+        let (found, steps) = like::find(&pieces.collect::<Vec<_>>(), text);
+        self.steps += steps;
+        found
     }
 
     fn characters(&self, piece: &Op) -> usize {
@@ -471,7 +477,7 @@ impl<'r> Run<'r> {
         for piece in pieces {
             match *piece {
                 Op::PieceText { length, at } => {
-                    self.steps += 1 + u32::from(length) / 16;
+                    self.steps += 1 + u64::from(length) / 16;
                     rest = rest.strip_prefix(self.text(at, length))?;
                 }
                 _ => {

@@ -48,6 +48,11 @@ impl<T, const SHIFT: u32> Slab<T, SHIFT> {
     pub(crate) fn remove(&mut self, place: u32) -> T {
         let item = self.place(place).take().expect("a place in use");
         self.len -= 1;
+        if self.len == 0 {
+            // Nobody has a number of an empty place: all memory goes back.
+            (self.chunks, self.free) = (Vec::new(), Vec::new());
+            return item;
+        }
         if self.free.last().is_none_or(|chunk| chunk.len() == 1 << SHIFT) {
             self.free.push(Vec::with_capacity(1 << SHIFT));
         }

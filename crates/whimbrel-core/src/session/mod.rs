@@ -36,6 +36,8 @@ pub(crate) struct Session {
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
     pub(crate) subscriptions: SmallVec<[u32; 2]>,
+    /// Bytes of the selectors of all subscriptions.
+    pub(crate) selector_bytes: usize,
     /// Shared subscriptions of which it is a member.
     pub(crate) groups: SmallVec<[u32; 2]>,
     pub(crate) inflight: Inflight,
@@ -139,6 +141,7 @@ impl Sessions {
             overflowed: false,
             expiry: Duration::ZERO,
             subscriptions: SmallVec::new(),
+            selector_bytes: 0,
             groups: SmallVec::new(),
             inflight: Inflight::default(),
             waiting: Queue::default(),

@@ -171,9 +171,10 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         Refusal::BadTopic(_) => ReasonCode::TOPIC_NAME_INVALID,
         Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
         Refusal::OtherSelector => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
-        Refusal::TooManySubscriptions | Refusal::TooManySessions | Refusal::TooMuchRetained => {
-            ReasonCode::QUOTA_EXCEEDED
-        }
+        Refusal::TooManySubscriptions
+        | Refusal::TooManySelectors
+        | Refusal::TooManySessions
+        | Refusal::TooMuchRetained => ReasonCode::QUOTA_EXCEEDED,
     }
 }
 
@@ -185,6 +186,7 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::OtherSelector => {
             "the members of this shared subscription have another selector: all must ask for the same"
         }
+        Refusal::TooManySelectors => "the session's selectors are as long together as they may be: end some",
         Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
         Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
         Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",

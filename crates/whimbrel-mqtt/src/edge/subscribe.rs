@@ -75,7 +75,7 @@ impl Broker {
     }
 }
 
-/// The selector among the user properties of a SUBSCRIBE; a blank one is none.
+/// The selector among the user properties of a SUBSCRIBE; one that is true whatever the event, as a blank one, is none.
 ///
 /// # Errors
 /// What is wrong with it, and where.
@@ -85,10 +85,8 @@ fn selector(user: UserProperties<'_>, fences: &Fences) -> Result<Option<Selector
     if texts.next().is_some() {
         return Err(format!("{SELECTOR} is given more than once: a SUBSCRIBE has one selector for all its filters"));
     }
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
-    Selector::parse_with(text, fences).map(Some).map_err(|error| error.to_string())
+    let selector = Selector::parse_with(text, fences).map_err(|error| error.to_string())?;
+    Ok((!selector.is_everything()).then_some(selector))
 }
 
 /// As much of `text` as fits in [`CAUSE_MAX`].

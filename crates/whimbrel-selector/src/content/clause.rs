@@ -17,8 +17,14 @@ use crate::subject::Number;
 /// The most clauses that AND may make of two operands with several clauses each; beyond, it keeps only the better of them.
 const PRODUCT_MAX: usize = 16;
 
-/// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by points alone.
-const CLAUSES_MAX: usize = 64;
+/// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by points alone, or by what must be there.
+const RANGED_MAX: usize = 64;
+
+/// The most clauses of one selector. One with more is evaluated for every event under its filter.
+const CLAUSES_MAX: usize = 512;
+
+/// The most points, and the most ranges, that a clause keeps. More say nothing worth their place.
+const TERMS_MAX: usize = 8;
 
 /// Integers below this are doubles, too, and doubles next to them are no integers.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -66,16 +72,19 @@ impl Clause {
     }
 
     /// Both hold; `None` if they cannot.
-    fn and(&self, other: &Clause) -> Option<Clause> {
-        let mut both = self.clone();
+    fn and(mut self, other: &Clause) -> Option<Clause> {
+        let both = &mut self;
+        both.decides &= other.decides;
         for point in &other.points {
-            if !both.points.contains(point) {
+            if both.points.len() < TERMS_MAX && !both.points.contains(point) {
                 both.points.push(*point);
             }
         }
         for range in &other.ranges {
+            let has_room = both.ranges.len() < TERMS_MAX;
             match both.ranges.iter_mut().find(|known| known.field == range.field) {
-                None => both.ranges.push(*range),
+                None if has_room => both.ranges.push(*range),
+                None => both.decides = false,
                 Some(known) => {
                     (known.low, known.high) = (known.low.max(range.low), known.high.min(range.high));
                     if known.low > known.high {
@@ -85,8 +94,7 @@ impl Clause {
             }
         }
         both.present = both.present.or(other.present);
-        both.decides = self.decides && other.decides;
-        Some(both)
+        Some(self)
     }
 }
 
@@ -95,13 +103,14 @@ type Clauses = Vec<Clause>;
 /// The clauses of a selector: one of them holds whenever `condition` is true.
 pub(super) fn clauses(condition: &Condition, fields: &Fields, uses: &mut Uses, hasher: &Seeded) -> Clauses {
     let mut clauses = Extract { fields, uses, hasher }.when(condition, true);
-    if clauses.len() > CLAUSES_MAX {
+    if clauses.len() > RANGED_MAX {
         clauses.iter_mut().for_each(|clause| {
+            clause.present = clause.present.or(clause.ranges.first().map(|range| range.field));
             clause.ranges.clear();
             clause.decides = false;
         });
     }
-    if clauses.iter().any(Clause::says_nothing) {
+    if clauses.len() > CLAUSES_MAX || clauses.iter().any(Clause::says_nothing) {
         return vec![Clause::default()];
     }
     clauses
@@ -297,8 +306,10 @@ fn product(left: Clauses, right: Clauses) -> Clauses {
         let mut better = if (vague(&left), left.len()) <= (vague(&right), right.len()) { left } else { right };
         better.iter_mut().for_each(|clause| clause.decides = false);
         better
+    } else if let [only] = &*right {
+        left.into_iter().filter_map(|left| left.and(only)).collect()
     } else {
-        left.iter().flat_map(|left| right.iter().filter_map(|right| left.and(right))).collect()
+        left.iter().flat_map(|left| right.iter().filter_map(|right| left.clone().and(right))).collect()
     };
     odd.extend(more);
     both.append(&mut odd);

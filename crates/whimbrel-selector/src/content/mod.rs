@@ -4,6 +4,7 @@ mod axis;
 mod clause;
 mod guard;
 mod invert;
+mod keys;
 mod node;
 mod probe;
 mod sight;
@@ -11,7 +12,7 @@ mod tree;
 
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use whimbrel_event::Seeded;
 
@@ -24,6 +25,7 @@ use crate::subject::Subject;
 
 use clause::clauses;
 use guard::{DECIDES, SEVERAL};
+use keys::Keys;
 use node::Nodes;
 use probe::{Memory, Probe};
 
@@ -75,7 +77,7 @@ impl core::ops::AddAssign for Cost {
 struct Entry<K> {
     program: Program,
     cost: Cost,
-    keys: SmallVec<[K; 2]>,
+    keys: Keys<K>,
     clauses: SmallVec<[u32; 2]>,
     text: Box<str>,
     group: u32,
@@ -115,7 +117,7 @@ struct Dear {
     least: u64,
 }
 
-impl<K: Copy + Eq> ContentIndex<K> {
+impl<K: Copy + Ord> ContentIndex<K> {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = Seeded::new(seed);
         ContentIndex {
@@ -173,7 +175,7 @@ impl<K: Copy + Eq> ContentIndex<K> {
             text,
             program,
             clauses: SmallVec::new(),
-            keys: smallvec![key],
+            keys: Keys::of(key),
             cost: Cost::default(),
         };
         let id = self.entries.insert(entry);
@@ -195,12 +197,11 @@ impl<K: Copy + Eq> ContentIndex<K> {
     /// False if `key` is not there.
     pub(crate) fn remove(&mut self, id: SelectorId, key: K) -> bool {
         let keys = &mut self.entries[id.0].keys;
-        let Some(place) = keys.iter().position(|known| *known == key) else { return false };
-        keys.swap_remove(place);
+        if !keys.remove(key) {
+            return false;
+        }
         if keys.is_empty() {
             self.remove_entry(id.0);
-        } else {
-            keys.shrink_to_fit();
         }
         true
     }
@@ -220,7 +221,13 @@ impl<K: Copy + Eq> ContentIndex<K> {
     pub(crate) fn is_true(&mut self, id: SelectorId, subject: &dyn Subject) -> bool {
         let ContentIndex { fields, fences, scratch, entries, .. } = self;
         let facts = Facts::new(fields, fences, subject, scratch);
-        let (value, _) = entries[id.0].program.is_true(&facts);
+        let (value, steps) = entries[id.0].program.is_true(&facts);
+        let cost = Cost { evaluations: 1, steps, matches: value.into() };
+        entries[id.0].cost += cost;
+        self.total += cost;
+        if entries[id.0].cost.steps > self.dear.least {
+            self.dear.note(id.0, entries);
+        }
         let memory = facts.into_memory();
         self.scratch.present = memory;
         value
@@ -257,13 +264,13 @@ impl<K: Copy + Eq> ContentIndex<K> {
             once.iter().map(|&id| (id & DECIDES == 0).then(|| &entries[id].program)).collect();
         let constants = programs.iter().flatten().filter(|program| matches!(program.first(), Op::Constant(_))).count();
         core::hint::black_box(constants);
-        let decided: SmallVec<[Option<(bool, u32)>; 128]> =
+        let decided: SmallVec<[Option<(bool, u64)>; 128]> =
             programs.into_iter().map(|program| program.map(|program| program.is_true(&facts))).collect();
         for (&id, decided) in once.iter().zip(decided) {
             let id = id & !DECIDES;
             let entry = &mut entries[id];
             let cost = match decided {
-                Some((value, steps)) => Cost { evaluations: 1, steps: steps.into(), matches: value.into() },
+                Some((value, steps)) => Cost { evaluations: 1, steps, matches: value.into() },
                 None => Cost { evaluations: 0, steps: 0, matches: 1 },
             };
             entry.cost += cost;
@@ -272,7 +279,7 @@ impl<K: Copy + Eq> ContentIndex<K> {
                 self.dear.note(id, entries);
             }
             if cost.matches > 0 {
-                entries[id].keys.iter().for_each(|key| found(*key));
+                entries[id].keys.for_each(&mut found);
             }
         }
         let memory = facts.into_memory();

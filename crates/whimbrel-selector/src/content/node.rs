@@ -350,6 +350,9 @@ impl Nodes {
                 self.children.remove(rehash(&at), at, rehash);
                 let gone = self.nodes.remove(at);
                 self.uses.remove(gone.axis.0, gone.axis.1);
+                if let Some(place) = sight_of(gone.axis.0).filter(|_| self.uses.of(gone.axis.0).is_none()) {
+                    self.sight.forget(place);
+                }
                 let above = &mut self.nodes[parent];
                 if above.more.as_mut().expect("it had a child").leave(gone.axis) {
                     above.filter = 0;

@@ -5,7 +5,7 @@ use super::axis::CLASSES;
 /// Numbers remembered per field.
 const SEEN: usize = 32;
 
-/// Fields for which numbers are remembered. Beyond, ranges count as the widest class.
+/// Fields for which numbers are remembered. Beyond, the field that has been remembered longest is forgotten.
 const FIELDS_MAX: usize = 4096;
 
 /// The last numbers seen on one field: of events, and until there are any, ends of ranges.
@@ -22,7 +22,9 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Sight {
     fields: Vec<Option<Box<Seen>>>,
-    used: usize,
+    /// Fields in the order in which they were remembered, some of which may be forgotten already.
+    order: Vec<usize>,
+    oldest: usize,
 }
 
 impl Sight {
@@ -34,13 +36,16 @@ impl Sight {
         if self.fields.len() <= field {
             self.fields.resize_with(field + 1, || None);
         }
-        let slot = &mut self.fields[field];
-        if slot.is_none() {
-            if self.used == FIELDS_MAX {
-                return;
+        if self.fields[field].is_none() {
+            if self.order.len() < FIELDS_MAX {
+                self.order.push(field);
+            } else {
+                let gone = core::mem::replace(&mut self.order[self.oldest], field);
+                self.fields[gone] = None;
+                self.oldest = (self.oldest + 1) % FIELDS_MAX;
             }
-            self.used += 1;
         }
+        let slot = &mut self.fields[field];
         let seen =
             slot.get_or_insert_with(|| Box::new(Seen { numbers: [0.0; SEEN], len: 0, next: 0, of_events: false }));
         if of_event && !seen.of_events {
@@ -50,6 +55,13 @@ impl Sight {
             seen.numbers[usize::from(seen.next)] = number;
             seen.next = (seen.next + 1) % SEEN as u8;
             seen.len = (seen.len + 1).min(SEEN as u8);
+        }
+    }
+
+    /// Forgets a field that is not used any more: its number may come to mean another.
+    pub(super) fn forget(&mut self, field: usize) {
+        if let Some(slot) = self.fields.get_mut(field) {
+            *slot = None;
         }
     }
 

@@ -458,13 +458,13 @@ impl<'a> Parser<'a> {
 /// The fence whose name is most like `name`, if any is. Looks at names of similar length, and at a bounded number, since strangers may ask
 /// again and again.
 fn nearest<'f>(name: &str, fences: &'f Fences) -> Option<&'f str> {
-    const LONGEST: usize = 64;
-    const CANDIDATES: usize = 1000;
+    const LONGEST: usize = 32;
+    const CANDIDATES: usize = 100;
     if name.len() > LONGEST {
         return None;
     }
     let edits = (name.chars().count() / 3).max(1);
-    let alike = fences.names().filter(|known| known.len().abs_diff(name.len()) <= 4 * edits && known.len() <= LONGEST);
+    let alike = fences.names().filter(|known| known.len().abs_diff(name.len()) <= edits && known.len() <= LONGEST);
     let measured = alike.take(CANDIDATES).map(|known| (strsim::damerau_levenshtein(known, name), known));
     measured.filter(|(distance, _)| *distance <= edits).min().map(|(_, known)| known)
 }

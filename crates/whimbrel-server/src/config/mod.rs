@@ -222,6 +222,7 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
             total_queue_bytes: number("total_queue") as usize,
             sessions_max: number("max_sessions") as usize,
             subscriptions_per_session: number("max_subscriptions") as usize,
+            selector_bytes_per_session: number("max_selectors") as usize,
             session_expiry_max: duration("max_session"),
             retained_max: number("max_retained") as usize,
             retained_bytes: number("retained_size") as usize,

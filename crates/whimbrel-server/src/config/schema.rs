@@ -118,6 +118,8 @@ keys! {
         "How long a session outlives its connection at most";
     "limits" "max_subscriptions" None, "N", Kind::Count(1, 10_000_000), "10000",
         "Subscriptions in one session";
+    "limits" "max_selectors" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 MiB",
+        "Selectors of one session, all together";
     "limits" "session_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "64 MiB",
         "QoS 1 and 2 messages that wait for one session";
     "limits" "best_effort_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 MiB",
