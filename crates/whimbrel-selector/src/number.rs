@@ -42,7 +42,7 @@ fn mixed(integer: i64, double: f64) -> Ordering {
     integer.cmp(&(whole as i64)).then_with(|| whole.partial_cmp(&double).expect("doubles are never NaN"))
 }
 
-/// Compares two values; see [`Condition::Compare`].
+/// Compares two values; see [`crate::Condition::Compare`].
 pub(crate) fn compare(op: Comparison, left: Datum<'_>, right: Datum<'_>) -> Option<bool> {
     if left == Datum::Null || right == Datum::Null {
         return None;
