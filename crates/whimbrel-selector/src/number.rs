@@ -95,3 +95,12 @@ pub(crate) fn double(number: Number) -> f64 {
         Number::Double(value) => value,
     }
 }
+
+/// A number as a value; NULL for none.
+pub(crate) fn number(value: Option<Number>) -> Datum<'static> {
+    match value {
+        None => Datum::Null,
+        Some(Number::Integer(value)) => Datum::Integer(value),
+        Some(Number::Double(value)) => Datum::Double(value),
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::facts::{Facts, FieldId, Fields};
 use crate::like;
-use crate::number::{arithmetic, compare, holds, order};
+use crate::number::{arithmetic, compare, holds, number, order};
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
 use crate::subject::{Datum, Number};
 
@@ -494,14 +494,6 @@ impl<'r> Run<'r> {
 #[inline]
 fn known<'d>(value: Datum<'d>, test: impl FnOnce(Datum<'d>) -> bool) -> Option<bool> {
     if value == Datum::Null { None } else { Some(test(value)) }
-}
-
-fn number(value: Option<Number>) -> Datum<'static> {
-    match value {
-        None => Datum::Null,
-        Some(Number::Integer(value)) => Datum::Integer(value),
-        Some(Number::Double(value)) => Datum::Double(value),
-    }
 }
 
 #[cfg(test)]
