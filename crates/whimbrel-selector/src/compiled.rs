@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::facts::{Facts, Fields, Scratch};
+use crate::facts::{Fields, Scratch};
 use crate::fence::Fences;
 use crate::program::{Op, Program, is_true};
 use crate::selector::Selector;
@@ -43,11 +43,7 @@ impl Compiled {
 
     /// True, false, or `None` for unknown. An event matches if it is true.
     pub fn value<S: Subject>(&mut self, subject: S) -> Option<bool> {
-        let facts = Facts::new(&self.fields, &self.fences, &subject, &mut self.scratch);
-        let value = self.program.value(&facts);
-        let memory = facts.into_memory();
-        self.scratch.present = memory;
-        value
+        self.scratch.ask(&self.fields, &self.fences, &subject, |facts| self.program.value(facts))
     }
 }
 
@@ -89,15 +85,14 @@ impl<K: Copy> Scan<K> {
 
     /// Calls `found` with the key of each selector that is true, in the order in which they were added.
     pub fn for_each_true(&mut self, subject: &dyn Subject, mut found: impl FnMut(K)) {
-        let facts = Facts::new(&self.fields, &self.fences, subject, &mut self.scratch);
-        let (mut ops, mut text) = (0, 0);
-        for (ops_end, text_end, key) in &self.ends {
-            if is_true(&self.ops[ops..*ops_end], &self.text[text..*text_end], &facts).0 {
-                found(*key);
+        self.scratch.ask(&self.fields, &self.fences, subject, |facts| {
+            let (mut ops, mut text) = (0, 0);
+            for (ops_end, text_end, key) in &self.ends {
+                if is_true(&self.ops[ops..*ops_end], &self.text[text..*text_end], facts).0 {
+                    found(*key);
+                }
+                (ops, text) = (*ops_end, *text_end);
             }
-            (ops, text) = (*ops_end, *text_end);
-        }
-        let memory = facts.into_memory();
-        self.scratch.present = memory;
+        });
     }
 }

@@ -8,9 +8,10 @@ use whimbrel_event::Seeded;
 
 use crate::fence::Fences;
 use crate::json::{JsonFacts, JsonFields};
+use crate::number::double;
 use crate::selector::Field;
 use crate::store::{Slab, Table};
-use crate::subject::{Datum, Number, Subject};
+use crate::subject::{Datum, Subject};
 
 /// A field that some selector uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,7 +174,26 @@ pub(crate) struct Scratch {
     /// For each attribute in use: the event that had it last, and where its value is.
     slots: Vec<(u32, u32)>,
     event: u32,
-    pub(crate) present: Vec<(FieldId, Datum<'static>)>,
+    present: Vec<(FieldId, Datum<'static>)>,
+}
+
+impl Scratch {
+    /// Looks at an event, and answers what `ask` wants to know of it.
+    pub(crate) fn ask<T>(
+        &mut self,
+        fields: &Fields,
+        fences: &Fences,
+        subject: &dyn Subject,
+        ask: impl FnOnce(&Facts<'_>) -> T,
+    ) -> T {
+        let facts = Facts::new(fields, fences, subject, self);
+        let answer = ask(&facts);
+        let mut present = facts.present;
+        present.clear();
+        // Nothing is mapped: collecting in place keeps the memory and lets go of the lifetime.
+        self.present = present.into_iter().map(|(field, _)| (field, Datum::Null)).collect();
+        answer
+    }
 }
 
 /// The values of one event.
@@ -192,12 +212,7 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Looks up the attributes of `subject`.
-    pub(crate) fn new(
-        fields: &'a Fields,
-        fences: &'a Fences,
-        subject: &'a dyn Subject,
-        scratch: &'a mut Scratch,
-    ) -> Facts<'a> {
+    fn new(fields: &'a Fields, fences: &'a Fences, subject: &'a dyn Subject, scratch: &'a mut Scratch) -> Facts<'a> {
         let Scratch { slots, event, present } = scratch;
         if *event == u32::MAX {
             slots.clear();
@@ -228,14 +243,6 @@ impl<'a> Facts<'a> {
             message_id: OnceCell::new(),
             inside: OnceCell::new(),
         }
-    }
-
-    /// The memory, for [`Scratch::present`] and the next event.
-    pub(crate) fn into_memory(self) -> Vec<(FieldId, Datum<'static>)> {
-        let mut present = self.present;
-        present.clear();
-        // Nothing is mapped: collecting in place keeps the memory and lets go of the lifetime.
-        present.into_iter().map(|(field, _)| (field, Datum::Null)).collect()
     }
 
     /// Attributes that some selector uses, in publishing order, each once.
@@ -316,13 +323,7 @@ impl<'a> Facts<'a> {
             let (json_lat, json_lon) = self.fields.json.position();
             (lat, lon) = (self.json().get(json_lat), self.json().get(json_lon));
         }
-        let degrees = |value: Datum<'_>, max: f64| {
-            match value.number()? {
-                Number::Integer(value) => Some(value as f64),
-                Number::Double(value) => Some(value),
-            }
-            .filter(|value| value.abs() <= max)
-        };
+        let degrees = |value: Datum<'_>, max: f64| value.number().map(double).filter(|value| value.abs() <= max);
         Some((degrees(lat, 90.0)?, degrees(lon, 180.0)?))
     }
 }

@@ -1,5 +1,7 @@
 //! The axes along which clauses are found, and how often each is used.
 
+use core::hash::Hash;
+
 use whimbrel_event::Seeded;
 
 use crate::facts::{FieldId, HEADERS, header_index};
@@ -74,10 +76,45 @@ impl Kind {
     }
 }
 
-/// The hash of a text as a point.
-#[inline]
-pub(super) fn text_hash(hasher: &Seeded, field: FieldId, kind: Kind, text: &[u8]) -> u64 {
-    hasher.hash_one((field.0, kind.index(), text))
+/// One value of one field, or one fence: of a clause, of an event, or of the way to a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) field: FieldId,
+    pub(super) kind: Kind,
+    pub(super) hash: u64,
+}
+
+impl Point {
+    #[inline]
+    fn new(field: FieldId, kind: Kind, value: impl Hash, hasher: &Seeded) -> Point {
+        Point { field, kind, hash: hasher.hash_one((field.0, kind.index(), value)) }
+    }
+
+    /// A text, or as much of it as a kind of prefix looks at.
+    #[inline]
+    pub(super) fn text(field: FieldId, kind: Kind, text: &[u8], hasher: &Seeded) -> Point {
+        Point::new(field, kind, text, hasher)
+    }
+
+    #[inline]
+    pub(super) fn number(field: FieldId, value: f64, hasher: &Seeded) -> Point {
+        // Adding zero makes -0 and 0 the same.
+        Point::new(field, Kind::Number, (value + 0.0).to_bits(), hasher)
+    }
+
+    /// A boolean, or with `true` that the field is there, or is there and no number.
+    pub(super) fn flag(field: FieldId, kind: Kind, value: bool, hasher: &Seeded) -> Point {
+        Point::new(field, kind, value, hasher)
+    }
+
+    pub(super) fn fence(fence: u32, hasher: &Seeded) -> Point {
+        Point::new(FENCE, Kind::Fence, fence, hasher)
+    }
+
+    /// What all ranges of one field and class have in common.
+    pub(super) fn range(field: FieldId, class: u8, hasher: &Seeded) -> Point {
+        Point::new(field, Kind::Range(class), 0_u64, hasher)
+    }
 }
 
 /// How often each kind of one field is used by the index.

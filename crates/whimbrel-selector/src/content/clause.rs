@@ -7,12 +7,10 @@ use smallvec::{SmallVec, smallvec};
 
 use whimbrel_event::Seeded;
 
-use super::axis::{Kind, Uses, text_hash};
+use super::axis::{Kind, Point, Uses};
 use super::invert::invert;
 use crate::facts::{FieldId, Fields};
-use crate::number::double;
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Pattern, Piece};
-use crate::subject::Number;
 
 /// The most clauses that AND may make of two operands with several clauses each; beyond, it keeps only the better of them.
 const PRODUCT_MAX: usize = 16;
@@ -28,14 +26,6 @@ const TERMS_MAX: usize = 8;
 
 /// Integers below this are doubles, too, and doubles next to them are no integers.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
-
-/// One value of one field; or one fence.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
-    pub(super) field: FieldId,
-    pub(super) kind: Kind,
-    pub(super) hash: u64,
-}
 
 /// An interval of one field's values, both ends included: nearest doubles, so that no value between the exact ends is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,7 +124,7 @@ impl Extract<'_> {
             Condition::And(parts) | Condition::Or(parts) => {
                 parts.iter().flat_map(|part| self.when(part, value)).collect()
             }
-            Condition::Test(field) if value => self.point(field, Kind::Boolean, true),
+            Condition::Test(field) if value => self.flag(field, Kind::Boolean, true),
             Condition::Compare { op, left, right } => self.compare(*op, left, right, value, condition),
             Condition::Like { field, pattern } if value => self.like(field, pattern),
             Condition::In { field, list } if value => {
@@ -143,7 +133,7 @@ impl Extract<'_> {
             Condition::IsNull(_) if value => vec![Clause::default()],
             Condition::Within(fence) if value => {
                 let fence = self.fields.fence(fence).expect("retained by the program");
-                vec![Clause { points: smallvec![Point::fence(fence, self.hasher)], ..Clause::default() }]
+                only(Point::fence(fence, self.hasher))
             }
             other => self.present(other),
         }
@@ -168,20 +158,16 @@ impl Extract<'_> {
         vec![Clause { present, ..Clause::default() }]
     }
 
-    fn point(&self, field: &Field, kind: Kind, value: bool) -> Clauses {
-        let field = self.id(field);
-        let point = Point { field, kind, hash: self.hasher.hash_one((field.0, kind.index(), value)) };
-        vec![Clause { points: smallvec![point], ..Clause::default() }]
+    fn flag(&self, field: &Field, kind: Kind, value: bool) -> Clauses {
+        only(Point::flag(self.id(field), kind, value, self.hasher))
     }
 
     fn number(&self, field: &Field, value: f64) -> Clauses {
-        vec![Clause { points: smallvec![Point::number(self.id(field), value, self.hasher)], ..Clause::default() }]
+        only(Point::number(self.id(field), value, self.hasher))
     }
 
     fn text(&self, field: &Field, kind: Kind, text: &[u8]) -> Clauses {
-        let field = self.id(field);
-        let point = Point { field, kind, hash: text_hash(self.hasher, field, kind, text) };
-        vec![Clause { points: smallvec![point], ..Clause::default() }]
+        only(Point::text(self.id(field), kind, text, self.hasher))
     }
 
     fn range(&self, field: &Field, (low, high): (f64, f64)) -> Clauses {
@@ -210,7 +196,7 @@ impl Extract<'_> {
 
     /// The field is there and no number, boolean or not.
     fn odd(&self, field: &Field) -> Clauses {
-        let mut clauses = self.point(field, Kind::NotNumber, true);
+        let mut clauses = self.flag(field, Kind::NotNumber, true);
         clauses.iter_mut().for_each(|clause| clause.odd = true);
         clauses
     }
@@ -231,7 +217,7 @@ impl Extract<'_> {
             Literal::Boolean(wanted) => {
                 return match left {
                     Operand::Field(field) if value => {
-                        self.point(field, Kind::Boolean, *wanted == (op == Comparison::Equal))
+                        self.flag(field, Kind::Boolean, *wanted == (op == Comparison::Equal))
                     }
                     _ => self.present(whole),
                 };
@@ -282,17 +268,9 @@ impl Extract<'_> {
     }
 }
 
-impl Point {
-    pub(super) fn fence(fence: u32, hasher: &Seeded) -> Point {
-        let field = super::axis::FENCE;
-        Point { field, kind: Kind::Fence, hash: hasher.hash_one((field.0, Kind::Fence.index(), fence)) }
-    }
-
-    pub(super) fn number(field: FieldId, value: f64, hasher: &Seeded) -> Point {
-        // Adding zero makes -0 and 0 the same.
-        let bits = (value + 0.0).to_bits();
-        Point { field, kind: Kind::Number, hash: hasher.hash_one((field.0, Kind::Number.index(), bits)) }
-    }
+/// A clause of one point.
+fn only(point: Point) -> Clauses {
+    vec![Clause { points: smallvec![point], ..Clause::default() }]
 }
 
 /// Both hold. Clauses with the leftovers of negated comparisons are not multiplied but kept beside, which is wider and short.
@@ -348,9 +326,4 @@ fn operand_fields<'c>(operand: &'c Operand, fields: &mut Vec<&'c Field>) {
             operand_fields(right, fields);
         }
     }
-}
-
-/// The number that a value has on a numeric axis.
-pub(super) fn coordinate(number: Number) -> f64 {
-    double(number)
 }

@@ -1,7 +1,7 @@
 //! Small checks beside an entry that spare most evaluations.
 
-use super::axis::Kind;
-use super::clause::{Point, Range};
+use super::axis::{Kind, Point};
+use super::clause::Range;
 use super::tree::Note;
 use crate::facts::FieldId;
 

@@ -219,71 +219,56 @@ impl<K: Copy + Ord> ContentIndex<K> {
 
     /// Whether one selector is true.
     pub(crate) fn is_true(&mut self, id: SelectorId, subject: &dyn Subject) -> bool {
-        let ContentIndex { fields, fences, scratch, entries, .. } = self;
-        let facts = Facts::new(fields, fences, subject, scratch);
-        let (value, steps) = entries[id.0].program.is_true(&facts);
-        let cost = Cost { evaluations: 1, steps, matches: value.into() };
-        entries[id.0].cost += cost;
-        self.total += cost;
-        if entries[id.0].cost.steps > self.dear.least {
-            self.dear.note(id.0, entries);
-        }
-        let memory = facts.into_memory();
-        self.scratch.present = memory;
+        let program = &self.entries[id.0].program;
+        let (value, steps) = self.scratch.ask(&self.fields, &self.fences, subject, |facts| program.is_true(facts));
+        self.charge(id.0, Cost { evaluations: 1, steps, matches: value.into() });
         value
     }
 
     /// Calls `found` with each key in `groups` whose selector is true.
     pub(crate) fn for_each_true(&mut self, groups: &[GroupId], subject: &dyn Subject, mut found: impl FnMut(K)) {
-        let ContentIndex { fields, fences, scratch, entries, nodes, hasher, memory, candidates, .. } = self;
-        let facts = Facts::new(fields, fences, subject, scratch);
-        memory.fill(&facts, &nodes.uses, hasher);
         self.events += 1;
-        if self.events % NOTED == 1 {
-            memory.note(&facts, &mut nodes.sight, &nodes.uses);
-        }
+        let noted = self.events % NOTED == 1;
+        let ContentIndex { fields, fences, scratch, entries, nodes, hasher, memory, candidates, .. } = self;
         let Candidates { once, several } = candidates;
-        once.clear();
-        several.clear();
-        let probe = Probe::new(nodes, &facts, memory, hasher);
-        let flags = if probe.is_exact() { DECIDES } else { 0 };
-        for group in groups {
-            probe.visit(self.groups[group.0], &mut |id| {
-                if id & SEVERAL == 0 {
-                    once.push(id & (!DECIDES | flags))
-                } else {
-                    several.push(id & !(SEVERAL | DECIDES))
-                }
-            });
-        }
-        several.sort_unstable();
-        several.dedup();
-        once.append(several);
-        // Entries and programs are far apart: asked for one kind after the other, they arrive together.
-        let programs: SmallVec<[Option<&Program>; 128]> =
-            once.iter().map(|&id| (id & DECIDES == 0).then(|| &entries[id].program)).collect();
-        let constants = programs.iter().flatten().filter(|program| matches!(program.first(), Op::Constant(_))).count();
-        core::hint::black_box(constants);
-        let decided: SmallVec<[Option<(bool, u64)>; 128]> =
-            programs.into_iter().map(|program| program.map(|program| program.is_true(&facts))).collect();
-        for (&id, decided) in once.iter().zip(decided) {
-            let id = id & !DECIDES;
-            let entry = &mut entries[id];
-            let cost = match decided {
-                Some((value, steps)) => Cost { evaluations: 1, steps, matches: value.into() },
-                None => Cost { evaluations: 0, steps: 0, matches: 1 },
-            };
-            entry.cost += cost;
-            self.total += cost;
-            if entry.cost.steps > self.dear.least {
-                self.dear.note(id, entries);
+        let decided = scratch.ask(fields, fences, subject, |facts| {
+            memory.fill(facts, &nodes.uses, hasher);
+            if noted {
+                memory.note(&mut nodes.sight, &nodes.uses);
             }
+            let probe = Probe::new(nodes, facts, memory, hasher);
+            let flags = if probe.is_exact() { DECIDES } else { 0 };
+            for group in groups {
+                probe.visit(self.groups[group.0], &mut |id| {
+                    if id & SEVERAL == 0 {
+                        once.push(id & (!DECIDES | flags))
+                    } else {
+                        several.push(id & !(SEVERAL | DECIDES))
+                    }
+                });
+            }
+            several.sort_unstable();
+            several.dedup();
+            once.append(several);
+            decide(once, entries, facts)
+        });
+        for (id, cost) in decided {
+            self.charge(id, cost);
             if cost.matches > 0 {
-                entries[id].keys.for_each(&mut found);
+                self.entries[id].keys.for_each(&mut found);
             }
         }
-        let memory = facts.into_memory();
-        self.scratch.present = memory;
+        self.candidates.once.clear();
+    }
+
+    /// Adds to the cost of a selector.
+    fn charge(&mut self, id: u32, cost: Cost) {
+        let entry = &mut self.entries[id];
+        entry.cost += cost;
+        self.total += cost;
+        if entry.cost.steps > self.dear.least {
+            self.dear.note(id, &self.entries);
+        }
     }
 
     /// What all selectors have cost so far, removed ones included.
@@ -298,6 +283,20 @@ impl<K: Copy + Ord> ContentIndex<K> {
         list.sort_unstable_by_key(|(group, text, cost)| (core::cmp::Reverse(cost.steps), *group, *text));
         list
     }
+}
+
+/// Evaluates the candidates that the index has not decided; tells for each what it took, and by that whether it is true.
+fn decide<K>(candidates: &[u32], entries: &Slab<Entry<K>>, facts: &Facts<'_>) -> SmallVec<[(u32, Cost); 64]> {
+    // Entries and programs are far apart: asked for one kind after the other, they arrive together.
+    let programs: SmallVec<[Option<&Program>; 128]> =
+        candidates.iter().map(|&id| (id & DECIDES == 0).then(|| &entries[id].program)).collect();
+    let constants = programs.iter().flatten().filter(|program| matches!(program.first(), Op::Constant(_))).count();
+    core::hint::black_box(constants);
+    let cost = |program: Option<&Program>| match program.map(|program| program.is_true(facts)) {
+        Some((value, steps)) => Cost { evaluations: 1, steps, matches: value.into() },
+        None => Cost { evaluations: 0, steps: 0, matches: 1 },
+    };
+    candidates.iter().zip(programs).map(|(id, program)| (id & !DECIDES, cost(program))).collect()
 }
 
 impl Dear {

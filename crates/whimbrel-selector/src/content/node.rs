@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use whimbrel_event::Seeded;
 
-use super::axis::{FENCE, Kind, Uses};
-use super::clause::{Clause, Point, Range};
+use super::axis::{FENCE, Kind, Point, Uses};
+use super::clause::{Clause, Range};
 use super::guard::{DECIDES, Guard, Held};
 use super::sight::Sight;
 use super::tree::{self, Bounds, Forest};
@@ -44,8 +44,7 @@ pub(super) struct Entry {
 pub(super) struct Node {
     parent: u32,
     /// How the parent reaches it; with the parent the key in the table of children.
-    axis: (FieldId, Kind),
-    hash: u64,
+    point: Point,
     /// One bit for each child's hash.
     pub(super) filter: u64,
     /// Clauses here and below.
@@ -99,11 +98,6 @@ pub(super) fn filter_bit(hash: u64) -> u64 {
     1 << (hash >> 54 & 63)
 }
 
-/// The point that stands for ranges of one field and class.
-pub(super) fn range_hash(hasher: &Seeded, field: FieldId, class: u8) -> u64 {
-    hasher.hash_one((field.0, Kind::Range(class).index(), 0_u64))
-}
-
 impl Nodes {
     pub(super) fn new(hasher: Seeded) -> Self {
         Nodes {
@@ -121,7 +115,7 @@ impl Nodes {
 
     /// A node without parent.
     pub(super) fn insert_root(&mut self) -> u32 {
-        self.insert_node(u32::MAX, (FENCE, Kind::Fence), 0)
+        self.insert_node(u32::MAX, Point { field: FENCE, kind: Kind::Fence, hash: 0 })
     }
 
     pub(super) fn remove_root(&mut self, root: u32) {
@@ -129,39 +123,36 @@ impl Nodes {
         assert!(gone.population == 0, "an empty node");
     }
 
-    fn insert_node(&mut self, parent: u32, axis: (FieldId, Kind), hash: u64) -> u32 {
-        self.nodes.insert(Node { parent, axis, hash, filter: 0, population: 0, list: Vec::new(), more: None })
+    fn insert_node(&mut self, parent: u32, point: Point) -> u32 {
+        self.nodes.insert(Node { parent, point, filter: 0, population: 0, list: Vec::new(), more: None })
     }
 
     /// The axis is compared, too: where hashes of two axes are equal, a child by one would have the other's ranges. Two points of one axis with
     /// equal hashes may share a child.
     #[inline]
-    pub(super) fn child(&self, parent: u32, axis: (FieldId, Kind), hash: u64) -> Option<u32> {
-        let same = |&id: &u32| {
-            let node = &self.nodes[id];
-            node.hash == hash && node.parent == parent && node.axis == axis
-        };
-        self.children.find(self.hasher.hash_one((hash, parent)), same)
+    pub(super) fn child(&self, parent: u32, point: Point) -> Option<u32> {
+        let same = |&id: &u32| self.nodes[id].point == point && self.nodes[id].parent == parent;
+        self.children.find(self.hasher.hash_one((point.hash, parent)), same)
     }
 
-    fn child_or_insert(&mut self, parent: u32, axis: (FieldId, Kind), hash: u64) -> u32 {
-        if let Some(child) = self.child(parent, axis, hash) {
+    fn child_or_insert(&mut self, parent: u32, point: Point) -> u32 {
+        if let Some(child) = self.child(parent, point) {
             return child;
         }
-        let child = self.insert_node(parent, axis, hash);
+        let child = self.insert_node(parent, point);
         let (nodes, hasher) = (&self.nodes, &self.hasher);
-        let rehash = |&id: &u32| hasher.hash_one((nodes[id].hash, nodes[id].parent));
-        self.children.insert(hasher.hash_one((hash, parent)), child, rehash);
-        self.uses.add(axis.0, axis.1);
+        let rehash = |&id: &u32| hasher.hash_one((nodes[id].point.hash, nodes[id].parent));
+        self.children.insert(rehash(&child), child, rehash);
+        self.uses.add(point.field, point.kind);
         let mut dims: SmallVec<[FieldId; DEPTH]> = SmallVec::new();
         let more = self.nodes[parent].more.get_or_insert_with(|| More::new(SmallVec::new()));
-        more.adopt(axis);
-        if let Kind::Range(_) = axis.1 {
+        more.adopt((point.field, point.kind));
+        if let Kind::Range(_) = point.kind {
             dims.extend_from_slice(&more.dims);
-            dims.push(axis.0);
+            dims.push(point.field);
             self.nodes[child].more = Some(More::new(dims));
         }
-        self.nodes[parent].filter |= filter_bit(hash);
+        self.nodes[parent].filter |= filter_bit(point.hash);
         child
     }
 
@@ -170,8 +161,7 @@ impl Nodes {
         let mut points: SmallVec<[Point; 3]> = clause.points.clone();
         let mut ranges = self.ranked(&clause.ranges);
         if points.is_empty() && ranges.is_empty() {
-            let hash = |field: FieldId| self.hasher.hash_one((field.0, Kind::Present.index(), true));
-            points.extend(clause.present.map(|field| Point { field, kind: Kind::Present, hash: hash(field) }));
+            points.extend(clause.present.map(|field| Point::flag(field, Kind::Present, true, &self.hasher)));
         }
         let mut at = root;
         let mut path: SmallVec<[Range; DEPTH]> = SmallVec::new();
@@ -217,15 +207,11 @@ impl Nodes {
             return None;
         }
         if !points.is_empty() {
-            let population = |point: &Point| {
-                let child = self.child(at, (point.field, point.kind), point.hash);
-                child.map_or(0, |child| self.nodes[child].population)
-            };
+            let population = |point: &Point| self.child(at, *point).map_or(0, |child| self.nodes[child].population);
             // Values in the payload are found later than attributes, and only if something asks for them.
             let rank = |(_, point): &(usize, &Point)| (point.field.is_json(), population(point));
             let (best, _) = points.iter().enumerate().min_by_key(rank)?;
-            let point = points.remove(best);
-            return Some(self.child_or_insert(at, (point.field, point.kind), point.hash));
+            return Some(self.child_or_insert(at, points.remove(best)));
         }
         let place = self.worthwhile(at, ranges, 0, TREE)?;
         Some(self.enter(at, ranges.remove(place), path))
@@ -234,8 +220,7 @@ impl Nodes {
     /// The child for a range.
     fn enter(&mut self, at: u32, (class, range): (u8, Range), path: &mut SmallVec<[Range; DEPTH]>) -> u32 {
         path.push(range);
-        let hash = range_hash(&self.hasher, range.field, class);
-        self.child_or_insert(at, (range.field, Kind::Range(class)), hash)
+        self.child_or_insert(at, Point::range(range.field, class, &self.hasher))
     }
 
     /// Ranges with their classes, most selective first; equal ones by field, so that equal selectors take equal paths.
@@ -346,15 +331,15 @@ impl Nodes {
             }
             if population == 0 {
                 let (nodes, hasher) = (&self.nodes, &self.hasher);
-                let rehash = |&id: &u32| hasher.hash_one((nodes[id].hash, nodes[id].parent));
+                let rehash = |&id: &u32| hasher.hash_one((nodes[id].point.hash, nodes[id].parent));
                 self.children.remove(rehash(&at), at, rehash);
-                let gone = self.nodes.remove(at);
-                self.uses.remove(gone.axis.0, gone.axis.1);
-                if let Some(place) = sight_of(gone.axis.0).filter(|_| self.uses.of(gone.axis.0).is_none()) {
+                let Point { field, kind, .. } = self.nodes.remove(at).point;
+                self.uses.remove(field, kind);
+                if let Some(place) = sight_of(field).filter(|_| self.uses.of(field).is_none()) {
                     self.sight.forget(place);
                 }
                 let above = &mut self.nodes[parent];
-                if above.more.as_mut().expect("it had a child").leave(gone.axis) {
+                if above.more.as_mut().expect("it had a child").leave((field, kind)) {
                     above.filter = 0;
                     let more = take(&mut above.more).expect("just seen");
                     above.more = Some(more).filter(|more| !more.dims.is_empty());

@@ -4,28 +4,21 @@ use core::cell::OnceCell;
 
 use whimbrel_event::Seeded;
 
-use super::axis::{FENCE, Kind, Use, Uses, text_hash};
-use super::clause::{EXACT, Point, coordinate};
+use super::axis::{CLASSES, FENCE, Kind, Point, Use, Uses};
+use super::clause::EXACT;
 use super::guard::{Guard, Prints};
-use super::node::{Nodes, filter_bit, range_hash, sight_of};
+use super::node::{Nodes, filter_bit, sight_of};
 use super::sight::Sight;
 use crate::facts::{Facts, FieldId, MESSAGE_ID, NOTHING, PRIORITY, TIMESTAMP};
+use crate::number::double;
 use crate::subject::{Datum, Number};
-
-/// A value of the event as a child's hash.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    field: FieldId,
-    kind: Kind,
-    hash: u64,
-}
 
 /// Memory for [`Probe`] that is used again for the next event.
 #[derive(Debug)]
 pub(super) struct Memory {
-    axes: Vec<Axis>,
-    /// For each attribute of the facts: its number, NaN if it has none, and where its axes begin.
-    places: Vec<(f64, u32)>,
+    axes: Vec<Point>,
+    /// For each attribute of the facts: where its axes begin; and where those of the last end.
+    places: Vec<u32>,
     /// By attribute: the number, NaN if the event has none.
     numbers: Vec<f64>,
     /// Attributes that have a number.
@@ -55,7 +48,7 @@ pub(super) struct Probe<'p> {
     memory: &'p Memory,
     hasher: &'p Seeded,
     /// Axes of values in the payload, found when the first node asks.
-    json: OnceCell<Vec<Axis>>,
+    json: OnceCell<Vec<Point>>,
 }
 
 impl Memory {
@@ -69,11 +62,11 @@ impl Memory {
         }
         self.exact = true;
         for (field, value) in facts.present() {
-            let number = self.number(*field, *value);
-            self.places.push((number, self.axes.len() as u32));
+            self.number(*field, *value);
+            self.places.push(self.axes.len() as u32);
             push_axes(&mut self.axes, *field, *value, uses.of(*field), hasher);
         }
-        self.places.push((f64::NAN, self.axes.len() as u32));
+        self.places.push(self.axes.len() as u32);
         for header in [PRIORITY, TIMESTAMP, MESSAGE_ID, NOTHING] {
             let used = uses.of(header);
             if used.is_some() {
@@ -86,9 +79,9 @@ impl Memory {
     }
 
     /// Notes the number of an attribute.
-    fn number(&mut self, field: FieldId, value: Datum<'_>) -> f64 {
-        let Some(number) = value.number() else { return f64::NAN };
-        let near = coordinate(number);
+    fn number(&mut self, field: FieldId, value: Datum<'_>) {
+        let Some(number) = value.number() else { return };
+        let near = double(number);
         self.exact &= matches!(number, Number::Double(_)) || near.abs() < EXACT;
         let place = field.0 as usize;
         if self.numbers.len() <= place {
@@ -96,59 +89,52 @@ impl Memory {
         }
         self.numbers[place] = near;
         self.numbered.push(field.0);
-        near
     }
 
     /// Notes the numbers of the event for the estimates.
-    pub(super) fn note(&self, facts: &Facts<'_>, sight: &mut Sight, uses: &Uses) {
-        let ranges = (0..super::axis::CLASSES).fold(0, |mask, class| mask | Kind::Range(class).bit());
-        for ((field, _), (number, _)) in facts.present().iter().zip(&self.places) {
-            if uses.of(*field).is_some_and(|used| used.mask() & ranges != 0)
-                && let Some(place) = sight_of(*field)
+    pub(super) fn note(&self, sight: &mut Sight, uses: &Uses) {
+        let ranges = (0..CLASSES).fold(0, |mask, class| mask | Kind::Range(class).bit());
+        for field in self.numbered.iter().map(|&field| FieldId(field)) {
+            if uses.of(field).is_some_and(|used| used.mask() & ranges != 0)
+                && let Some(place) = sight_of(field)
             {
-                sight.note(place, *number, true);
+                sight.note(place, self.numbers[field.0 as usize], true);
             }
         }
     }
 }
 
 /// Adds the axes of one value, as far as they are in use.
-fn push_axes(axes: &mut Vec<Axis>, field: FieldId, value: Datum<'_>, uses: Option<&Use>, hasher: &Seeded) {
+fn push_axes(axes: &mut Vec<Point>, field: FieldId, value: Datum<'_>, uses: Option<&Use>, hasher: &Seeded) {
     let Some(uses) = uses.filter(|_| value != Datum::Null) else { return };
-    let mut push = |kind: Kind, hash: u64| axes.push(Axis { field, kind, hash });
     let used = |kind: Kind| uses.mask() & kind.bit() != 0;
     if used(Kind::Present) {
-        push(Kind::Present, hasher.hash_one((field.0, Kind::Present.index(), true)));
+        axes.push(Point::flag(field, Kind::Present, true, hasher));
     }
     if let Some(text) = value.text() {
         if used(Kind::Text) {
-            push(Kind::Text, text_hash(hasher, field, Kind::Text, text.as_bytes()));
+            axes.push(Point::text(field, Kind::Text, text.as_bytes(), hasher));
         }
         for (kind, length) in uses.prefixes() {
             if let Some(prefix) = text.as_bytes().get(..length) {
-                push(kind, text_hash(hasher, field, kind, prefix));
+                axes.push(Point::text(field, kind, prefix, hasher));
             }
         }
     }
     if used(Kind::Boolean)
         && let Some(value) = value.boolean()
     {
-        push(Kind::Boolean, hasher.hash_one((field.0, Kind::Boolean.index(), value)));
+        axes.push(Point::flag(field, Kind::Boolean, value, hasher));
     }
     match value.number() {
         Some(number) => {
             if used(Kind::Number) {
-                push(Kind::Number, Point::number(field, coordinate(number), hasher).hash);
+                axes.push(Point::number(field, double(number), hasher));
             }
-            for class in 0..super::axis::CLASSES {
-                if used(Kind::Range(class)) {
-                    push(Kind::Range(class), range_hash(hasher, field, class));
-                }
-            }
+            let classes = (0..CLASSES).filter(|class| used(Kind::Range(*class)));
+            axes.extend(classes.map(|class| Point::range(field, class, hasher)));
         }
-        None if used(Kind::NotNumber) => {
-            push(Kind::NotNumber, hasher.hash_one((field.0, Kind::NotNumber.index(), true)));
-        }
+        None if used(Kind::NotNumber) => axes.push(Point::flag(field, Kind::NotNumber, true, hasher)),
         None => {}
     }
 }
@@ -171,23 +157,22 @@ impl<'p> Probe<'p> {
         if node.filter == 0 {
             return;
         }
-        let mut enter = |field: FieldId, kind: Kind, hash: u64| {
-            if node.filter & filter_bit(hash) != 0
-                && let Some(child) = self.nodes.child(at, (field, kind), hash)
+        let mut enter = |point: Point| {
+            if node.filter & filter_bit(point.hash) != 0
+                && let Some(child) = self.nodes.child(at, point)
             {
                 self.visit(child, found);
             }
         };
         if more.fences > 0 {
             for fence in self.facts.inside().unwrap_or_default() {
-                let point = Point::fence(*fence, self.hasher);
-                enter(point.field, point.kind, point.hash);
+                enter(Point::fence(*fence, self.hasher));
             }
         }
         if more.wide {
-            self.memory.axes.iter().for_each(|axis| enter(axis.field, axis.kind, axis.hash));
+            self.memory.axes.iter().for_each(|point| enter(*point));
             if more.json > 0 {
-                self.json().iter().for_each(|axis| enter(axis.field, axis.kind, axis.hash));
+                self.json().iter().for_each(|point| enter(*point));
             }
             return;
         }
@@ -197,7 +182,7 @@ impl<'p> Probe<'p> {
             }
             let of_field = if field.is_attribute() { self.axes_of(*field) } else { self.late_axes_of(*field) };
             if let Some(axis) = of_field.iter().find(|axis| axis.kind == *kind && axis.field == *field) {
-                enter(axis.field, axis.kind, axis.hash);
+                enter(*axis);
             }
         }
     }
@@ -231,7 +216,7 @@ impl<'p> Probe<'p> {
         if field.is_attribute() {
             return self.memory.numbers.get(field.0 as usize).copied().unwrap_or(f64::NAN);
         }
-        self.facts.value(field).number().map_or(f64::NAN, coordinate)
+        self.facts.value(field).number().map_or(f64::NAN, double)
     }
 
     #[inline]
@@ -246,25 +231,25 @@ impl<'p> Probe<'p> {
         })
     }
 
-    fn axes_of(&self, field: FieldId) -> &[Axis] {
+    fn axes_of(&self, field: FieldId) -> &[Point] {
         let Some(place) = self.facts.place(field) else { return &[] };
-        let (from, to) = (self.memory.places[place].1, self.memory.places[place + 1].1);
+        let (from, to) = (self.memory.places[place], self.memory.places[place + 1]);
         &self.memory.axes[from as usize..to as usize]
     }
 
     /// Axes of headers or of values in the payload; more than the field's own.
-    fn late_axes_of(&self, field: FieldId) -> &[Axis] {
+    fn late_axes_of(&self, field: FieldId) -> &[Point] {
         if field.is_json() {
             let axes = self.json();
             let from = axes.partition_point(|axis| axis.field < field);
             return &axes[from..];
         }
-        let headers = self.memory.places.last().map_or(0, |(_, from)| *from as usize);
+        let headers = self.memory.places.last().map_or(0, |from| *from as usize);
         &self.memory.axes[headers..]
     }
 
     /// By field.
-    fn json(&self) -> &[Axis] {
+    fn json(&self) -> &[Point] {
         self.json.get_or_init(|| {
             let mut axes = Vec::new();
             for (field, value) in self.facts.json_present() {
