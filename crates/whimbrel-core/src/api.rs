@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{Event, EventId, EventRef, Qos};
+use whimbrel_event::{CheckpointToken, Deployment, Event, EventId, EventRef, Qos, Time};
 use whimbrel_selector::Selector;
 
 /// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
@@ -33,6 +33,13 @@ pub struct Limits {
     pub retained_max: usize,
     /// Bytes of retained messages.
     pub retained_bytes: usize,
+    /// Bytes that wait in one session for its tracked subscriptions (semi-durable, or with notices); one that would exceed it reads
+    /// from the cache instead, once the client takes more.
+    pub tracked_queue_bytes: usize,
+    /// A subscription with notices that got nothing for so long is told how far it has come.
+    pub silence_after: Duration,
+    /// What tokens are bound to.
+    pub deployment: Deployment,
 }
 
 impl Limits {
@@ -56,6 +63,9 @@ impl Default for Limits {
             session_expiry_max: Duration::from_secs(7 * 24 * 3600),
             retained_max: 1_000_000,
             retained_bytes: 1 << 30,
+            tracked_queue_bytes: 256 << 10,
+            silence_after: Duration::from_secs(30),
+            deployment: Deployment::named("whimbrel"),
         }
     }
 }
@@ -101,6 +111,58 @@ pub enum RetainHandling {
     DoNotSend,
 }
 
+/// What a subscription gets of the time in which nobody is there for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// Reliable events wait in its session, as long as that lives and its bounds allow.
+    #[default]
+    Queued,
+    /// Nothing: it goes on with what comes after its return.
+    Nondurable,
+    /// What the cache still has; the rest is a gap.
+    SemiDurable,
+}
+
+/// Where a subscription begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Start<'a> {
+    /// Where the session's subscription stands; a new one begins now.
+    #[default]
+    Own,
+    /// After what a checkpoint token says, and after these events, which came later.
+    Token(&'a CheckpointToken, &'a [EventId]),
+    /// After these events, at least one. Other pubends begin a minute before the smallest tick that is named.
+    After(&'a [EventId]),
+    /// With what was accepted after that moment.
+    Since(Time),
+    /// With the oldest event that the cache has.
+    Earliest,
+}
+
+/// How a subscription follows the streams.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Following<'a> {
+    /// What it gets of the time in which nobody is there for it.
+    pub durability: Durability,
+    /// Where it begins; anything but [`Start::Own`] needs [`Durability::SemiDurable`].
+    pub start: Start<'a>,
+    /// The client keeps the position, and acknowledges with [`Input::Acknowledge`].
+    pub by_token: bool,
+    /// Gaps and silence are delivered as events on the topic [`crate::NOTICE_TOPIC`].
+    pub notices: bool,
+    /// The answer is to name the position at which it begins.
+    pub wants_token: bool,
+}
+
+/// A subscription as it was granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The most that deliveries have.
+    pub qos: Qos,
+    /// Where it begins, if asked.
+    pub begins: Option<CheckpointToken>,
+}
+
 /// One subscription as asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
@@ -118,6 +180,8 @@ pub struct Filter<'a> {
     pub identifier: u32,
     /// Which events are wanted; `None`: all. A shared subscription has one selector for all its members.
     pub selector: Option<&'a Selector>,
+    /// How it follows the streams.
+    pub following: Following<'a>,
 }
 
 /// An event from a client.
@@ -169,6 +233,20 @@ pub enum Input<'a> {
         event: EventRef<'a>,
         /// Whether it is retained.
         retain: bool,
+    },
+    /// The client has safely processed what a subscription that it keeps the position of got up to `token`. Answered by
+    /// [`Output::accepted`] as a publish with that tag.
+    Acknowledge {
+        /// From whom.
+        link: Link,
+        /// The client's name for the hand-over; 0 with [`Qos::AtMostOnce`].
+        tag: u16,
+        /// How it is handed over.
+        qos: Qos,
+        /// Which subscription; 0: the only one that is acknowledged so.
+        identifier: u32,
+        /// Up to where.
+        token: &'a CheckpointToken,
     },
     /// The client will not repeat the publish `tag`, which may be used anew. Answered by [`Output::completed`].
     Release {
@@ -241,6 +319,16 @@ pub enum Refusal {
     TooManySessions,
     /// The broker retains as much as it may.
     TooMuchRetained,
+    /// A shared subscription asks for a place to begin, for the cache or for notices.
+    SharedTracked,
+    /// A place to begin needs a subscription that gets what it missed.
+    StartNotKept,
+    /// The token belongs to another deployment.
+    OtherDeployment,
+    /// The place to begin lies ahead of what the broker can have sent.
+    FutureStart,
+    /// No subscription of the session is acknowledged by token, or several are and none is named.
+    NotAcknowledged,
 }
 
 /// Why the core ends a connection.
@@ -282,6 +370,8 @@ pub struct Delivery<'a> {
     pub retain: bool,
     /// The subscription's identifier; 0: none.
     pub identifier: u32,
+    /// The client wants to know the event's name.
+    pub named: bool,
 }
 
 /// Where the core's decisions go. All calls for one link are in the order in which they take effect.
@@ -293,7 +383,7 @@ pub trait Output {
     /// The edge must end this connection; the core has already let go of it.
     fn kicked(&mut self, link: Link, why: Kick);
     /// The answers to a subscribe, in its order. Retained messages follow.
-    fn subscribed(&mut self, link: Link, results: &[Result<Qos, Refusal>]);
+    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]);
     /// The answers to an unsubscribe, in its order: whether there was such a subscription.
     fn unsubscribed(&mut self, link: Link, existed: &[bool]);
     /// The answer to a publish with a tag.
@@ -313,4 +403,8 @@ pub enum Reason {
     WillDelay,
     /// A session has been away for as long as it may.
     SessionExpiry,
+    /// A subscription with notices got nothing for a while.
+    Silence,
+    /// Subscriptions that are catching up go on.
+    CatchUp,
 }

@@ -1,18 +1,20 @@
 //! The composition: sessions come and go, subscribe, publish and settle.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use whimbrel_event::Time;
-use whimbrel_selector::{Expensive, Fences, SharedFilter, TopicFilter};
+use whimbrel_event::{Tick, Time};
+use whimbrel_selector::{Expensive, Fences};
 
-use crate::api::{Attach, Filter, Input, Kick, Limits, Link, Output, Reason, Refusal, RetainHandling};
-use crate::content::Content;
+use crate::api::{Attach, Input, Kick, Limits, Link, Output, Reason, Refusal};
+use crate::cache::{Cache, Plan};
+use crate::follow::Tracks;
 use crate::publish::NOBODY;
 use crate::retained::Retained;
-use crate::route::{NO_GROUP, Router, Subscription};
-use crate::session::{Publication, Sessions, Terms};
+use crate::route::{Router, Spot};
+use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::Stats;
 use crate::stream::{Streams, split_mix};
@@ -27,21 +29,37 @@ pub struct Core {
     pub(crate) retained: Retained,
     pub(crate) streams: Streams,
     pub(crate) timers: Timers,
-    /// Numbers publications, so that an edge can tell the same event again.
+    pub(crate) tracks: Tracks,
+    pub(crate) cache: Cache,
+    /// Where the partitions of the cache stand in the router's index.
+    pub(crate) dealing: Vec<Spot>,
+    /// Sessions that wait for their turn to catch up; at most one entry per session that lives, and those of sessions that ended since.
+    pub(crate) catching_up: VecDeque<u32>,
+    /// Tracked subscriptions that could not take the event that is being offered.
+    pub(crate) fallen: Vec<u32>,
+    /// The number of the last event that the consolidated stream has passed; the first is 1.
     pub(crate) serial: u64,
+    /// The present moment.
+    now: Time,
 }
 
 impl Core {
-    /// A core without sessions. `seed` is its only source of randomness.
-    pub fn new(limits: Limits, mut seed: u64) -> Self {
+    /// A core without sessions. `seed` is its only source of randomness, `now` its first moment.
+    pub fn new(limits: Limits, mut seed: u64, now: Time) -> Self {
         Core {
             sessions: Sessions::new(limits, split_mix(&mut seed)),
             router: Router::new(split_mix(&mut seed)),
             groups: Groups::new(split_mix(&mut seed)),
             retained: Retained::default(),
-            streams: Streams::new(split_mix(&mut seed)),
+            streams: Streams::new(split_mix(&mut seed), Tick(0), now),
             timers: Timers::default(),
+            tracks: Tracks::default(),
+            cache: Cache::new(Plan::default(), split_mix(&mut seed)),
+            dealing: Vec::new(),
+            catching_up: VecDeque::new(),
+            fallen: Vec::new(),
             serial: 0,
+            now,
         }
     }
 
@@ -56,11 +74,12 @@ impl Core {
     /// When the edge breaks the contract of [`Input`], for instance speaks for a link that is not attached.
     #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
+        self.now = now;
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
             Input::Settle { link, tag, by } => {
                 let index = self.sessions.settle(link, tag, by, now, out);
-                self.take_shared(now, index, out);
+                self.go_on(now, index, out);
             }
             Input::Release { link, tag } => {
                 let index = self.sessions.of(link);
@@ -70,7 +89,7 @@ impl Core {
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
                     self.sessions.reopen(index, now, out);
-                    self.take_shared(now, index, out);
+                    self.go_on(now, index, out);
                 }
             }
             other => self.handle_rare(now, other, out),
@@ -99,7 +118,13 @@ impl Core {
                     self.sessions.stats.events_refused += 1;
                 }
             }
-            Input::Deadline => self.expire(now, out),
+            Input::Acknowledge { link, tag, qos, identifier, token } => {
+                self.acknowledge(link, tag, qos, (identifier, token), out);
+            }
+            Input::Deadline => {
+                self.expire(now, out);
+                self.continue_catching_up(now, out);
+            }
             Input::Publish(_) | Input::Settle { .. } | Input::Release { .. } | Input::Writable { .. } => {
                 unreachable!("handled by the caller")
             }
@@ -108,6 +133,9 @@ impl Core {
 
     /// When [`Input::Deadline`] is wanted, and why.
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
+        if !self.catching_up.is_empty() {
+            return Some((self.now, Reason::CatchUp));
+        }
         self.timers.next()
     }
 
@@ -120,6 +148,10 @@ impl Core {
             retained: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             route_misses: self.router.misses,
+            subscriptions_tracked: self.tracks.len() as u64,
+            subscriptions_lagging: self.tracks.lagging() as u64,
+            cached_events: self.cache.events(),
+            cached_bytes: self.cache.bytes(),
             selector_evaluations: cost.evaluations,
             selector_steps: cost.steps,
             selector_matches: cost.matches,
@@ -174,6 +206,8 @@ impl Core {
         let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
         let session = self.sessions.get_mut(index);
         session.will = attach.will;
+        let left = session.expires_at.map(|at| Time::from_nanos(at.as_nanos() - session.expiry.as_nanos() as u64));
+        let away = left.map(|left| now.since(left));
         session.expiry = expiry;
         if let Some(at) = session.will_at.take() {
             self.timers.remove(at, Reason::WillDelay, index);
@@ -184,7 +218,16 @@ impl Core {
         self.sessions.bind(index, attach.link, attach.window);
         out.attached(attach.link, known.is_some());
         self.sessions.pump(index, now, out);
+        self.return_to_streams(now, index, away);
+        self.go_on(now, index, out);
+    }
+
+    /// A session's client takes more: what waits for it goes on.
+    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
         self.take_shared(now, index, out);
+        if !self.sessions.get(index).lagging.is_empty() {
+            self.catch_up(now, index, out);
+        }
     }
 
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.
@@ -198,6 +241,8 @@ impl Core {
             self.end(now, index, out);
             return;
         }
+        self.leave_streams(index);
+        let session = self.sessions.get_mut(index);
         let expires_at = now.after(session.expiry);
         session.expires_at = Some(expires_at);
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
@@ -234,14 +279,15 @@ impl Core {
 
     fn expire(&mut self, now: Time, out: &mut impl Output) {
         while let Some((reason, index)) = self.timers.pop_due(now) {
-            let session = self.sessions.get_mut(index);
             match reason {
                 Reason::WillDelay => {
-                    session.will_at = None;
+                    self.sessions.get_mut(index).will_at = None;
                     self.publish_will(now, index, out);
                 }
+                Reason::Silence => self.tell_silence(now, index, out),
+                Reason::CatchUp => unreachable!("turns are not timed"),
                 Reason::SessionExpiry => {
-                    session.expires_at = None;
+                    self.sessions.get_mut(index).expires_at = None;
                     self.sessions.stats.sessions_expired += 1;
                     self.end(now, index, out);
                 }
@@ -258,159 +304,6 @@ impl Core {
         self.sessions.stats.kicked_slow += 1;
         out.kicked(link, Kick::TooSlow);
         self.detach(now, index, true, out);
-    }
-
-    fn subscribe(&mut self, now: Time, link: Link, filters: &[Filter<'_>], out: &mut impl Output) {
-        let index = self.sessions.of(link);
-        let mut results = Vec::with_capacity(filters.len());
-        let mut fresh = Vec::with_capacity(filters.len());
-        for asked in filters {
-            let result = self.add_subscription(index, asked);
-            if result.is_err() {
-                self.sessions.stats.subscriptions_refused += 1;
-            }
-            fresh.push(result.is_ok_and(|new| new));
-            results.push(result.map(|_| asked.qos));
-        }
-        out.subscribed(link, &results);
-        for ((asked, new), result) in filters.iter().zip(fresh).zip(results) {
-            let wanted = match asked.retain_handling {
-                RetainHandling::Send => true,
-                RetainHandling::SendIfNew => new,
-                RetainHandling::DoNotSend => false,
-            };
-            if wanted && result.is_ok() {
-                self.send_retained(now, index, asked, out);
-            }
-        }
-        self.take_shared(now, index, out);
-    }
-
-    /// Makes or changes a subscription; true if it is new.
-    fn add_subscription(&mut self, index: u32, asked: &Filter<'_>) -> Result<bool, Refusal> {
-        let shared = SharedFilter::parse(asked.filter).map_err(Refusal::BadFilter)?;
-        if shared.group.is_some() && asked.no_local {
-            return Err(Refusal::SharedNoLocal);
-        }
-        let known = self.router.find(index, asked.filter);
-        let held = self.sessions.get(index).subscriptions.len();
-        if known.is_none() && held >= self.sessions.limits.subscriptions_per_session {
-            return Err(Refusal::TooManySubscriptions);
-        }
-        let bytes = asked.selector.map_or(0, |selector| selector.to_string().len());
-        let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
-        let all = self.sessions.get(index).selector_bytes - before + bytes;
-        if bytes > before && all > self.sessions.limits.selector_bytes_per_session {
-            return Err(Refusal::TooManySelectors);
-        }
-        let group = match shared.group {
-            Some(_) => self.join_group(index, asked, shared.filter)?,
-            None => NO_GROUP,
-        };
-        self.sessions.get_mut(index).selector_bytes = all;
-        let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
-        let Filter { qos, no_local, retain_as_published, identifier, selector, .. } = *asked;
-        if let Some(id) = known {
-            let change = |s: &mut Subscription| {
-                (s.qos, s.no_local, s.retain_as_published, s.identifier) =
-                    (qos, no_local, retain_as_published, identifier);
-                s.selector_bytes = selector_bytes;
-            };
-            self.router.update(id, change, shared.filter, selector);
-            return Ok(false);
-        }
-        let text = asked.filter.into();
-        let new = Subscription {
-            session: index,
-            text,
-            qos,
-            no_local,
-            retain_as_published,
-            identifier,
-            group,
-            selector_bytes,
-            spot: None,
-        };
-        let id = self.router.insert(new, shared.filter, selector);
-        let session = self.sessions.get_mut(index);
-        session.subscriptions.push(id);
-        if group != NO_GROUP {
-            session.groups.push(group);
-        }
-        Ok(true)
-    }
-
-    /// Makes a session a member of a shared subscription, or changes what it asked for. A member asks for the selector that the others have,
-    /// or is the only one.
-    fn join_group(&mut self, index: u32, asked: &Filter<'_>, filter: TopicFilter<'_>) -> Result<u32, Refusal> {
-        let (id, new) = self.groups.find_or_create(asked.filter);
-        if new {
-            let spot = self.router.insert_group(id, filter, asked.selector);
-            self.groups.select(id, asked.selector, spot);
-        } else if !self.groups.has_selector(id, asked.selector) {
-            if !self.groups.is_alone(id, index) {
-                return Err(Refusal::OtherSelector);
-            }
-            let spot = self.router.update_group(id, filter, self.groups.spot(id), asked.selector);
-            self.groups.select(id, asked.selector, spot);
-        }
-        self.groups.join(id, index, asked);
-        Ok(id)
-    }
-
-    fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut impl Output) {
-        let Ok(SharedFilter { group: None, filter }) = SharedFilter::parse(asked.filter) else { return };
-        let Some(id) = self.router.find(index, asked.filter) else { return };
-        let spot = self.router.get(id).spot.expect("subscriptions that are not shared are in the index");
-        for event in self.retained.matching(filter, now) {
-            if !self.router.is_selected(spot, &Content::of(event)) {
-                continue;
-            }
-            let qos = event.qos().min(asked.qos);
-            let terms = Terms { qos, identifier: asked.identifier, group: NO_GROUP, retain: true, as_published: true };
-            self.sessions.offer(index, &mut Publication::of(event, 0), terms, out);
-        }
-    }
-
-    fn unsubscribe(&mut self, now: Time, link: Link, filters: &[&str], out: &mut impl Output) {
-        let index = self.sessions.of(link);
-        let mut existed = Vec::with_capacity(filters.len());
-        let (mut ended, mut left) = (Vec::new(), Vec::new());
-        for text in filters {
-            let known = self.router.find(index, text);
-            existed.push(known.is_some());
-            if let Some(id) = known {
-                ended.push(id);
-                left.extend(self.remove_subscription(index, id).map(|(group, _)| group));
-            }
-        }
-        ended.sort_unstable();
-        let session = self.sessions.get_mut(index);
-        session.subscriptions.retain(|id| ended.binary_search(id).is_err());
-        if !left.is_empty() {
-            left.sort_unstable();
-            session.groups.retain(|group| left.binary_search(group).is_err());
-            session.inflight.forget_groups(&left);
-        }
-        out.unsubscribed(link, &existed);
-        self.sessions.pump(index, now, out);
-    }
-
-    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and whether it lives on with other members.
-    fn remove_subscription(&mut self, index: u32, id: u32) -> Option<(u32, bool)> {
-        let text = self.router.get(id).text.clone();
-        let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
-        let Subscription { group, selector_bytes, .. } = self.router.remove(id, filter);
-        self.sessions.get_mut(index).selector_bytes -= selector_bytes as usize;
-        if group == NO_GROUP {
-            return None;
-        }
-        let spot = self.groups.spot(group);
-        let last = self.groups.leave(group, index, &mut self.sessions);
-        if last {
-            self.router.remove_group(group, filter, spot);
-        }
-        Some((group, !last))
     }
 
     /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its

@@ -1,12 +1,14 @@
 //! An event comes in: it gets its id, is retained if asked, and goes to everyone who wants it.
 
-use whimbrel_event::{Event, EventRef, Qos, Time};
+use whimbrel_event::{Event, EventRef, Publisher, Qos, Time};
 
 use crate::api::{Accepted, Output, Publish, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
-use crate::route::{NO_GROUP, Target, Wanted};
-use crate::session::{Publication, Terms};
+use crate::follow::Tracks;
+use crate::route::{Kind, NO_GROUP, Target, Wanted};
+use crate::session::{Publication, Sessions, Terms};
+use crate::shared::Groups;
 
 /// Who publishes: a session, or the broker itself.
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -47,25 +49,18 @@ impl Core {
         retain: bool,
         out: &mut impl Output,
     ) -> Result<bool, Refusal> {
-        let Core { sessions, router, groups: shared, retained, streams, serial, .. } = self;
         if retain && !event.payload.is_empty() {
-            let bytes =
-                size_of::<Event>() + event.topic.len() + event.attributes.as_bytes().len() + event.payload.len();
-            let (max, bytes_max) = (sessions.limits.retained_max, sessions.limits.retained_bytes);
-            if !retained.has_room(event.topic, bytes + 16, max, bytes_max) {
-                retained.sweep(now);
-                if !retained.has_room(event.topic, bytes + 16, max, bytes_max) {
-                    return Err(Refusal::TooMuchRetained);
-                }
-            }
+            self.make_room_for_retained(now, event)?;
         }
+        let publisher = if from == NOBODY { Publisher::UNKNOWN } else { self.sessions.get(from).publisher };
+        let event = EventRef { publisher, ..*event };
+        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, .. } = self;
         let Wanted { targets, groups } = router.route(event.topic).map_err(Refusal::BadTopic)?;
         let groups = groups.cloned();
         let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
         let id = streams.accept(binding, event.reliability, now);
-        let qos = event.qos;
         *serial += 1;
-        let mut publication = Publication { event: *event, id, accepted: now, serial: *serial, kept: None };
+        let mut publication = Publication { event, id, accepted: now, serial: *serial, kept: None };
         sessions.stats.events_accepted += 1;
         sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         if retain {
@@ -75,27 +70,35 @@ impl Core {
                 retained.set(publication.keep());
             }
         }
-        let mut matched = false;
-        let mut offer = |target: &Target| {
-            if target.no_local && target.to == from {
-                return;
-            }
-            matched = true;
-            if target.shared {
-                shared.offer(target.to, &mut publication, retain, sessions, out);
-            } else {
-                let retain = retain && target.retain_as_published;
-                let (qos, identifier) = (qos.min(target.qos), target.identifier);
-                let terms = Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain };
-                sessions.offer(target.to, &mut publication, terms, out);
-            }
-        };
-        targets.iter().for_each(&mut offer);
-        if let Some(groups) = groups {
-            router.select(&groups, &Content { event: *event, id, accepted: now }).iter().for_each(&mut offer);
+        let mut round = Round::new(from, now, retain, &mut self.fallen);
+        for target in targets {
+            round.offer(target, &mut publication, shared, tracks, sessions, out);
         }
+        if let Some(groups) = groups {
+            for target in router.select(&groups, &Content { event, id, accepted: now }) {
+                round.offer(target, &mut publication, shared, tracks, sessions, out);
+            }
+        }
+        let Round { matched, partition, .. } = round;
         sessions.stats.events_unwanted += u64::from(!matched);
+        self.cache.write(self.serial, partition, publication.keep(), now);
+        while let Some(track) = self.fallen.pop() {
+            self.fall_behind(track, Some(id), self.serial, true);
+        }
         Ok(matched)
+    }
+
+    fn make_room_for_retained(&mut self, now: Time, event: &EventRef<'_>) -> Result<(), Refusal> {
+        let Core { sessions, retained, .. } = self;
+        let bytes = size_of::<Event>() + event.topic.len() + event.attributes.as_bytes().len() + event.payload.len();
+        let (max, bytes_max) = (sessions.limits.retained_max, sessions.limits.retained_bytes);
+        if !retained.has_room(event.topic, bytes + 16, max, bytes_max) {
+            retained.sweep(now);
+            if !retained.has_room(event.topic, bytes + 16, max, bytes_max) {
+                return Err(Refusal::TooMuchRetained);
+            }
+        }
+        Ok(())
     }
 
     /// Publishes the will of a session, if it has one.
@@ -110,6 +113,81 @@ impl Core {
         match self.route_event(now, index, &event, will.retain, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
             Err(_) => self.sessions.stats.events_refused += 1,
+        }
+    }
+}
+
+/// One event on its way to everyone who wants it.
+struct Round<'a> {
+    from: u32,
+    now: Time,
+    retain: bool,
+    matched: bool,
+    /// The partition of the cache that it belongs to: the first that wants it.
+    partition: usize,
+    /// Tracked subscriptions that could not take it.
+    fallen: &'a mut Vec<u32>,
+}
+
+impl<'a> Round<'a> {
+    fn new(from: u32, now: Time, retain: bool, fallen: &'a mut Vec<u32>) -> Self {
+        Round { from, now, retain, matched: false, partition: usize::MAX, fallen }
+    }
+
+    #[inline]
+    fn offer(
+        &mut self,
+        target: &Target,
+        publication: &mut Publication<'_>,
+        shared: &mut Groups,
+        tracks: &mut Tracks,
+        sessions: &mut Sessions,
+        out: &mut impl Output,
+    ) {
+        match target.kind {
+            Kind::Session => {
+                if target.no_local && target.to == self.from {
+                    return;
+                }
+                self.matched = true;
+                if target.attached_only && !sessions.is_attached(target.to) {
+                    return;
+                }
+                let retain = self.retain && target.retain_as_published;
+                let (qos, identifier) = (publication.event.qos.min(target.qos), target.identifier);
+                let group = NO_GROUP;
+                let terms = Terms { qos, identifier, group, retain, as_published: retain, named: false };
+                sessions.offer(target.to, publication, terms, out);
+            }
+            Kind::Group => {
+                self.matched = true;
+                shared.offer(target.to, publication, self.retain, sessions, out);
+            }
+            Kind::Partition => self.partition = self.partition.min(target.to as usize),
+            Kind::Track => self.offer_tracked(target.to, publication, tracks, sessions, out),
+        }
+    }
+
+    fn offer_tracked(
+        &mut self,
+        id: u32,
+        publication: &mut Publication<'_>,
+        tracks: &mut Tracks,
+        sessions: &mut Sessions,
+        out: &mut impl Output,
+    ) {
+        let track = tracks.get_mut(id);
+        if track.is_own(publication.event.publisher) {
+            return;
+        }
+        self.matched = true;
+        if track.lag.is_some() || track.has_had(publication.id) {
+            return;
+        }
+        track.told_at = self.now;
+        let terms = track.terms(publication.event.qos, self.retain);
+        if !sessions.offer_tracked(track.session, publication, terms, out) {
+            self.fallen.push(id);
         }
     }
 }

@@ -11,8 +11,14 @@ use whimbrel_selector::{
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
+/// Not tracked.
+pub(crate) const NO_TRACK: u32 = u32::MAX;
+
 /// Marks index keys that are shared subscriptions.
 const GROUP_BIT: u32 = 1 << 31;
+
+/// Marks index keys that are partitions of the cache.
+const PARTITION_BIT: u32 = 1 << 30;
 
 /// Topics whose answer is remembered; reaching it forgets all, which costs one walk of the index per topic in use.
 const ROUTES_MAX: usize = 65_536;
@@ -39,22 +45,40 @@ pub(crate) struct Subscription {
     pub(crate) retain_as_published: bool,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
+    /// What the core keeps of it beside this, if it is tracked; else [`NO_TRACK`].
+    pub(crate) track: u32,
+    /// It gets nothing while its session is away.
+    pub(crate) attached_only: bool,
     /// Bytes of its selector.
     pub(crate) selector_bytes: u32,
     /// Set by [`Router::insert`]; `None` for one of a group, which is in the index only once for all its members.
     pub(crate) spot: Option<Spot>,
 }
 
+/// Whom a route leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A subscription of a session.
+    Session,
+    /// A shared subscription.
+    Group,
+    /// A tracked subscription of a session.
+    Track,
+    /// A partition of the cache.
+    Partition,
+}
+
 /// What a route says of one subscription: everything that a delivery needs to know of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// The session, or the shared subscription if `shared`.
+    /// The session, the shared subscription, the track or the partition: see `kind`.
     pub(crate) to: u32,
     pub(crate) identifier: u32,
     pub(crate) qos: Qos,
-    pub(crate) shared: bool,
+    pub(crate) kind: Kind,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
+    pub(crate) attached_only: bool,
 }
 
 #[derive(Debug)]
@@ -162,7 +186,7 @@ impl Router {
                 self.subscriptions.len() as u32 - 1
             }
         };
-        assert!(id < GROUP_BIT, "2^31 subscriptions do not fit any memory");
+        assert!(id < PARTITION_BIT, "2^30 subscriptions do not fit any memory");
         let (subscriptions, hasher) = (&self.subscriptions, &self.hasher);
         self.by_text.insert_unique(hash, id, |&id| {
             let known = subscriptions[id as usize].as_ref().expect("a subscription id in use");
@@ -207,7 +231,7 @@ impl Router {
     }
 
     pub(crate) fn insert_group(&mut self, group: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
-        assert!(group < GROUP_BIT, "2^31 shared subscriptions do not fit any memory");
+        assert!(group < PARTITION_BIT, "2^30 shared subscriptions do not fit any memory");
         self.put(filter, selector, group | GROUP_BIT)
     }
 
@@ -223,6 +247,15 @@ impl Router {
 
     pub(crate) fn remove_group(&mut self, group: u32, filter: TopicFilter<'_>, spot: Spot) {
         self.take(filter, spot, group | GROUP_BIT);
+    }
+
+    /// Makes a partition of the cache one of those to whom events are routed.
+    pub(crate) fn insert_partition(&mut self, number: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
+        self.put(filter, selector, number | PARTITION_BIT)
+    }
+
+    pub(crate) fn remove_partition(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
+        self.take(filter, spot, number | PARTITION_BIT);
     }
 
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
@@ -355,17 +388,22 @@ impl Router {
 
 /// What a delivery needs to know of the subscription with that key.
 fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
-    if key & GROUP_BIT != 0 {
-        let (to, qos) = (key & !GROUP_BIT, Qos::ExactlyOnce);
-        return Target { to, identifier: 0, qos, shared: true, no_local: false, retain_as_published: false };
+    if key & (GROUP_BIT | PARTITION_BIT) != 0 {
+        let kind = if key & GROUP_BIT != 0 { Kind::Group } else { Kind::Partition };
+        let (to, qos) = (key & !(GROUP_BIT | PARTITION_BIT), Qos::ExactlyOnce);
+        let (no_local, retain_as_published, attached_only) = (false, false, false);
+        return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only };
     }
     let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
+    let (to, kind) =
+        if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
     Target {
-        to: known.session,
+        to,
         identifier: known.identifier,
         qos: known.qos,
-        shared: false,
+        kind,
         no_local: known.no_local,
         retain_as_published: known.retain_as_published,
+        attached_only: known.attached_only,
     }
 }

@@ -159,7 +159,7 @@ impl Groups {
         }
         let waits = |m: &Member| m.qos != Qos::AtMostOnce;
         if qos != Qos::AtMostOnce && group.members.iter().any(waits) {
-            let entry = Queued { event: publication.keep(), identifier: 0, group: id, qos, retain };
+            let entry = Queued { event: publication.keep(), identifier: 0, group: id, qos, retain, named: false };
             let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.absent_queue_bytes());
             sessions.stats.dropped_queue_full +=
                 push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
@@ -173,7 +173,7 @@ impl Groups {
         let group = self.group(id);
         for (event, retain) in events.into_iter().rev() {
             let qos = event.qos();
-            let entry = Queued { event, identifier: 0, group: id, qos, retain };
+            let entry = Queued { event, identifier: 0, group: id, qos, retain, named: false };
             sessions.stats.queued_events += 1;
             sessions.stats.queued_bytes += entry.weight() as u64;
             group.queue.push_front(entry);
@@ -232,6 +232,7 @@ fn give(
         group: id,
         retain: retain && member.retain_as_published,
         as_published: retain,
+        named: false,
     };
     sessions.offer(member.session, publication, terms, out);
 }

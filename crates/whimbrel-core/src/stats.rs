@@ -1,5 +1,7 @@
 //! What the core has done and holds.
 
+use crate::follow::GapReason;
+
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters (since the start) and gauges (now; marked so). Exact, and free of cost to read.
@@ -24,6 +26,24 @@ stats! {
     events_unwanted,
     /// Deliveries handed to edges.
     deliveries,
+    /// Deliveries to subscriptions that were catching up, out of the cache.
+    deliveries_recovered,
+    /// Gaps because the cache had given the room to other events.
+    gaps_overwritten,
+    /// Gaps because nobody had asked for such events here before.
+    gaps_not_buffered,
+    /// Gaps because a stream had ended, or its broker had lost a part of it.
+    gaps_lost,
+    /// Gaps because a client took less than came.
+    gaps_slow,
+    /// Gaps because a client named no position and one was assumed.
+    gaps_assumed,
+    /// Subscriptions that fell behind because their client took less than came.
+    fell_behind,
+    /// Subscriptions that named a place to begin, and were given it.
+    resumed,
+    /// Places to begin that were refused.
+    starts_refused,
     /// Deliveries sent again after a reconnection.
     deliveries_repeated,
     /// Best-effort deliveries dropped because the client reads too slowly.
@@ -54,6 +74,14 @@ stats! {
     sessions,
     /// Gauge: sessions with a connection.
     sessions_attached,
+    /// Gauge: subscriptions that are semi-durable or have notices.
+    subscriptions_tracked,
+    /// Gauge: those of them that lag, those of absent clients included.
+    subscriptions_lagging,
+    /// Gauge: events in the cache.
+    cached_events,
+    /// Gauge: bytes of the cache.
+    cached_bytes,
     /// Gauge: subscriptions, members of shared ones included.
     subscriptions,
     /// Gauge: selectors; equal ones under the same topic filter count once.
@@ -74,4 +102,18 @@ stats! {
     selector_steps,
     /// Selectors found true.
     selector_matches,
+}
+
+impl Stats {
+    /// Counts a gap.
+    pub(crate) fn count_gap(&mut self, reason: GapReason) {
+        let counter = match reason {
+            GapReason::Overwritten => &mut self.gaps_overwritten,
+            GapReason::NotBuffered => &mut self.gaps_not_buffered,
+            GapReason::Lost => &mut self.gaps_lost,
+            GapReason::Slow => &mut self.gaps_slow,
+            GapReason::Assumed => &mut self.gaps_assumed,
+        };
+        *counter += 1;
+    }
 }

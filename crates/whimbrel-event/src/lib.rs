@@ -10,7 +10,7 @@ mod id;
 mod time;
 
 pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttributes, Value};
-pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Qos, Reliability};
+pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Publisher, Qos, Reliability};
 pub use hash::Seeded;
 pub use id::{EventId, InvalidEventId, PubendId, Tick};
 pub use time::Time;

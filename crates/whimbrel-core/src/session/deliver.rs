@@ -42,12 +42,14 @@ pub(crate) struct Terms {
     pub(crate) retain: bool,
     /// The retain mark as published; differs in shared subscriptions only.
     pub(crate) as_published: bool,
+    /// The client wants to know the event's name.
+    pub(crate) named: bool,
 }
 
 impl Terms {
     fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
-        let Terms { qos, identifier, retain, .. } = *self;
-        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier }
+        let Terms { qos, identifier, retain, named, .. } = *self;
+        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, named }
     }
 }
 
@@ -55,6 +57,12 @@ impl Session {
     /// A new reliable delivery may go out at once.
     pub(crate) fn takes_reliable(&self) -> bool {
         self.open && self.waiting.is_empty() && self.inflight.is_resent() && self.inflight.has_room()
+    }
+
+    /// Its tracked subscriptions may hand out an event with that quality of service at once.
+    pub(crate) fn takes_tracked(&self, qos: Qos) -> bool {
+        let ready = self.open && self.waiting.is_empty() && self.inflight.is_resent();
+        ready && (qos == Qos::AtMostOnce || self.inflight.has_room())
     }
 
     /// Notes what the edge did with a delivery.
@@ -77,9 +85,9 @@ impl Session {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
-        let Terms { qos, identifier, group, retain, as_published } = terms;
-        let stage = Stage::Expect;
-        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage, retain, as_published, sent: true });
+        let Terms { qos, identifier, group, retain, as_published, named } = terms;
+        let (stage, sent) = (Stage::Expect, true);
+        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage, retain, as_published, named, sent });
         let sent =
             out.deliver(Link(self.link), &terms.delivery(publication.event, publication.id, publication.serial, tag));
         self.note(tag, sent, stats);
@@ -95,9 +103,7 @@ impl Sessions {
                 return;
             }
             if session.open && session.passing.is_empty() {
-                let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
-                let sent = out.deliver(Link(session.link), &delivery);
-                session.note(0, sent, &mut self.stats);
+                session.send_new(publication, terms, &mut self.stats, out);
                 return;
             }
         } else {
@@ -109,8 +115,34 @@ impl Sessions {
                 return;
             }
         }
-        let Terms { qos, identifier, group, retain, .. } = terms;
-        self.enqueue(to, Queued { event: publication.keep(), identifier, group, qos, retain });
+        self.enqueue(to, queued(publication, terms));
+    }
+
+    /// Delivers an event to a session for a tracked subscription, now or later, in the order of the calls; `false` if it would have to
+    /// wait and may not: nothing has happened then.
+    pub(crate) fn offer_tracked(
+        &mut self,
+        to: u32,
+        publication: &mut Publication<'_>,
+        terms: Terms,
+        out: &mut impl Output,
+    ) -> bool {
+        let Sessions { slots, limits, stats, .. } = self;
+        let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
+        if !session.takes_tracked(terms.qos) {
+            let entry = queued(publication, terms);
+            let bytes = session.waiting.bytes() + entry.weight();
+            let total = stats.queued_bytes as usize + entry.weight();
+            let waits = session.is_attached() && bytes <= limits.tracked_queue_bytes && total <= limits.total_queue_bytes;
+            if waits {
+                stats.queued_events += 1;
+                stats.queued_bytes += entry.weight() as u64;
+                session.waiting.push(entry);
+            }
+            return waits;
+        }
+        session.send_new(publication, terms, stats, out);
+        true
     }
 
     fn enqueue(&mut self, to: u32, entry: Queued) {
@@ -143,15 +175,20 @@ impl Sessions {
         while session.open {
             if !session.inflight.is_resent() && session.inflight.has_room() {
                 session.send_again(stats, out);
-            } else if session.inflight.is_resent() && session.inflight.has_room() && !session.waiting.is_empty() {
+            } else if session.inflight.is_resent() && session.takes_first_waiting() {
                 let Some(entry) = pop(&mut session.waiting, now, stats) else { continue };
                 let terms = terms_of(&entry);
-                session.hand_out(&mut Publication::of(&entry.event, 0), terms, stats, out);
+                if terms.qos != Qos::AtMostOnce && !session.inflight.has_room() {
+                    // What had expired stood before it, and was best effort.
+                    stats.queued_events += 1;
+                    stats.queued_bytes += entry.weight() as u64;
+                    session.waiting.push_front(entry);
+                    continue;
+                }
+                session.send_new(&mut Publication::of(&entry.event, 0), terms, stats, out);
             } else if !session.passing.is_empty() {
                 let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
-                let delivery = terms_of(&entry).delivery(entry.event.view(), entry.event.id(), 0, 0);
-                let sent = out.deliver(Link(session.link), &delivery);
-                session.note(0, sent, stats);
+                session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), stats, out);
             } else {
                 break;
             }
@@ -180,6 +217,21 @@ impl Sessions {
 }
 
 impl Session {
+    /// The window takes what waits first. Best-effort events wait here for tracked subscriptions only; they need no window.
+    fn takes_first_waiting(&self) -> bool {
+        self.waiting.first().is_some_and(|entry| entry.qos == Qos::AtMostOnce || self.inflight.has_room())
+    }
+
+    /// Sends an event that has not been sent before. The caller has asked for room.
+    fn send_new(&mut self, publication: &mut Publication<'_>, terms: Terms, stats: &mut Stats, out: &mut impl Output) {
+        if terms.qos != Qos::AtMostOnce {
+            return self.hand_out(publication, terms, stats, out);
+        }
+        let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
+        let sent = out.deliver(Link(self.link), &delivery);
+        self.note(0, sent, stats);
+    }
+
     /// Sends the next delivery (or release) of a former connection again. The caller has asked for room.
     fn send_again(&mut self, stats: &mut Stats, out: &mut impl Output) {
         let link = Link(self.link);
@@ -189,8 +241,8 @@ impl Session {
             return;
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let Slot { qos, identifier, group, retain, as_published, .. } = *slot;
-        let terms = Terms { qos, identifier, group, retain, as_published };
+        let Slot { qos, identifier, group, retain, as_published, named, .. } = *slot;
+        let terms = Terms { qos, identifier, group, retain, as_published, named };
         let delivery = Delivery { repeated: true, ..terms.delivery(event.view(), event.id(), 0, tag) };
         stats.deliveries_repeated += 1;
         let sent = out.deliver(link, &delivery);
@@ -198,9 +250,14 @@ impl Session {
     }
 }
 
+fn queued(publication: &mut Publication<'_>, terms: Terms) -> Queued {
+    let Terms { qos, identifier, group, retain, named, .. } = terms;
+    Queued { event: publication.keep(), identifier, group, qos, retain, named }
+}
+
 fn terms_of(entry: &Queued) -> Terms {
-    let Queued { qos, identifier, group, retain, .. } = *entry;
-    Terms { qos, identifier, group, retain, as_published: retain }
+    let Queued { qos, identifier, group, retain, named, .. } = *entry;
+    Terms { qos, identifier, group, retain, as_published: retain, named }
 }
 
 /// The next delivery that has not expired, accounted for.

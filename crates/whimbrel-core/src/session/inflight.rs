@@ -37,6 +37,8 @@ pub(crate) struct Slot {
     pub(crate) retain: bool,
     /// The retain mark as published, for whoever may get it instead.
     pub(crate) as_published: bool,
+    /// The client wants to know the event's name.
+    pub(crate) named: bool,
     /// It has been sent on the present connection.
     pub(crate) sent: bool,
 }
@@ -222,6 +224,7 @@ mod tests {
             stage: Stage::Expect,
             retain: false,
             as_published: false,
+            named: false,
             sent: true,
         }
     }

@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use whimbrel_event::{Seeded, Time};
+use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
 pub(crate) use inflight::Inflight;
 pub(crate) use queue::{Queue, Queued};
 
 use crate::api::{Limits, Link, Will};
+use crate::follow::GapReason;
 use crate::stats::Stats;
 use crate::stream::Streams;
 
@@ -29,10 +30,17 @@ pub(crate) struct Session {
     link: u32,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
+    pub(crate) publisher: Publisher,
     /// The edge takes more for its link.
     open: bool,
     /// It waits in [`Sessions::overflowed`].
     overflowed: bool,
+    /// Tracked subscriptions that have fallen behind, those first whose turn it is.
+    pub(crate) lagging: SmallVec<[u32; 1]>,
+    /// It waits for its turn to catch up.
+    pub(crate) catching_up: bool,
+    /// Gaps of its subscriptions.
+    pub(crate) gaps: u64,
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
     pub(crate) subscriptions: SmallVec<[u32; 2]>,
@@ -137,8 +145,12 @@ impl Sessions {
             client_id: client_id.into(),
             link: DETACHED,
             binding: Streams::binding(hash),
+            publisher: Publisher::named(client_id),
             open: false,
             overflowed: false,
+            lagging: SmallVec::new(),
+            catching_up: false,
+            gaps: 0,
             expiry: Duration::ZERO,
             subscriptions: SmallVec::new(),
             selector_bytes: 0,
@@ -226,6 +238,19 @@ impl Sessions {
             session.overflowed = false;
         }
         Some(index)
+    }
+
+    /// Takes a session out of those that wait for their turn to catch up; `false` if it is none of them.
+    pub(crate) fn take_turn(&mut self, index: u32) -> bool {
+        let session = self.slots[index as usize].as_mut();
+        session.is_some_and(|session| core::mem::take(&mut session.catching_up))
+    }
+
+    /// A subscription of that session has been told that something may be missing, or would have been.
+    pub(crate) fn count_gap(&mut self, index: u32, reason: GapReason) {
+        let Sessions { slots, stats, .. } = self;
+        stats.count_gap(reason);
+        slots[index as usize].as_mut().expect("a session index in use").gaps += 1;
     }
 
     /// Whether a session is in use and attached.

@@ -13,6 +13,7 @@ pub(crate) struct Queued {
     pub(crate) group: u32,
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
+    pub(crate) named: bool,
 }
 
 impl Queued {
@@ -36,6 +37,10 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Queued> {
+        self.entries.front()
     }
 
     pub(crate) fn bytes(&self) -> usize {

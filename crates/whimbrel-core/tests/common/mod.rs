@@ -10,8 +10,7 @@ use whimbrel_core::{
     Sent, Settlement, Will,
 };
 use whimbrel_event::{
-    Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time,
-};
+    Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time, Publisher};
 use whimbrel_selector::Selector;
 
 /// One thing that an edge was told.
@@ -246,6 +245,7 @@ pub fn event<'a>(topic: &'a str, payload: &'a str, qos: Qos) -> EventRef<'a> {
         importance: 5,
         expires: None,
         deadline_ms: None,
+        publisher: Publisher::UNKNOWN,
     }
 }
 

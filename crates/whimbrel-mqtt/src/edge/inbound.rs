@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use whimbrel_core::{Attach, Input as CoreInput, Link, Publish as CorePublish, Settlement};
-use whimbrel_event::{Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Qos, Reliability, Tick, Time};
+use whimbrel_event::{Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Qos, Reliability, Tick, Time, Publisher};
 use whimbrel_selector::TopicName;
 
 use super::conn::State;
@@ -142,6 +142,7 @@ impl Broker {
             importance: IMPORTANCE_DEFAULT,
             expires: None,
             deadline_ms: None,
+            publisher: Publisher::UNKNOWN,
         };
         let event = if version == Version::V4 || publish.properties == PublishProperties::EMPTY {
             Ok(event)
@@ -355,6 +356,7 @@ impl Edge {
             importance: IMPORTANCE_DEFAULT,
             expires: None,
             deadline_ms: None,
+            publisher: Publisher::UNKNOWN,
         };
         let mut attributes = whimbrel_event::AttributesBuf::new();
         let event = self.with_properties(now, event, &properties, &mut attributes)?;

@@ -1,7 +1,7 @@
 //! `$SYS`: the broker's state as retained messages.
 
 use whimbrel_core::Input as CoreInput;
-use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Qos, Reliability, Time};
+use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Qos, Reliability, Time, Publisher};
 
 use super::outbound::Outbound;
 use super::{Broker, Output};
@@ -50,6 +50,7 @@ impl Broker {
                 importance: IMPORTANCE_DEFAULT,
                 expires: None,
                 deadline_ms: None,
+                publisher: Publisher::UNKNOWN,
             };
             let mut sink = Outbound { edge: &mut self.edge, driver: &mut *out, now };
             self.core.handle(now, CoreInput::Announce { event, retain: true }, &mut sink);

@@ -1,0 +1,134 @@
+//! Gaps: ranges of a stream of which a subscription is told only that something may have matched.
+
+use whimbrel_event::{PubendId, Tick};
+
+/// Why a subscription is not given what may have matched.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum GapReason {
+    /// The cache has given the room to other events.
+    Overwritten,
+    /// Nobody had asked for such events here before this subscription did.
+    NotBuffered,
+    /// The stream has ended, or its broker has lost that part.
+    Lost,
+    /// The client took less than came, for too long.
+    Slow,
+    /// The client named no position, and one was assumed.
+    Assumed,
+}
+
+impl GapReason {
+    /// All of them, in the order of [`GapReason::index`].
+    pub const ALL: [GapReason; 5] = [
+        GapReason::Overwritten,
+        GapReason::NotBuffered,
+        GapReason::Lost,
+        GapReason::Slow,
+        GapReason::Assumed,
+    ];
+
+    /// A small number for it.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name in notices.
+    pub fn name(self) -> &'static str {
+        match self {
+            GapReason::Overwritten => "overwritten",
+            GapReason::NotBuffered => "not-buffered",
+            GapReason::Lost => "lost",
+            GapReason::Slow => "slow",
+            GapReason::Assumed => "assumed",
+        }
+    }
+}
+
+/// One gap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Gap {
+    pub(crate) pubend: PubendId,
+    /// Exclusive.
+    pub(crate) from: Tick,
+    /// Inclusive.
+    pub(crate) to: Tick,
+    pub(crate) reason: GapReason,
+}
+
+/// The gaps of one subscription that it has not been told yet: at most one per pubend, ascending by pubend.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    entries: Vec<Gap>,
+}
+
+impl Gaps {
+    /// Adds a range that begins where the subscription stands in that stream, or behind what is a gap already.
+    pub(crate) fn add(&mut self, gap: Gap) {
+        if gap.to <= gap.from {
+            return;
+        }
+        match self.entries.binary_search_by_key(&gap.pubend, |known| known.pubend) {
+            Ok(at) => {
+                let known = &mut self.entries[at];
+                known.from = known.from.min(gap.from);
+                known.to = known.to.max(gap.to);
+                known.reason = known.reason.max(gap.reason);
+            }
+            Err(at) => self.entries.insert(at, gap),
+        }
+    }
+
+    /// What is to be told before an event at `tick` of that pubend.
+    pub(crate) fn before(&self, pubend: PubendId, tick: Tick) -> Option<Gap> {
+        let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
+        let gap = self.entries[at];
+        let to = gap.to.min(Tick(tick.0.saturating_sub(1)));
+        Some(Gap { to, ..gap }).filter(|gap| gap.to > gap.from)
+    }
+
+    /// Everything up to `tick` of that pubend has been told.
+    pub(crate) fn passed(&mut self, pubend: PubendId, tick: Tick) {
+        if let Ok(at) = self.entries.binary_search_by_key(&pubend, |known| known.pubend) {
+            let gap = &mut self.entries[at];
+            gap.from = gap.from.max(tick);
+            if gap.from >= gap.to {
+                self.entries.remove(at);
+            }
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<Gap> {
+        self.entries.first().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: PubendId = PubendId(16);
+
+    fn gap(from: u64, to: u64) -> Gap {
+        Gap { pubend: P, from: Tick(from), to: Tick(to), reason: GapReason::Overwritten }
+    }
+
+    #[test]
+    fn adjacent_gaps_are_one_and_end_before_the_next_event() {
+        let mut gaps = Gaps::default();
+        gaps.add(gap(10, 20));
+        gaps.add(gap(20, 30));
+        assert_eq!(gaps.before(P, Tick(25)), Some(gap(10, 24)));
+        gaps.passed(P, Tick(25));
+        assert_eq!(gaps.first(), Some(gap(25, 30)));
+        assert_eq!(gaps.before(P, Tick(26)), None, "nothing lies between");
+        gaps.passed(P, Tick(30));
+        assert_eq!(gaps.first(), None);
+    }
+
+    #[test]
+    fn an_empty_range_is_no_gap() {
+        let mut gaps = Gaps::default();
+        gaps.add(gap(10, 10));
+        assert_eq!(gaps.first(), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! Subscriptions that are told what they miss: semi-durable ones, and those with notices.
+//!
+//! A tracked subscription is either *live*, and gets what the consolidated stream passes, or it *lags*: then it reads the cache from
+//! where it stands, over as many turns as its client and the other sessions want, and becomes live in the very step in which it
+//! reaches the end. A live one has no position of its own: it stands where the consolidated stream does.
+
+mod catchup;
+mod gaps;
+mod notice;
+mod positions;
+mod start;
+
+use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Time};
+
+pub use gaps::GapReason;
+pub(crate) use gaps::{Gap, Gaps};
+pub use notice::NOTICE_TOPIC;
+pub(crate) use positions::Positions;
+pub(crate) use start::Begin;
+
+use crate::cache::PartitionSet;
+use crate::route::NO_GROUP;
+use crate::session::Terms;
+
+/// What the core keeps of a tracked subscription, beside what the router knows.
+#[derive(Debug)]
+pub(crate) struct Track {
+    pub(crate) session: u32,
+    /// Its number in the router.
+    pub(crate) subscription: u32,
+    /// Who does not want to get its own events back.
+    pub(crate) without: Publisher,
+    pub(crate) qos: Qos,
+    pub(crate) identifier: u32,
+    pub(crate) retain_as_published: bool,
+    pub(crate) semi_durable: bool,
+    pub(crate) notices: bool,
+    /// The client keeps the position.
+    pub(crate) by_token: bool,
+    /// It lags behind the consolidated stream.
+    pub(crate) lag: Option<Box<Lag>>,
+    /// Streams that it is ahead of: what is at or below these positions it has had before.
+    pub(crate) ahead: Positions,
+    /// What its client has acknowledged last.
+    pub(crate) acknowledged: Option<Box<CheckpointToken>>,
+    /// When it was last told anything.
+    pub(crate) told_at: Time,
+    /// When it is to be told that nothing came.
+    pub(crate) silence_at: Option<Time>,
+    /// For which plan of the cache the following was found out: the partitions that may have what it wants.
+    pub(crate) plan: u64,
+    pub(crate) partitions: PartitionSet,
+}
+
+impl Track {
+    /// Whether it does not want events of that publisher.
+    pub(crate) fn is_own(&self, publisher: Publisher) -> bool {
+        self.without != Publisher::UNKNOWN && self.without == publisher
+    }
+
+    /// Whether it got an event elsewhere, before it came here.
+    pub(crate) fn has_had(&mut self, id: EventId) -> bool {
+        if self.ahead.is_empty() {
+            return false;
+        }
+        if id.tick <= self.ahead.get(id.pubend) {
+            return true;
+        }
+        self.ahead.remove(id.pubend);
+        false
+    }
+
+    /// Under which terms it gets a live event.
+    pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
+        let retain = retain && self.retain_as_published;
+        let (qos, identifier) = (qos.min(self.qos), self.identifier);
+        Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain, named: true }
+    }
+}
+
+/// Where a subscription stands that is behind the consolidated stream.
+#[derive(Debug)]
+pub(crate) struct Lag {
+    /// The serial of the event that it looks at next.
+    pub(crate) next: u64,
+    /// Per pubend, up to where it has been told everything, or it is in `gaps`.
+    pub(crate) positions: Positions,
+    pub(crate) gaps: Gaps,
+    /// It fell behind because its client does not take as much as comes.
+    pub(crate) slow: bool,
+}
+
+/// All tracked subscriptions.
+#[derive(Debug, Default)]
+pub(crate) struct Tracks {
+    slots: Vec<Option<Box<Track>>>,
+    free: Vec<u32>,
+    lagging: usize,
+}
+
+impl Tracks {
+    pub(crate) fn insert(&mut self, track: Track) -> u32 {
+        self.lagging += usize::from(track.lag.is_some());
+        let track = Some(Box::new(track));
+        match self.free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = track;
+                id
+            }
+            None => {
+                self.slots.push(track);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: u32) -> Track {
+        let track = self.slots[id as usize].take().expect("a track in use");
+        self.lagging -= usize::from(track.lag.is_some());
+        self.free.push(id);
+        *track
+    }
+
+    pub(crate) fn get(&self, id: u32) -> &Track {
+        self.slots[id as usize].as_ref().expect("a track in use")
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u32) -> &mut Track {
+        self.slots[id as usize].as_mut().expect("a track in use")
+    }
+
+    /// A subscription lags from now on, from there.
+    pub(crate) fn set_lag(&mut self, id: u32, lag: Box<Lag>) {
+        let track = self.slots[id as usize].as_mut().expect("a track in use");
+        if track.lag.replace(lag).is_none() {
+            self.lagging += 1;
+        }
+    }
+
+    /// A subscription that lagged, and whose lag has been taken out, is live from now on.
+    pub(crate) fn set_live(&mut self, id: u32) {
+        assert!(self.get(id).lag.is_none(), "who is live has no lag");
+        self.lagging -= 1;
+    }
+
+    /// The number of subscriptions that lag, those of absent clients included.
+    pub(crate) fn lagging(&self) -> usize {
+        self.lagging
+    }
+}
