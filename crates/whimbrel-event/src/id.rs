@@ -3,11 +3,65 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::Time;
+use crate::{Reliability, Time};
+
+/// Most pubends of one host: their indices are the low four bits of their ids.
+pub const HOST_PUBENDS_MAX: u8 = 16;
+
+/// Most reliable pubends of one host. They have the indices below this one; best effort begins here.
+pub const HOST_RELIABLE_MAX: u8 = 4;
 
 /// A publishing endpoint: one ordered stream, hosted by one broker. Printed as 16 hexadecimal digits at most.
+///
+/// The low four bits are its index at its host, the others name the host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PubendId(pub u64);
+
+impl PubendId {
+    /// The host of this stream.
+    pub fn host(self) -> HostId {
+        HostId::new(self.0)
+    }
+
+    /// Which stream of its host this is, below [`HOST_PUBENDS_MAX`].
+    pub fn index(self) -> u8 {
+        (self.0 & INDEX_BITS) as u8
+    }
+
+    /// What is promised of the events in this stream, which its index tells (see [`HOST_RELIABLE_MAX`]).
+    pub fn reliability(self) -> Reliability {
+        if self.index() < HOST_RELIABLE_MAX { Reliability::Reliable } else { Reliability::BestEffort }
+    }
+}
+
+/// What hosts pubends: one broker, from the making of its data directory (without one: from its start) on. A random
+/// number of 60 bits, the upper ones of 64. Printed as 16 hexadecimal digits at most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(u64);
+
+/// The bits of a pubend's id that are its index.
+const INDEX_BITS: u64 = HOST_PUBENDS_MAX as u64 - 1;
+
+impl HostId {
+    /// The host with the upper 60 of these bits; the low four do not count.
+    pub fn new(bits: u64) -> HostId {
+        HostId(bits & !INDEX_BITS)
+    }
+
+    /// The number of this host, whose low four bits are zero.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The stream with this index.
+    ///
+    /// # Panics
+    /// When the index is not below [`HOST_PUBENDS_MAX`].
+    pub fn pubend(self, index: u8) -> PubendId {
+        assert!(index < HOST_PUBENDS_MAX, "a host has no pubend {index}");
+        PubendId(self.0 | u64::from(index))
+    }
+}
 
 /// A position in a stream: nanoseconds since the Unix epoch, never used twice in its stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -39,6 +93,12 @@ impl fmt::Display for PubendId {
     }
 }
 
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
 impl fmt::Display for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
@@ -60,7 +120,7 @@ macro_rules! debug_as_display {
         }
     )*};
 }
-debug_as_display!(PubendId, Tick, EventId);
+debug_as_display!(PubendId, HostId, Tick, EventId);
 
 /// Text that is not `<pubend>:<tick>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +167,15 @@ mod tests {
     fn an_event_id_survives_print_and_parse() {
         let id = EventId { pubend: PubendId(0xabc), tick: Tick(u64::MAX) };
         assert_eq!(id.to_string().parse(), Ok(id));
+    }
+
+    #[test]
+    fn a_pubend_is_its_host_and_its_index() {
+        let host = HostId::new(0xabcd);
+        assert_eq!((host.as_u64(), host.pubend(7)), (0xabc0, PubendId(0xabc7)));
+        assert_eq!((PubendId(0xabc7).host(), PubendId(0xabc7).index()), (host, 7));
+        assert_eq!(host.pubend(HOST_RELIABLE_MAX - 1).reliability(), Reliability::Reliable);
+        assert_eq!(host.pubend(HOST_RELIABLE_MAX).reliability(), Reliability::BestEffort);
     }
 
     #[test]

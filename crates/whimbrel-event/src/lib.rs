@@ -1,4 +1,4 @@
-//! Ids, ticks, events and typed attributes.
+//! Ids, ticks, checkpoint tokens, events and typed attributes.
 //!
 //! The vocabulary that every other part of Whimbrel shares. It depends on nothing else of Whimbrel's, and does
 //! no IO: time is a number that the caller hands in.
@@ -8,9 +8,11 @@ mod event;
 mod hash;
 mod id;
 mod time;
+mod token;
 
 pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttributes, Value};
 pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Publisher, Qos, Reliability};
 pub use hash::Seeded;
-pub use id::{EventId, InvalidEventId, PubendId, Tick};
+pub use id::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId, Tick};
 pub use time::Time;
+pub use token::{CheckpointToken, Deployment, InvalidToken, TokenFull};

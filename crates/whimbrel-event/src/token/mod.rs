@@ -1,0 +1,300 @@
+//! Checkpoint tokens: where one subscription stands in all streams.
+
+mod base64;
+mod binary;
+
+use core::fmt;
+use core::str::FromStr;
+use std::collections::BTreeMap;
+
+use crate::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
+
+/// Which deployment a token belongs to: a hash of the deployment's name. It tells a token that strayed from another
+/// system; it is no protection against one that was forged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Deployment(pub u32);
+
+impl Deployment {
+    /// The deployment of that name: FNV-1a of 32 bits over its UTF-8 bytes. Never to change, for tokens are kept by
+    /// clients.
+    pub fn named(name: &str) -> Deployment {
+        Deployment(name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+    }
+}
+
+impl fmt::Display for Deployment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// Where one subscription stands: everything up to and including a stream's position was delivered, or did not match,
+/// or was told as a gap.
+///
+/// A token covers the pubends of the hosts that it lists. They stand at the common tick, except those that it names.
+/// A pubend that it does not cover was registered later: its reader begins at the stream's birth.
+///
+/// Printed, a token is base64url without padding; equal tokens print equally.
+///
+/// ```
+/// use whimbrel_event::{CheckpointToken, Deployment, HostId, Tick};
+///
+/// let host = HostId::new(0xabc0);
+/// let mut token = CheckpointToken::new(Deployment::named("harbour"), Tick(1_000));
+/// token.cover(host, 4, 4)?;
+/// token.set(host.pubend(2), Tick(900));
+/// assert_eq!(token.position(host.pubend(0)), Some(Tick(1_000)));
+/// assert_eq!(token.position(host.pubend(2)), Some(Tick(900)));
+/// assert_eq!(token.to_string().parse(), Ok(token));
+/// # Ok::<(), whimbrel_event::TokenFull>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointToken {
+    deployment: Deployment,
+    common: Tick,
+    hosts: BTreeMap<HostId, Covered>,
+    /// How many pubends the hosts have together, at most [`CheckpointToken::PUBENDS_MAX`].
+    pubends: usize,
+    /// Of covered pubends, and none equal to the common tick.
+    exceptions: BTreeMap<PubendId, Tick>,
+}
+
+/// Which pubends of a host a token covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Covered {
+    /// Those with the indices below this one; at most [`HOST_RELIABLE_MAX`].
+    reliable: u8,
+    /// That many from index [`HOST_RELIABLE_MAX`] on.
+    best_effort: u8,
+}
+
+impl Covered {
+    const NOTHING: Covered = Covered { reliable: 0, best_effort: 0 };
+
+    /// Whether a host can have so many, and has any.
+    fn is_possible(self) -> bool {
+        self != Covered::NOTHING
+            && self.reliable <= HOST_RELIABLE_MAX
+            && self.best_effort <= HOST_PUBENDS_MAX - HOST_RELIABLE_MAX
+    }
+
+    fn count(self) -> usize {
+        usize::from(self.reliable) + usize::from(self.best_effort)
+    }
+
+    fn indices(self) -> impl Iterator<Item = u8> {
+        (0..self.reliable).chain(HOST_RELIABLE_MAX..HOST_RELIABLE_MAX + self.best_effort)
+    }
+
+    fn contains(self, index: u8) -> bool {
+        index < self.reliable || (HOST_RELIABLE_MAX..HOST_RELIABLE_MAX + self.best_effort).contains(&index)
+    }
+
+    /// The least that covers these and that index.
+    fn with(self, index: u8) -> Covered {
+        match index.checked_sub(HOST_RELIABLE_MAX) {
+            None => Covered { reliable: self.reliable.max(index + 1), ..self },
+            Some(beyond) => Covered { best_effort: self.best_effort.max(beyond + 1), ..self },
+        }
+    }
+}
+
+impl CheckpointToken {
+    /// Most hosts that a token covers.
+    pub const HOSTS_MAX: usize = 1024;
+    /// Most pubends that a token covers. With as many exceptions it still prints within [`CheckpointToken::TEXT_MAX`].
+    pub const PUBENDS_MAX: usize = 3072;
+    /// Longest text of a token in bytes: the longest string of MQTT.
+    pub const TEXT_MAX: usize = 65_535;
+
+    /// A token that covers no host yet.
+    pub fn new(deployment: Deployment, common: Tick) -> Self {
+        CheckpointToken { deployment, common, hosts: BTreeMap::new(), pubends: 0, exceptions: BTreeMap::new() }
+    }
+
+    /// Covers so many reliable and best-effort pubends of a host. What it did not cover before stands at the common
+    /// tick. A host that is covered already gets these counts; exceptions beyond them are forgotten.
+    ///
+    /// # Errors
+    /// When the token covers too much already; it is unchanged then.
+    ///
+    /// # Panics
+    /// When both counts are zero, or are more than a host can have.
+    pub fn cover(&mut self, host: HostId, reliable: u8, best_effort: u8) -> Result<(), TokenFull> {
+        let covered = Covered { reliable, best_effort };
+        assert!(covered.is_possible(), "a host cannot have {reliable} reliable and {best_effort} best-effort pubends");
+        self.put(host, covered)?;
+        self.exceptions.retain(|pubend, _| pubend.host() != host || covered.contains(pubend.index()));
+        Ok(())
+    }
+
+    fn put(&mut self, host: HostId, covered: Covered) -> Result<(), TokenFull> {
+        let before = self.hosts.get(&host).copied().unwrap_or(Covered::NOTHING);
+        let pubends = self.pubends - before.count() + covered.count();
+        if pubends > Self::PUBENDS_MAX || (before == Covered::NOTHING && self.hosts.len() == Self::HOSTS_MAX) {
+            return Err(TokenFull);
+        }
+        self.pubends = pubends;
+        self.hosts.insert(host, covered);
+        Ok(())
+    }
+
+    /// Sets the position in one stream, which is an exception unless it is the common tick.
+    ///
+    /// # Panics
+    /// When the token does not cover that pubend.
+    pub fn set(&mut self, pubend: PubendId, tick: Tick) {
+        assert!(self.covers(pubend), "a position in {pubend}, which the token does not cover");
+        if tick == self.common {
+            self.exceptions.remove(&pubend);
+        } else {
+            self.exceptions.insert(pubend, tick);
+        }
+    }
+
+    /// Takes note of an event that the application has dealt with: the position in its stream becomes the event's
+    /// tick, unless it is further already.
+    ///
+    /// If the token did not cover that stream it does now; streams of the same host that had to be covered with it
+    /// stand at their birth as before.
+    ///
+    /// # Errors
+    /// When the token covers too much already; it is unchanged then.
+    pub fn advance(&mut self, id: EventId) -> Result<(), TokenFull> {
+        let host = id.pubend.host();
+        let before = self.hosts.get(&host).copied().unwrap_or(Covered::NOTHING);
+        if !before.contains(id.pubend.index()) {
+            let covered = before.with(id.pubend.index());
+            self.put(host, covered)?;
+            for index in covered.indices().filter(|&index| !before.contains(index)) {
+                self.set(host.pubend(index), Tick(0));
+            }
+        }
+        if self.position(id.pubend).is_some_and(|position| position < id.tick) {
+            self.set(id.pubend, id.tick);
+        }
+        Ok(())
+    }
+
+    fn covers(&self, pubend: PubendId) -> bool {
+        self.hosts.get(&pubend.host()).is_some_and(|covered| covered.contains(pubend.index()))
+    }
+
+    /// The last tick of that stream that is dealt with; `None` if the token does not cover the stream.
+    pub fn position(&self, pubend: PubendId) -> Option<Tick> {
+        self.covers(pubend).then(|| self.exceptions.get(&pubend).copied().unwrap_or(self.common))
+    }
+
+    /// Which deployment it belongs to.
+    pub fn deployment(&self) -> Deployment {
+        self.deployment
+    }
+
+    /// The position in every covered stream that is no exception.
+    pub fn common(&self) -> Tick {
+        self.common
+    }
+
+    /// The covered hosts in order, each with the numbers of its reliable and best-effort pubends.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostId, u8, u8)> {
+        self.hosts.iter().map(|(&host, covered)| (host, covered.reliable, covered.best_effort))
+    }
+
+    /// The covered streams in order, each with its position.
+    pub fn pubends(&self) -> impl Iterator<Item = (PubendId, Tick)> {
+        let pubends = self.hosts.iter().flat_map(|(&host, covered)| covered.indices().map(move |i| host.pubend(i)));
+        pubends.map(|pubend| (pubend, self.exceptions.get(&pubend).copied().unwrap_or(self.common)))
+    }
+}
+
+impl fmt::Display for CheckpointToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&base64::encode(&binary::encode(self)))
+    }
+}
+
+impl FromStr for CheckpointToken {
+    type Err = InvalidToken;
+
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+        if text.len() > Self::TEXT_MAX {
+            return Err(InvalidToken::TooLong);
+        }
+        binary::decode(&base64::decode(text)?)
+    }
+}
+
+/// A token that cannot cover more (see [`CheckpointToken::HOSTS_MAX`] and [`CheckpointToken::PUBENDS_MAX`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenFull;
+
+impl fmt::Display for TokenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the checkpoint token covers too many streams ({} hosts and {} streams at most): take a new one from a broker",
+            CheckpointToken::HOSTS_MAX,
+            CheckpointToken::PUBENDS_MAX
+        )
+    }
+}
+
+impl core::error::Error for TokenFull {}
+
+/// Text that is no checkpoint token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidToken {
+    /// Longer than [`CheckpointToken::TEXT_MAX`].
+    TooLong,
+    /// A character that base64url does not have, at this byte.
+    NotBase64(usize),
+    /// The text ends before the token does.
+    Truncated,
+    /// The check byte does not fit the rest.
+    Altered,
+    /// A layout of this number, which is not known here.
+    UnknownVersion(u8),
+    /// It names its streams by a registry that is not known here.
+    UnknownRegistry,
+    /// The check byte fits, and yet it is not what a broker prints.
+    Malformed,
+}
+
+impl fmt::Display for InvalidToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidToken::TooLong => write!(
+                f,
+                "the checkpoint token is longer than {} bytes: no broker prints such a one",
+                CheckpointToken::TEXT_MAX
+            ),
+            InvalidToken::NotBase64(at) => write!(
+                f,
+                "the checkpoint token has a character at byte {at} that is not of A-Z a-z 0-9 - _: \
+                 give it as the broker printed it, without quotes, spaces or padding"
+            ),
+            InvalidToken::Truncated => f.write_str(
+                "the checkpoint token ends too early: it was cut off; give it whole, as the broker printed it",
+            ),
+            InvalidToken::Altered => f.write_str(
+                "the checkpoint token fails its check: it was altered since the broker printed it; use an earlier one",
+            ),
+            InvalidToken::UnknownVersion(version) => write!(
+                f,
+                "the checkpoint token has layout {version}, and this broker knows layout {}: \
+                 use a token of a broker of this release, or upgrade this one",
+                binary::VERSION
+            ),
+            InvalidToken::UnknownRegistry => f.write_str(
+                "the checkpoint token names its streams by a registry that this broker does not have: \
+                 use a token that was made without one, or a broker that has joined that deployment",
+            ),
+            InvalidToken::Malformed => f.write_str(
+                "the checkpoint token is not one that a broker prints: it was put together by other means; \
+                 use one that a broker printed",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for InvalidToken {}
