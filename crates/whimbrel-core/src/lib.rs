@@ -10,7 +10,9 @@
 
 mod api;
 mod broker;
+pub mod cache;
 mod content;
+mod follow;
 mod publish;
 mod retained;
 mod route;
@@ -18,11 +20,13 @@ mod session;
 mod shared;
 mod stats;
 mod stream;
+mod subscribing;
 mod timers;
 
 pub use api::{
-    Accepted, Attach, Delivery, Filter, Input, Kick, Limits, Link, Output, Publish, Reason, Refusal, RetainHandling,
-    Sent, Settlement, Will,
+    Accepted, Attach, Delivery, Durability, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish,
+    Reason, Refusal, RetainHandling, Sent, Settlement, Start, Will,
 };
 pub use broker::Core;
+pub use follow::{GapReason, NOTICE_TOPIC};
 pub use stats::Stats;

@@ -51,7 +51,7 @@ pub(crate) struct Subscription {
     pub(crate) attached_only: bool,
     /// Bytes of its selector.
     pub(crate) selector_bytes: u32,
-    /// Set by [`Router::insert`]; `None` for one of a group, which is in the index only once for all its members.
+    /// Set by [`Router::place`]; `None` for one of a group, which is in the index only once for all its members.
     pub(crate) spot: Option<Spot>,
 }
 
@@ -167,15 +167,9 @@ impl Router {
             .copied()
     }
 
-    /// Adds a subscription that [`Router::find`] does not know. One of a group is not in the index by itself.
-    pub(crate) fn insert(
-        &mut self,
-        subscription: Subscription,
-        filter: TopicFilter<'_>,
-        selector: Option<&Selector>,
-    ) -> u32 {
+    /// Adds a subscription that [`Router::find`] does not know. It gets nothing before [`Router::place`].
+    pub(crate) fn insert(&mut self, subscription: Subscription) -> u32 {
         let hash = self.hasher.hash_one((subscription.session, &*subscription.text));
-        let shared = subscription.group != NO_GROUP;
         let id = match self.free.pop() {
             Some(id) => {
                 self.subscriptions[id as usize] = Some(subscription);
@@ -193,11 +187,16 @@ impl Router {
             hasher.hash_one((known.session, &*known.text))
         });
         self.count += 1;
-        if !shared {
+        id
+    }
+
+    /// Puts a new subscription into the index; one of a group is not in it by itself.
+    pub(crate) fn place(&mut self, id: u32, track: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) {
+        self.get_mut(id).track = track;
+        if self.get(id).group == NO_GROUP {
             let spot = self.put(filter, selector, id);
             self.get_mut(id).spot = Some(spot);
         }
-        id
     }
 
     fn get_mut(&mut self, id: u32) -> &mut Subscription {
@@ -250,7 +249,12 @@ impl Router {
     }
 
     /// Makes a partition of the cache one of those to whom events are routed.
-    pub(crate) fn insert_partition(&mut self, number: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
+    pub(crate) fn insert_partition(
+        &mut self,
+        number: u32,
+        filter: TopicFilter<'_>,
+        selector: Option<&Selector>,
+    ) -> Spot {
         self.put(filter, selector, number | PARTITION_BIT)
     }
 
@@ -395,8 +399,7 @@ fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
         return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only };
     }
     let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
-    let (to, kind) =
-        if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
+    let (to, kind) = if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
     Target {
         to,
         identifier: known.identifier,

@@ -1,6 +1,6 @@
 //! The streams that this broker hosts.
 
-use whimbrel_event::{EventId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
 
 /// Streams of each kind (reliable, best effort) that a broker hosts.
 pub(crate) const PUBENDS: usize = 4;
@@ -22,15 +22,48 @@ impl Pubend {
 /// All hosted streams. Their ids are random and die with the process.
 #[derive(Debug)]
 pub(crate) struct Streams {
+    host: HostId,
+    birth: Tick,
     reliable: [Pubend; PUBENDS],
     best_effort: [Pubend; PUBENDS],
 }
 
 impl Streams {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, floor: Tick, now: Time) -> Self {
         let mut state = seed;
-        let mut pubend = |_| Pubend { id: PubendId(split_mix(&mut state)), last: Tick(0) };
-        Streams { reliable: core::array::from_fn(&mut pubend), best_effort: core::array::from_fn(&mut pubend) }
+        let host = PubendId(split_mix(&mut state)).host();
+        let pubend = |i: usize| Pubend { id: host.pubend(i as u8), last: floor };
+        Streams {
+            host,
+            birth: Tick(now.as_nanos()),
+            reliable: core::array::from_fn(pubend),
+            best_effort: core::array::from_fn(|i| pubend(i + 4)),
+        }
+    }
+    pub(crate) fn positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
+        self.reliable.iter().chain(&self.best_effort).map(|p| (p.id, p.last))
+    }
+    pub(crate) fn births(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
+        self.positions().map(|p| (p.0, self.birth))
+    }
+    pub(crate) fn knows(&self, pubend: PubendId) -> bool {
+        self.positions().any(|p| p.0 == pubend)
+    }
+    pub(crate) fn closed(&self, pubend: PubendId) -> Option<Tick> {
+        self.positions().find(|p| p.0 == pubend).map(|p| p.1)
+    }
+    pub(crate) fn token(&self, deployment: Deployment, common: Tick, _now: Time) -> CheckpointToken {
+        let mut token = CheckpointToken::new(deployment, common);
+        token.cover(self.host, 4, 4).expect("one host fits");
+        token
+    }
+    pub(crate) fn close(&mut self, now: Time) -> Tick {
+        let to = self.positions().map(|p| p.1).max().unwrap_or_default().max(Tick(now.as_nanos()));
+        self.reliable.iter_mut().chain(&mut self.best_effort).for_each(|p| p.last = to);
+        to
+    }
+    pub(crate) fn ahead_of(&self, _: &crate::follow::Positions) -> crate::follow::Positions {
+        Default::default()
     }
 
     /// Which stream of either kind a publisher is bound to, from the hash of its name.
@@ -63,7 +96,7 @@ mod tests {
 
     #[test]
     fn both_kinds_have_streams_of_their_own() {
-        let mut streams = Streams::new(3);
+        let mut streams = Streams::new(3, Tick(0), Time::from_nanos(1));
         let now = Time::from_nanos(50);
         let first = streams.accept(1, Reliability::Reliable, now);
         let second = streams.accept(1, Reliability::Reliable, now);

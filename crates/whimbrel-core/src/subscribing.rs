@@ -60,7 +60,8 @@ impl Core {
         }
         let track = known.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK);
         let partitions = self.cache.candidates(shared.filter, asked.selector);
-        let begin = self.begin(now, asked, track, &partitions).inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
+        let begin =
+            self.begin(now, asked, track, &partitions).inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let group = match shared.group {
             Some(_) => self.join_group(index, asked, shared.filter)?,
             None => NO_GROUP,
@@ -132,7 +133,14 @@ impl Core {
                 continue;
             }
             let qos = event.qos().min(asked.qos);
-            let terms = Terms { qos, identifier: asked.identifier, group: NO_GROUP, retain: true, as_published: true, named: false };
+            let terms = Terms {
+                qos,
+                identifier: asked.identifier,
+                group: NO_GROUP,
+                retain: true,
+                as_published: true,
+                named: false,
+            };
             self.sessions.offer(index, &mut Publication::of(event, 0), terms, out);
         }
     }

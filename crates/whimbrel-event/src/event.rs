@@ -65,9 +65,9 @@ impl Publisher {
 
     /// The client with that id: FNV-1a, 64 bits, the same at every broker. Two clients are taken for one with a probability of 2^-64.
     pub fn named(client_id: &str) -> Publisher {
-        let hash = client_id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = client_id
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         Publisher(hash.max(1))
     }
 }
@@ -176,6 +176,11 @@ impl Event {
     /// How its publisher handed it over.
     pub fn qos(&self) -> Qos {
         self.qos
+    }
+
+    /// Who published it.
+    pub fn publisher(&self) -> Publisher {
+        self.publisher
     }
 
     /// What it costs to keep, bytes, rounded up for the bookkeeping around it.

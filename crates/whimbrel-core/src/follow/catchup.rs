@@ -77,8 +77,8 @@ impl Core {
             lag.gaps.add(Gap { pubend, from, to, reason: lost });
         }
         let mut reader = Reader { now, track, lag: &mut lag, router, sessions, blocked: false, out };
-        let from = reader.lag.next;
-        let next = cache.read(from, &reader.track.partitions, *budget, |item| match item {
+        let (from, partitions) = (reader.lag.next, reader.track.partitions);
+        let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, from, to } => {
                 let from = from.max(reader.lag.positions.get(pubend));
                 reader.lag.gaps.add(Gap { pubend, from, to, reason: lost });
@@ -183,7 +183,8 @@ impl<O: Output> Reader<'_, O> {
             let terms = Terms { qos, named: false, ..self.track.terms(qos, false) };
             debug_assert!(terms.group == NO_GROUP, "a tracked subscription is not shared");
             let event = notice::gap(&gap, self.now);
-            let taken = self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
+            let taken =
+                self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
             assert!(taken, "it was asked whether it takes the notice");
             self.track.told_at = self.now;
         }

@@ -19,13 +19,8 @@ pub enum GapReason {
 
 impl GapReason {
     /// All of them, in the order of [`GapReason::index`].
-    pub const ALL: [GapReason; 5] = [
-        GapReason::Overwritten,
-        GapReason::NotBuffered,
-        GapReason::Lost,
-        GapReason::Slow,
-        GapReason::Assumed,
-    ];
+    pub const ALL: [GapReason; 5] =
+        [GapReason::Overwritten, GapReason::NotBuffered, GapReason::Lost, GapReason::Slow, GapReason::Assumed];
 
     /// A small number for it.
     pub fn index(self) -> usize {

@@ -6,6 +6,7 @@
 
 mod catchup;
 mod gaps;
+mod life;
 mod notice;
 mod positions;
 mod start;
@@ -14,6 +15,7 @@ use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Time};
 
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
+pub(crate) use life::Follow;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use positions::Positions;
 pub(crate) use start::Begin;
@@ -141,6 +143,17 @@ impl Tracks {
     pub(crate) fn set_live(&mut self, id: u32) {
         assert!(self.get(id).lag.is_none(), "who is live has no lag");
         self.lagging -= 1;
+    }
+
+    /// Takes the lag of a subscription, which is live from now on.
+    pub(crate) fn take_lag(&mut self, id: u32) -> Option<Box<Lag>> {
+        let lag = self.get_mut(id).lag.take();
+        self.lagging -= usize::from(lag.is_some());
+        lag
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// The number of subscriptions that lag, those of absent clients included.

@@ -25,9 +25,8 @@ pub(super) fn gap(gap: &Gap, now: Time) -> Arc<Event> {
 /// The notice that nothing is missing up to a token.
 pub(super) fn silence(since: Time, token: &CheckpointToken, now: Time) -> Arc<Event> {
     let (from, to) = (Tick(since.as_nanos()).min(token.common()), token.common());
-    let text = format!(
-        r#"{{"kind":"silence","pubend":"{ALL_PUBENDS}","from":"{from}","to":"{to}","token":"{token}"}}"#
-    );
+    let text =
+        format!(r#"{{"kind":"silence","pubend":"{ALL_PUBENDS}","from":"{from}","to":"{to}","token":"{token}"}}"#);
     notice(&text, now)
 }
 

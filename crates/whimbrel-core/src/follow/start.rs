@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
 
 use super::{Gap, GapReason, Gaps, Lag, Positions};
-use crate::api::{Filter, Refusal, Start};
+use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
 
@@ -38,11 +38,15 @@ impl Core {
         track: Option<u32>,
         partitions: &PartitionSet,
     ) -> Result<Begin, Refusal> {
-        let lag = match asked.following.start {
+        let following = &asked.following;
+        if following.durability != Durability::SemiDurable && !matches!(following.start, Start::Own) {
+            return Err(Refusal::StartNotKept);
+        }
+        let lag = match following.start {
             Start::Own => {
                 let Some(track) = track.map(|id| self.tracks.get(id)) else { return Ok(Begin::Live) };
                 match &track.acknowledged {
-                    Some(token) if track.by_token && asked.following.by_token => self.after_token(now, token, &[])?,
+                    Some(token) if track.by_token && following.by_token => self.after_token(now, token, &[])?,
                     _ => return Ok(Begin::Keep),
                 }
             }

@@ -133,7 +133,8 @@ impl Sessions {
             let entry = queued(publication, terms);
             let bytes = session.waiting.bytes() + entry.weight();
             let total = stats.queued_bytes as usize + entry.weight();
-            let waits = session.is_attached() && bytes <= limits.tracked_queue_bytes && total <= limits.total_queue_bytes;
+            let waits =
+                session.is_attached() && bytes <= limits.tracked_queue_bytes && total <= limits.total_queue_bytes;
             if waits {
                 stats.queued_events += 1;
                 stats.queued_bytes += entry.weight() as u64;

@@ -6,11 +6,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_core::{
-    Accepted, Attach, Core, Delivery, Filter, Input, Kick, Limits, Link, Output, Publish, Refusal, RetainHandling,
-    Sent, Settlement, Will,
+    Accepted, Attach, Core, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish, Refusal,
+    RetainHandling, Sent, Settlement, Will,
 };
 use whimbrel_event::{
-    Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time, Publisher};
+    Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
+};
 use whimbrel_selector::Selector;
 
 /// One thing that an edge was told.
@@ -19,7 +20,7 @@ pub enum Told {
     Attached { present: bool },
     Refused(Refusal),
     Kicked(Kick),
-    Subscribed(Vec<Result<Qos, Refusal>>),
+    Subscribed(Vec<Result<Granted, Refusal>>),
     Unsubscribed(Vec<bool>),
     Accepted { tag: u16, result: Accepted },
     Completed { tag: u16, known: bool },
@@ -38,6 +39,7 @@ pub struct Got {
     pub repeated: bool,
     pub retain: bool,
     pub identifier: u32,
+    pub named: bool,
 }
 
 /// What each link was told, and which links take nothing more.
@@ -66,7 +68,7 @@ impl Output for Edges {
     fn kicked(&mut self, link: Link, why: Kick) {
         self.tell(link, Told::Kicked(why));
     }
-    fn subscribed(&mut self, link: Link, results: &[Result<Qos, Refusal>]) {
+    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]) {
         self.tell(link, Told::Subscribed(results.to_vec()));
     }
     fn unsubscribed(&mut self, link: Link, existed: &[bool]) {
@@ -94,6 +96,7 @@ impl Output for Edges {
             repeated: delivery.repeated,
             retain: delivery.retain,
             identifier: delivery.identifier,
+            named: delivery.named,
         };
         self.tell(link, Told::Event(got));
         match self.room.get_mut(&link.0) {
@@ -115,6 +118,8 @@ pub struct Client {
     pub will: Option<Will>,
 }
 
+pub const START: Time = Time::from_nanos(1_000_000_000);
+
 pub const CLEAN: Client = Client { clean: true, expiry: Duration::ZERO, window: 10, will: None };
 pub const KEPT: Client = Client { clean: false, expiry: Duration::from_secs(1000), window: 10, will: None };
 
@@ -131,7 +136,7 @@ impl Rig {
     }
 
     pub fn with(limits: Limits) -> Rig {
-        Rig { core: Core::new(limits, 7), now: Time::from_nanos(1_000_000_000), edges: Edges::default() }
+        Rig { core: Core::new(limits, 7, START), now: START, edges: Edges::default() }
     }
 
     pub fn input(&mut self, input: Input<'_>) {
@@ -160,7 +165,7 @@ impl Rig {
         let before = self.edges.told.get(&link).map_or(0, Vec::len);
         self.input(Input::Subscribe { link: Link(link), filters: &[filter] });
         match self.edges.told.entry(link).or_default().remove(before) {
-            Told::Subscribed(results) => results[0],
+            Told::Subscribed(results) => results[0].clone().map(|granted| granted.qos),
             other => panic!("a subscribe is answered first: {other:?}"),
         }
     }
@@ -231,6 +236,7 @@ pub fn plain(filter: &str, qos: Qos) -> Filter<'_> {
         retain_handling: RetainHandling::Send,
         identifier: 0,
         selector: None,
+        following: Following::default(),
     }
 }
 

@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use whimbrel_core::{Attach, Input as CoreInput, Link, Publish as CorePublish, Settlement};
-use whimbrel_event::{Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Qos, Reliability, Tick, Time, Publisher};
+use whimbrel_event::{
+    Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability, Tick, Time,
+};
 use whimbrel_selector::TopicName;
 
 use super::conn::State;

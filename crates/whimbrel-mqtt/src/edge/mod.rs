@@ -139,7 +139,7 @@ impl Broker {
     /// A broker without connections. `seed` is its only source of randomness, `now` its first moment.
     pub fn new(config: Config, seed: u64, now: Time) -> Broker {
         let sys_at = config.sys_interval.map(|_| now);
-        let core = Core::new(config.core.clone(), seed);
+        let core = Core::new(config.core.clone(), seed, now);
         let edge = Edge {
             config,
             conns: Vec::new(),

@@ -1,6 +1,6 @@
 //! What the core decides, as packets.
 
-use whimbrel_core::{Accepted, Delivery, Kick, Link, Output as CoreOutput, Refusal, Sent};
+use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output as CoreOutput, Refusal, Sent};
 use whimbrel_event::{Attributes, EventRef, Qos, Time};
 
 use super::conn::{Aliased, State};
@@ -134,10 +134,10 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.edge.forget(link.0);
     }
 
-    fn subscribed(&mut self, link: Link, results: &[Result<Qos, Refusal>]) {
+    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]) {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
-        let reasons: Vec<u8> = results.iter().map(|result| granted(*result).0).collect();
-        let cause = results.iter().find_map(|result| result.err()).map_or("", cause_of);
+        let reasons: Vec<u8> = results.iter().map(|result| granted(result).0).collect();
+        let cause = results.iter().find_map(|result| result.as_ref().err().copied()).map_or("", cause_of);
         if let Some(packet_id) = self.edge.answering {
             self.edge.send_suback(link.0, packet_id, &reasons, cause, self.driver);
         }
@@ -155,12 +155,12 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 }
 
 /// The reason code for one filter of a SUBSCRIBE.
-fn granted(result: Result<Qos, Refusal>) -> ReasonCode {
-    match result {
+fn granted(result: &Result<Granted, Refusal>) -> ReasonCode {
+    match result.as_ref().map(|granted| granted.qos) {
         Ok(Qos::AtMostOnce) => ReasonCode::SUCCESS,
         Ok(Qos::AtLeastOnce) => ReasonCode::GRANTED_QOS_1,
         Ok(Qos::ExactlyOnce) => ReasonCode::GRANTED_QOS_2,
-        Err(refusal) => reason_of(refusal),
+        Err(refusal) => reason_of(*refusal),
     }
 }
 
@@ -170,7 +170,12 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         Refusal::BadFilter(_) => ReasonCode::TOPIC_FILTER_INVALID,
         Refusal::BadTopic(_) => ReasonCode::TOPIC_NAME_INVALID,
         Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
-        Refusal::OtherSelector => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+        Refusal::OtherSelector
+        | Refusal::SharedTracked
+        | Refusal::StartNotKept
+        | Refusal::OtherDeployment
+        | Refusal::FutureStart
+        | Refusal::NotAcknowledged => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
         Refusal::TooManySubscriptions
         | Refusal::TooManySelectors
         | Refusal::TooManySessions
@@ -185,6 +190,17 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::SharedNoLocal => "a shared subscription cannot leave out the client's own messages",
         Refusal::OtherSelector => {
             "the members of this shared subscription have another selector: all must ask for the same"
+        }
+        Refusal::SharedTracked => {
+            "a shared subscription has one position for all its members: w-from, semi-durable and notices are not for it"
+        }
+        Refusal::StartNotKept => {
+            "w-from is for subscriptions that get what they missed: ask for w-durability semi-durable"
+        }
+        Refusal::OtherDeployment => "the token belongs to another deployment: begin without it",
+        Refusal::FutureStart => "the position lies ahead of everything that this broker can have sent",
+        Refusal::NotAcknowledged => {
+            "no subscription of the session is acknowledged by token, or several are: name one with w-subscription"
         }
         Refusal::TooManySelectors => "the session's selectors are as long together as they may be: end some",
         Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",

@@ -1,6 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use whimbrel_core::{Filter, Input as CoreInput, Link};
+use whimbrel_core::{Filter, Following, Input as CoreInput, Link};
 use whimbrel_event::Time;
 use whimbrel_selector::{Fences, Selector};
 
@@ -49,6 +49,7 @@ impl Broker {
                 retain_handling: handling(asked.retain_handling),
                 identifier,
                 selector: selector.as_ref(),
+                following: Following::default(),
             })
             .collect();
         self.edge.answering = Some(subscribe.packet_id);

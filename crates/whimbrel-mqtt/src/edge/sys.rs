@@ -1,7 +1,7 @@
 //! `$SYS`: the broker's state as retained messages.
 
 use whimbrel_core::Input as CoreInput;
-use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Qos, Reliability, Time, Publisher};
+use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Publisher, Qos, Reliability, Time};
 
 use super::outbound::Outbound;
 use super::{Broker, Output};
