@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use whimbrel_event::Time;
+use whimbrel_event::{Tick, Time};
 use whimbrel_selector::{Expensive, Fences, SharedFilter, TopicFilter};
 
 use crate::api::{Attach, Filter, Input, Kick, Limits, Link, Output, Reason, Refusal, RetainHandling};
@@ -39,7 +39,7 @@ impl Core {
             router: Router::new(split_mix(&mut seed)),
             groups: Groups::new(split_mix(&mut seed)),
             retained: Retained::default(),
-            streams: Streams::new(split_mix(&mut seed)),
+            streams: Streams::new(split_mix(&mut seed), Tick(0)),
             timers: Timers::default(),
             serial: 0,
         }

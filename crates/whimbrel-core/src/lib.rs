@@ -17,7 +17,7 @@ mod route;
 mod session;
 mod shared;
 mod stats;
-mod stream;
+pub mod stream;
 mod timers;
 
 pub use api::{
