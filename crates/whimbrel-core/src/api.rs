@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{CheckpointToken, Deployment, Event, EventId, EventRef, Qos, Time};
+use whimbrel_event::{CheckpointToken, Deployment, Event, EventId, EventRef, HostId, PubendId, Qos, Tick, Time};
 use whimbrel_selector::Selector;
 
 /// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
@@ -269,8 +269,45 @@ pub enum Input<'a> {
         /// Which.
         link: Link,
     },
+    /// There is another broker with streams of its own; a known one changes nothing.
+    Host {
+        /// What its pubends have in common.
+        host: HostId,
+        /// How many reliable streams it has.
+        reliable: u8,
+        /// How many best-effort streams it has.
+        best_effort: u8,
+        /// The tick after which they began.
+        birth: Tick,
+    },
+    /// Something is known of a stream of another broker. In any order, and as often as it comes.
+    Knowledge(Segment<'a>),
     /// [`crate::Core::next_deadline`] has come.
     Deadline,
+}
+
+/// Knowledge of a part of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The stream.
+    pub pubend: PubendId,
+    /// The part begins after this tick.
+    pub after: Tick,
+    /// And ends with this one.
+    pub upto: Tick,
+    /// What is in it.
+    pub what: Tell<'a>,
+}
+
+/// What is known of a part of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Tell<'a> {
+    /// An event at its last tick, and none before.
+    Data(EventRef<'a>),
+    /// No event.
+    Silence,
+    /// Whatever was in it is lost for good.
+    Lost,
 }
 
 /// How a client answers a delivery.
@@ -394,6 +431,8 @@ pub trait Output {
     fn release(&mut self, link: Link, tag: u16, known: bool);
     /// Hand an event to the client.
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
+    /// Something is known of an own stream, for whoever carries it to other brokers.
+    fn knowledge(&mut self, _segment: &Segment<'_>) {}
 }
 
 /// What a deadline is for.

@@ -17,7 +17,7 @@ use crate::route::{Router, Spot};
 use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::Stats;
-use crate::stream::{Streams, split_mix};
+use crate::stream::{Sources, split_mix};
 use crate::timers::Timers;
 
 /// The broker's core. See the crate's documentation for how it is driven.
@@ -27,7 +27,7 @@ pub struct Core {
     pub(crate) router: Router,
     pub(crate) groups: Groups,
     pub(crate) retained: Retained,
-    pub(crate) streams: Streams,
+    pub(crate) streams: Sources,
     pub(crate) timers: Timers,
     pub(crate) tracks: Tracks,
     pub(crate) cache: Cache,
@@ -51,7 +51,7 @@ impl Core {
             router: Router::new(split_mix(&mut seed)),
             groups: Groups::new(split_mix(&mut seed)),
             retained: Retained::default(),
-            streams: Streams::new(split_mix(&mut seed), Tick(0), now),
+            streams: Sources::new(split_mix(&mut seed), Tick(0), now),
             timers: Timers::default(),
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
@@ -121,6 +121,10 @@ impl Core {
             Input::Acknowledge { link, tag, qos, identifier, token } => {
                 self.acknowledge(link, tag, qos, (identifier, token), out);
             }
+            Input::Host { host, reliable, best_effort, birth } => {
+                self.streams.add_host(host, (reliable, best_effort), birth);
+            }
+            Input::Knowledge(segment) => self.learn(now, &segment, out),
             Input::Deadline => {
                 self.expire(now, out);
                 self.continue_catching_up(now, out);

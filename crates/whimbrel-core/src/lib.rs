@@ -14,18 +14,19 @@ pub mod cache;
 mod content;
 mod follow;
 mod publish;
+mod remote;
 mod retained;
 mod route;
 mod session;
 mod shared;
 mod stats;
-mod stream;
+pub mod stream;
 mod subscribing;
 mod timers;
 
 pub use api::{
     Accepted, Attach, Delivery, Durability, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish,
-    Reason, Refusal, RetainHandling, Sent, Settlement, Start, Will,
+    Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell, Will,
 };
 pub use broker::Core;
 pub use follow::{GapReason, NOTICE_TOPIC};

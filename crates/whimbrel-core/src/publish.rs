@@ -1,8 +1,10 @@
 //! An event comes in: it gets its id, is retained if asked, and goes to everyone who wants it.
 
-use whimbrel_event::{Event, EventRef, Publisher, Qos, Time};
+use std::sync::Arc;
 
-use crate::api::{Accepted, Output, Publish, Refusal};
+use whimbrel_event::{Event, EventId, EventRef, Publisher, Qos, Time};
+
+use crate::api::{Accepted, Output, Publish, Refusal, Segment, Tell};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::follow::Tracks;
@@ -12,6 +14,20 @@ use crate::shared::Groups;
 
 /// Who publishes: a session, or the broker itself.
 pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// Where an event comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// Somebody publishes it here.
+    Own {
+        /// Who.
+        from: u32,
+        /// Whether it becomes the topic's retained message.
+        retain: bool,
+    },
+    /// Another broker has given it that name.
+    Elsewhere(EventId),
+}
 
 impl Core {
     pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut impl Output) {
@@ -54,15 +70,39 @@ impl Core {
         }
         let publisher = if from == NOBODY { Publisher::UNKNOWN } else { self.sessions.get(from).publisher };
         let event = EventRef { publisher, ..*event };
+        self.pass(now, Source::Own { from, retain }, &event, None, out)
+    }
+
+    /// The consolidated stream passes an event: it goes to everyone who wants it, and into the cache. Tells whether a subscription
+    /// wanted it.
+    ///
+    /// # Errors
+    /// When its topic is none.
+    pub(crate) fn pass(
+        &mut self,
+        now: Time,
+        source: Source,
+        event: &EventRef<'_>,
+        kept: Option<Arc<Event>>,
+        out: &mut impl Output,
+    ) -> Result<bool, Refusal> {
         let Core { sessions, router, groups: shared, retained, streams, serial, tracks, .. } = self;
         let Wanted { targets, groups } = router.route(event.topic).map_err(Refusal::BadTopic)?;
         let groups = groups.cloned();
-        let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
-        let id = streams.accept(binding, event.reliability, now);
+        let (id, from, retain) = match source {
+            Source::Elsewhere(id) => (id, NOBODY, false),
+            Source::Own { from, retain } => {
+                let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
+                let after = streams.last_for(binding, event.reliability);
+                let id = streams.accept(binding, event.reliability, now);
+                sessions.stats.events_accepted += 1;
+                sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+                out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(*event) });
+                (id, from, retain)
+            }
+        };
         *serial += 1;
-        let mut publication = Publication { event, id, accepted: now, serial: *serial, kept: None };
-        sessions.stats.events_accepted += 1;
-        sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        let mut publication = Publication { event: *event, id, accepted: now, serial: *serial, kept };
         if retain {
             if event.payload.is_empty() {
                 retained.clear(event.topic);
@@ -75,7 +115,7 @@ impl Core {
             round.offer(target, &mut publication, shared, tracks, sessions, out);
         }
         if let Some(groups) = groups {
-            for target in router.select(&groups, &Content { event, id, accepted: now }) {
+            for target in router.select(&groups, &Content { event: *event, id, accepted: now }) {
                 round.offer(target, &mut publication, shared, tracks, sessions, out);
             }
         }

@@ -42,6 +42,8 @@ stats! {
     fell_behind,
     /// Subscriptions that named a place to begin, and were given it.
     resumed,
+    /// Parts of other brokers' streams that were refused: of an unknown broker, empty, or with a bad topic.
+    knowledge_refused,
     /// Places to begin that were refused.
     starts_refused,
     /// Deliveries sent again after a reconnection.

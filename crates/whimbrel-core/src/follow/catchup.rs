@@ -117,6 +117,7 @@ impl Core {
         for (pubend, tick) in track.ahead.iter() {
             positions.advance(pubend, tick);
         }
+        self.sessions.stats.fell_behind += u64::from(slow);
         let (session, lag) = (track.session, Lag { next, positions, gaps: super::Gaps::default(), slow });
         self.tracks.set_lag(id, Box::new(lag));
         self.sessions.get_mut(session).lagging.push(id);

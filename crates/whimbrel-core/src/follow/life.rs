@@ -102,7 +102,7 @@ impl Core {
             lag.or_else(|| (!track.ahead.is_empty()).then(|| self.ahead_positions(&track.ahead)))
         });
         match positions {
-            Some(positions) => self.token_at(now, &positions),
+            Some(positions) => self.token_at(&positions),
             None => self.live_token(now),
         }
     }

@@ -152,6 +152,12 @@ impl Tracks {
         lag
     }
 
+    /// All of them, ascending.
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());
+        used.map(|(id, _)| id as u32).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -118,9 +118,9 @@ impl Core {
     }
 
     /// The token of a subscription that stands at these positions.
-    pub(crate) fn token_at(&mut self, now: Time, positions: &Positions) -> CheckpointToken {
+    pub(crate) fn token_at(&self, positions: &Positions) -> CheckpointToken {
         let latest = positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
-        let mut token = self.streams.token(self.sessions.limits.deployment, latest, now);
+        let mut token = self.streams.token(self.sessions.limits.deployment, latest);
         for (pubend, _) in self.streams.positions() {
             token.set(pubend, positions.get(pubend));
         }
@@ -130,7 +130,7 @@ impl Core {
     /// The token of all subscriptions that are live: silence is declared up to now on all own streams, so that what comes is later.
     pub(crate) fn live_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
-        let mut token = self.streams.token(self.sessions.limits.deployment, common, now);
+        let mut token = self.streams.token(self.sessions.limits.deployment, common);
         for (pubend, passed) in self.streams.positions() {
             token.set(pubend, passed);
         }

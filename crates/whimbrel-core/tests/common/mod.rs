@@ -136,7 +136,11 @@ impl Rig {
     }
 
     pub fn with(limits: Limits) -> Rig {
-        Rig { core: Core::new(limits, 7, START), now: START, edges: Edges::default() }
+        Rig::with_seed(limits, 7)
+    }
+
+    pub fn with_seed(limits: Limits, seed: u64) -> Rig {
+        Rig { core: Core::new(limits, seed, START), now: START, edges: Edges::default() }
     }
 
     pub fn input(&mut self, input: Input<'_>) {
@@ -162,10 +166,14 @@ impl Rig {
     }
 
     pub fn subscribe_as(&mut self, link: u32, filter: Filter<'_>) -> Result<Qos, Refusal> {
+        self.subscribe_granted(link, filter).map(|granted| granted.qos)
+    }
+
+    pub fn subscribe_granted(&mut self, link: u32, filter: Filter<'_>) -> Result<Granted, Refusal> {
         let before = self.edges.told.get(&link).map_or(0, Vec::len);
         self.input(Input::Subscribe { link: Link(link), filters: &[filter] });
         match self.edges.told.entry(link).or_default().remove(before) {
-            Told::Subscribed(results) => results[0].clone().map(|granted| granted.qos),
+            Told::Subscribed(results) => results[0].clone(),
             other => panic!("a subscribe is answered first: {other:?}"),
         }
     }
@@ -211,6 +219,29 @@ impl Rig {
     /// What a link was told since the last look.
     pub fn take(&mut self, link: u32) -> Vec<Told> {
         self.edges.told.remove(&link).unwrap_or_default()
+    }
+
+    /// The deliveries to a link whose client settles them all, and what follows them in the same moment.
+    pub fn settled_events(&mut self, link: u32) -> Vec<Got> {
+        let mut all = Vec::new();
+        loop {
+            self.advance(Duration::ZERO);
+            let got = self.events(link);
+            if got.is_empty() {
+                return all;
+            }
+            for got in &got {
+                match got.qos {
+                    Qos::AtMostOnce => {}
+                    Qos::AtLeastOnce => self.settle(link, got.tag, Settlement::Acknowledged),
+                    Qos::ExactlyOnce => {
+                        self.settle(link, got.tag, Settlement::Received);
+                        self.settle(link, got.tag, Settlement::Completed);
+                    }
+                }
+            }
+            all.extend(got);
+        }
     }
 
     /// The deliveries among it.

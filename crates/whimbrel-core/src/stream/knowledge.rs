@@ -1,0 +1,333 @@
+//! What is known of one stream.
+
+use core::marker::PhantomData;
+use core::mem;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use whimbrel_event::{Event, PubendId, Tick};
+
+/// Most entries (runs of silent or lost ticks, and events) that are kept of one stream.
+pub const KNOWLEDGE_ENTRIES_MAX: usize = 8_192;
+
+/// Most bytes of events that are kept of one stream. A single event may be larger.
+pub const KNOWLEDGE_BYTES_MAX: usize = 8 << 20;
+
+/// An interest that knowledge is about. Silence means that nothing came that *this* interest wants.
+pub trait Interest: sealed::Sealed {}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The broker's interest at one version: what its consolidated stream is made of.
+#[derive(Clone, Copy, Debug)]
+pub enum Consolidated {}
+
+/// The interest of one subscription that catches up.
+#[derive(Clone, Copy, Debug)]
+pub enum CatchUp {}
+
+impl sealed::Sealed for Consolidated {}
+impl sealed::Sealed for CatchUp {}
+impl Interest for Consolidated {}
+impl Interest for CatchUp {}
+
+/// What is known of one tick. Of two sources the one that says the greater is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TickState {
+    /// Nothing is known (Q).
+    Unknown,
+    /// Whatever was there is gone for good (L).
+    Lost,
+    /// There is no event that the interest wants (S).
+    Silence,
+    /// There is an event (D).
+    Data,
+}
+
+/// A part of a stream, as [`Knowledge::advance`] passes it. Ranges are without their first and with their last tick.
+#[derive(Debug)]
+pub enum Passed {
+    /// An event.
+    Data(Arc<Event>),
+    /// A range that is lost.
+    Lost {
+        /// The tick before the range.
+        after: Tick,
+        /// Its last tick.
+        upto: Tick,
+    },
+    /// A range without an event.
+    Silence {
+        /// The tick before the range.
+        after: Tick,
+        /// Its last tick.
+        upto: Tick,
+    },
+}
+
+/// What is known of one stream under a fixed interest, after Bhola, Strom, Bagchi, Zhao, Auerbach, "Exactly-once
+/// Delivery in a Content-based Publish-Subscribe System" (2002).
+///
+/// Each tick is unknown, lost, silent, or holds an event, and knowledge grows in this order: telling and merging take the
+/// greater per tick. So they are commutative, associative and idempotent; it does not matter in which order knowledge
+/// comes, on how many ways, and how often. What the stream's reader has passed, up to the *base*, is forgotten, and
+/// whatever is told of it afterwards is ignored.
+///
+/// What is kept is bounded by [`KNOWLEDGE_ENTRIES_MAX`] and [`KNOWLEDGE_BYTES_MAX`]. Beyond that the ticks farthest from
+/// the base become unknown again, so that what comes next is never in the way of what is far off.
+///
+/// Ranges are given as the tick before them and their last tick.
+///
+/// Silence under one interest says nothing about another. Therefore this compiles
+///
+/// ```
+/// # use whimbrel_core::stream::*;
+/// fn both(one: &mut Knowledge<CatchUp>, other: &Knowledge<CatchUp>) {
+///     one.merge(other);
+/// }
+/// ```
+///
+/// and this does not:
+///
+/// ```compile_fail,E0308
+/// # use whimbrel_core::stream::*;
+/// fn both(one: &mut Knowledge<CatchUp>, other: &Knowledge<Consolidated>) {
+///     one.merge(other);
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Knowledge<I: Interest> {
+    pubend: PubendId,
+    base: Tick,
+    /// The ticks that are not unknown, as runs by the tick before each: disjoint, above the base, and none continues
+    /// another of the same kind. A tick with an event counts as silent here, so that a stream without holes is one run.
+    runs: BTreeMap<Tick, Run>,
+    /// The events, each within a silent run.
+    events: BTreeMap<Tick, Arc<Event>>,
+    /// What the events weigh together.
+    bytes: usize,
+    forgotten: u64,
+    interest: PhantomData<fn() -> I>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    upto: Tick,
+    state: RunState,
+}
+
+/// In the order of [`TickState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RunState {
+    Lost,
+    Silence,
+}
+
+impl<I: Interest> Knowledge<I> {
+    /// Nothing is known of the stream after `base`, and nothing before it is of interest.
+    pub fn new(pubend: PubendId, base: Tick) -> Self {
+        Knowledge {
+            pubend,
+            base,
+            runs: BTreeMap::new(),
+            events: BTreeMap::new(),
+            bytes: 0,
+            forgotten: 0,
+            interest: PhantomData,
+        }
+    }
+
+    /// Which stream this is about.
+    pub fn pubend(&self) -> PubendId {
+        self.pubend
+    }
+
+    /// The last tick that was passed.
+    pub fn base(&self) -> Tick {
+        self.base
+    }
+
+    /// Learns that there is no event that the interest wants in the range.
+    pub fn silence(&mut self, after: Tick, upto: Tick) {
+        self.raise(after, upto, RunState::Silence);
+        self.keep_bounds();
+    }
+
+    /// Learns that whatever was in the range is gone for good.
+    pub fn lost(&mut self, after: Tick, upto: Tick) {
+        self.raise(after, upto, RunState::Lost);
+        self.keep_bounds();
+    }
+
+    /// Learns of an event.
+    ///
+    /// # Panics
+    /// When it is of another stream.
+    pub fn data(&mut self, event: Arc<Event>) {
+        self.put(event);
+        self.keep_bounds();
+    }
+
+    /// Learns what `other` knows. Their bases may differ: this one's stays.
+    ///
+    /// # Panics
+    /// When it is of another stream.
+    pub fn merge(&mut self, other: &Knowledge<I>) {
+        assert_eq!(self.pubend, other.pubend, "knowledge of different streams");
+        for (&after, run) in &other.runs {
+            self.raise(after, run.upto, run.state);
+        }
+        for event in other.events.values() {
+            self.put(event.clone());
+        }
+        self.keep_bounds();
+    }
+
+    /// What is known of a tick; of those up to the base, nothing.
+    pub fn at(&self, tick: Tick) -> TickState {
+        if self.events.contains_key(&tick) {
+            return TickState::Data;
+        }
+        match self.runs.range(..tick).next_back() {
+            Some((_, run)) if run.upto >= tick => match run.state {
+                RunState::Lost => TickState::Lost,
+                RunState::Silence => TickState::Silence,
+            },
+            _ => TickState::Unknown,
+        }
+    }
+
+    /// The tick before the first unknown one.
+    pub fn doubt_horizon(&self) -> Tick {
+        let adjacent =
+            |horizon: Tick, (after, run): (&Tick, &Run)| if *after == horizon { Ok(run.upto) } else { Err(horizon) };
+        self.runs.iter().try_fold(self.base, adjacent).unwrap_or_else(|horizon| horizon)
+    }
+
+    /// Passes everything up to the doubt horizon, in the order of ticks, and makes that the base.
+    pub fn advance(&mut self, mut visit: impl FnMut(Passed)) {
+        while let Some(first) = self.runs.first_entry().filter(|first| *first.key() == self.base) {
+            let Run { upto, state } = first.remove();
+            if state == RunState::Lost {
+                visit(Passed::Lost { after: mem::replace(&mut self.base, upto), upto });
+                continue;
+            }
+            while let Some(first) = self.events.first_entry().filter(|first| *first.key() <= upto) {
+                let (tick, event) = first.remove_entry();
+                self.bytes -= event.weight();
+                let after = mem::replace(&mut self.base, tick);
+                if after.0 + 1 < tick.0 {
+                    visit(Passed::Silence { after, upto: Tick(tick.0 - 1) });
+                }
+                visit(Passed::Data(event));
+            }
+            if self.base < upto {
+                visit(Passed::Silence { after: mem::replace(&mut self.base, upto), upto });
+            }
+        }
+    }
+
+    /// The unknown ranges between the base and the highest tick that is not unknown, in order.
+    pub fn holes(&self) -> impl Iterator<Item = (Tick, Tick)> {
+        let mut known = self.base;
+        let gaps = self.runs.iter().map(move |(&after, run)| (mem::replace(&mut known, run.upto), after));
+        gaps.filter(|(after, upto)| after < upto)
+    }
+
+    /// Runs of silent or lost ticks, and events, that are kept; at most [`KNOWLEDGE_ENTRIES_MAX`].
+    pub fn entries(&self) -> usize {
+        self.runs.len() + self.events.len()
+    }
+
+    /// What the kept events weigh; at most [`KNOWLEDGE_BYTES_MAX`] unless it is a single one.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Entries that became unknown again because too much was kept, since the beginning.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    fn put(&mut self, event: Arc<Event>) {
+        let id = event.id();
+        assert_eq!(self.pubend, id.pubend, "an event of another stream");
+        if id.tick <= self.base {
+            return;
+        }
+        self.raise(Tick(id.tick.0 - 1), id.tick, RunState::Silence);
+        if let Entry::Vacant(place) = self.events.entry(id.tick) {
+            self.bytes += event.weight();
+            place.insert(event);
+        }
+    }
+
+    /// Raises each tick of the range that is above the base to `state`, unless it is that or more.
+    fn raise(&mut self, after: Tick, upto: Tick, state: RunState) {
+        let after = after.max(self.base);
+        if after >= upto {
+            return;
+        }
+        let touched = self.touched(after, upto);
+        let mut known = after;
+        let mut pieces = Pieces::default();
+        for (from, run) in touched {
+            self.runs.remove(&from);
+            pieces.push(known, from, state);
+            pieces.push(from, run.upto.min(after), run.state);
+            pieces.push(from.max(after), run.upto.min(upto), run.state.max(state));
+            pieces.push(from.max(upto), run.upto, run.state);
+            known = known.max(run.upto);
+        }
+        pieces.push(known, upto, state);
+        self.runs.extend(pieces.0);
+    }
+
+    /// The runs that have a tick in the range, or next to it.
+    fn touched(&self, after: Tick, upto: Tick) -> Vec<(Tick, Run)> {
+        let before = self.runs.range(..after).next_back().filter(|(_, run)| run.upto >= after);
+        before.into_iter().chain(self.runs.range(after..=upto)).map(|(&from, &run)| (from, run)).collect()
+    }
+
+    /// Forgets from the far end until the bounds hold. The nearest event is kept whatever it weighs: it is what the
+    /// reader needs next.
+    fn keep_bounds(&mut self) {
+        while self.entries() > KNOWLEDGE_ENTRIES_MAX || (self.bytes > KNOWLEDGE_BYTES_MAX && self.events.len() > 1) {
+            self.forget_farthest();
+        }
+    }
+
+    /// Forgets the last event and what is beyond it, or the last run if that is beyond the last event.
+    fn forget_farthest(&mut self) {
+        let (after, run) = self.runs.pop_last().expect("events are within runs");
+        if let Some(last) = self.events.last_entry().filter(|last| *last.key() > after) {
+            let (tick, event) = last.remove_entry();
+            self.bytes -= event.weight();
+            let upto = Tick(tick.0 - 1);
+            if after < upto {
+                self.runs.insert(after, Run { upto, ..run });
+            }
+        }
+        self.forgotten += 1;
+    }
+}
+
+/// Runs in the making, in order.
+#[derive(Default)]
+struct Pieces(Vec<(Tick, Run)>);
+
+impl Pieces {
+    /// Adds a range, unless it is empty; one that continues the last is made part of it.
+    fn push(&mut self, after: Tick, upto: Tick, state: RunState) {
+        if after >= upto {
+            return;
+        }
+        match self.0.last_mut() {
+            Some((_, last)) if last.upto == after && last.state == state => last.upto = upto,
+            _ => self.0.push((after, Run { upto, state })),
+        }
+    }
+}

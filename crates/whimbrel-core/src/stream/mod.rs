@@ -1,0 +1,20 @@
+//! Streams: those that this broker hosts, and what it knows of any stream.
+
+mod knowledge;
+mod pubends;
+mod sources;
+
+pub use knowledge::{CatchUp, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
+pub use knowledge::{Passed, TickState};
+pub use pubends::{AHEAD_MAX, Streams};
+pub use sources::HOSTS_MAX;
+pub(crate) use sources::Sources;
+
+/// SplitMix64 (Steele, Lea, Flood 2014): turns one seed into a sequence of well-mixed numbers.
+pub(crate) fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
