@@ -10,6 +10,7 @@ use whimbrel_selector::{Expensive, Fences};
 
 use crate::api::{Attach, Input, Kick, Limits, Link, Output, Reason, Refusal};
 use crate::cache::{Cache, Plan};
+use crate::caching::Interest;
 use crate::follow::Tracks;
 use crate::publish::NOBODY;
 use crate::retained::Retained;
@@ -31,8 +32,12 @@ pub struct Core {
     pub(crate) timers: Timers,
     pub(crate) tracks: Tracks,
     pub(crate) cache: Cache,
+    /// What the broker asks other brokers for on its own behalf.
+    pub(crate) buffer: Vec<Interest>,
     /// Where the partitions of the cache stand in the router's index.
     pub(crate) dealing: Vec<Spot>,
+    /// Grows when the cache is divided anew.
+    pub(crate) division: u64,
     /// Sessions that wait for their turn to catch up; at most one entry per session that lives, and those of sessions that ended since.
     pub(crate) catching_up: VecDeque<u32>,
     /// Tracked subscriptions that could not take the event that is being offered.
@@ -55,7 +60,9 @@ impl Core {
             timers: Timers::default(),
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
+            buffer: Vec::new(),
             dealing: Vec::new(),
+            division: 0,
             catching_up: VecDeque::new(),
             fallen: Vec::new(),
             serial: 0,
@@ -66,6 +73,10 @@ impl Core {
     /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
     pub fn set_fences(&mut self, fences: Arc<Fences>) {
         self.router.set_fences(fences);
+        if self.cache.plan().partitions.iter().any(|partition| partition.selector.is_some()) {
+            // What belongs to a partition may be something else now.
+            self.set_cache(self.now, self.cache.plan().clone());
+        }
     }
 
     /// Applies one input at the moment `now`, which never goes backwards.
@@ -166,6 +177,12 @@ impl Core {
     /// What the selectors that cost most have cost so far, most expensive first.
     pub fn expensive_selectors(&self) -> Vec<Expensive> {
         self.router.expensive()
+    }
+
+    /// The clients that have been told of most gaps, or would have been with notices: client id and gaps, at most 16, those with most
+    /// first.
+    pub fn gappy_clients(&self) -> Vec<(String, u64)> {
+        self.sessions.gappy()
     }
 
     /// The fences that selectors refer to.

@@ -11,6 +11,7 @@
 mod api;
 mod broker;
 pub mod cache;
+mod caching;
 mod content;
 mod follow;
 mod publish;
@@ -29,5 +30,6 @@ pub use api::{
     Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell, Will,
 };
 pub use broker::Core;
+pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
 pub use stats::Stats;

@@ -110,7 +110,7 @@ impl Core {
                 retained.set(publication.keep());
             }
         }
-        let mut round = Round::new(from, now, retain, &mut self.fallen);
+        let mut round = Round::new(from, now, retain, self.cache.plan().partitions.len(), &mut self.fallen);
         for target in targets {
             round.offer(target, &mut publication, shared, tracks, sessions, out);
         }
@@ -163,15 +163,15 @@ struct Round<'a> {
     now: Time,
     retain: bool,
     matched: bool,
-    /// The partition of the cache that it belongs to: the first that wants it.
+    /// The partition of the cache that it belongs to: the first that wants it, else the last.
     partition: usize,
     /// Tracked subscriptions that could not take it.
     fallen: &'a mut Vec<u32>,
 }
 
 impl<'a> Round<'a> {
-    fn new(from: u32, now: Time, retain: bool, fallen: &'a mut Vec<u32>) -> Self {
-        Round { from, now, retain, matched: false, partition: usize::MAX, fallen }
+    fn new(from: u32, now: Time, retain: bool, rest: usize, fallen: &'a mut Vec<u32>) -> Self {
+        Round { from, now, retain, matched: false, partition: rest, fallen }
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use whimbrel_selector::{SharedFilter, TopicName};
 use super::{Gap, GapReason, Lag, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::cache::Item;
+use crate::cache::{Item, PartitionSet};
 use crate::content::Content;
 use crate::route::{NO_GROUP, Router};
 use crate::session::{Publication, Sessions, Terms};
@@ -64,11 +64,11 @@ impl Core {
     }
 
     fn catch_up_one(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut impl Output) -> Turn {
-        let Core { tracks, router, cache, sessions, streams, serial, .. } = self;
+        let Core { tracks, router, cache, sessions, streams, serial, division, .. } = self;
         let last = *serial;
         let track = tracks.get_mut(id);
-        if track.plan != cache.plan() {
-            (track.plan, track.partitions) = (cache.plan(), cache.all_partitions());
+        if track.division != *division {
+            (track.division, track.partitions) = (*division, PartitionSet::first(cache.plan().count()));
         }
         let mut lag = track.lag.take().expect("a track that lags");
         let lost = if lag.slow { GapReason::Slow } else { GapReason::Overwritten };

@@ -54,7 +54,7 @@ impl Core {
             acknowledged: None,
             told_at: now,
             silence_at: None,
-            plan: self.cache.plan(),
+            division: self.division,
             partitions,
         };
         let mut resumed = None;

@@ -49,8 +49,8 @@ pub(crate) struct Track {
     pub(crate) told_at: Time,
     /// When it is to be told that nothing came.
     pub(crate) silence_at: Option<Time>,
-    /// For which plan of the cache the following was found out: the partitions that may have what it wants.
-    pub(crate) plan: u64,
+    /// For which division of the cache the following was found out: the partitions that may have what it wants.
+    pub(crate) division: u64,
     pub(crate) partitions: PartitionSet,
 }
 

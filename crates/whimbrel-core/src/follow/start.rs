@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
 
+use whimbrel_selector::TopicFilter;
+
 use super::{Gap, GapReason, Gaps, Lag, Positions};
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Core;
@@ -34,7 +36,7 @@ impl Core {
     pub(crate) fn begin(
         &self,
         now: Time,
-        asked: &Filter<'_>,
+        (asked, filter): (&Filter<'_>, TopicFilter<'_>),
         track: Option<u32>,
         partitions: &PartitionSet,
     ) -> Result<Begin, Refusal> {
@@ -62,7 +64,15 @@ impl Core {
                 lag(self.streams.positions().map(|(pubend, _)| first(pubend)).collect(), Gaps::default())
             }
         };
-        Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })))
+        let mut lag = Lag { next: self.first_after(&lag.positions), ..lag };
+        if !self.is_buffered(filter, asked.selector) {
+            // Its own interest comes in force now.
+            for (pubend, to) in self.streams.remote_positions() {
+                let (from, reason) = (lag.positions.get(pubend), GapReason::NotBuffered);
+                lag.gaps.add(Gap { pubend, from, to, reason });
+            }
+        }
+        Ok(Begin::Lag(Box::new(lag)))
     }
 
     /// The serial of the first event that may lie after these positions.

@@ -20,6 +20,9 @@ use crate::follow::GapReason;
 use crate::stats::Stats;
 use crate::stream::Streams;
 
+/// Clients that are named for the gaps they were told of.
+const GAPPY_MAX: usize = 16;
+
 /// No link.
 const DETACHED: u32 = u32::MAX;
 
@@ -99,6 +102,19 @@ pub(crate) struct Sessions {
     pub(crate) stats: Stats,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
+    /// Clients with most gaps, in no order; at most [`GAPPY_MAX`].
+    gappy: Vec<(Box<str>, u64)>,
+}
+
+/// Notes a session among those with most gaps, if it is one of them.
+fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
+    if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
+        known.1 = session.gaps;
+    } else if gappy.len() < GAPPY_MAX {
+        gappy.push((session.client_id.clone(), session.gaps));
+    } else if let Some(least) = gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.gaps) {
+        *least = (session.client_id.clone(), session.gaps);
+    }
 }
 
 impl Sessions {
@@ -112,6 +128,7 @@ impl Sessions {
             limits,
             stats: Stats::default(),
             overflowed: Vec::new(),
+            gappy: Vec::new(),
         }
     }
 
@@ -248,9 +265,18 @@ impl Sessions {
 
     /// A subscription of that session has been told that something may be missing, or would have been.
     pub(crate) fn count_gap(&mut self, index: u32, reason: GapReason) {
-        let Sessions { slots, stats, .. } = self;
+        let Sessions { slots, stats, gappy, .. } = self;
         stats.count_gap(reason);
-        slots[index as usize].as_mut().expect("a session index in use").gaps += 1;
+        let session = slots[index as usize].as_mut().expect("a session index in use");
+        session.gaps += 1;
+        note_gappy(gappy, session);
+    }
+
+    /// The clients that have been told of most gaps, at most [`GAPPY_MAX`], those with most first.
+    pub(crate) fn gappy(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (client.to_string(), *gaps)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all
     }
 
     /// Whether a session is in use and attached.

@@ -1,0 +1,95 @@
+//! The cache's division: which events belong to which partition is found in the same pass as who wants them.
+
+use whimbrel_event::{Event, Time};
+use whimbrel_selector::{Selector, TopicFilter};
+
+use crate::broker::Core;
+use crate::cache::{PartitionGauges, Plan};
+use crate::content::Content;
+use crate::route::{Kind, Router, Target};
+
+/// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody returns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interest {
+    /// Topics, as a well-formed [`TopicFilter`].
+    pub filter: Box<str>,
+    /// Which of their events; `None`: all.
+    pub selector: Option<Selector>,
+}
+
+impl Interest {
+    /// Whether it has everything that a subscription can match.
+    fn covers(&self, wanted: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
+        let content = match (&self.selector, selector) {
+            (None, _) => true,
+            (Some(own), Some(wanted)) => own.covers(wanted),
+            (Some(own), None) => own.is_everything(),
+        };
+        content && filter(&self.filter).covers(wanted)
+    }
+}
+
+impl Core {
+    /// Sets the buffer subscription policy: what the broker asks other brokers for, whether or not any subscriber is there.
+    ///
+    /// # Panics
+    /// When it has a filter that is none; configuration checks that.
+    pub fn set_buffer(&mut self, interests: Vec<Interest>) {
+        assert!(interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()), "the filters of a policy are checked");
+        self.buffer = interests;
+    }
+
+    /// The buffer subscription policy.
+    pub fn buffer(&self) -> &[Interest] {
+        &self.buffer
+    }
+
+    /// Whether what a subscription can match comes here from other brokers although nobody is there for it.
+    pub(crate) fn is_buffered(&self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
+        self.buffer.iter().any(|interest| interest.covers(filter, selector))
+    }
+
+    /// Divides the cache anew; what it holds stays as far as there is room, and what it lacks stays known. Costs a look at every
+    /// cached event.
+    ///
+    /// # Panics
+    /// When the plan has a filter that is none, or more partitions than [`crate::cache::PARTITIONS_MAX`]: configuration checks both.
+    pub fn set_cache(&mut self, now: Time, plan: Plan) {
+        let Core { router, cache, dealing, .. } = self;
+        for (number, (old, spot)) in cache.plan().partitions.iter().zip(dealing.drain(..)).enumerate() {
+            router.remove_partition(number as u32, filter(&old.filter), spot);
+        }
+        for (number, new) in plan.partitions.iter().enumerate() {
+            let spot = router.insert_partition(number as u32, filter(&new.filter), new.selector.as_ref());
+            dealing.push(spot);
+        }
+        let rest = plan.partitions.len();
+        cache.reconfigure(plan, now, |event| deal(router, event).unwrap_or(rest));
+        self.division += 1;
+    }
+
+    /// How the cache is divided now.
+    pub fn cache_plan(&self) -> &Plan {
+        self.cache.plan()
+    }
+
+    /// What each partition of the cache holds and did, in the order of its plan, the default one last.
+    pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
+        self.cache.gauges().collect()
+    }
+}
+
+fn filter(text: &str) -> TopicFilter<'_> {
+    TopicFilter::new(text).expect("the filters of a plan are checked")
+}
+
+/// The partition that an event belongs to, if one names it.
+fn deal(router: &mut Router, event: &std::sync::Arc<Event>) -> Option<usize> {
+    let wanted = router.route(event.topic()).expect("the topic of an accepted event is checked");
+    let partition = |target: &Target| (target.kind == Kind::Partition).then_some(target.to as usize);
+    let plain = wanted.targets.iter().filter_map(partition).min();
+    let groups = wanted.groups.cloned();
+    let selected =
+        groups.and_then(|groups| router.select(&groups, &Content::of(event)).iter().filter_map(partition).min());
+    plain.into_iter().chain(selected).min()
+}
