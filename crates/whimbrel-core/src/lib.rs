@@ -10,6 +10,7 @@
 
 mod api;
 mod broker;
+pub mod cache;
 mod content;
 mod publish;
 mod retained;
