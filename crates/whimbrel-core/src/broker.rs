@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use whimbrel_event::{Tick, Time};
+use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_selector::{Expensive, Fences};
 
 use crate::api::{Attach, Input, Kick, Limits, Link, Output, Reason, Refusal};
@@ -183,6 +183,11 @@ impl Core {
     /// first.
     pub fn gappy_clients(&self) -> Vec<(String, u64)> {
         self.sessions.gappy()
+    }
+
+    /// What the broker's own streams have in common.
+    pub fn host(&self) -> HostId {
+        self.streams.own.host()
     }
 
     /// The fences that selectors refer to.

@@ -35,7 +35,10 @@ impl Core {
     /// # Panics
     /// When it has a filter that is none; configuration checks that.
     pub fn set_buffer(&mut self, interests: Vec<Interest>) {
-        assert!(interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()), "the filters of a policy are checked");
+        assert!(
+            interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()),
+            "the filters of a policy are checked"
+        );
         self.buffer = interests;
     }
 

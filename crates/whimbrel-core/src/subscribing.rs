@@ -60,8 +60,9 @@ impl Core {
         }
         let track = known.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK);
         let partitions = self.cache.candidates(shared.filter, asked.selector);
-        let begin =
-            self.begin(now, (asked, shared.filter), track, &partitions).inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
+        let begin = self
+            .begin(now, (asked, shared.filter), track, &partitions)
+            .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let group = match shared.group {
             Some(_) => self.join_group(index, asked, shared.filter)?,
             None => NO_GROUP,

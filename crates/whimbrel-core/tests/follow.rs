@@ -4,7 +4,10 @@ mod common;
 
 use common::{CLEAN, Got, KEPT, Rig, plain};
 use core::time::Duration;
-use whimbrel_core::{Durability, Filter, Following, Granted, Limits, NOTICE_TOPIC, Refusal, Start};
+use whimbrel_core::cache::{Capacity, DefaultPlan, PartitionPlan, Plan, Policy};
+use whimbrel_core::{
+    Durability, Filter, Following, Granted, Input, Interest, Limits, NOTICE_TOPIC, Refusal, Segment, Start, Tell,
+};
 use whimbrel_event::{CheckpointToken, EventId, Qos, Qos::*, Tick};
 
 fn semi<'a>(filter: &'a str, qos: Qos, start: Start<'a>) -> Filter<'a> {
@@ -187,4 +190,176 @@ fn own_events_are_left_out_also_of_what_was_missed() {
     rig.subscribe_granted(2, asked).expect("granted");
     rig.publish(2, "t", "mine too", AtLeastOnce);
     assert_eq!(payloads(&rig.settled_events(2)), names(0..1));
+}
+
+fn small_cache(rig: &mut Rig, events: u64, policy: Policy) {
+    let default = DefaultPlan { capacity: Capacity::Events(events), policy };
+    rig.core.set_cache(rig.now, Plan { default, ..Plan::default() });
+}
+
+/// What a subscriber can say of numbered events of one stream: those it got, and those within gaps it was told of, by tick.
+fn covered(got: &[Got], ids: &[EventId]) -> Vec<bool> {
+    let gaps: Vec<(String, u64, u64)> =
+        got.iter().filter(|got| got.payload.contains(r#""kind":"gap""#)).map(gap).collect();
+    let within = |id: &EventId| {
+        gaps.iter().any(|(pubend, from, to)| *pubend == id.pubend.to_string() && *from < id.tick.0 && id.tick.0 <= *to)
+    };
+    ids.iter().map(|id| within(id) || got.iter().any(|got| got.named && got.id == *id)).collect()
+}
+
+fn gap(got: &Got) -> (String, u64, u64) {
+    let field = |name: &str| {
+        let rest = got.payload.split(&format!("\"{name}\":\"")).nth(1).expect("a field");
+        rest.split('"').next().expect("a value").to_owned()
+    };
+    (field("pubend"), field("from").parse().expect("a tick"), field("to").parse().expect("a tick"))
+}
+
+#[test]
+fn what_the_cache_has_given_up_is_a_gap_before_what_it_has() {
+    for policy in [Policy::Lrp, Policy::Random, Policy::PRIORITY, Policy::Value] {
+        let mut rig = rig();
+        small_cache(&mut rig, 10, policy);
+        rig.attach(3, "witness", CLEAN);
+        rig.subscribe_granted(3, semi("t", AtMostOnce, Start::Own)).expect("granted");
+        rig.attach(2, "bus", CLEAN);
+        let start = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
+        rig.detach(2, false);
+        publish(&mut rig, 0..40);
+        let ids: Vec<EventId> = rig.events(3).iter().map(|got| got.id).collect();
+        rig.attach(2, "bus", CLEAN);
+        rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &[]))).expect("granted");
+        let got = rig.settled_events(2);
+        assert_eq!(payloads(&got).len(), 10, "{policy:?}");
+        for (c, id) in covered(&got, &ids).iter().zip(&ids) { eprintln!("{id} {c}"); }
+        for g in &got { eprintln!("{} {} {}", g.id, g.payload, g.named); }
+        assert!(covered(&got, &ids).iter().all(|covered| *covered), "{policy:?}");
+        let mut last = 0;
+        for got in &got {
+            let upto = if got.named { got.id.tick.0 } else { gap(got).2 };
+            let from = if got.named { got.id.tick.0 - 1 } else { gap(got).1 };
+            assert!(from >= last && upto > last, "{policy:?}: in the order of ticks");
+            last = upto;
+        }
+        assert_eq!(rig.core.gappy_clients()[0].0, "bus");
+    }
+}
+
+#[test]
+fn dividing_the_cache_anew_forgets_nothing_that_it_lacks() {
+    let mut rig = rig();
+    small_cache(&mut rig, 10, Policy::Lrp);
+    rig.attach(3, "witness", CLEAN);
+    rig.subscribe_granted(3, semi("#", AtMostOnce, Start::Own)).expect("granted");
+    rig.attach(2, "bus", CLEAN);
+    let start = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
+    rig.detach(2, false);
+    publish(&mut rig, 0..20);
+    let partition =
+        PartitionPlan { filter: "t".into(), selector: None, capacity: Capacity::Events(100), policy: Policy::Random };
+    rig.core.set_cache(rig.now, Plan { partitions: vec![partition], ..Plan::default() });
+    publish(&mut rig, 20..30);
+    assert_eq!(rig.core.cache_gauges()[0].events, 20, "what was there, and what came, is in the new partition");
+    let ids: Vec<EventId> = rig.events(3).iter().map(|got| got.id).collect();
+    rig.attach(2, "bus", CLEAN);
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &[]))).expect("granted");
+    let got = rig.settled_events(2);
+    assert_eq!(payloads(&got), names(10..30));
+    assert!(covered(&got, &ids).iter().all(|covered| *covered));
+}
+
+/// Two brokers that are told of a third one's streams.
+struct Two {
+    publisher: Rig,
+    brokers: [Rig; 2],
+}
+
+impl Two {
+    fn new() -> Two {
+        let mut publisher = Rig::with_seed(Limits::default(), 1);
+        publisher.attach(1, "publisher", CLEAN);
+        let mut brokers = [2, 3].map(|seed| Rig::with_seed(Limits::default(), seed));
+        for broker in &mut brokers {
+            let host = publisher.core.host();
+            broker.input(Input::Host { host, reliable: 4, best_effort: 4, birth: Tick(common::START.as_nanos() - 1) });
+            broker.core.set_buffer(vec![Interest { filter: "#".into(), selector: None }]);
+        }
+        Two { publisher, brokers }
+    }
+
+    /// Publishes, and returns what the publisher's broker tells of it.
+    fn publish(&mut self, numbers: std::ops::Range<u32>) -> Vec<(EventId, Tick, String)> {
+        publish(&mut self.publisher, numbers);
+        core::mem::take(&mut self.publisher.edges.knowledge)
+    }
+
+    fn tell(&mut self, broker: usize, (id, after, payload): &(EventId, Tick, String)) {
+        let event = common::event("t", payload, AtLeastOnce);
+        let segment = Segment { pubend: id.pubend, after: *after, upto: id.tick, what: Tell::Data(event) };
+        self.brokers[broker].input(Input::Knowledge(segment));
+    }
+}
+
+#[test]
+fn a_subscriber_moves_between_brokers_that_have_heard_different_parts() {
+    let mut two = Two::new();
+    let events = two.publish(0..10);
+    for link in 0..2 {
+        two.brokers[link].attach(2, "bus", CLEAN);
+    }
+    let start = token(two.brokers[0].subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
+    // Out of order, and repeated.
+    for at in [1, 0, 0, 3, 2, 5, 4, 6, 1] {
+        two.tell(0, &events[at]);
+    }
+    let got = two.brokers[0].settled_events(2);
+    assert_eq!(payloads(&got), names(0..7));
+    // The other broker is behind.
+    for at in 0..4 {
+        two.tell(1, &events[at]);
+    }
+    let ids: Vec<EventId> = got.iter().map(|got| got.id).collect();
+    let moved = two.brokers[1].subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &ids)));
+    let begins = token(moved);
+    assert_eq!(begins.position(ids[6].pubend), Some(ids[6].tick), "it is ahead of what the broker has seen");
+    for at in 4..10 {
+        two.tell(1, &events[at]);
+    }
+    let got = two.brokers[1].settled_events(2);
+    assert_eq!(payloads(&got), names(7..10), "nothing older is repeated");
+}
+
+#[test]
+fn what_nobody_had_asked_for_is_a_gap_up_to_where_the_interest_came_in_force() {
+    let mut two = Two::new();
+    two.brokers[0].core.set_buffer(vec![Interest { filter: "other/#".into(), selector: None }]);
+    let events = two.publish(0..4);
+    two.tell(0, &events[0]);
+    two.tell(0, &events[1]);
+    two.brokers[0].attach(2, "bus", CLEAN);
+    let start = Start::Since(common::START);
+    two.brokers[0].subscribe_granted(2, semi("t", AtLeastOnce, start)).expect("granted");
+    two.tell(0, &events[2]);
+    let got = two.brokers[0].settled_events(2);
+    assert_eq!(payloads(&got), names(0..3), "what happens to be there is delivered");
+    let gaps: Vec<&Got> = got.iter().filter(|got| got.payload.contains("not-buffered")).collect();
+    assert!(!gaps.is_empty());
+    assert!(gaps.iter().all(|told| gap(told).2 <= events[1].0.tick.0));
+}
+
+#[test]
+fn what_is_lost_is_told_in_its_place() {
+    let mut two = Two::new();
+    let events = two.publish(0..4);
+    two.brokers[0].attach(2, "bus", CLEAN);
+    two.brokers[0].subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)).expect("granted");
+    two.tell(0, &events[0]);
+    two.tell(0, &events[3]);
+    assert_eq!(payloads(&two.brokers[0].settled_events(2)), names(0..1), "a hole holds back what is behind it");
+    let (after, upto) = (events[1].1, events[2].0.tick);
+    two.brokers[0].input(Input::Knowledge(Segment { pubend: events[0].0.pubend, after, upto, what: Tell::Lost }));
+    let got = two.brokers[0].settled_events(2);
+    assert_eq!(got.len(), 2);
+    assert_eq!((gap(&got[0]).1, gap(&got[0]).2), (after.0, upto.0));
+    assert_eq!(payloads(&got), names(3..4));
 }

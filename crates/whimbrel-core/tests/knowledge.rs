@@ -28,6 +28,7 @@ fn event(tick: u64, payload: usize) -> Arc<Event> {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
+        publisher: whimbrel_event::Publisher::UNKNOWN,
     };
     Event::keep(EventId { pubend: PUBEND, tick: Tick(tick) }, Time::from_nanos(tick), &event)
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_core::{
     Accepted, Attach, Core, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish, Refusal,
-    RetainHandling, Sent, Settlement, Will,
+    RetainHandling, Segment, Sent, Settlement, Tell, Will,
 };
 use whimbrel_event::{
     Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
@@ -50,6 +50,8 @@ pub struct Edges {
     pub room: BTreeMap<u32, usize>,
     /// Links whose client takes payloads of at most this many bytes.
     pub largest: BTreeMap<u32, usize>,
+    /// What was told of own streams: an event, the tick before it, its payload.
+    pub knowledge: Vec<(EventId, Tick, String)>,
 }
 
 impl Edges {
@@ -82,6 +84,13 @@ impl Output for Edges {
     }
     fn release(&mut self, link: Link, tag: u16, known: bool) {
         self.tell(link, Told::Release { tag, known });
+    }
+    fn knowledge(&mut self, segment: &Segment<'_>) {
+        if let Tell::Data(event) = segment.what {
+            let payload = String::from_utf8(event.payload.to_vec()).expect("tests publish text");
+            let id = EventId { pubend: segment.pubend, tick: segment.upto };
+            self.knowledge.push((id, segment.after, payload));
+        }
     }
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         if self.largest.get(&link.0).is_some_and(|largest| delivery.event.payload.len() > *largest) {
