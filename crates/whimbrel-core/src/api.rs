@@ -364,6 +364,8 @@ pub enum Refusal {
     OtherDeployment,
     /// The place to begin lies ahead of what the broker can have sent.
     FutureStart,
+    /// The place to begin names too many streams of brokers that are not known here.
+    TooManyStrangers,
     /// No subscription of the session is acknowledged by token, or several are and none is named.
     NotAcknowledged,
 }

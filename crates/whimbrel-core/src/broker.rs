@@ -21,6 +21,9 @@ use crate::stats::Stats;
 use crate::stream::{Sources, split_mix};
 use crate::timers::Timers;
 
+/// Deadlines that are met before others have their turn.
+const EXPIRE_SLICE: usize = 256;
+
 /// The broker's core. See the crate's documentation for how it is driven.
 #[derive(Debug)]
 pub struct Core {
@@ -40,6 +43,10 @@ pub struct Core {
     pub(crate) division: u64,
     /// Sessions that wait for their turn to catch up; at most one entry per session that lives, and those of sessions that ended since.
     pub(crate) catching_up: VecDeque<u32>,
+    /// The serial of the last event when they last had theirs.
+    pub(crate) caught_up_to: u64,
+    /// The last token of silence, when it was made and after which event: many subscriptions are told it in the same moment.
+    pub(crate) silence: (Time, u64, Box<str>),
     /// Tracked subscriptions that could not take the event that is being offered.
     pub(crate) fallen: Vec<u32>,
     /// The number of the last event that the consolidated stream has passed; the first is 1.
@@ -64,6 +71,8 @@ impl Core {
             dealing: Vec::new(),
             division: 0,
             catching_up: VecDeque::new(),
+            caught_up_to: 0,
+            silence: (Time::ZERO, 0, "".into()),
             fallen: Vec::new(),
             serial: 0,
             now,
@@ -89,8 +98,10 @@ impl Core {
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
             Input::Settle { link, tag, by } => {
-                let index = self.sessions.settle(link, tag, by, now, out);
-                self.go_on(now, index, out);
+                let (index, goes_on) = self.sessions.settle(link, tag, by, out);
+                if goes_on {
+                    self.go_on(now, index, out);
+                }
             }
             Input::Release { link, tag } => {
                 let index = self.sessions.of(link);
@@ -99,7 +110,7 @@ impl Core {
             }
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
-                    self.sessions.reopen(index, now, out);
+                    self.sessions.reopen(index);
                     self.go_on(now, index, out);
                 }
             }
@@ -243,17 +254,8 @@ impl Core {
         }
         self.sessions.bind(index, attach.link, attach.window);
         out.attached(attach.link, known.is_some());
-        self.sessions.pump(index, now, out);
         self.return_to_streams(now, index, away);
         self.go_on(now, index, out);
-    }
-
-    /// A session's client takes more: what waits for it goes on.
-    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        self.take_shared(now, index, out);
-        if !self.sessions.get(index).lagging.is_empty() {
-            self.catch_up(now, index, out);
-        }
     }
 
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.
@@ -304,7 +306,8 @@ impl Core {
     }
 
     fn expire(&mut self, now: Time, out: &mut impl Output) {
-        while let Some((reason, index)) = self.timers.pop_due(now) {
+        for _ in 0..EXPIRE_SLICE {
+            let Some((reason, index)) = self.timers.pop_due(now) else { return };
             match reason {
                 Reason::WillDelay => {
                     self.sessions.get_mut(index).will_at = None;
@@ -348,7 +351,7 @@ impl Core {
     }
 
     /// Lets a session that may have room take what waits in its shared subscriptions.
-    fn take_shared(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn take_shared(&mut self, now: Time, index: u32, out: &mut impl Output) {
         for at in 0..self.sessions.get(index).groups.len() {
             let group = self.sessions.get(index).groups[at];
             self.groups.hand_out(group, now, &mut self.sessions, out);

@@ -8,7 +8,7 @@ use crate::api::{Accepted, Output, Publish, Refusal, Segment, Tell};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::follow::Tracks;
-use crate::route::{Kind, NO_GROUP, Target, Wanted};
+use crate::route::{Kind, NO_GROUP, NO_TRACK, Target, Wanted};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
 
@@ -123,7 +123,7 @@ impl Core {
         sessions.stats.events_unwanted += u64::from(!matched);
         self.cache.write(self.serial, partition, publication.keep(), now);
         while let Some(track) = self.fallen.pop() {
-            self.fall_behind(track, Some(id), self.serial, true);
+            self.fall_behind(track, Some(id), true);
         }
         Ok(matched)
     }
@@ -196,7 +196,7 @@ impl<'a> Round<'a> {
                 let retain = self.retain && target.retain_as_published;
                 let (qos, identifier) = (publication.event.qos.min(target.qos), target.identifier);
                 let group = NO_GROUP;
-                let terms = Terms { qos, identifier, group, retain, as_published: retain, named: false };
+                let terms = Terms { qos, identifier, group, retain, as_published: retain, track: NO_TRACK };
                 sessions.offer(target.to, publication, terms, out);
             }
             Kind::Group => {

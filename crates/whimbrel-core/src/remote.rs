@@ -5,7 +5,7 @@ use whimbrel_selector::TopicName;
 
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
-use crate::follow::{Gap, GapReason};
+use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::publish::Source;
 use crate::stream::Passed;
 
@@ -65,14 +65,14 @@ impl Core {
             let session = track.session;
             if track.lag.is_none() {
                 // So that it is told in order, after whatever waits.
-                self.fall_behind(id, None, self.serial + 1, false);
+                self.fall_behind(id, None, false);
             }
             let lag = self.tracks.get_mut(id).lag.as_mut().expect("it lags now");
             // One that has seen everything up to here stands before what is lost.
             let from = if lag.next > self.serial { from } else { from.max(lag.positions.get(pubend)) };
             lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
             if self.sessions.is_attached(session) {
-                self.catch_up(now, session, out);
+                self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
             }
         }
     }

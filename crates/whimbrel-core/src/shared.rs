@@ -7,7 +7,7 @@ use whimbrel_event::{Event, Qos, Seeded, Time};
 use whimbrel_selector::Selector;
 
 use crate::api::{Filter, Output};
-use crate::route::Spot;
+use crate::route::{NO_TRACK, Spot};
 use crate::session::{Publication, Queue, Queued, Sessions, Terms, pop, push_bounded};
 
 /// A member: a session and what it asked for.
@@ -159,7 +159,8 @@ impl Groups {
         }
         let waits = |m: &Member| m.qos != Qos::AtMostOnce;
         if qos != Qos::AtMostOnce && group.members.iter().any(waits) {
-            let entry = Queued { event: publication.keep(), identifier: 0, group: id, qos, retain, named: false };
+            let entry =
+                Queued { event: publication.keep(), identifier: 0, group: id, qos, retain, track: NO_TRACK, serial: 0 };
             let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.absent_queue_bytes());
             sessions.stats.dropped_queue_full +=
                 push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
@@ -173,7 +174,7 @@ impl Groups {
         let group = self.group(id);
         for (event, retain) in events.into_iter().rev() {
             let qos = event.qos();
-            let entry = Queued { event, identifier: 0, group: id, qos, retain, named: false };
+            let entry = Queued { event, identifier: 0, group: id, qos, retain, track: NO_TRACK, serial: 0 };
             sessions.stats.queued_events += 1;
             sessions.stats.queued_bytes += entry.weight() as u64;
             group.queue.push_front(entry);
@@ -232,7 +233,7 @@ fn give(
         group: id,
         retain: retain && member.retain_as_published,
         as_published: retain,
-        named: false,
+        track: NO_TRACK,
     };
     sessions.offer(member.session, publication, terms, out);
 }

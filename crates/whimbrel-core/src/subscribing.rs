@@ -140,7 +140,7 @@ impl Core {
                 group: NO_GROUP,
                 retain: true,
                 as_published: true,
-                named: false,
+                track: NO_TRACK,
             };
             self.sessions.offer(index, &mut Publication::of(event, 0), terms, out);
         }

@@ -231,8 +231,6 @@ fn what_the_cache_has_given_up_is_a_gap_before_what_it_has() {
         rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &[]))).expect("granted");
         let got = rig.settled_events(2);
         assert_eq!(payloads(&got).len(), 10, "{policy:?}");
-        for (c, id) in covered(&got, &ids).iter().zip(&ids) { eprintln!("{id} {c}"); }
-        for g in &got { eprintln!("{} {} {}", g.id, g.payload, g.named); }
         assert!(covered(&got, &ids).iter().all(|covered| *covered), "{policy:?}");
         let mut last = 0;
         for got in &got {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 use whimbrel_event::{PubendId, Seeded, Tick};
 
-/// Of so many events of a pubend, one is marked.
-pub(super) const MARK_EVERY: u32 = 64;
+/// At least so many serials lie between two marks of a pubend.
+pub(super) const MARK_EVERY: u64 = 64;
 
 /// Marks of a pubend before the first thinning.
 const MARKS_MIN: usize = 64;
@@ -16,14 +16,14 @@ const MARKS_MIN: usize = 64;
 pub(super) struct Mark {
     pub(super) tick: Tick,
     pub(super) serial: u64,
+    /// The last event before the next mark.
+    pub(super) through: Tick,
 }
 
 #[derive(Debug)]
 pub(super) struct Pubend {
     pub(super) id: PubendId,
     marks: VecDeque<Mark>,
-    /// Events since the last mark.
-    unmarked: u32,
     /// How many marks there may be before they are thinned.
     thin_at: usize,
 }
@@ -67,7 +67,7 @@ impl Pubends {
     fn add(&mut self, id: PubendId) -> u16 {
         let number = u16::try_from(self.all.len()).expect("bounded");
         let hash = self.hasher.hash_one(id);
-        self.all.push(Pubend { id, marks: VecDeque::new(), unmarked: 0, thin_at: MARKS_MIN });
+        self.all.push(Pubend { id, marks: VecDeque::new(), thin_at: MARKS_MIN });
         let Pubends { all, by_id, hasher, .. } = self;
         by_id.insert_unique(hash, number, |&other| hasher.hash_one(all[usize::from(other)].id));
         number
@@ -76,11 +76,10 @@ impl Pubends {
     /// An event of that pubend was written. True if the marks have become so many that they should be thinned.
     pub(super) fn written(&mut self, number: u16, tick: Tick, serial: u64) -> bool {
         let pubend = &mut self.all[usize::from(number)];
-        if pubend.unmarked == 0 {
-            pubend.marks.push_back(Mark { tick, serial });
-            pubend.unmarked = MARK_EVERY;
+        match pubend.marks.back_mut() {
+            Some(last) if serial < last.serial + MARK_EVERY => last.through = tick,
+            _ => pubend.marks.push_back(Mark { tick, serial, through: tick }),
         }
-        pubend.unmarked -= 1;
         pubend.marks.len() > pubend.thin_at
     }
 
@@ -104,9 +103,10 @@ impl Pubends {
     pub(super) fn serial_for(&self, number: u16, after: Tick) -> Option<u64> {
         let marks = &self.all[usize::from(number)].marks;
         let place = marks.partition_point(|mark| mark.tick <= after);
-        match place.checked_sub(1) {
-            Some(place) => Some(marks[place].serial + 1),
-            None => marks.front().map(|mark| mark.serial),
+        match place.checked_sub(1).map(|place| marks[place]) {
+            Some(mark) if after < mark.through => Some(mark.serial + 1),
+            // Nothing of it lies between what is behind this mark and the next.
+            _ => marks.get(place).map(|mark| mark.serial),
         }
     }
 }

@@ -5,15 +5,15 @@ use core::ops::ControlFlow;
 use whimbrel_event::{Event, EventId, Qos, Tick, Time};
 use whimbrel_selector::{SharedFilter, TopicName};
 
-use super::{Gap, GapReason, Lag, Track, notice};
+use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::cache::{Item, PartitionSet};
 use crate::content::Content;
-use crate::route::{NO_GROUP, Router};
-use crate::session::{Publication, Sessions, Terms};
+use crate::route::Router;
+use crate::session::{Publication, Sessions};
 
-/// Slots of the cache that are looked at before others have their turn.
+/// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
 pub(crate) const CATCH_UP_SLICE: usize = 256;
 
 /// How far a turn got.
@@ -27,25 +27,37 @@ enum Turn {
 }
 
 impl Core {
-    /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and its turn allows.
-    pub(crate) fn catch_up(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        let mut budget = CATCH_UP_SLICE;
-        for _ in 0..self.sessions.get(index).lagging.len() {
-            let session = self.sessions.get(index);
-            let id = session.lagging[0];
-            if !session.takes_tracked(Qos::AtMostOnce) {
-                return;
-            }
-            let turn = self.catch_up_one(now, id, &mut budget, out);
-            let session = self.sessions.get_mut(index);
-            session.lagging.remove(0);
+    /// A session's client takes more: what waits for it goes on, and whoever catches up; first one, then the other, and the next time
+    /// the other way round.
+    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        let follow = &mut self.sessions.get_mut(index).follow;
+        let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
+        let first = catches_up && follow.catches_up_first;
+        follow.catches_up_first = !first;
+        if first {
+            self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
+        }
+        self.sessions.pump(index, now, out);
+        self.take_shared(now, index, out);
+        if catches_up && !first {
+            self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
+        }
+    }
+
+    /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
+    pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut impl Output) {
+        while self.sessions.get(index).takes_tracked(Qos::AtMostOnce) {
+            let Some(&id) = self.sessions.get(index).follow.lagging.first() else { return };
+            let turn = self.catch_up_one(now, id, budget, out);
+            let follow = &mut self.sessions.get_mut(index).follow;
+            follow.lagging.remove(0);
             match turn {
                 Turn::CaughtUp => {}
-                Turn::Blocked => session.lagging.push(id),
+                // Others of the session would find the window as it is now.
+                Turn::Blocked => return follow.lagging.push(id),
                 Turn::Over => {
-                    session.lagging.push(id);
-                    if !session.catching_up {
-                        session.catching_up = true;
+                    follow.lagging.push(id);
+                    if !core::mem::replace(&mut follow.catching_up, true) {
                         self.catching_up.push_back(index);
                     }
                     return;
@@ -54,12 +66,20 @@ impl Core {
         }
     }
 
-    /// Gives the next session its turn to catch up.
+    /// Gives sessions that catch up their turns: as much work as a slice, and as was accepted since the last time.
     pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut impl Output) {
-        let Some(index) = self.catching_up.pop_front() else { return };
-        // The session may have ended, and another may have its number.
-        if self.sessions.take_turn(index) {
-            self.catch_up(now, index, out);
+        let accepted = self.serial - core::mem::replace(&mut self.caught_up_to, self.serial);
+        let mut budget = CATCH_UP_SLICE + accepted as usize;
+        while budget > 0
+            && let Some(index) = self.catching_up.pop_front()
+        {
+            // The session may have ended, and another may have its number.
+            if self.sessions.take_turn(index) {
+                let slice = budget.min(CATCH_UP_SLICE);
+                let mut left = slice;
+                self.catch_up(now, index, &mut left, out);
+                budget -= (slice - left).max(1);
+            }
         }
     }
 
@@ -73,43 +93,47 @@ impl Core {
         let mut lag = track.lag.take().expect("a track that lags");
         let lost = if lag.slow { GapReason::Slow } else { GapReason::Overwritten };
         for (pubend, _) in streams.positions() {
-            let (from, to) = (lag.positions.get(pubend), cache.incomplete(&track.partitions, pubend));
-            lag.gaps.add(Gap { pubend, from, to, reason: lost });
+            let to = cache.incomplete(&track.partitions, pubend);
+            if to > lag.forgiven.get(pubend) {
+                lag.gaps.add(Gap { pubend, from: lag.positions.get(pubend), to, reason: lost });
+            }
         }
+        let (from, partitions) = (lag.next, track.partitions);
         let mut reader = Reader { now, track, lag: &mut lag, router, sessions, blocked: false, out };
-        let (from, partitions) = (reader.lag.next, reader.track.partitions);
         let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, from, to } => {
-                let from = from.max(reader.lag.positions.get(pubend));
+                let from = Tick(from.0 - 1).max(reader.lag.positions.get(pubend));
                 reader.lag.gaps.add(Gap { pubend, from, to, reason: lost });
                 ControlFlow::Continue(())
             }
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
-        *budget = budget.saturating_sub(next.looked_at);
-        let mut blocked = reader.blocked;
+        // Whoever had a turn has used something of it.
+        *budget = budget.saturating_sub(next.looked_at.max(1));
+        let (mut blocked, mut caught_up) = (reader.blocked, false);
         if !blocked {
             reader.lag.next = next.serial;
             if next.exhausted {
                 reader.lag.next = last + 1;
-                blocked = !reader.tell_all_gaps();
+                (blocked, caught_up) = reader.tell_rest(budget);
             }
         }
-        let track = tracks.get_mut(id);
-        let caught_up = !blocked && next.exhausted;
         if caught_up {
-            track.ahead = streams.ahead_of(&lag.positions);
+            tracks.get_mut(id).ahead = streams.ahead_of(&lag.positions);
             tracks.set_live(id);
             return Turn::CaughtUp;
         }
-        track.lag = Some(lag);
+        tracks.get_mut(id).lag = Some(lag);
         if blocked { Turn::Blocked } else { Turn::Over }
     }
 
-    /// Makes a live subscription lag from the end of the consolidated stream, as it stood before `next`, on.
-    pub(crate) fn fall_behind(&mut self, id: u32, before: Option<EventId>, next: u64, slow: bool) {
-        let mut positions = self.streams.positions().collect::<super::Positions>();
-        if let Some(id) = before {
+    /// Makes a live subscription lag from the end of the consolidated stream on; if there is an event there that it has not had,
+    /// `missed`, from before that.
+    pub(crate) fn fall_behind(&mut self, id: u32, missed: Option<EventId>, slow: bool) {
+        let mut positions = self.streams.positions().collect::<Positions>();
+        let mut next = self.serial + 1;
+        if let Some(id) = missed {
+            next = self.serial;
             positions.set(id.pubend, Tick(id.tick.0 - 1));
         }
         let track = self.tracks.get(id);
@@ -117,10 +141,10 @@ impl Core {
         for (pubend, tick) in track.ahead.iter() {
             positions.advance(pubend, tick);
         }
+        let (session, (gaps, forgiven)) = (track.session, <(Gaps, Positions)>::default());
         self.sessions.stats.fell_behind += u64::from(slow);
-        let (session, lag) = (track.session, Lag { next, positions, gaps: super::Gaps::default(), slow });
-        self.tracks.set_lag(id, Box::new(lag));
-        self.sessions.get_mut(session).lagging.push(id);
+        self.tracks.set_lag(id, Box::new(Lag { next, positions, gaps, forgiven, slow }));
+        self.sessions.get_mut(session).follow.lagging.push(id);
     }
 }
 
@@ -151,7 +175,7 @@ impl<O: Output> Reader<'_, O> {
                 (self.lag.next, self.blocked) = (serial, true);
                 return ControlFlow::Break(());
             }
-            let terms = Terms { retain: false, as_published: false, ..self.track.terms(event.qos(), false) };
+            let terms = self.track.terms(event.qos(), false);
             let taken =
                 self.sessions.offer_tracked(self.track.session, &mut Publication::of(event, serial), terms, self.out);
             assert!(taken, "it was asked whether it takes the event");
@@ -181,8 +205,7 @@ impl<O: Output> Reader<'_, O> {
             if !self.sessions.get(self.track.session).takes_tracked(qos) {
                 return false;
             }
-            let terms = Terms { qos, named: false, ..self.track.terms(qos, false) };
-            debug_assert!(terms.group == NO_GROUP, "a tracked subscription is not shared");
+            let terms = self.track.terms(qos, false);
             let event = notice::gap(&gap, self.now);
             let taken =
                 self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
@@ -195,13 +218,17 @@ impl<O: Output> Reader<'_, O> {
         true
     }
 
-    /// Tells all gaps that are left; `false` if the client takes no more at the moment.
-    fn tell_all_gaps(&mut self) -> bool {
+    /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether all have been told.
+    fn tell_rest(&mut self, budget: &mut usize) -> (bool, bool) {
         while let Some(gap) = self.lag.gaps.first() {
+            if *budget == 0 {
+                return (false, false);
+            }
+            *budget -= 1;
             if !self.tell(gap) {
-                return false;
+                return (true, false);
             }
         }
-        true
+        (false, true)
     }
 }

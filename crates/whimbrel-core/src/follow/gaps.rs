@@ -2,25 +2,25 @@
 
 use whimbrel_event::{PubendId, Tick};
 
-/// Why a subscription is not given what may have matched.
+/// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of these counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum GapReason {
+    /// The client named no position, and one was assumed.
+    Assumed,
+    /// The client took less than came, for too long.
+    Slow,
     /// The cache has given the room to other events.
     Overwritten,
     /// Nobody had asked for such events here before this subscription did.
     NotBuffered,
     /// The stream has ended, or its broker has lost that part.
     Lost,
-    /// The client took less than came, for too long.
-    Slow,
-    /// The client named no position, and one was assumed.
-    Assumed,
 }
 
 impl GapReason {
     /// All of them, in the order of [`GapReason::index`].
     pub const ALL: [GapReason; 5] =
-        [GapReason::Overwritten, GapReason::NotBuffered, GapReason::Lost, GapReason::Slow, GapReason::Assumed];
+        [GapReason::Assumed, GapReason::Slow, GapReason::Overwritten, GapReason::NotBuffered, GapReason::Lost];
 
     /// A small number for it.
     pub fn index(self) -> usize {
@@ -90,6 +90,10 @@ impl Gaps {
                 self.entries.remove(at);
             }
         }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Gap> {
+        self.entries.iter()
     }
 
     pub(crate) fn first(&self) -> Option<Gap> {

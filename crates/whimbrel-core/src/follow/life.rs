@@ -1,15 +1,19 @@
 //! Tracked subscriptions begin and end, leave with their client and come back with it.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use whimbrel_event::{CheckpointToken, Publisher, Qos, Time};
+use whimbrel_event::{CheckpointToken, Publisher, Qos, Tick, Time};
 
-use super::{Begin, Positions, Track, notice};
-use crate::api::{Accepted, Durability, Filter, Following, Link, Output, Reason, Refusal};
+use super::{Begin, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track, notice};
+use crate::api::{Accepted, Durability, Filter, Following, Link, Output, Reason, Refusal, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
 use crate::route::NO_TRACK;
-use crate::session::{Publication, Terms};
+use crate::session::Publication;
+
+/// No client is away longer than this, as far as the worth of what is cached is concerned.
+const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Following<'_> {
     /// Whether the core has to keep more of a subscription than the router does.
@@ -30,58 +34,90 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Core {
-    /// Makes, changes or ends what is kept of a subscription, `id` in the router; returns the track.
-    pub(crate) fn follow(&mut self, now: Time, id: u32, follow: Follow<'_>) -> u32 {
+    /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the track.
+    pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
         let Follow { index, asked, track, partitions, begin } = follow;
-        let following = &asked.following;
-        if !following.is_tracked() {
-            track.inspect(|track| self.unfollow(*track));
+        if !asked.following.is_tracked() {
+            if let Some(track) = track {
+                self.unfollow(track);
+            }
             return NO_TRACK;
         }
         let without = if asked.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
-        let mut new = Track {
+        let new = Track {
+            id: NO_TRACK,
             session: index,
-            subscription: id,
+            subscription,
             without,
             qos: asked.qos,
             identifier: asked.identifier,
             retain_as_published: asked.retain_as_published,
-            semi_durable: following.durability == Durability::SemiDurable,
-            notices: following.notices,
-            by_token: following.by_token,
+            keeps: asked.following.durability != Durability::Nondurable,
+            notices: asked.following.notices,
+            by_token: asked.following.by_token,
+            parked: false,
             lag: None,
             ahead: Positions::default(),
-            acknowledged: None,
+            acknowledged: Positions::default(),
             told_at: now,
             silence_at: None,
             division: self.division,
             partitions,
         };
-        let mut resumed = None;
-        match begin {
-            Begin::Live => {}
-            Begin::Lag(lag) => resumed = Some(lag),
-            Begin::Keep => {
-                let old = self.tracks.get_mut(track.expect("what is kept is there"));
-                (new.ahead, new.acknowledged) = (core::mem::take(&mut old.ahead), old.acknowledged.take());
-                new.lag = self.tracks.take_lag(track.expect("what is kept is there"));
+        let id = match track {
+            None => self.tracks.insert(new),
+            Some(id) => {
+                self.change(id, new);
+                id
             }
+        };
+        if let Begin::Lag(lag) = begin {
+            self.begin_at(now, id, asked, lag);
         }
-        track.inspect(|track| self.unfollow(*track));
-        let lags = new.lag.is_some();
-        let track = self.tracks.insert(new);
-        if let Some(lag) = resumed {
-            self.sessions.stats.resumed += 1;
-            if let Some(latest) = lag.positions.iter().map(|(_, tick)| tick).max() {
-                self.cache.observe_outage(now.since(Time::from_nanos(latest.0)));
-            }
-            self.tracks.set_lag(track, lag);
-            self.sessions.get_mut(index).lagging.push(track);
-        } else if lags {
-            self.sessions.get_mut(index).lagging.push(track);
+        if asked.following.by_token && track.is_none_or(|_| self.tracks.get(id).acknowledged.is_empty()) {
+            let lag = self.tracks.get(id).lag.as_ref().map(|lag| lag.positions.clone());
+            let here = lag.unwrap_or_else(|| self.streams.positions().collect());
+            self.tracks.get_mut(id).acknowledged = here;
         }
-        self.watch_silence(now, track);
-        track
+        self.watch_silence(now, id);
+        id
+    }
+
+    /// A subscription gets other terms, and goes on where it is.
+    fn change(&mut self, id: u32, new: Track) {
+        let old = self.tracks.get_mut(id);
+        let (lag, silence_at, told_at) = (old.lag.take(), old.silence_at.take(), old.told_at);
+        let (ahead, acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
+        let parked = old.parked && new.by_token;
+        let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
+        *old = Track { id, lag, silence_at, told_at, ahead, acknowledged, parked, ..new };
+        if freed && lags {
+            self.sessions.get_mut(session).follow.lagging.push(id);
+        }
+    }
+
+    /// A subscription begins at a place that its client has named.
+    fn begin_at(&mut self, now: Time, id: u32, asked: &Filter<'_>, lag: Box<super::Lag>) {
+        let index = self.tracks.get(id).session;
+        self.sessions.stats.resumed += 1;
+        let newest = lag.positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
+        let follow = &mut self.sessions.get_mut(index).follow;
+        let says_when_it_left = matches!(asked.following.start, Start::Token(..) | Start::After(_));
+        if says_when_it_left && !core::mem::replace(&mut follow.away_known, true) {
+            self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
+        }
+        self.sessions.purge_track(index, id);
+        let track = self.tracks.get_mut(id);
+        track.parked = false;
+        track.ahead = Positions::default();
+        if track.by_token {
+            track.acknowledged = lag.positions.clone();
+        }
+        self.tracks.set_lag(id, lag);
+        let lagging = &mut self.sessions.get_mut(index).follow.lagging;
+        if !lagging.contains(&id) {
+            lagging.push(id);
+        }
     }
 
     /// Forgets a tracked subscription.
@@ -90,21 +126,40 @@ impl Core {
         if let Some(at) = track.silence_at {
             self.timers.remove(at, Reason::Silence, id);
         }
-        self.sessions.get_mut(track.session).lagging.retain(|other| *other != id);
+        if track.lag.is_some() {
+            self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
+        }
+        self.sessions.purge_track(track.session, id);
+        self.sessions.get_mut(track.session).inflight.forget_track(id);
     }
 
-    /// The position at which a subscription begins that has just been made.
+    /// The position at which a subscription begins that has just been made or changed.
     pub(crate) fn begins(&mut self, now: Time, index: u32, asked: &Filter<'_>) -> CheckpointToken {
+        if let Start::Token(token, later) = asked.following.start {
+            let mut begins = token.clone();
+            // Where it does not fit any more, the token begins a little earlier.
+            if later.iter().all(|id| begins.advance(*id).is_ok()) {
+                return begins;
+            }
+            return token.clone();
+        }
         let id = self.router.find(index, asked.filter).expect("it has just been made");
         let track = self.router.get(id).track;
-        let positions = (track != NO_TRACK).then(|| self.tracks.get(track)).and_then(|track| {
-            let lag = track.lag.as_ref().map(|lag| lag.positions.clone());
-            lag.or_else(|| (!track.ahead.is_empty()).then(|| self.ahead_positions(&track.ahead)))
-        });
-        match positions {
-            Some(positions) => self.token_at(&positions),
-            None => self.live_token(now),
+        if track == NO_TRACK {
+            return self.live_token(now);
         }
+        let (of_track, session) = (self.tracks.get(track), self.sessions.get(index));
+        let waits = session.follow.queue.iter().filter(|entry| entry.track == track).map(|entry| &entry.event);
+        let unsettled: Vec<_> = session.inflight.of_track(track).chain(waits).map(|event| event.id()).collect();
+        if of_track.lag.is_none() && of_track.ahead.is_empty() && unsettled.is_empty() {
+            return self.live_token(now);
+        }
+        let lag = of_track.lag.as_ref();
+        let mut positions = lag.map_or_else(|| self.ahead_positions(&of_track.ahead), |lag| lag.positions.clone());
+        for id in unsettled.iter().filter(|id| id.pubend != NO_PUBEND) {
+            positions.set(id.pubend, positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
+        }
+        self.token_at(&positions, lag.map_or(&Gaps::default(), |lag| &lag.gaps))
     }
 
     /// Where a live subscription stands that is ahead of some streams.
@@ -116,47 +171,86 @@ impl Core {
         positions
     }
 
-    /// The client of a session that lives on has gone: its tracked subscriptions stay where the consolidated stream is now.
+    /// The tracked subscriptions of a session.
+    fn tracks_of(&self, index: u32) -> Vec<u32> {
+        let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track);
+        all.filter(|track| *track != NO_TRACK).collect()
+    }
+
+    /// The client of a session that lives on has gone: its tracked subscriptions stay where they are, and what waits for them stays in
+    /// the cache.
     pub(crate) fn leave_streams(&mut self, index: u32) {
-        for at in 0..self.sessions.get(index).subscriptions.len() {
-            let track = self.router.get(self.sessions.get(index).subscriptions[at]).track;
-            if track == NO_TRACK {
-                continue;
+        let tracks = self.tracks_of(index);
+        for id in &tracks {
+            if let Some(due) = self.tracks.get_mut(*id).silence_at.take() {
+                self.timers.remove(due, Reason::Silence, *id);
             }
-            if let Some(due) = self.tracks.get_mut(track).silence_at.take() {
-                self.timers.remove(due, Reason::Silence, track);
+            if self.tracks.get(*id).lag.is_none() {
+                self.fall_behind(*id, None, false);
             }
-            if self.tracks.get(track).lag.is_none() {
-                self.fall_behind(track, None, self.serial + 1, false);
+        }
+        for entry in self.sessions.take_tracked(index).iter() {
+            let id = entry.event.id();
+            let lag = self.tracks.get_mut(entry.track).lag.as_mut().expect("all of the session's lag now");
+            if id.pubend != NO_PUBEND {
+                lag.next = lag.next.min(entry.serial);
+                lag.positions.set(id.pubend, lag.positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
+            }
+        }
+        for id in tracks {
+            if !self.tracks.get(id).keeps {
+                self.give_up(index, id);
+            }
+        }
+        let Core { sessions, tracks, .. } = self;
+        sessions.get_mut(index).inflight.let_go(|track| tracks.get(track).by_token);
+    }
+
+    /// What a subscription has not had is a gap, although the client was there: it gets nothing of the time when it is away.
+    fn give_up(&mut self, index: u32, id: u32) {
+        let lag = self.tracks.get_mut(id).lag.as_mut().expect("who has left lags");
+        for (pubend, to) in self.streams.positions() {
+            let from = lag.positions.get(pubend);
+            if from < to {
+                lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Slow });
+                lag.positions.set(pubend, to);
+                self.sessions.count_gap(index, GapReason::Slow);
             }
         }
     }
 
-    /// The client of a session is back after `away`; what is only for those who are there goes on with what comes now.
+    /// The client of a session is back after `away`. What is only for those who are there goes on with what comes now; where the client
+    /// keeps the position, it has to say it first.
     pub(crate) fn return_to_streams(&mut self, now: Time, index: u32, away: Option<Duration>) {
-        let mut kept = false;
-        for at in 0..self.sessions.get(index).subscriptions.len() {
-            let id = self.router.get(self.sessions.get(index).subscriptions[at]).track;
-            if id == NO_TRACK {
-                continue;
+        self.sessions.get_mut(index).follow.away_known = false;
+        let mut keeps = false;
+        for id in self.tracks_of(index) {
+            let (next, passed) = (self.serial + 1, self.streams.positions().collect());
+            let track = self.tracks.get_mut(id);
+            keeps |= track.keeps;
+            let lag = track.lag.as_mut().expect("who was away lags");
+            lag.slow = false;
+            if !track.keeps {
+                (lag.next, lag.positions) = (next, passed);
             }
-            if self.tracks.get(id).semi_durable {
-                kept = true;
-            } else if self.tracks.take_lag(id).is_some() {
-                self.sessions.get_mut(index).lagging.retain(|other| *other != id);
+            track.parked = track.by_token;
+            if track.parked {
+                self.sessions.get_mut(index).follow.lagging.retain(|other| *other != id);
             }
             self.watch_silence(now, id);
         }
-        if let Some(away) = away.filter(|_| kept) {
-            self.cache.observe_outage(away);
+        if let Some(away) = away.filter(|_| keeps) {
+            self.cache.observe_outage(away.min(AWAY_MAX));
+            self.sessions.get_mut(index).follow.away_known = true;
         }
     }
 
     /// Has a subscription with notices told about silence when the time comes.
     fn watch_silence(&mut self, now: Time, id: u32) {
+        let span = self.sessions.limits.silence_after;
         let track = self.tracks.get_mut(id);
         if track.notices && track.silence_at.is_none() {
-            let at = now.after(self.sessions.limits.silence_after);
+            let at = now.after(span);
             (track.silence_at, track.told_at) = (Some(at), now);
             self.timers.insert(at, Reason::Silence, id);
         }
@@ -166,23 +260,39 @@ impl Core {
     pub(crate) fn tell_silence(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let span = self.sessions.limits.silence_after;
         let track = self.tracks.get(id);
-        let (told_at, session, lags) = (track.told_at, track.session, track.lag.is_some());
-        let mut next = told_at.after(span);
-        if next <= now {
-            next = now.after(span);
-            if !lags && self.tracks.get(id).ahead.is_empty() {
-                let token = self.live_token(now);
-                let track = self.tracks.get_mut(id);
-                let qos = Qos::AtLeastOnce.min(track.qos);
-                let terms = Terms { qos, named: false, ..track.terms(qos, false) };
-                let event = notice::silence(told_at, &token, now);
-                track.told_at = now;
-                // A client that does not take even this is not silent.
-                self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);
-            }
+        let (told_at, session) = (track.told_at, track.session);
+        let is_silent = track.notices && track.lag.is_none() && told_at.after(span) <= now;
+        if is_silent {
+            let token = self.silence_token(now, id);
+            let track = self.tracks.get_mut(id);
+            let terms = track.terms(Qos::AtLeastOnce, false);
+            let event = notice::silence(told_at, Tick(now.as_nanos()), &token, now);
+            track.told_at = now;
+            // A client that does not take even this is not silent.
+            self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);
         }
-        self.tracks.get_mut(id).silence_at = Some(next);
-        self.timers.insert(next, Reason::Silence, id);
+        let track = self.tracks.get_mut(id);
+        track.silence_at = None;
+        if track.notices {
+            let at = track.told_at.after(span).max(now.after(Duration::from_nanos(1)));
+            track.silence_at = Some(at);
+            self.timers.insert(at, Reason::Silence, id);
+        }
+    }
+
+    fn silence_token(&mut self, now: Time, id: u32) -> Box<str> {
+        let passed: Positions = self.streams.positions().collect();
+        let ahead = &mut self.tracks.get_mut(id).ahead;
+        ahead.retain_above(&passed);
+        if !ahead.is_empty() {
+            let ahead = ahead.clone();
+            self.streams.close(now);
+            return self.token_at(&self.ahead_positions(&ahead), &Gaps::default()).to_string().into();
+        }
+        if (self.silence.0, self.silence.1) != (now, self.serial) {
+            self.silence = (now, self.serial, self.live_token(now).to_string().into());
+        }
+        self.silence.2.clone()
     }
 
     /// A client says up to where it has safely processed what a subscription got.
@@ -210,23 +320,30 @@ impl Core {
         }
     }
 
+    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so.
     fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<(), Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);
         }
-        let future = |(pubend, tick)| self.streams.closed(pubend).is_some_and(|closed| tick > closed);
-        if token.pubends().any(future) {
+        let is_future = |(pubend, tick)| self.streams.closed(pubend).is_some_and(|closed| tick > closed);
+        if token.pubends().any(is_future) {
             return Err(Refusal::FutureStart);
         }
-        let of_session = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track);
-        let by_token = |id: &u32| *id != NO_TRACK && self.tracks.get(*id).by_token;
-        let named = |id: &u32| identifier == 0 || self.tracks.get(*id).identifier == identifier;
-        let mut meant = of_session.filter(by_token).filter(named);
-        let (Some(id), another) = (meant.next(), meant.next()) else { return Err(Refusal::NotAcknowledged) };
-        if another.is_some() && identifier == 0 {
+        let mut meant = self.tracks_of(index);
+        meant.retain(|id| self.tracks.get(*id).by_token);
+        if identifier != 0 {
+            meant.retain(|id| self.tracks.get(*id).identifier == identifier);
+        }
+        if meant.is_empty() || meant.len() > 1 && identifier == 0 {
             return Err(Refusal::NotAcknowledged);
         }
-        self.tracks.get_mut(id).acknowledged = Some(Box::new(token.clone()));
+        let known: BTreeMap<_, _> = token.pubends().filter(|(pubend, _)| self.streams.knows(*pubend)).collect();
+        for id in meant {
+            let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
+            for (pubend, tick) in &known {
+                acknowledged.advance(*pubend, *tick);
+            }
+        }
         Ok(())
     }
 }

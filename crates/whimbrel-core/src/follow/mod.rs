@@ -11,11 +11,13 @@ mod notice;
 mod positions;
 mod start;
 
-use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Time};
+use whimbrel_event::{EventId, Publisher, Qos, Time};
 
+pub(crate) use catchup::CATCH_UP_SLICE;
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use life::Follow;
+pub(crate) use notice::NO_PUBEND;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use positions::Positions;
 pub(crate) use start::Begin;
@@ -27,6 +29,7 @@ use crate::session::Terms;
 /// What the core keeps of a tracked subscription, beside what the router knows.
 #[derive(Debug)]
 pub(crate) struct Track {
+    pub(crate) id: u32,
     pub(crate) session: u32,
     /// Its number in the router.
     pub(crate) subscription: u32,
@@ -35,16 +38,19 @@ pub(crate) struct Track {
     pub(crate) qos: Qos,
     pub(crate) identifier: u32,
     pub(crate) retain_as_published: bool,
-    pub(crate) semi_durable: bool,
+    /// It gets what came while its client was away.
+    pub(crate) keeps: bool,
     pub(crate) notices: bool,
     /// The client keeps the position.
     pub(crate) by_token: bool,
+    /// Its client is back, and has not said yet where it begins.
+    pub(crate) parked: bool,
     /// It lags behind the consolidated stream.
     pub(crate) lag: Option<Box<Lag>>,
     /// Streams that it is ahead of: what is at or below these positions it has had before.
     pub(crate) ahead: Positions,
-    /// What its client has acknowledged last.
-    pub(crate) acknowledged: Option<Box<CheckpointToken>>,
+    /// Up to where its client has acknowledged, if it keeps the position.
+    pub(crate) acknowledged: Positions,
     /// When it was last told anything.
     pub(crate) told_at: Time,
     /// When it is to be told that nothing came.
@@ -76,7 +82,7 @@ impl Track {
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
         let retain = retain && self.retain_as_published;
         let (qos, identifier) = (qos.min(self.qos), self.identifier);
-        Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain, named: true }
+        Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain, track: self.id }
     }
 }
 
@@ -88,6 +94,8 @@ pub(crate) struct Lag {
     /// Per pubend, up to where it has been told everything, or it is in `gaps`.
     pub(crate) positions: Positions,
     pub(crate) gaps: Gaps,
+    /// Per pubend, up to where nobody expects that the cache has everything: it began with the earliest that there was.
+    pub(crate) forgiven: Positions,
     /// It fell behind because its client does not take as much as comes.
     pub(crate) slow: bool,
 }
@@ -101,19 +109,14 @@ pub(crate) struct Tracks {
 }
 
 impl Tracks {
+    /// Adds a subscription that is live, and numbers it.
     pub(crate) fn insert(&mut self, track: Track) -> u32 {
-        self.lagging += usize::from(track.lag.is_some());
-        let track = Some(Box::new(track));
-        match self.free.pop() {
-            Some(id) => {
-                self.slots[id as usize] = track;
-                id
-            }
-            None => {
-                self.slots.push(track);
-                self.slots.len() as u32 - 1
-            }
-        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        self.slots[id as usize] = Some(Box::new(Track { id, lag: None, ..track }));
+        id
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Track {
@@ -143,13 +146,6 @@ impl Tracks {
     pub(crate) fn set_live(&mut self, id: u32) {
         assert!(self.get(id).lag.is_none(), "who is live has no lag");
         self.lagging -= 1;
-    }
-
-    /// Takes the lag of a subscription, which is live from now on.
-    pub(crate) fn take_lag(&mut self, id: u32) -> Option<Box<Lag>> {
-        let lag = self.get_mut(id).lag.take();
-        self.lagging -= usize::from(lag.is_some());
-        lag
     }
 
     /// All of them, ascending.

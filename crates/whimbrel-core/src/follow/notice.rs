@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use whimbrel_event::{
-    Attributes, CheckpointToken, Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos,
-    Reliability, Tick, Time,
+    Attributes, Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability, Tick,
+    Time,
 };
 
 use super::Gap;
+
+/// Where notices are: in no stream.
+pub(crate) const NO_PUBEND: PubendId = PubendId(0);
 
 /// The topic of all notices.
 pub const NOTICE_TOPIC: &str = "$whimbrel/notice";
@@ -23,8 +26,8 @@ pub(super) fn gap(gap: &Gap, now: Time) -> Arc<Event> {
 }
 
 /// The notice that nothing is missing up to a token.
-pub(super) fn silence(since: Time, token: &CheckpointToken, now: Time) -> Arc<Event> {
-    let (from, to) = (Tick(since.as_nanos()).min(token.common()), token.common());
+pub(super) fn silence(since: Time, common: Tick, token: &str, now: Time) -> Arc<Event> {
+    let (from, to) = (Tick(since.as_nanos()).min(common), common);
     let text =
         format!(r#"{{"kind":"silence","pubend":"{ALL_PUBENDS}","from":"{from}","to":"{to}","token":"{token}"}}"#);
     notice(&text, now)
@@ -43,6 +46,5 @@ fn notice(text: &str, now: Time) -> Arc<Event> {
         deadline_ms: None,
         publisher: Publisher::UNKNOWN,
     };
-    // A notice is in no stream.
-    Event::keep(EventId { pubend: PubendId(0), tick: Tick(0) }, now, &event)
+    Event::keep(EventId { pubend: NO_PUBEND, tick: Tick(0) }, now, &event)
 }

@@ -43,7 +43,16 @@ impl Positions {
     }
 
     pub(crate) fn remove(&mut self, pubend: PubendId) {
-        self.entries.retain(|entry| entry.0 != pubend);
+        self.retain(|other| other != pubend);
+    }
+
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(PubendId) -> bool) {
+        self.entries.retain(|entry| is_kept(entry.0));
+    }
+
+    /// Forgets what is not ahead of `others`.
+    pub(crate) fn retain_above(&mut self, others: &Positions) {
+        self.entries.retain(|(pubend, tick)| *tick > others.get(*pubend));
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {

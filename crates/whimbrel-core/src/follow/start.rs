@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
-
 use whimbrel_selector::TopicFilter;
 
 use super::{Gap, GapReason, Gaps, Lag, Positions};
@@ -17,14 +16,15 @@ const ASSUMED: Duration = Duration::from_secs(60);
 /// Clocks of different brokers differ by less; a position that is further ahead is none of ours.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
 
+/// A place to begin may name so many pubends of brokers that are not known here; each of them is a gap.
+const STRANGERS_MAX: usize = 256;
+
 /// How a subscription begins.
 #[derive(Debug)]
 pub(crate) enum Begin {
-    /// As it stood.
+    /// As it stood; a new one with the next event.
     Keep,
-    /// With the next event.
-    Live,
-    /// Behind the consolidated stream.
+    /// Behind the consolidated stream, or at most where that stands.
     Lag(Box<Lag>),
 }
 
@@ -32,39 +32,29 @@ impl Core {
     /// Where a subscription is to begin; `track` is what it was before, `partitions` where the cache has what it wants.
     ///
     /// # Errors
-    /// When the place does not belong to this deployment, or lies ahead of what this broker can have sent.
+    /// When the place does not belong to this deployment, lies ahead of what this broker can have sent, or names too much.
     pub(crate) fn begin(
-        &self,
+        &mut self,
         now: Time,
         (asked, filter): (&Filter<'_>, TopicFilter<'_>),
         track: Option<u32>,
         partitions: &PartitionSet,
     ) -> Result<Begin, Refusal> {
         let following = &asked.following;
-        if following.durability != Durability::SemiDurable && !matches!(following.start, Start::Own) {
-            return Err(Refusal::StartNotKept);
-        }
-        let lag = match following.start {
+        let mut lag = match following.start {
             Start::Own => {
-                let Some(track) = track.map(|id| self.tracks.get(id)) else { return Ok(Begin::Live) };
-                match &track.acknowledged {
-                    Some(token) if track.by_token && following.by_token => self.after_token(now, token, &[])?,
-                    _ => return Ok(Begin::Keep),
-                }
+                let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked && following.by_token);
+                let Some(track) = parked else { return Ok(Begin::Keep) };
+                at(track.acknowledged.clone())
             }
-            Start::Token(token, later) => self.after_token(now, token, later)?,
-            Start::After(ids) => self.after_ids(now, ids)?,
-            Start::Since(at) if at > now => return Err(Refusal::FutureStart),
-            Start::Since(at) => {
-                let at = Tick(at.as_nanos());
-                lag(self.streams.positions().map(|(pubend, _)| (pubend, at)).collect(), Gaps::default())
-            }
-            Start::Earliest => {
-                let first = |pubend| (pubend, self.cache.incomplete(partitions, pubend));
-                lag(self.streams.positions().map(|(pubend, _)| first(pubend)).collect(), Gaps::default())
+            _ if following.durability != Durability::SemiDurable => return Err(Refusal::StartNotKept),
+            start => {
+                // What comes from now on lies after everything that can be named now.
+                self.streams.close(now);
+                self.named(now, start, partitions)?
             }
         };
-        let mut lag = Lag { next: self.first_after(&lag.positions), ..lag };
+        lag.next = self.first_after(&lag.positions);
         if !self.is_buffered(filter, asked.selector) {
             // Its own interest comes in force now.
             for (pubend, to) in self.streams.remote_positions() {
@@ -73,6 +63,31 @@ impl Core {
             }
         }
         Ok(Begin::Lag(Box::new(lag)))
+    }
+
+    fn named(&self, now: Time, start: Start<'_>, partitions: &PartitionSet) -> Result<Lag, Refusal> {
+        match start {
+            Start::Own => unreachable!("the caller has looked"),
+            Start::Token(token, later) => self.after_token(now, token, later),
+            Start::After(ids) => self.after_ids(now, ids),
+            Start::Since(since) if since > now => Err(Refusal::FutureStart),
+            Start::Since(since) => {
+                let mut lag = at(Positions::default());
+                for (pubend, birth) in self.streams.births() {
+                    let from = Tick(since.as_nanos());
+                    lag.positions.set(pubend, from.max(birth));
+                    // Whatever was here before this stream is gone.
+                    lag.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
+                }
+                Ok(lag)
+            }
+            Start::Earliest => {
+                let mut lag = at(self.streams.births().collect());
+                let gone = |pubend| (pubend, self.cache.incomplete(partitions, pubend));
+                lag.forgiven = self.streams.births().map(|(pubend, _)| gone(pubend)).collect();
+                Ok(lag)
+            }
+        }
     }
 
     /// The serial of the first event that may lie after these positions.
@@ -110,29 +125,42 @@ impl Core {
         self.checked(now, positions, gaps)
     }
 
-    /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is a gap.
-    fn checked(&self, now: Time, positions: Positions, mut gaps: Gaps) -> Result<Lag, Refusal> {
+    /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is a gap, and what is not named begins
+    /// at its birth.
+    fn checked(&self, now: Time, mut positions: Positions, mut gaps: Gaps) -> Result<Lag, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
-        let ended = |pubend: PubendId| !self.streams.knows(pubend);
+        let is_ended = |pubend: PubendId| !self.streams.knows(pubend);
+        let mut strangers = 0;
         for (pubend, tick) in positions.iter() {
             if self.streams.closed(pubend).map_or(tick > latest, |closed| tick > closed) {
                 return Err(Refusal::FutureStart);
             }
-            if ended(pubend) {
+            if is_ended(pubend) {
+                strangers += 1;
                 let to = Tick(now.as_nanos()).max(tick);
                 gaps.add(Gap { pubend, from: tick, to, reason: GapReason::Lost });
             }
         }
-        let known = positions.iter().filter(|(pubend, _)| !ended(*pubend)).collect();
-        Ok(lag(known, gaps))
+        if strangers > STRANGERS_MAX {
+            return Err(Refusal::TooManyStrangers);
+        }
+        positions.retain(|pubend| !is_ended(pubend));
+        for (pubend, birth) in self.streams.births() {
+            positions.advance(pubend, birth);
+        }
+        Ok(Lag { gaps, ..at(positions) })
     }
 
-    /// The token of a subscription that stands at these positions.
-    pub(crate) fn token_at(&self, positions: &Positions) -> CheckpointToken {
-        let latest = positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
+    /// The token of a subscription that stands at these positions, and has not been told of these gaps.
+    pub(crate) fn token_at(&self, positions: &Positions, gaps: &Gaps) -> CheckpointToken {
+        let mut untold = positions.clone();
+        for gap in gaps.iter().filter(|gap| self.streams.knows(gap.pubend)) {
+            untold.set(gap.pubend, gap.from.min(positions.get(gap.pubend)));
+        }
+        let latest = untold.iter().map(|(_, tick)| tick).max().unwrap_or_default();
         let mut token = self.streams.token(self.sessions.limits.deployment, latest);
         for (pubend, _) in self.streams.positions() {
-            token.set(pubend, positions.get(pubend));
+            token.set(pubend, untold.get(pubend));
         }
         token
     }
@@ -148,6 +176,7 @@ impl Core {
     }
 }
 
-fn lag(positions: Positions, gaps: Gaps) -> Lag {
-    Lag { next: 0, positions, gaps, slow: false }
+/// A lag that begins there, and of which the serial is not known yet.
+fn at(positions: Positions) -> Lag {
+    Lag { next: 0, positions, gaps: Gaps::default(), forgiven: Positions::default(), slow: false }
 }

@@ -8,7 +8,8 @@ use super::inflight::{Settled, Slot, Stage};
 use super::queue::{Queue, Queued};
 use super::{Session, Sessions};
 use crate::api::{Delivery, Link, Output, Sent, Settlement};
-use crate::route::NO_GROUP;
+use crate::follow::NO_PUBEND;
+use crate::route::{NO_GROUP, NO_TRACK};
 use crate::stats::Stats;
 
 /// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait for it.
@@ -42,13 +43,14 @@ pub(crate) struct Terms {
     pub(crate) retain: bool,
     /// The retain mark as published; differs in shared subscriptions only.
     pub(crate) as_published: bool,
-    /// The client wants to know the event's name.
-    pub(crate) named: bool,
+    /// The tracked subscription it is for, or [`NO_TRACK`].
+    pub(crate) track: u32,
 }
 
 impl Terms {
     fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
-        let Terms { qos, identifier, retain, named, .. } = *self;
+        let Terms { qos, identifier, retain, track, .. } = *self;
+        let named = track != NO_TRACK && id.pubend != NO_PUBEND;
         Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, named }
     }
 }
@@ -61,7 +63,7 @@ impl Session {
 
     /// Its tracked subscriptions may hand out an event with that quality of service at once.
     pub(crate) fn takes_tracked(&self, qos: Qos) -> bool {
-        let ready = self.open && self.waiting.is_empty() && self.inflight.is_resent();
+        let ready = self.open && self.follow.queue.is_empty() && self.inflight.is_resent();
         ready && (qos == Qos::AtMostOnce || self.inflight.has_room())
     }
 
@@ -85,9 +87,9 @@ impl Session {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
-        let Terms { qos, identifier, group, retain, as_published, named } = terms;
+        let Terms { qos, identifier, group, retain, as_published, track } = terms;
         let (stage, sent) = (Stage::Expect, true);
-        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage, retain, as_published, named, sent });
+        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage, retain, as_published, track, sent });
         let sent =
             out.deliver(Link(self.link), &terms.delivery(publication.event, publication.id, publication.serial, tag));
         self.note(tag, sent, stats);
@@ -131,14 +133,14 @@ impl Sessions {
         let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
         if !session.takes_tracked(terms.qos) {
             let entry = queued(publication, terms);
-            let bytes = session.waiting.bytes() + entry.weight();
+            let bytes = session.follow.queue.bytes() + entry.weight();
             let total = stats.queued_bytes as usize + entry.weight();
             let waits =
                 session.is_attached() && bytes <= limits.tracked_queue_bytes && total <= limits.total_queue_bytes;
             if waits {
                 stats.queued_events += 1;
                 stats.queued_bytes += entry.weight() as u64;
-                session.waiting.push(entry);
+                session.follow.queue.push(entry);
             }
             return waits;
         }
@@ -176,17 +178,8 @@ impl Sessions {
         while session.open {
             if !session.inflight.is_resent() && session.inflight.has_room() {
                 session.send_again(stats, out);
-            } else if session.inflight.is_resent() && session.takes_first_waiting() {
-                let Some(entry) = pop(&mut session.waiting, now, stats) else { continue };
-                let terms = terms_of(&entry);
-                if terms.qos != Qos::AtMostOnce && !session.inflight.has_room() {
-                    // What had expired stood before it, and was best effort.
-                    stats.queued_events += 1;
-                    stats.queued_bytes += entry.weight() as u64;
-                    session.waiting.push_front(entry);
-                    continue;
-                }
-                session.send_new(&mut Publication::of(&entry.event, 0), terms, stats, out);
+            } else if let Some(entry) = session.next_waiting(now, stats) {
+                session.send_new(&mut Publication::of(&entry.event, entry.serial), terms_of(&entry), stats, out);
             } else if !session.passing.is_empty() {
                 let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
                 session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), stats, out);
@@ -197,30 +190,53 @@ impl Sessions {
     }
 
     /// The link takes deliveries again.
-    pub(crate) fn reopen(&mut self, index: u32, now: Time, out: &mut impl Output) {
+    pub(crate) fn reopen(&mut self, index: u32) {
         self.get_mut(index).open = true;
-        self.pump(index, now, out);
     }
 
-    /// Applies a client's answer to a delivery; returns the session.
-    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement, now: Time, out: &mut impl Output) -> u32 {
+    /// Applies a client's answer to a delivery; returns the session, and whether it may take more now.
+    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement, out: &mut impl Output) -> (u32, bool) {
         let index = self.of(link);
         let session = self.get_mut(index);
         let settled = session.inflight.settle(tag, by);
-        let idle = session.waiting.is_empty() && session.inflight.is_resent();
-        match (by, settled) {
-            (Settlement::Received, _) => out.release(link, tag, settled == Settled::Received),
-            (_, Settled::Done) if !idle => self.pump(index, now, out),
-            _ => {}
+        if by == Settlement::Received {
+            out.release(link, tag, settled == Settled::Received);
         }
-        index
+        (index, settled == Settled::Done)
+    }
+
+    /// What waits for tracked subscriptions is dropped: they read it from the cache. Gives it to whoever has to note what it was.
+    pub(crate) fn take_tracked(&mut self, index: u32) -> Queue {
+        let queue = core::mem::take(&mut self.get_mut(index).follow.queue);
+        self.stats.queued_events -= queue.len() as u64;
+        self.stats.queued_bytes -= queue.bytes() as u64;
+        queue
+    }
+
+    /// What waits for a tracked subscription is dropped: it begins somewhere else.
+    pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
+        let (events, bytes) = self.get_mut(index).follow.queue.purge(track);
+        self.stats.queued_events -= events as u64;
+        self.stats.queued_bytes -= bytes as u64;
     }
 }
 
 impl Session {
-    /// The window takes what waits first. Best-effort events wait here for tracked subscriptions only; they need no window.
-    fn takes_first_waiting(&self) -> bool {
-        self.waiting.first().is_some_and(|entry| entry.qos == Qos::AtMostOnce || self.inflight.has_room())
+    /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something.
+    fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
+        if !self.inflight.is_resent() {
+            return None;
+        }
+        let has_room = self.inflight.has_room();
+        let plain = has_room && first_live(&mut self.waiting, now, stats).is_some();
+        let first = first_live(&mut self.follow.queue, now, stats);
+        let tracked = first.is_some_and(|qos| has_room || qos == Qos::AtMostOnce);
+        if !plain && !tracked {
+            return None;
+        }
+        self.follow.turn = tracked && !(plain && self.follow.turn);
+        let queue = if self.follow.turn { &mut self.follow.queue } else { &mut self.waiting };
+        pop(queue, now, stats)
     }
 
     /// Sends an event that has not been sent before. The caller has asked for room.
@@ -242,8 +258,8 @@ impl Session {
             return;
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let Slot { qos, identifier, group, retain, as_published, named, .. } = *slot;
-        let terms = Terms { qos, identifier, group, retain, as_published, named };
+        let Slot { qos, identifier, group, retain, as_published, track, .. } = *slot;
+        let terms = Terms { qos, identifier, group, retain, as_published, track };
         let delivery = Delivery { repeated: true, ..terms.delivery(event.view(), event.id(), 0, tag) };
         stats.deliveries_repeated += 1;
         let sent = out.deliver(link, &delivery);
@@ -252,13 +268,25 @@ impl Session {
 }
 
 fn queued(publication: &mut Publication<'_>, terms: Terms) -> Queued {
-    let Terms { qos, identifier, group, retain, named, .. } = terms;
-    Queued { event: publication.keep(), identifier, group, qos, retain, named }
+    let Terms { qos, identifier, group, retain, track, .. } = terms;
+    Queued { event: publication.keep(), identifier, group, qos, retain, track, serial: publication.serial }
 }
 
 fn terms_of(entry: &Queued) -> Terms {
-    let Queued { qos, identifier, group, retain, named, .. } = *entry;
-    Terms { qos, identifier, group, retain, as_published: retain, named }
+    let Queued { qos, identifier, group, retain, track, .. } = *entry;
+    Terms { qos, identifier, group, retain, as_published: retain, track }
+}
+
+/// The quality of service of the next delivery that has not expired; those before it are accounted for.
+fn first_live(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Qos> {
+    if queue.is_empty() {
+        return None;
+    }
+    let (first, expired, bytes) = queue.first_live(now);
+    stats.queued_events -= expired as u64;
+    stats.queued_bytes -= bytes as u64;
+    stats.dropped_expired += expired as u64;
+    first.map(|entry| entry.qos)
 }
 
 /// The next delivery that has not expired, accounted for.

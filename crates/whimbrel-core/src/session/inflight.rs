@@ -6,6 +6,7 @@ use std::sync::Arc;
 use whimbrel_event::{Event, Qos};
 
 use crate::api::Settlement;
+use crate::route::NO_TRACK;
 
 /// Tags go from 1 to this number and then begin again.
 const TAGS: u16 = 65_535;
@@ -37,8 +38,8 @@ pub(crate) struct Slot {
     pub(crate) retain: bool,
     /// The retain mark as published, for whoever may get it instead.
     pub(crate) as_published: bool,
-    /// The client wants to know the event's name.
-    pub(crate) named: bool,
+    /// The tracked subscription it is for, or [`crate::route::NO_TRACK`].
+    pub(crate) track: u32,
     /// It has been sent on the present connection.
     pub(crate) sent: bool,
 }
@@ -196,6 +197,40 @@ impl Inflight {
         taken
     }
 
+    /// Lets go of what is for these tracked subscriptions: their client says itself up to where it has got. Of an exactly-once delivery
+    /// it is told to forget the tag when it is back.
+    pub(crate) fn let_go(&mut self, is_let_go: impl Fn(u32) -> bool) {
+        for slot in &mut self.slots {
+            if slot.stage != Stage::Expect || slot.track == NO_TRACK || !is_let_go(slot.track) {
+                continue;
+            }
+            slot.event = None;
+            if slot.qos == Qos::ExactlyOnce {
+                slot.stage = Stage::ExpectCompleted;
+                continue;
+            }
+            if slot.sent {
+                self.occupied -= 1;
+                slot.sent = false;
+            }
+            slot.stage = Stage::Settled;
+        }
+        if self.slots.front().is_some_and(|s| s.stage == Stage::Settled) {
+            self.finish(0);
+        }
+    }
+
+    /// What is in flight for a tracked subscription that has ended stays with the session.
+    pub(crate) fn forget_track(&mut self, track: u32) {
+        let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
+        of_track.for_each(|slot| slot.track = NO_TRACK);
+    }
+
+    /// The events that are in flight for a tracked subscription.
+    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = &Arc<Event>> {
+        self.slots.iter().filter(move |slot| slot.track == track).filter_map(|slot| slot.event.as_ref())
+    }
+
     /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.
     pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
         let left = self.slots.iter_mut().filter(|slot| groups.binary_search(&slot.group).is_ok());
@@ -224,7 +259,7 @@ mod tests {
             stage: Stage::Expect,
             retain: false,
             as_published: false,
-            named: false,
+            track: NO_TRACK,
             sent: true,
         }
     }

@@ -38,12 +38,8 @@ pub(crate) struct Session {
     open: bool,
     /// It waits in [`Sessions::overflowed`].
     overflowed: bool,
-    /// Tracked subscriptions that have fallen behind, those first whose turn it is.
-    pub(crate) lagging: SmallVec<[u32; 1]>,
-    /// It waits for its turn to catch up.
-    pub(crate) catching_up: bool,
-    /// Gaps of its subscriptions.
-    pub(crate) gaps: u64,
+    /// What its tracked subscriptions have in common.
+    pub(crate) follow: Followers,
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
     pub(crate) subscriptions: SmallVec<[u32; 2]>,
@@ -84,8 +80,27 @@ impl Session {
 
     /// How much is on its way to it already.
     pub(crate) fn load(&self) -> usize {
-        self.inflight.len() + self.waiting.len() + self.passing.len()
+        self.inflight.len() + self.waiting.len() + self.passing.len() + self.follow.queue.len()
     }
+}
+
+/// What the tracked subscriptions of a session have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Followers {
+    /// Those that have fallen behind, those first whose turn it is.
+    pub(crate) lagging: SmallVec<[u32; 1]>,
+    /// The session waits for its turn to catch up.
+    pub(crate) catching_up: bool,
+    /// What waits for tracked subscriptions that are live, while the client is there.
+    pub(crate) queue: Queue,
+    /// What waited last was taken from `queue`.
+    turn: bool,
+    /// Whoever catches up goes before what waits, next time.
+    pub(crate) catches_up_first: bool,
+    /// It is known how long the client was away.
+    pub(crate) away_known: bool,
+    /// Gaps of all of them.
+    pub(crate) gaps: u64,
 }
 
 /// All sessions, and the bounds and counters of what they hold.
@@ -109,11 +124,13 @@ pub(crate) struct Sessions {
 /// Notes a session among those with most gaps, if it is one of them.
 fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
     if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
-        known.1 = session.gaps;
+        known.1 = session.follow.gaps;
     } else if gappy.len() < GAPPY_MAX {
-        gappy.push((session.client_id.clone(), session.gaps));
-    } else if let Some(least) = gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.gaps) {
-        *least = (session.client_id.clone(), session.gaps);
+        gappy.push((session.client_id.clone(), session.follow.gaps));
+    } else if let Some(least) =
+        gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.follow.gaps)
+    {
+        *least = (session.client_id.clone(), session.follow.gaps);
     }
 }
 
@@ -165,9 +182,7 @@ impl Sessions {
             publisher: Publisher::named(client_id),
             open: false,
             overflowed: false,
-            lagging: SmallVec::new(),
-            catching_up: false,
-            gaps: 0,
+            follow: Followers::default(),
             expiry: Duration::ZERO,
             subscriptions: SmallVec::new(),
             selector_bytes: 0,
@@ -209,7 +224,7 @@ impl Sessions {
         self.by_client.find_entry(hash, |&i| i == index).expect("every session is found by its client id").remove();
         self.free.push(index);
         self.stats.sessions -= 1;
-        for queue in [&session.waiting, &session.passing] {
+        for queue in [&session.waiting, &session.passing, &session.follow.queue] {
             self.stats.dropped_session_ended += queue.len() as u64;
             self.stats.queued_events -= queue.len() as u64;
             self.stats.queued_bytes -= queue.bytes() as u64;
@@ -260,7 +275,7 @@ impl Sessions {
     /// Takes a session out of those that wait for their turn to catch up; `false` if it is none of them.
     pub(crate) fn take_turn(&mut self, index: u32) -> bool {
         let session = self.slots[index as usize].as_mut();
-        session.is_some_and(|session| core::mem::take(&mut session.catching_up))
+        session.is_some_and(|session| core::mem::take(&mut session.follow.catching_up))
     }
 
     /// A subscription of that session has been told that something may be missing, or would have been.
@@ -268,7 +283,7 @@ impl Sessions {
         let Sessions { slots, stats, gappy, .. } = self;
         stats.count_gap(reason);
         let session = slots[index as usize].as_mut().expect("a session index in use");
-        session.gaps += 1;
+        session.follow.gaps += 1;
         note_gappy(gappy, session);
     }
 

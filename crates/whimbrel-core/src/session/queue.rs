@@ -13,7 +13,10 @@ pub(crate) struct Queued {
     pub(crate) group: u32,
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
-    pub(crate) named: bool,
+    /// The tracked subscription that it is for, or [`crate::route::NO_TRACK`].
+    pub(crate) track: u32,
+    /// Its number in the consolidated stream; 0: not known.
+    pub(crate) serial: u64,
 }
 
 impl Queued {
@@ -39,8 +42,27 @@ impl Queue {
         self.entries.is_empty()
     }
 
-    pub(crate) fn first(&self) -> Option<&Queued> {
-        self.entries.front()
+    /// The first entry that has not expired, and the number and bytes of those before it, now gone.
+    pub(crate) fn first_live(&mut self, now: Time) -> (Option<&Queued>, usize, usize) {
+        let (mut expired, mut bytes) = (0, 0);
+        while let Some(entry) = self.entries.front().filter(|entry| entry.event.is_expired(now)) {
+            (expired, bytes) = (expired + 1, bytes + entry.weight());
+            self.pop();
+        }
+        (self.entries.front(), expired, bytes)
+    }
+
+    /// All entries, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Queued> {
+        self.entries.iter()
+    }
+
+    /// Takes out what is for a tracked subscription; returns the number and bytes.
+    pub(crate) fn purge(&mut self, track: u32) -> (usize, usize) {
+        let (entries, bytes) = (self.entries.len(), self.bytes);
+        self.entries.retain(|entry| entry.track != track);
+        self.bytes = self.entries.iter().map(Queued::weight).sum();
+        (entries - self.entries.len(), bytes - self.bytes)
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -175,6 +175,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::StartNotKept
         | Refusal::OtherDeployment
         | Refusal::FutureStart
+        | Refusal::TooManyStrangers
         | Refusal::NotAcknowledged => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
         Refusal::TooManySubscriptions
         | Refusal::TooManySelectors
@@ -199,6 +200,9 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         }
         Refusal::OtherDeployment => "the token belongs to another deployment: begin without it",
         Refusal::FutureStart => "the position lies ahead of everything that this broker can have sent",
+        Refusal::TooManyStrangers => {
+            "the token names too many brokers that have ended: begin with a time or without it"
+        }
         Refusal::NotAcknowledged => {
             "no subscription of the session is acknowledged by token, or several are: name one with w-subscription"
         }
