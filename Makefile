@@ -1,17 +1,17 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-selectors fuzz soak audit format
+.PHONY: help run test bench bench-selectors bench-disturbance fuzz soak audit format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
 # Simulated runs of the soak, each from its own seed.
 SEEDS ?= 5000
-# Arguments for the demonstration and the report on selectors, e.g. `make run ARGS="--vehicles 1000"`.
+# Arguments for the demonstration, the report on selectors and the measurement of disturbance, e.g. `make run ARGS="--vehicles 1000"`.
 ARGS ?=
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## build, and watch a city's buses report through a broker
 	@scripts/require.sh cc=build-essential
@@ -30,6 +30,11 @@ bench: ## measure side by side with other brokers (installs them under target/)
 bench-selectors: ## measure the index over selectors (15 minutes; ARGS="--help" tells what can be chosen)
 	@scripts/require.sh cc=build-essential
 	cargo bench --locked --package whimbrel-selector --bench report -- $(ARGS)
+
+bench-disturbance: ## measure how long a bystander waits while others mean harm (a minute; ARGS="flood" chooses)
+	@scripts/require.sh cc=build-essential python3
+	cargo build --locked --release --package whimbrel
+	@WHIMBREL_BIN="$${CARGO_TARGET_DIR:-target}/release/whimbrel" python3 tests/clients/disturbance.py $(ARGS)
 
 fuzz: ## fuzz every target for SECONDS (60) each
 	@scripts/fuzz.sh $(SECONDS)

@@ -24,6 +24,9 @@ DEADLINE = 60
 
 HALF_OPEN_AT_ONCE = 1000
 
+# Messages of one step of a flood.
+FLOOD_BLOCK = 2000
+
 
 class Steps:
     """Counts up to the least number of steps, and on until SIGTERM."""
@@ -79,7 +82,7 @@ def flood(address, steps):
     """Publishes as fast as the socket takes it."""
     connection = raw.Connection(address)
     connection.connect("flood")
-    block = raw.publish("flood/x", b"0123456789abcdef") * 2000
+    block = raw.publish("flood/x", b"0123456789abcdef") * FLOOD_BLOCK
     for _ in steps:
         connection.socket.sendall(block)
 

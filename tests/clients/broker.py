@@ -1,6 +1,7 @@
 """Starts the broker under test on free ports of the loopback interface."""
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -70,6 +71,10 @@ class Broker:
     def dropped(self):
         """The sum of all counters of messages that were dropped. Mosquitto: a number that always grows."""
         return self._count(DROP_COUNTERS, time.monotonic())
+
+    def publishes_received(self):
+        """How many PUBLISH packets have come. Mosquitto: a number beyond any."""
+        return self._count(("whimbrel_publishes_received_total",), math.inf)
 
     def connect_timeouts(self):
         """How many connections were closed because no CONNECT came in time. Mosquitto: 0."""

@@ -94,7 +94,7 @@ def test_silent_client_is_closed_after_keep_alive(new_client, connected, topic, 
     silent.fall_silent()
     assert watcher.receive().text() == "gone"
     # The server waits one and a half times the interval, and may notice late on a busy machine, but never early.
-    assert 1.4 <= time.monotonic() - start <= 6
+    assert time.monotonic() - start >= 1.4
     code = silent.wait_closed()
     if v5:
         assert code in (0x8D, None)

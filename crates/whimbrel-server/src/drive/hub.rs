@@ -14,11 +14,26 @@ use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
 use whimbrel_selector::{Expensive, Fences};
 
 use super::clock::Clock;
-use super::port::Port;
+use super::inbox::{self, Full, Inbox, Line, PIECE, Piece};
+use super::port::{self, Port};
 use super::task;
 
-/// Chunks of input that wait in the inbox at most; whoever brings more waits for the machine itself.
-const INBOX_MAX: usize = 256;
+/// Turns that an owner takes after its own input before it hands over to the timer's task: it has its own connection to go on with, and with one
+/// thread nothing is read meanwhile.
+const TURNS_MAX: usize = 4;
+
+/// Bytes of long inputs after which an owner writes what came out. Well below [`whimbrel_mqtt::HIGH_WATER`], so that no subscriber counts
+/// as slow for what has not been tried to be written.
+const TURN_BYTES: usize = 128 << 10;
+
+/// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
+const CALM_INPUTS: u32 = 256;
+
+/// For [`Hub::armed`]: a moment that has always come.
+const AT_ONCE: u64 = 0;
+
+/// For [`Hub::armed`]: the timer is not set.
+const NEVER: u64 = u64::MAX;
 
 /// How long the last bytes to a client may take after the machine has let go of it. While draining: as long as that lasts, if longer.
 const LINGER: Duration = Duration::from_secs(5);
@@ -27,19 +42,13 @@ thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
 }
 
-/// Input that found the machine taken.
-#[derive(Debug)]
-enum Waiting {
-    Bytes(ConnId, Vec<u8>),
-    Drained(ConnId),
-    Gone(ConnId, bool),
-}
-
 /// The broker and the connections that its output goes to.
 #[derive(Debug)]
 struct Machine {
     broker: Broker,
     ports: Ports,
+    /// Inputs since somebody waited, at most [`CALM_INPUTS`].
+    calm: u32,
 }
 
 #[derive(Debug, Default)]
@@ -83,14 +92,27 @@ impl Output for Ports {
 }
 
 impl Machine {
-    fn apply(&mut self, now: Time, waiting: Waiting) {
-        match waiting {
-            Waiting::Bytes(conn, bytes) => {
-                self.broker.handle(now, Input::Bytes { conn, bytes: &bytes }, &mut self.ports);
-                super::port::give_back(bytes);
+    fn bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8]) {
+        self.broker.handle(now, Input::Bytes { conn, bytes }, &mut self.ports);
+    }
+
+    /// How many bytes the next input may have without a look at who waits.
+    fn at_once(&mut self) -> usize {
+        if self.calm == CALM_INPUTS {
+            return usize::MAX;
+        }
+        self.calm += 1;
+        PIECE
+    }
+
+    fn apply(&mut self, now: Time, conn: ConnId, input: inbox::Input) {
+        match input {
+            inbox::Input::Bytes(bytes) => {
+                self.bytes(now, conn, &bytes);
+                port::give_back(bytes);
             }
-            Waiting::Drained(conn) => self.broker.handle(now, Input::Drained { conn }, &mut self.ports),
-            Waiting::Gone(conn, tell) => {
+            inbox::Input::Drained => self.broker.handle(now, Input::Drained { conn }, &mut self.ports),
+            inbox::Input::Gone { tell } => {
                 if tell {
                     self.broker.handle(now, Input::Closed { conn }, &mut self.ports);
                 }
@@ -99,19 +121,41 @@ impl Machine {
             }
         }
     }
+
+    fn apply_piece(&mut self, now: Time, piece: Piece) {
+        self.apply(now, piece.conn, piece.input);
+        if piece.held
+            && let Some(port) = self.ports.port(piece.conn)
+        {
+            port.wake();
+        }
+    }
+
+    /// The broker's next deadline in nanoseconds, or [`NEVER`].
+    fn next_deadline(&self) -> u64 {
+        self.broker.next_deadline().map_or(NEVER, |(at, _)| at.as_nanos())
+    }
+}
+
+/// The machine, while this thread has it, and the moment that its inputs have.
+struct Owner<'a> {
+    machine: MutexGuard<'a, Machine>,
+    now: Time,
 }
 
 /// Drives one broker: owns it, its clock and its connections.
 #[derive(Debug)]
 pub struct Hub {
     machine: Mutex<Machine>,
-    inbox: Mutex<Vec<Waiting>>,
-    /// Length of the inbox, readable without its lock.
+    inbox: Mutex<Inbox>,
+    /// Pieces in the inbox, readable without its lock.
     waiting: AtomicUsize,
+    /// The inbox's first round, readable without its lock.
+    front: AtomicU64,
     clock: Clock,
     connections: AtomicUsize,
     all_closed: Notify,
-    /// The deadline that the timer is set to, nanoseconds.
+    /// What the timer is set to, nanoseconds.
     armed: AtomicU64,
     rearm: Notify,
     /// Until when a drain waits for what is to be written.
@@ -123,18 +167,23 @@ impl Hub {
     pub fn new(config: Config, seed: u64) -> Arc<Hub> {
         let clock = Clock::start();
         let hub = Arc::new(Hub {
-            machine: Mutex::new(Machine { broker: Broker::new(config, seed, clock.now()), ports: Ports::default() }),
-            inbox: Mutex::new(Vec::new()),
+            machine: Mutex::new(Machine {
+                broker: Broker::new(config, seed, clock.now()),
+                ports: Ports::default(),
+                calm: CALM_INPUTS,
+            }),
+            inbox: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            front: AtomicU64::new(0),
             clock,
             connections: AtomicUsize::new(0),
             all_closed: Notify::new(),
-            armed: AtomicU64::new(u64::MAX),
+            armed: AtomicU64::new(NEVER),
             rearm: Notify::new(),
             drained_by: OnceLock::new(),
         });
         tokio::spawn(keep_time(hub.clone()));
-        hub.arm(&hub.machine.lock());
+        hub.arm(hub.machine.lock().next_deadline());
         hub
     }
 
@@ -143,8 +192,8 @@ impl Hub {
         // Without it small packets would wait for the peer's delayed acknowledgement; a failure costs only latency.
         let _ = stream.set_nodelay(true);
         let (read, write) = stream.into_split();
-        let (conn, port) = self.open(Some(write), Origin::Tcp);
-        tokio::spawn(task::run_tcp(self.clone(), conn, port, read));
+        let (line, port) = self.open(Some(write), Origin::Tcp);
+        tokio::spawn(task::run_tcp(self.clone(), line, port, read));
     }
 
     /// Serves one connection over any byte stream (TLS, WebSocket) in a task of its own.
@@ -152,8 +201,8 @@ impl Hub {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (conn, port) = self.open(None, origin);
-        tokio::spawn(task::run_stream(self.clone(), conn, port, stream));
+        let (line, port) = self.open(None, origin);
+        tokio::spawn(task::run_stream(self.clone(), line, port, stream));
     }
 
     /// Open transport connections.
@@ -198,7 +247,7 @@ impl Hub {
         self.drained_by.get().map_or(usual, |drained_by| usual.max(*drained_by))
     }
 
-    fn open(&self, direct: Option<tokio::net::tcp::OwnedWriteHalf>, origin: Origin) -> (ConnId, Arc<Port>) {
+    fn open(&self, direct: Option<tokio::net::tcp::OwnedWriteHalf>, origin: Origin) -> (Line, Arc<Port>) {
         let port = Arc::new(Port::new(direct));
         self.connections.fetch_add(1, Ordering::Relaxed);
         let mut id = 0;
@@ -211,123 +260,186 @@ impl Hub {
             machine.ports.slots[id as usize] = Some(port.clone());
             machine.broker.handle(now, Input::Opened { conn: ConnId(id), origin }, &mut machine.ports);
         });
-        (ConnId(id), port)
+        (Line::new(ConnId(id)), port)
     }
 
-    pub(super) fn bytes(&self, conn: ConnId, bytes: &[u8]) {
-        let direct = |machine: &mut Machine, now| {
-            machine.broker.handle(now, Input::Bytes { conn, bytes }, &mut machine.ports);
-        };
-        self.submit(direct, || {
-            let mut copy = super::port::fresh();
-            copy.extend_from_slice(bytes);
-            Waiting::Bytes(conn, copy)
-        });
+    /// Whether the connection may bring more. If not, its task is woken when it may.
+    pub(super) fn may_read(&self, line: &mut Line) -> bool {
+        line.may_read(self.front.load(Ordering::SeqCst))
     }
 
-    pub(super) fn drained(&self, conn: ConnId) {
-        self.submit(|machine, now| machine.apply(now, Waiting::Drained(conn)), || Waiting::Drained(conn));
+    /// The next bytes of a connection's stream.
+    pub(super) fn bytes(&self, line: &mut Line, bytes: &[u8]) {
+        let (mut owner, mut rest) = (self.try_own(), bytes);
+        if let Some(owner) = &mut owner {
+            let at_once = owner.machine.at_once();
+            while !rest.is_empty() && self.is_inbox_empty() {
+                let (piece, behind) = rest.split_at(rest.len().min(at_once));
+                owner.machine.bytes(owner.now, line.conn(), piece);
+                rest = behind;
+            }
+        }
+        if !rest.is_empty() {
+            let begun = rest.len() < bytes.len();
+            owner = self.leave(owner, |inbox| inbox.leave_bytes(line, rest, begun));
+        }
+        if let Some(owner) = owner {
+            self.finish(owner);
+        }
+    }
+
+    /// Little is left to be written to the connection.
+    pub(super) fn drained(&self, line: &mut Line) {
+        self.submit(line, || inbox::Input::Drained);
     }
 
     /// The connection's task ends; `tell` the machine unless it knows.
-    pub(super) fn gone(&self, conn: ConnId, tell: bool) {
-        self.submit(|machine, now| machine.apply(now, Waiting::Gone(conn, tell)), || Waiting::Gone(conn, tell));
+    pub(super) fn gone(&self, mut line: Line, tell: bool) {
+        self.submit(&mut line, || inbox::Input::Gone { tell });
         if self.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.all_closed.notify_waiters();
         }
     }
 
     /// Runs the machine with an input, or leaves the input to its present owner.
-    fn submit(&self, direct: impl FnOnce(&mut Machine, Time), later: impl FnOnce() -> Waiting) {
-        if let Some(machine) = self.machine.try_lock() {
-            return self.own(machine, direct);
+    fn submit(&self, line: &mut Line, input: impl Fn() -> inbox::Input) {
+        let mut owner = self.try_own();
+        match &mut owner {
+            Some(owner) if self.is_inbox_empty() => owner.machine.apply(owner.now, line.conn(), input()),
+            _ => owner = self.leave(owner, |inbox| inbox.leave(line, input())),
         }
-        let mut inbox = self.inbox.lock();
-        if inbox.len() >= INBOX_MAX {
+        if let Some(owner) = owner {
+            self.finish(owner);
+        }
+    }
+
+    /// To the owner it means that nothing waits that the same connection brought before.
+    fn is_inbox_empty(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
+    /// Leaves input in the inbox once there is room, and sees that the machine has an owner, if need be the caller.
+    fn leave<'a>(
+        &'a self,
+        mut owner: Option<Owner<'a>>,
+        mut put: impl FnMut(&mut Inbox) -> Result<(), Full>,
+    ) -> Option<Owner<'a>> {
+        loop {
+            let mut inbox = self.inbox.lock();
+            let left = put(&mut inbox);
+            self.waiting.store(inbox.len(), Ordering::SeqCst);
             drop(inbox);
-            return self.run(direct);
-        }
-        inbox.push(later());
-        self.waiting.store(inbox.len(), Ordering::SeqCst);
-        drop(inbox);
-        // The owner may have looked into the inbox for the last time just before.
-        if let Some(machine) = self.machine.try_lock() {
-            self.own(machine, |_, _| {});
+            if left.is_ok() {
+                // The owner may have looked into the inbox for the last time just before.
+                return owner.or_else(|| self.try_own());
+            }
+            self.finish(owner.take().unwrap_or_else(|| self.wait_and_own()));
         }
     }
 
     /// Runs the machine with an input, waiting for it if need be.
     fn run(&self, input: impl FnOnce(&mut Machine, Time)) {
-        self.own(self.machine.lock(), input);
+        let mut owner = self.wait_and_own();
+        input(&mut owner.machine, owner.now);
+        self.finish(owner);
     }
 
-    /// As owner of the machine: first what came before, then `input`, then what came meanwhile; writes after letting go.
-    fn own<'a>(&'a self, mut machine: MutexGuard<'a, Machine>, input: impl FnOnce(&mut Machine, Time)) {
-        let mut input = Some(input);
-        loop {
-            let now = self.clock.now();
-            self.empty_inbox(&mut machine, now);
-            if let Some(input) = input.take() {
-                input(&mut machine, now);
-            }
-            self.arm(&machine);
-            // The thread's list is empty here; it goes to the machine for its memory.
-            let mut touched = TOUCHED.take();
-            std::mem::swap(&mut touched, &mut machine.ports.touched);
-            drop(machine);
-            for port in touched.drain(..) {
-                port.flush();
-            }
-            TOUCHED.set(touched);
-            if self.waiting.load(Ordering::SeqCst) == 0 {
+    fn try_own(&self) -> Option<Owner<'_>> {
+        self.machine.try_lock().map(|machine| Owner { machine, now: self.clock.now() })
+    }
+
+    fn wait_and_own(&self) -> Owner<'_> {
+        let machine = self.machine.lock();
+        Owner { machine, now: self.clock.now() }
+    }
+
+    /// Takes turns with what came meanwhile and with deadlines that have come, and between turns lets go of the machine and writes what
+    /// came out. Who finds the machine taken counts on its owner to look into the inbox after letting go.
+    fn finish<'a>(&'a self, mut owner: Owner<'a>) {
+        for turn in 1.. {
+            self.take_turn(&mut owner);
+            let is_due = self.let_go(owner);
+            if !is_due && self.is_inbox_empty() {
                 return;
             }
-            match self.machine.try_lock() {
-                Some(again) => machine = again,
-                None => return,
+            if turn == TURNS_MAX {
+                return self.arm(AT_ONCE);
+            }
+            // Whoever owns it now does the same after letting go.
+            let Some(again) = self.try_own() else { return };
+            owner = again;
+        }
+    }
+
+    /// Handles rounds of the inbox up to one with a whole input, whose sender may wait for an answer: parts of long inputs rather go on, for the
+    /// sake of larger writes. Then meets a deadline.
+    fn take_turn(&self, owner: &mut Owner<'_>) {
+        let (machine, now) = (&mut *owner.machine, owner.now);
+        let (mut handled, mut has_whole) = (0, false);
+        while handled < TURN_BYTES && !has_whole && !self.is_inbox_empty() {
+            let mut inbox = self.inbox.lock();
+            let round = inbox.take();
+            self.waiting.store(inbox.len(), Ordering::SeqCst);
+            self.front.store(inbox.front(), Ordering::SeqCst);
+            drop(inbox);
+            machine.calm = 0;
+            for piece in round {
+                handled += piece.len();
+                has_whole |= piece.whole;
+                machine.apply_piece(now, piece);
             }
         }
-    }
-
-    fn empty_inbox(&self, machine: &mut Machine, now: Time) {
-        if self.waiting.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut inbox = self.inbox.lock();
-        let waiting = std::mem::take(&mut *inbox);
-        self.waiting.store(0, Ordering::SeqCst);
-        drop(inbox);
-        for input in waiting {
-            machine.apply(now, input);
+        if machine.next_deadline() <= now.as_nanos() {
+            machine.broker.handle(now, Input::Deadline, &mut machine.ports);
         }
     }
 
-    /// Sets the timer if the machine's next deadline is earlier than what it is set to.
-    fn arm(&self, machine: &Machine) {
-        let next = machine.broker.next_deadline().map_or(u64::MAX, |(at, _)| at.as_nanos());
-        if next < self.armed.load(Ordering::Relaxed) {
-            self.armed.store(next, Ordering::Relaxed);
+    /// Lets go of the machine and writes what came out of it; returns whether another deadline has come.
+    fn let_go(&self, owner: Owner<'_>) -> bool {
+        let Owner { mut machine, now } = owner;
+        let next = machine.next_deadline();
+        let is_due = next <= now.as_nanos();
+        if !is_due {
+            self.arm(next);
+        }
+        // The thread's list is empty here; it goes to the machine for its memory.
+        let mut touched = TOUCHED.take();
+        std::mem::swap(&mut touched, &mut machine.ports.touched);
+        drop(machine);
+        for port in touched.drain(..) {
+            port.flush();
+        }
+        TOUCHED.set(touched);
+        is_due
+    }
+
+    /// Sets the timer if that is earlier than what it is set to; nanoseconds.
+    fn arm(&self, at: u64) {
+        if self.armed.fetch_min(at, Ordering::SeqCst) > at {
             self.rearm.notify_one();
         }
     }
 
-    /// Waits for the deadline that is armed, or for an earlier one to be armed.
+    /// Waits for the moment that is armed, or for an earlier one to be armed; if it has come, owns the machine.
     async fn await_deadline(&self) {
         let rearmed = self.rearm.notified();
-        let at = self.armed.load(Ordering::Relaxed);
-        if at == u64::MAX {
+        let at = self.armed.load(Ordering::SeqCst);
+        if at == NEVER {
             return rearmed.await;
         }
         let at = Time::from_nanos(at);
-        tokio::select! {
-            () = rearmed => {}
-            () = tokio::time::sleep_until(self.clock.instant(at)) => {
-                if self.clock.now() >= at {
-                    self.armed.store(u64::MAX, Ordering::Relaxed);
-                    self.run(|machine, now| machine.broker.handle(now, Input::Deadline, &mut machine.ports));
-                }
+        if self.clock.now() < at {
+            tokio::select! {
+                () = rearmed => {}
+                () = tokio::time::sleep_until(self.clock.instant(at)) => {}
             }
+            return;
         }
+        // Work that never ends must leave turns to the other tasks of this thread, and to reading.
+        tokio::task::yield_now().await;
+        // What is armed from now on is news; what was armed before is seen by the owner.
+        self.armed.store(NEVER, Ordering::SeqCst);
+        self.finish(self.wait_and_own());
     }
 }
 
@@ -337,3 +449,6 @@ async fn keep_time(hub: Arc<Hub>) {
         hub.await_deadline().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,13 @@
 //! and, after letting go of the lock, writes what came out; whoever finds it taken leaves the input in the inbox, and the
 //! present owner takes it along. So with one CPU a message costs one wake-up, and with more, reading, writing, TLS and
 //! WebSocket framing run beside the machine.
+//!
+//! No connection keeps the others waiting for more than a piece of input (`inbox`), no owner keeps its thread for more than a few
+//! turns (`hub`), and no task of a connection reads on before the runtime has looked for others' input (`task`).
 
 mod clock;
 mod hub;
+mod inbox;
 mod port;
 mod task;
 

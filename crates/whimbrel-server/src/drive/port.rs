@@ -4,7 +4,7 @@ use std::io;
 use std::net::Shutdown;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 use whimbrel_mqtt::LOW_WATER;
@@ -14,6 +14,9 @@ const SPENT_MAX: usize = 64;
 
 /// A larger buffer is given back to the allocator.
 const SPENT_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes written at once, so that the machine, when it has more for the same connection, waits for no more than that.
+const WRITE_MAX: usize = 64 << 10;
 
 thread_local! {
     static SPENT: std::cell::RefCell<Vec<Vec<u8>>> = const { std::cell::RefCell::new(Vec::new()) };
@@ -110,6 +113,11 @@ impl Port {
         }
     }
 
+    /// Wakes the connection's task.
+    pub(super) fn wake(&self) {
+        self.outbound.lock().wake();
+    }
+
     pub(super) fn send(&self, bytes: &mut Vec<u8>) {
         let mut outbound = self.outbound.lock();
         if outbound.broken {
@@ -142,12 +150,17 @@ impl Port {
     pub(super) fn flush(&self) {
         let mut outbound = self.outbound.lock();
         let Some(socket) = &self.direct else { return outbound.wake() };
-        if outbound.blocked {
-            return;
-        }
         while outbound.unsent() > 0 {
-            match socket.try_write(&outbound.buffer[outbound.written..]) {
-                Ok(bytes) => outbound.advance(bytes),
+            if outbound.blocked {
+                return;
+            }
+            let end = outbound.buffer.len().min(outbound.written + WRITE_MAX);
+            match socket.try_write(&outbound.buffer[outbound.written..end]) {
+                Ok(bytes) => {
+                    outbound.advance(bytes);
+                    // The machine may wait for this lock.
+                    MutexGuard::bump(&mut outbound);
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     outbound.blocked = true;
                     return outbound.wake();

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
-use whimbrel_mqtt::ConnId;
+use tokio::task::yield_now;
 
 use super::hub::Hub;
+use super::inbox::Line;
 use super::port::{Next, Port};
 
 /// Bytes read at once. One buffer per thread, so an idle connection owns none.
@@ -27,9 +28,17 @@ thread_local! {
 /// Chunks that one connection may bring before others have their turn.
 const CHUNKS_PER_TURN: usize = 4;
 
+/// What comes after a connection's turn.
+enum After {
+    /// Another, once others have had theirs and the runtime has looked for more of them.
+    Another,
+    /// Nothing: the machine has let go of the connection, or the peer of it (`peer_ended`).
+    Nothing { peer_ended: bool },
+}
+
 /// How a connection's read side goes on.
 enum Read {
-    /// Nothing to read now.
+    /// Nothing to read now; the task is woken when there is.
     Idle,
     /// A chunk was read that did not fill the buffer: probably that was all.
     Some,
@@ -39,14 +48,17 @@ enum Read {
     Ended,
 }
 
-/// Reads one chunk and hands it to the machine.
-fn read_chunk<R: AsyncRead + Unpin>(hub: &Hub, conn: ConnId, from: &mut R, cx: &mut Context<'_>) -> Read {
+/// Reads one chunk and hands it to the machine, unless the machine has enough of this connection.
+fn read_chunk<R: AsyncRead + Unpin>(hub: &Hub, line: &mut Line, from: &mut R, cx: &mut Context<'_>) -> Read {
+    if !hub.may_read(line) {
+        return Read::Idle;
+    }
     CHUNK.with_borrow_mut(|chunk| {
         let mut buffer = ReadBuf::new(chunk);
         match Pin::new(from).poll_read(cx, &mut buffer) {
             Poll::Pending => Read::Idle,
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                hub.bytes(conn, buffer.filled());
+                hub.bytes(line, buffer.filled());
                 if buffer.remaining() == 0 { Read::Full } else { Read::Some }
             }
             Poll::Ready(_) => Read::Ended,
@@ -55,28 +67,32 @@ fn read_chunk<R: AsyncRead + Unpin>(hub: &Hub, conn: ConnId, from: &mut R, cx: &
 }
 
 /// Serves a plain TCP connection until it ends.
-pub(super) async fn run_tcp(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut read: OwnedReadHalf) {
-    let peer_ended = poll_fn(|cx| {
+pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut read: OwnedReadHalf) {
+    let mut turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
             // A peer that takes nothing more may have said goodbye: what it sent is read to its end.
             if port.poll_direct(cx) == Next::Drained {
-                hub.drained(conn);
+                hub.drained(&mut line);
             }
             if port.is_closing() {
-                return Poll::Ready(false);
+                return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            match read_chunk(&hub, conn, &mut read, cx) {
-                Read::Ended => return Poll::Ready(true),
+            match read_chunk(&hub, &mut line, &mut read, cx) {
+                Read::Ended => return Poll::Ready(After::Nothing { peer_ended: true }),
                 Read::Idle => return Poll::Pending,
                 Read::Some => {}
                 Read::Full => break,
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+        Poll::Ready(After::Another)
+    };
+    let peer_ended = loop {
+        match poll_fn(&mut turn).await {
+            After::Another => yield_now().await,
+            After::Nothing { peer_ended } => break peer_ended,
+        }
+    };
     let closing = port.is_closing();
     if closing && !peer_ended {
         let written = poll_fn(|cx| {
@@ -87,37 +103,41 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut re
         port.finish();
         let _ = tokio::time::timeout(PARTING, discard(&mut read)).await;
     }
-    hub.gone(conn, !closing);
+    hub.gone(line, !closing);
 }
 
 /// Serves a connection over any other byte stream until it ends.
-pub(super) async fn run_stream<S>(hub: Arc<Hub>, conn: ConnId, port: Arc<Port>, mut stream: S)
+pub(super) async fn run_stream<S>(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut unflushed = false;
-    let peer_ended = poll_fn(|cx| {
+    let mut turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
             match write_out(&port, &mut stream, &mut unflushed, cx) {
-                Next::End => return Poll::Ready(false),
-                Next::Drained => hub.drained(conn),
+                Next::End => return Poll::Ready(After::Nothing { peer_ended: false }),
+                Next::Drained => hub.drained(&mut line),
                 Next::Continue => {}
             }
             if port.is_closing() {
-                return Poll::Ready(false);
+                return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            match read_chunk(&hub, conn, &mut stream, cx) {
-                Read::Ended => return Poll::Ready(true),
+            match read_chunk(&hub, &mut line, &mut stream, cx) {
+                Read::Ended => return Poll::Ready(After::Nothing { peer_ended: true }),
                 Read::Idle => return Poll::Pending,
                 Read::Some => {}
                 Read::Full => break,
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+        Poll::Ready(After::Another)
+    };
+    let peer_ended = loop {
+        match poll_fn(&mut turn).await {
+            After::Another => yield_now().await,
+            After::Nothing { peer_ended } => break peer_ended,
+        }
+    };
     let closing = port.is_closing();
     if !peer_ended {
         let last = async {
@@ -136,7 +156,7 @@ where
         let _ = tokio::time::timeout_at(hub.linger_until(), last).await;
         let _ = tokio::time::timeout(PARTING, discard(&mut stream)).await;
     }
-    hub.gone(conn, !closing);
+    hub.gone(line, !closing);
 }
 
 /// Throws away what still comes until the peer ends the connection. A socket that is closed with bytes unread is reset, and the reset

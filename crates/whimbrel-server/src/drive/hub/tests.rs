@@ -1,0 +1,129 @@
+//! Who gets the machine when, without sockets: nothing else runs on the test's thread until it waits.
+
+use super::*;
+
+const CONNECT: &[u8] = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
+const CONNACK_AND_PINGRESP: usize = 4 + 2;
+const PINGREQ: &[u8] = b"\xc0\x00";
+const PUBLISH: &[u8] = b"\x30\x0d\x00\x01f0123456789";
+const READ: usize = 64 << 10;
+const ENOUGH: Duration = Duration::from_secs(20);
+
+fn config() -> Config {
+    Config { sys_interval: None, ..Config::default() }
+}
+
+fn open(hub: &Hub) -> (Line, Arc<Port>) {
+    hub.open(None, Origin::Tcp)
+}
+
+fn connect(hub: &Hub, name: u8) -> (Line, Arc<Port>) {
+    let (mut line, port) = open(hub);
+    hub.bytes(&mut line, &[CONNECT, &[name]].concat());
+    assert_eq!(port.backlog(), 4, "CONNACK");
+    (line, port)
+}
+
+/// Publishes that fill one read.
+fn long_input() -> Vec<u8> {
+    PUBLISH.repeat(READ / PUBLISH.len())
+}
+
+fn published(owner: &Owner<'_>) -> u64 {
+    owner.machine.broker.stats().publishes_in
+}
+
+#[tokio::test]
+async fn others_are_answered_before_a_long_input_is_finished() {
+    let hub = Hub::new(config(), 1);
+    let (mut flood, _) = connect(&hub, b'f');
+    let (mut calm, port) = connect(&hub, b'c');
+    let mut owner = hub.wait_and_own();
+    hub.bytes(&mut flood, &long_input());
+    hub.bytes(&mut calm, PINGREQ);
+    hub.take_turn(&mut owner);
+    assert_eq!(port.backlog(), CONNACK_AND_PINGRESP);
+    let handled = published(&owner) as usize * PUBLISH.len();
+    assert!(handled <= PIECE, "only a piece of the long input: {handled} bytes");
+    hub.let_go(owner);
+    hub.finish(hub.wait_and_own());
+    assert_eq!(published(&hub.wait_and_own()) as usize, long_input().len() / PUBLISH.len());
+}
+
+#[tokio::test]
+async fn a_long_input_that_nobody_waits_for_is_handled_in_one_turn() {
+    let hub = Hub::new(config(), 1);
+    let (mut flood, _) = connect(&hub, b'f');
+    let mut owner = hub.wait_and_own();
+    hub.bytes(&mut flood, &long_input());
+    assert!(!hub.may_read(&mut flood), "it has brought as much as may wait");
+    hub.take_turn(&mut owner);
+    assert_eq!(published(&owner) as usize, long_input().len() / PUBLISH.len());
+    assert!(hub.may_read(&mut flood));
+}
+
+#[tokio::test]
+async fn what_finds_the_machine_free_but_the_inbox_not_empty_comes_after_what_waits() {
+    let hub = Hub::new(config(), 1);
+    let (mut line, port) = open(&hub);
+    let owner = hub.wait_and_own();
+    hub.bytes(&mut line, &[CONNECT, b"a"].concat());
+    // Not as an owner ends: so the inbox keeps what it has.
+    drop(owner);
+    hub.bytes(&mut line, PINGREQ);
+    assert_eq!((port.backlog(), port.is_closing()), (CONNACK_AND_PINGRESP, false));
+}
+
+#[tokio::test]
+async fn a_connection_number_is_free_again_only_after_all_that_its_connection_left() {
+    let hub = Hub::new(config(), 1);
+    let (mut flood, _) = connect(&hub, b'f');
+    let conn = flood.conn();
+    let mut owner = hub.wait_and_own();
+    hub.bytes(&mut flood, &long_input());
+    hub.gone(flood, true);
+    while published(&owner) as usize != long_input().len() / PUBLISH.len() {
+        assert!(owner.machine.ports.port(conn).is_some());
+        hub.take_turn(&mut owner);
+    }
+    drop(owner);
+    hub.finish(hub.wait_and_own());
+    assert_eq!((open(&hub).0.conn(), hub.is_inbox_empty()), (conn, true));
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_come_with_an_input_is_met_by_the_owner() {
+    let mut config = config();
+    config.limits.connect_timeout = Duration::ZERO;
+    let hub = Hub::new(config, 1);
+    assert!(open(&hub).1.is_closing(), "the timer's task has not run");
+}
+
+#[tokio::test]
+async fn work_that_never_ends_leaves_turns_to_others_and_to_reading() {
+    let hub = Hub::new(Config { sys_interval: Some(Duration::ZERO), ..Config::default() }, 1);
+    let (mut line, port) = connect(&hub, b'c');
+    assert_eq!(hub.armed.load(Ordering::SeqCst), AT_ONCE, "the owner has handed over");
+    // Real readiness of a socket, which the runtime has to look for, comes through although the timer's task always has work.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    let both = async { tokio::join!(TcpStream::connect(address), listener.accept()) };
+    let (client, accepted) = tokio::time::timeout(ENOUGH, both).await.expect("others have their turns");
+    drop((client.expect("the listener accepts"), accepted.expect("a client connects")));
+    hub.bytes(&mut line, PINGREQ);
+    assert_eq!(port.backlog(), CONNACK_AND_PINGRESP);
+}
+
+#[tokio::test]
+async fn without_an_input_the_timer_meets_deadlines() {
+    let mut config = config();
+    config.limits.connect_timeout = Duration::from_millis(2);
+    let hub = Hub::new(config, 1);
+    let (_line, port) = open(&hub);
+    let closed = async {
+        while !port.is_closing() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(ENOUGH, closed).await.expect("the connection is closed for saying nothing");
+}

@@ -1,0 +1,259 @@
+//! Input that waits for the machine, in the order in which it gets there.
+//!
+//! Whatever its amount, one connection's input must not keep the others' waiting: it is cut into pieces, and each round takes at
+//! most one piece of a connection. A connection's own pieces stay in their order, because each goes into a later round than
+//! the one before. This is fair queueing by rounds (J. Nagle, RFC 970) with pieces that are bounded and count alike.
+
+use std::collections::VecDeque;
+
+use whimbrel_mqtt::ConnId;
+
+use super::port;
+
+/// Bytes of one connection that the machine handles before it looks whether others wait: 20 to 100 µs of work for small messages.
+pub(super) const PIECE: usize = 16 << 10;
+
+/// Pieces that wait at most, together at most 16 MiB; whoever brings more waits for the machine itself.
+const PIECES_MAX: usize = 1024;
+
+/// Rounds that a connection may be ahead before nothing more is read from it: as many as one full read takes.
+const ROUNDS_AHEAD: u64 = 4;
+
+/// What a connection's task tells the machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// At most [`PIECE`] bytes.
+    Bytes(Vec<u8>),
+    /// Little is left to be written.
+    Drained,
+    /// The task ends; `tell` the broker unless it knows.
+    Gone { tell: bool },
+}
+
+/// One connection's input for one round.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) conn: ConnId,
+    pub(super) input: Input,
+    /// A whole input, not a part of one.
+    pub(super) whole: bool,
+    /// The connection's task reads on once this has been handled, and has to be woken.
+    pub(super) held: bool,
+}
+
+impl Piece {
+    /// Its bytes.
+    pub(super) fn len(&self) -> usize {
+        match &self.input {
+            Input::Bytes(bytes) => bytes.len(),
+            Input::Drained | Input::Gone { .. } => 0,
+        }
+    }
+}
+
+/// One connection's place in the inbox; its task has it.
+#[derive(Debug)]
+pub(super) struct Line {
+    conn: ConnId,
+    /// The first round that its next piece may go into.
+    next: u64,
+    /// It is too far ahead.
+    held: bool,
+}
+
+impl Line {
+    pub(super) fn new(conn: ConnId) -> Line {
+        Line { conn, next: 0, held: false }
+    }
+
+    pub(super) fn conn(&self) -> ConnId {
+        self.conn
+    }
+
+    /// Whether more may be read, now that all rounds before `front` have been taken.
+    pub(super) fn may_read(&mut self, front: u64) -> bool {
+        self.held &= self.next > front;
+        !self.held
+    }
+}
+
+/// There is no room: the machine has to take something first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// Rounds of pieces.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    rounds: VecDeque<Vec<Piece>>,
+    /// Number of the first round that has not been taken.
+    front: u64,
+    pieces: usize,
+}
+
+impl Inbox {
+    /// Pieces that wait.
+    pub(super) fn len(&self) -> usize {
+        self.pieces
+    }
+
+    /// Rounds taken so far: the number of the next.
+    pub(super) fn front(&self) -> u64 {
+        self.front
+    }
+
+    /// Leaves bytes of a connection, all or none; `begun`: some before them have just been handled, so others go first.
+    pub(super) fn leave_bytes(&mut self, line: &mut Line, bytes: &[u8], begun: bool) -> Result<(), Full> {
+        if self.pieces + bytes.len().div_ceil(PIECE) > PIECES_MAX {
+            return Err(Full);
+        }
+        line.next = line.next.max(self.front + u64::from(begun));
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.len().min(PIECE));
+            let mut copy = port::fresh();
+            copy.extend_from_slice(piece);
+            line.held = behind.is_empty() && line.next + 1 >= self.front + ROUNDS_AHEAD;
+            self.put(line, Input::Bytes(copy), bytes.len() <= PIECE && !begun);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Leaves anything else.
+    pub(super) fn leave(&mut self, line: &mut Line, input: Input) -> Result<(), Full> {
+        if self.pieces >= PIECES_MAX {
+            return Err(Full);
+        }
+        line.next = line.next.max(self.front);
+        self.put(line, input, true);
+        Ok(())
+    }
+
+    fn put(&mut self, line: &mut Line, input: Input, whole: bool) {
+        let round = (line.next - self.front) as usize;
+        while self.rounds.len() <= round {
+            self.rounds.push_back(Vec::new());
+        }
+        let held = line.held && matches!(input, Input::Bytes(_));
+        self.rounds[round].push(Piece { conn: line.conn, input, whole, held });
+        self.pieces += 1;
+        line.next += 1;
+    }
+
+    /// The next round; empty if nothing waits.
+    pub(super) fn take(&mut self) -> Vec<Piece> {
+        while let Some(round) = self.rounds.pop_front() {
+            self.front += 1;
+            if !round.is_empty() {
+                self.pieces -= round.len();
+                return round;
+            }
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: usize = 64 << 10;
+
+    fn numbered(from: u8, len: usize) -> Vec<u8> {
+        (0..len).map(|at| from.wrapping_add((at / PIECE) as u8)).collect()
+    }
+
+    /// The next round as connections and first bytes.
+    fn round(inbox: &mut Inbox) -> Vec<(u32, u8)> {
+        let first = |input| match input {
+            Input::Bytes(bytes) => bytes[0],
+            Input::Drained => 100,
+            Input::Gone { .. } => 101,
+        };
+        inbox.take().into_iter().map(|piece| (piece.conn.0, first(piece.input))).collect()
+    }
+
+    #[test]
+    fn small_inputs_come_between_the_pieces_of_a_long_one() {
+        let (mut flood, mut calm) = (Line::new(ConnId(1)), Line::new(ConnId(2)));
+        let mut inbox = Inbox::default();
+        inbox.leave_bytes(&mut flood, &numbered(0, 3 * PIECE), false).expect("room");
+        inbox.leave_bytes(&mut calm, b"x", false).expect("room");
+        assert_eq!(round(&mut inbox), [(1, 0), (2, b'x')]);
+        inbox.leave_bytes(&mut calm, b"y", false).expect("room");
+        assert_eq!(round(&mut inbox), [(1, 1), (2, b'y')]);
+        assert_eq!(round(&mut inbox), [(1, 2)]);
+        assert_eq!((round(&mut inbox), inbox.len()), (vec![], 0));
+    }
+
+    #[test]
+    fn what_is_left_of_a_handled_input_comes_after_the_others() {
+        let (mut flood, mut calm) = (Line::new(ConnId(1)), Line::new(ConnId(2)));
+        let mut inbox = Inbox::default();
+        inbox.leave_bytes(&mut calm, b"x", false).expect("room");
+        inbox.leave_bytes(&mut flood, &numbered(5, 2 * PIECE), true).expect("room");
+        assert_eq!(round(&mut inbox), [(2, b'x')]);
+        assert_eq!(round(&mut inbox), [(1, 5)]);
+        assert_eq!(round(&mut inbox), [(1, 6)]);
+    }
+
+    #[test]
+    fn only_inputs_of_one_piece_are_whole() {
+        let mut line = Line::new(ConnId(1));
+        let mut inbox = Inbox::default();
+        inbox.leave_bytes(&mut line, &[0; PIECE], false).expect("room");
+        inbox.leave_bytes(&mut line, &[0; PIECE + 1], false).expect("room");
+        inbox.leave_bytes(&mut line, &[0; 1], true).expect("the rest of what has been begun");
+        inbox.leave(&mut line, Input::Drained).expect("room");
+        let whole: Vec<bool> = (0..5).map(|_| inbox.take()[0].whole).collect();
+        assert_eq!(whole, [true, false, false, false, true]);
+    }
+
+    #[test]
+    fn inputs_of_one_connection_keep_their_order() {
+        let mut line = Line::new(ConnId(1));
+        let mut inbox = Inbox::default();
+        let mut found = Vec::new();
+        inbox.leave_bytes(&mut line, &numbered(0, 2 * PIECE + 1), false).expect("room");
+        found.extend(round(&mut inbox));
+        inbox.leave_bytes(&mut line, &numbered(3, 1), false).expect("room");
+        inbox.leave(&mut line, Input::Drained).expect("room");
+        found.extend(round(&mut inbox));
+        inbox.leave_bytes(&mut line, &numbered(4, PIECE + 1), true).expect("room");
+        inbox.leave(&mut line, Input::Gone { tell: true }).expect("room");
+        while inbox.len() > 0 {
+            found.extend(round(&mut inbox));
+        }
+        assert_eq!(found.iter().map(|(_, first)| *first).collect::<Vec<_>>(), [0, 1, 2, 3, 100, 4, 5, 101]);
+    }
+
+    #[test]
+    fn a_connection_that_is_far_ahead_is_read_again_once_all_of_it_has_been_taken() {
+        let mut line = Line::new(ConnId(1));
+        let mut inbox = Inbox::default();
+        inbox.leave_bytes(&mut line, &[0; READ - PIECE], false).expect("room");
+        assert!(line.may_read(inbox.front()));
+        inbox.leave_bytes(&mut line, &[0; 1], false).expect("room");
+        while inbox.len() > 0 {
+            assert!(!line.may_read(inbox.front()));
+            let round = inbox.take();
+            assert_eq!(round.iter().any(|piece| piece.held), inbox.len() == 0, "the last piece wakes the task");
+        }
+        assert!(line.may_read(inbox.front()));
+    }
+
+    #[test]
+    fn a_full_inbox_takes_all_of_an_input_or_nothing() {
+        let mut inbox = Inbox::default();
+        let mut lines: Vec<Line> = (0..PIECES_MAX as u32).map(|id| Line::new(ConnId(id))).collect();
+        for line in &mut lines[1..] {
+            inbox.leave(line, Input::Drained).expect("room");
+        }
+        assert_eq!(inbox.leave_bytes(&mut lines[0], &[0; PIECE + 1], false), Err(Full));
+        assert_eq!(inbox.len(), PIECES_MAX - 1);
+        inbox.leave_bytes(&mut lines[0], &[0; PIECE], false).expect("room for one piece");
+        assert_eq!(inbox.leave(&mut lines[0], Input::Drained), Err(Full));
+        inbox.take();
+        inbox.leave(&mut lines[0], Input::Drained).expect("room");
+    }
+}
