@@ -1,4 +1,5 @@
 //! The cache against a list of everything that was ever written to it.
 
 mod complete;
+mod exact;
 mod world;
