@@ -1,6 +1,6 @@
 //! Subscriptions begin, change and end.
 
-use whimbrel_event::Time;
+use whimbrel_event::{EventId, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
 use crate::api::{Durability, Filter, Granted, Link, Output, Refusal, RetainHandling, Start};
@@ -129,7 +129,16 @@ impl Core {
         let Ok(SharedFilter { group: None, filter }) = SharedFilter::parse(asked.filter) else { return };
         let Some(id) = self.router.find(index, asked.filter) else { return };
         let spot = self.router.get(id).spot.expect("subscriptions that are not shared are in the index");
+        let track = self.router.get(id).track;
+        let lag = (track != NO_TRACK).then(|| self.tracks.get(track)).and_then(|track| track.lag.as_ref());
+        // What it reads from the cache anyway is not sent twice.
+        let comes = |id: EventId| {
+            lag.is_some_and(|lag| self.streams.knows(id.pubend) && lag.positions.get(id.pubend) < id.tick)
+        };
         for event in self.retained.matching(filter, now) {
+            if comes(event.id()) {
+                continue;
+            }
             if !self.router.is_selected(spot, &Content::of(event)) {
                 continue;
             }

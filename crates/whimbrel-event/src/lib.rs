@@ -1,9 +1,11 @@
 //! Ids, ticks, checkpoint tokens, events and typed attributes.
 //!
 //! The vocabulary that every other part of Whimbrel shares. It depends on nothing else of Whimbrel's, and does
-//! no IO: time is a number that the caller hands in.
+//! no IO: time is a number that the caller hands in. That holds for [`Clock`] too; it stands here, beside [`Time`], so that
+//! every driver can have one, real or simulated, whether or not it drives a broker's core.
 
 mod attributes;
+pub mod clock;
 mod event;
 mod hash;
 mod id;
@@ -11,6 +13,7 @@ mod time;
 mod token;
 
 pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttributes, Value};
+pub use clock::Clock;
 pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Publisher, Qos, Reliability};
 pub use hash::Seeded;
 pub use id::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId, Tick};

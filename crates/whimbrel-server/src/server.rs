@@ -126,7 +126,7 @@ pub struct Server {
     max_connections: usize,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
-    /// HTTP, and the watch over files, go on while clients are drained.
+    /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
     http: JoinSet<()>,
 }
 
@@ -166,6 +166,7 @@ impl Server {
         if config.file.is_some() {
             http.spawn(fences.clone().watch(config.fence_poll));
         }
+        http.spawn(hub.clock().clone().watch());
         phase.send_replace(Phase::Ready);
         Ok(Server { ready, hub, fences, max_connections, phase, doors, http })
     }
@@ -227,14 +228,12 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         let server = Server::start(config, version).await?;
         log_start(config, version, workers, &server);
         announce(server.ready());
-        while signals.next().await == Asked::Reload {
-            let fences = server.fences.clone();
-            // Beside, so that a signal to end does not wait for it.
-            tokio::spawn(async move {
-                if fences.reload().await.is_none() {
-                    tracing::warn!("SIGHUP: there is no configuration file to read again");
-                }
-            });
+        loop {
+            match signals.next().await {
+                Asked::End => break,
+                Asked::Reload => reload_beside(server.fences.clone()),
+                Asked::AcceptClock => server.hub.accept_clock(),
+            }
         }
         tokio::select! {
             () = server.drain(config.drain_timeout) => tracing::info!("drained"),
@@ -245,6 +244,15 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
     // Connections that are left must not hold up the end.
     runtime.shutdown_background();
     result
+}
+
+/// Reads the fences again, and meanwhile a signal to end is heard.
+fn reload_beside(fences: Arc<Keeper>) {
+    tokio::spawn(async move {
+        if fences.reload().await.is_none() {
+            tracing::warn!("SIGHUP: there is no configuration file to read again");
+        }
+    });
 }
 
 fn log_start(config: &Config, version: &str, workers: usize, server: &Server) {
@@ -300,6 +308,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user: Signal,
 }
 
 impl Signals {
@@ -308,6 +317,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user: signal(SignalKind::user_defined1())?,
         })
     }
 
@@ -316,6 +326,7 @@ impl Signals {
             _ = self.terminate.recv() => Asked::End,
             _ = self.interrupt.recv() => Asked::End,
             _ = self.hangup.recv() => Asked::Reload,
+            _ = self.user.recv() => Asked::AcceptClock,
         }
     }
 
@@ -332,4 +343,6 @@ enum Asked {
     End,
     /// SIGHUP.
     Reload,
+    /// SIGUSR1.
+    AcceptClock,
 }

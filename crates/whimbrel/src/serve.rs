@@ -18,6 +18,7 @@ and a variable. Options prevail over variables, variables over the file, the fil
 [limits] is in the file only; docs/configuration.md lists everything.
 When the broker is ready it prints one line of JSON on standard output.
 SIGTERM and SIGINT drain and end it; a second one ends it at once. SIGHUP reads the fences again.
+SIGUSR1 accepts a step of the system's clock that was refused (docs/operations.md).
 
 Examples:
   whimbrel serve --dev                                  all listeners on loopback

@@ -141,13 +141,16 @@ fn sigterm_drains_and_ends_well() {
 }
 
 #[test]
-fn sigint_ends_and_sighup_does_not() {
+fn sigint_ends_and_sighup_and_sigusr1_do_not() {
     let mut broker = Broker::start(serve().args(["--log-format", "json"]));
     broker.signal("HUP");
     let answer = broker.log.by_ref().map(|line| line.expect("the log is text")).find(|line| line.contains("SIGHUP"));
     let line = answer.expect("a line about SIGHUP before the end of the log");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"));
     assert!(line["message"].as_str().is_some_and(|message| message.contains("no configuration file")), "{line}");
+    broker.signal("USR1");
+    let mut log = broker.log.by_ref().map(|line| line.expect("the log is text"));
+    assert!(log.any(|line| line.contains("the system's clock is")), "SIGUSR1 is about the clock");
     drop(broker.client());
     broker.signal("INT");
     let (code, _, err) = broker.end();

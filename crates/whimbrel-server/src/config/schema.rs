@@ -144,7 +144,7 @@ keys! {
     "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Later, "",
         "Authorities whose certificates identify clients and brokers";
     "" "accept_clock" flag("accept-clock", "WHIMBREL_ACCEPT_CLOCK"), "BOOL", Kind::Later, "",
-        "Accept a clock that was set back";
+        "Start although the system's clock is far from what the journal or the peers say";
 }
 
 /// The setting with this name in this table.

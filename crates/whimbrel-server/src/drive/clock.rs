@@ -1,30 +1,133 @@
 //! The broker's clock.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use whimbrel_event::Time;
+use whimbrel_event::clock::{self, Observed, Standing};
 
-/// Start time plus a monotonic clock: never runs backwards, and follows no later step of the system's clock.
-#[derive(Debug, Clone, Copy)]
+/// How often the system's clock is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Start time plus a monotonic clock, slewed towards the system's clock: never runs backwards, and follows no far step
+/// forward until that is accepted. Clones are the same clock.
+#[derive(Debug, Clone)]
 pub struct Clock {
     start: Instant,
-    base_nanos: u64,
+    /// Held for a few nanoseconds; nearly always by the machine's owner, so nobody waits for it.
+    state: Arc<Mutex<clock::Clock>>,
 }
 
 impl Clock {
-    /// Reads the system's clock once. A system clock before 1970 counts as 1970.
+    /// Reads the system's clock for the first time.
     pub fn start() -> Self {
-        let base = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { start: Instant::now(), base_nanos: u64::try_from(base.as_nanos()).unwrap_or(u64::MAX) }
+        let state = clock::Clock::start(system_time(), Duration::ZERO);
+        Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// The present moment.
     pub fn now(&self) -> Time {
-        Time::from_nanos(self.base_nanos).after(self.start.elapsed())
+        self.state.lock().read(self.start.elapsed())
     }
 
-    /// The moment `at` on the runtime's clock.
+    /// The moment `at` on the runtime's clock, by the present correction. Once it has come [`Clock::now`] is to be asked
+    /// whether it is `at`.
     pub fn instant(&self, at: Time) -> tokio::time::Instant {
-        tokio::time::Instant::from_std(self.start + at.since(Time::from_nanos(self.base_nanos)))
+        let when = self.state.lock().when(at);
+        tokio::time::Instant::from_std(self.start + when)
+    }
+
+    /// Steps forward to what the system's clock says, if that is ahead.
+    pub(super) fn accept(&self) {
+        self.accept_at(system_time(), self.start.elapsed());
+    }
+
+    fn accept_at(&self, system: Time, monotonic: Duration) {
+        let by = self.state.lock().accept(system, monotonic);
+        if by > Duration::ZERO {
+            tracing::warn!(?by, "the system's clock is accepted: the broker's clock has stepped forward");
+        } else {
+            tracing::info!("the system's clock is not ahead of the broker's: there is nothing to accept");
+        }
+    }
+
+    /// By how many seconds the system's clock was ahead when it was looked at last, and how many far steps of it were
+    /// refused.
+    pub fn numbers(&self) -> (f64, u64) {
+        let state = self.state.lock();
+        (state.observed().offset_nanos as f64 / 1e9, state.steps_refused())
+    }
+
+    /// Looks at the system's clock every so often, as long as the runtime lives.
+    pub async fn watch(self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.look(system_time(), self.start.elapsed());
+        }
+    }
+
+    fn look(&self, system: Time, monotonic: Duration) {
+        let found = self.state.lock().observe(system, monotonic);
+        if found.news {
+            report(&found);
+        }
+    }
+}
+
+fn report(found: &Observed) {
+    let by = found.by();
+    match found.standing {
+        Standing::Followed => tracing::info!(?by, "the system's clock is followed again"),
+        Standing::Behind => tracing::warn!(
+            ?by,
+            slower_ppm = clock::SLEW_PPM,
+            "the system's clock is far behind the broker's, which never goes back: it runs slower until they meet; \
+             a restart takes over the system's clock"
+        ),
+        Standing::Refused => tracing::warn!(
+            ?by,
+            "the system's clock is far ahead of the broker's: the step is not followed until it is accepted with SIGUSR1 \
+             (was it set by mistake, or the machine suspended?)"
+        ),
+    }
+}
+
+/// The system's clock. Before 1970 counts as 1970.
+fn system_time() -> Time {
+    Time::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_far_step_of_the_systems_clock_is_followed_once_it_is_accepted() {
+        let clock = Clock::start();
+        let begun = clock.now();
+        clock.look(begun + HOUR, clock.start.elapsed());
+        let (offset, refused) = clock.numbers();
+        assert!(offset > 1800.0 && offset <= 3600.0, "{offset}");
+        assert_eq!(refused, 1);
+        assert!(clock.now() < begun + HOUR / 2);
+        clock.accept_at(begun + HOUR, clock.start.elapsed());
+        assert!(clock.now() >= begun + HOUR);
+        assert_eq!(clock.numbers(), (0.0, 1));
+    }
+
+    #[test]
+    fn a_moment_of_the_runtime_is_when_the_clock_says_so() {
+        let clock = Clock::start();
+        for correction in [Duration::ZERO, Duration::from_secs(30)] {
+            clock.look(clock.now() + correction, clock.start.elapsed());
+            let at = clock.now() + HOUR;
+            let instant = clock.instant(at).into_std();
+            let monotonic = instant - clock.start;
+            assert!(clock.state.lock().read(monotonic) >= at);
+            assert!(clock.state.lock().read(monotonic - Duration::from_micros(1)) < at);
+        }
     }
 }

@@ -218,6 +218,18 @@ impl Hub {
         stats
     }
 
+    /// The broker's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Steps the broker's clock forward to the system's, if that is ahead.
+    pub fn accept_clock(&self) {
+        self.clock.accept();
+        // What the timer waits for may be due now.
+        self.rearm.notify_one();
+    }
+
     /// Replaces the fences that selectors refer to, between two events.
     pub fn set_fences(&self, fences: &Arc<Fences>) {
         self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));

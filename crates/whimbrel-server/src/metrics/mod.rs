@@ -197,11 +197,24 @@ impl Collector for Snapshot {
             put_family(&mut encoder, name, help, "reason", counts)?;
         }
         selectors::encode(&mut encoder, expensive)?;
+        self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
 
 impl Snapshot {
+    fn encode_clock(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let (offset, refused) = self.hub.clock().numbers();
+        put(
+            encoder,
+            "whimbrel_clock_offset_seconds",
+            "How far the system's clock was ahead of the broker's when it was looked at last",
+            &ConstGauge::new(offset),
+        )?;
+        let help = "Steps of the system's clock by more than a minute forward that were not followed at once";
+        put(encoder, "whimbrel_clock_steps_refused", help, &ConstCounter::new(refused))
+    }
+
     fn encode_process(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let gauge = |value: u64| ConstGauge::new(value);
         put(
