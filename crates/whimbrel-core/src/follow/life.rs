@@ -227,6 +227,7 @@ impl Core {
             return Err(Refusal::NotAcknowledged);
         }
         self.tracks.get_mut(id).acknowledged = Some(Box::new(token.clone()));
+        self.sessions.stats.tokens_acknowledged += 1;
         Ok(())
     }
 }
