@@ -1,6 +1,8 @@
 //! The MQTT broker without IO: connections, and the core behind them.
 
+mod acknowledge;
 mod conn;
+mod following;
 mod inbound;
 mod outbound;
 mod reply;
@@ -107,10 +109,13 @@ pub(crate) struct Edge {
     /// Connections with output of the present step.
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
-    template: Template,
+    /// For deliveries without and with the event's name.
+    templates: [Template; 2],
     hasher: Seeded,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
+    /// What the broker adds to the event being delivered.
+    appended: AttributesBuf,
     /// When which connection has been silent for too long.
     silence: BTreeSet<(Time, u32)>,
     started: Time,
@@ -145,9 +150,10 @@ impl Broker {
             conns: Vec::new(),
             dirty: Vec::new(),
             spent: Vec::new(),
-            template: Template::default(),
+            templates: [Template::default(); 2],
             hasher: Seeded::new(seed ^ 0x5bd1_e995),
             attributes: AttributesBuf::new(),
+            appended: AttributesBuf::new(),
             silence: BTreeSet::new(),
             started: now,
             sys_at,
@@ -441,7 +447,7 @@ impl Edge {
 
     /// Hands the output of the present step to the driver.
     fn flush(&mut self, out: &mut impl Output) {
-        self.template.forget();
+        self.templates.iter_mut().for_each(Template::forget);
         let mut dirty = core::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             let conn = &mut self.conns[id as usize];
