@@ -1,4 +1,4 @@
-//! Covering: does one selector being true imply that another is?
+//! Covering: does one selector being true imply that another is, or that another is not?
 
 use core::cmp::Ordering;
 
@@ -8,6 +8,9 @@ use crate::subject::Number;
 
 /// The most ways to be true that are looked at; a selector with more covers, and is covered by, only what is equal.
 const WAYS_MAX: usize = 64;
+
+/// The most pairs of ways of two selectors that are compared; selectors with more exclude nothing.
+const PAIRS_MAX: usize = 256;
 
 /// A condition without AND, OR and NOT, and what it is.
 type Leaf<'c> = (&'c Condition, bool);
@@ -34,6 +37,36 @@ impl Selector {
             // This way cannot happen.
             None => true,
         })
+    }
+
+    /// Whether no event makes both selectors true. `true` is certain; `false` may only mean that it could not be shown. Costs at most 256
+    /// times the length of both selectors multiplied.
+    ///
+    /// ```
+    /// use whimbrel_selector::Selector;
+    ///
+    /// let slow = Selector::parse("speed < 50")?;
+    /// let fast = Selector::parse("speed BETWEEN 60 AND 70 AND line IN ('N56', '175')")?;
+    /// assert!(slow.excludes(&fast) && fast.excludes(&slow) && !slow.excludes(&slow));
+    /// # Ok::<(), whimbrel_selector::SelectorError>(())
+    /// ```
+    pub fn excludes(&self, other: &Selector) -> bool {
+        let (Some(mine), Some(others)) = (ways(self.condition(), true), ways(other.condition(), true)) else {
+            return false;
+        };
+        if mine.len() * others.len() > PAIRS_MAX {
+            return false;
+        }
+        mine.iter().all(|one| others.iter().all(|two| opposed(one, two)))
+    }
+}
+
+/// Whether what two ways say cannot hold at once.
+fn opposed(one: &[Leaf<'_>], two: &[Leaf<'_>]) -> bool {
+    let both = [one, two].concat();
+    match Known::new(&both) {
+        Some(known) => both.iter().any(|(leaf, value)| known.shows(leaf, !value)),
+        None => true,
     }
 }
 
@@ -308,6 +341,49 @@ mod tests {
             ("x <= 9007199254740993", "x <= 9007199254740992"),
         ] {
             assert!(covers(wide, narrow), "{wide} covers {narrow}");
+        }
+    }
+
+    fn excludes(one: &str, two: &str) -> bool {
+        let parse = |text| Selector::parse(text).expect("a good selector");
+        let answer = parse(one).excludes(&parse(two));
+        assert_eq!(answer, parse(two).excludes(&parse(one)), "{one} and {two} are asked either way");
+        answer
+    }
+
+    #[test]
+    fn what_cannot_be_true_at_once_is_excluded() {
+        for (one, two) in [
+            ("x < 5", "x >= 5"),
+            ("x = 5", "x > 4 AND x < 5"),
+            ("x BETWEEN 0 AND 9", "x BETWEEN 10 AND 19"),
+            ("x BETWEEN 0 AND 9 OR x BETWEEN 20 AND 29", "x BETWEEN 10 AND 19 OR x = 30"),
+            ("y = 'a'", "y IN ('b', 'c')"),
+            ("y = 'a'", "NOT y = 'a'"),
+            ("y LIKE 'a%'", "y = 'b'"),
+            ("x IS NULL", "x = 5"),
+            ("within('a')", "NOT within('a') AND x = 1"),
+            ("x * 2 > 6", "x * 2 <= 6"),
+            ("FALSE", "x = 1"),
+        ] {
+            assert!(excludes(one, two), "{one} excludes {two}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_true_at_once_is_not_excluded() {
+        for (one, two) in [
+            ("x < 5", "x >= 4"),
+            ("x = 5", "x = '5'"),
+            ("x < 5", "y > 5"),
+            ("x BETWEEN 0 AND 9 OR y = 'a'", "x BETWEEN 10 AND 19"),
+            ("y LIKE 'a%'", "y LIKE '%b'"),
+            ("y = 'a'", "y IN ('b', 'a')"),
+            ("x IS NULL", "y = 5"),
+            ("within('a')", "within('b')"),
+            ("", "x = 1"),
+        ] {
+            assert!(!excludes(one, two), "{one} does not exclude {two}");
         }
     }
 

@@ -152,6 +152,47 @@ impl<'a> TopicFilter<'a> {
             }
         }
     }
+
+    /// Whether some name matches both. `true` may also mean that only a name that is too long would.
+    pub fn intersects(self, other: TopicFilter<'_>) -> bool {
+        if self.hides_system_from(other) || other.hides_system_from(self) {
+            return false;
+        }
+        let mut one = self.0.split('/');
+        let mut two = other.0.split('/');
+        loop {
+            match (one.next(), two.next()) {
+                (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+                (Some(a), Some(b)) if a == b || a == "+" || b == "+" => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether every name that matches `other` matches this filter, too.
+    pub fn covers(self, other: TopicFilter<'_>) -> bool {
+        if self.hides_system_from(other) {
+            return false;
+        }
+        if self.0 == "+/#" && other.0 == "#" {
+            return true;
+        }
+        let mut wide = self.0.split('/');
+        let mut narrow = other.0.split('/');
+        loop {
+            match (wide.next(), narrow.next()) {
+                (Some("#"), _) | (None, None) => return true,
+                (_, Some("#")) => return false,
+                (Some(a), Some(b)) if a == b || a == "+" => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether `other` asks for names that wildcards in the first level do not match, and this filter begins with one.
+    fn hides_system_from(self, other: TopicFilter<'_>) -> bool {
+        self.0.starts_with(['+', '#']) && other.0.starts_with('$')
+    }
 }
 
 /// A filter as subscribers write it: plain, or `$share/<group>/<filter>`.
@@ -214,6 +255,36 @@ mod tests {
             ("a", "A", false),
         ] {
             assert_eq!(matches(filter, name), expected, "{filter} against {name}");
+        }
+    }
+
+    /// All filters or names of up to `depth` of these levels.
+    fn texts(levels: &[&str], depth: usize) -> Vec<String> {
+        let mut all: Vec<String> = levels.iter().map(|level| String::from(*level)).collect();
+        let mut last = all.clone();
+        for _ in 1..depth {
+            last = last.iter().flat_map(|text| levels.iter().map(move |level| format!("{text}/{level}"))).collect();
+            all.extend(last.iter().cloned());
+        }
+        all
+    }
+
+    #[test]
+    fn filters_intersect_and_cover_as_their_names_do() {
+        let names = texts(&["a", "b", "$s", ""], 5);
+        let names: Vec<TopicName<'_>> = names.iter().filter_map(|name| TopicName::new(name).ok()).collect();
+        let filters = texts(&["a", "$s", "+", "#"], 3);
+        let filters: Vec<TopicFilter<'_>> = filters.iter().filter_map(|text| TopicFilter::new(text).ok()).collect();
+        assert!(filters.len() > 40);
+        let matching: Vec<Vec<bool>> =
+            filters.iter().map(|filter| names.iter().map(|name| filter.matches(*name)).collect()).collect();
+        for (one, of_one) in filters.iter().zip(&matching) {
+            for (two, of_two) in filters.iter().zip(&matching) {
+                let both = of_one.iter().zip(of_two).any(|(a, b)| *a && *b);
+                assert_eq!(one.intersects(*two), both, "{} and {}", one.as_str(), two.as_str());
+                let all = of_one.iter().zip(of_two).all(|(a, b)| *a || !*b);
+                assert_eq!(one.covers(*two), all, "{} over {}", one.as_str(), two.as_str());
+            }
         }
     }
 
