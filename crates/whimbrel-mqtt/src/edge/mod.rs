@@ -12,7 +12,8 @@ mod sys;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use whimbrel_core::{Core, Input as CoreInput, Link};
+use whimbrel_core::cache::{PartitionGauges, Plan};
+use whimbrel_core::{Core, Input as CoreInput, Interest, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::{Expensive, Fences};
 
@@ -65,6 +66,10 @@ pub enum Input<'a> {
     Deadline,
     /// The fences that selectors refer to, from now on.
     Fences(&'a Arc<Fences>),
+    /// How the cache for semi-durable subscriptions is divided, from now on.
+    Cache(&'a Plan),
+    /// What the broker asks other brokers for on its own behalf, from now on.
+    Buffer(&'a [Interest]),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }
@@ -180,6 +185,8 @@ impl Broker {
             Input::Closed { conn } => self.closed(now, conn, out),
             Input::Deadline => self.deadline(now, out),
             Input::Fences(fences) => self.core.set_fences(fences.clone()),
+            Input::Cache(plan) => self.core.set_cache(now, plan.clone()),
+            Input::Buffer(interests) => self.core.set_buffer(interests.to_vec()),
             Input::Drain => self.drain(now, out),
         }
         self.edge.flush(out);
@@ -201,6 +208,21 @@ impl Broker {
     /// What the selectors that cost most have cost so far, most expensive first.
     pub fn expensive_selectors(&self) -> Vec<Expensive> {
         self.core.expensive_selectors()
+    }
+
+    /// How the cache is divided.
+    pub fn cache_plan(&self) -> &Plan {
+        self.core.cache_plan()
+    }
+
+    /// What each partition of the cache holds and did, in the order of the plan, the default one last.
+    pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
+        self.core.cache_gauges()
+    }
+
+    /// The clients with most gaps, at most 16, those with most first.
+    pub fn gappy_clients(&self) -> Vec<(String, u64)> {
+        self.core.gappy_clients()
     }
 
     fn opened(&mut self, now: Time, conn: ConnId, origin: Origin) {

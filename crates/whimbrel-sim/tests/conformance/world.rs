@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whimbrel_core::cache::Plan;
 use whimbrel_mqtt::{Config, ConnId, Origin, Stats};
 use whimbrel_sim::rig::Rig;
 
@@ -49,6 +50,16 @@ impl World {
     /// A broker with other randomness: another one, with streams of its own.
     pub fn seeded(seed: u64) -> Self {
         World { rig: Rig::new(quiet(), seed), clients: BTreeMap::new() }
+    }
+
+    /// Divides the cache anew.
+    pub fn divide(&mut self, plan: &Plan) {
+        self.rig.divide(plan);
+    }
+
+    /// The clients with most gaps.
+    pub fn gappy_clients(&self) -> Vec<(String, u64)> {
+        self.rig.broker().gappy_clients()
     }
 
     /// The broker's own account of itself.

@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod asking;
+mod gaps;
 mod names;
 mod notices;
 mod resume;
