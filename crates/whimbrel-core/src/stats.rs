@@ -46,6 +46,8 @@ stats! {
     knowledge_refused,
     /// Places to begin that were refused.
     starts_refused,
+    /// Positions that clients acknowledged by token.
+    tokens_acknowledged,
     /// Deliveries sent again after a reconnection.
     deliveries_repeated,
     /// Best-effort deliveries dropped because the client reads too slowly.

@@ -81,6 +81,11 @@ stats! {
     acknowledgements_unknown: u64,
     /// SUBSCRIBEs refused because their selector is none.
     selectors_refused: u64,
+    /// SUBSCRIBEs refused because what they say about durability, where to begin, acknowledgement or notices cannot be read or
+    /// is not available.
+    following_refused: u64,
+    /// Acknowledgements by token that cannot be read.
+    tokens_refused: u64,
     /// User properties that begin with `w-` and are not known.
     reserved_properties_unknown: u64,
 }

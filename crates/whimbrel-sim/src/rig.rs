@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Packet, Qos};
+use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, Stats};
 
@@ -260,6 +261,16 @@ impl Rig {
             self.handle(Input::Deadline);
         }
         self.now = until;
+    }
+
+    /// Divides the cache anew.
+    pub fn divide(&mut self, plan: &Plan) {
+        self.handle(Input::Cache(plan));
+    }
+
+    /// The broker itself, to look at.
+    pub fn broker(&self) -> &Broker {
+        &self.broker
     }
 
     /// The server shuts down.

@@ -344,6 +344,7 @@ impl Core {
                 acknowledged.advance(*pubend, *tick);
             }
         }
+        self.sessions.stats.tokens_acknowledged += 1;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use whimbrel_event::{
 };
 use whimbrel_selector::TopicName;
 
+use super::acknowledge::ACK_TOPIC;
 use super::conn::State;
 use super::outbound::Outbound;
 use super::{Broker, Edge, Output};
@@ -114,7 +115,6 @@ impl Broker {
     fn publish(&mut self, now: Time, id: u32, publish: &Publish<'_>, out: &mut impl Output) -> Result<(), DecodeError> {
         let Broker { core, edge } = self;
         edge.stats.publishes_in += 1;
-        let version = edge.conns[id as usize].version;
         let link = Link(id);
         publish.check_from_client()?;
         let tag = publish.packet_id.map_or(0, PacketId::get);
@@ -133,6 +133,21 @@ impl Broker {
             lent = Some((alias.get(), topic));
         }
         let topic = lent.as_ref().map_or(publish.topic, |(_, topic)| topic);
+        if topic == ACK_TOPIC {
+            self.acknowledge(now, id, publish, out);
+        } else {
+            self.publish_to(now, id, topic, publish, out);
+        }
+        if let Some((alias, topic)) = lent {
+            self.edge.return_alias(id, alias, topic);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn publish_to(&mut self, now: Time, id: u32, topic: &str, publish: &Publish<'_>, out: &mut impl Output) {
+        let Broker { core, edge } = self;
+        let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
         let mut attributes = core::mem::take(&mut edge.attributes);
         let event = EventRef {
             topic,
@@ -146,7 +161,8 @@ impl Broker {
             deadline_ms: None,
             publisher: Publisher::UNKNOWN,
         };
-        let event = if version == Version::V4 || publish.properties == PublishProperties::EMPTY {
+        let event = if edge.conns[id as usize].version == Version::V4 || publish.properties == PublishProperties::EMPTY
+        {
             Ok(event)
         } else {
             edge.with_properties(now, event, &publish.properties, &mut attributes)
@@ -161,10 +177,6 @@ impl Broker {
         }
         attributes.clear();
         self.edge.attributes = attributes;
-        if let Some((alias, topic)) = lent {
-            self.edge.return_alias(id, alias, topic);
-        }
-        Ok(())
     }
 
     fn connect(&mut self, now: Time, id: u32, connect: &Connect<'_>, out: &mut impl Output) -> Result<(), DecodeError> {
@@ -372,7 +384,7 @@ impl Edge {
     }
 
     /// Answers a publish that is not accepted: MQTT 5 has a code for it; otherwise it is acknowledged and dropped.
-    fn refuse_publish(
+    pub(super) fn refuse_publish(
         &mut self,
         id: u32,
         publish: &Publish<'_>,

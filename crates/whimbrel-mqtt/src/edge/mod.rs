@@ -1,6 +1,8 @@
 //! The MQTT broker without IO: connections, and the core behind them.
 
+mod acknowledge;
 mod conn;
+mod following;
 mod inbound;
 mod outbound;
 mod reply;
@@ -10,7 +12,8 @@ mod sys;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use whimbrel_core::{Core, Input as CoreInput, Link};
+use whimbrel_core::cache::{PartitionGauges, Plan};
+use whimbrel_core::{Core, Input as CoreInput, Interest, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::{Expensive, Fences};
 
@@ -63,6 +66,10 @@ pub enum Input<'a> {
     Deadline,
     /// The fences that selectors refer to, from now on.
     Fences(&'a Arc<Fences>),
+    /// How the cache for semi-durable subscriptions is divided, from now on.
+    Cache(&'a Plan),
+    /// What the broker asks other brokers for on its own behalf, from now on.
+    Buffer(&'a [Interest]),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }
@@ -107,10 +114,13 @@ pub(crate) struct Edge {
     /// Connections with output of the present step.
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
-    template: Template,
+    /// For deliveries without and with the event's name.
+    templates: [Template; 2],
     hasher: Seeded,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
+    /// What the broker adds to the event being delivered.
+    appended: AttributesBuf,
     /// When which connection has been silent for too long.
     silence: BTreeSet<(Time, u32)>,
     started: Time,
@@ -145,9 +155,10 @@ impl Broker {
             conns: Vec::new(),
             dirty: Vec::new(),
             spent: Vec::new(),
-            template: Template::default(),
+            templates: [Template::default(); 2],
             hasher: Seeded::new(seed ^ 0x5bd1_e995),
             attributes: AttributesBuf::new(),
+            appended: AttributesBuf::new(),
             silence: BTreeSet::new(),
             started: now,
             sys_at,
@@ -174,6 +185,8 @@ impl Broker {
             Input::Closed { conn } => self.closed(now, conn, out),
             Input::Deadline => self.deadline(now, out),
             Input::Fences(fences) => self.core.set_fences(fences.clone()),
+            Input::Cache(plan) => self.core.set_cache(now, plan.clone()),
+            Input::Buffer(interests) => self.core.set_buffer(interests.to_vec()),
             Input::Drain => self.drain(now, out),
         }
         self.edge.flush(out);
@@ -195,6 +208,21 @@ impl Broker {
     /// What the selectors that cost most have cost so far, most expensive first.
     pub fn expensive_selectors(&self) -> Vec<Expensive> {
         self.core.expensive_selectors()
+    }
+
+    /// How the cache is divided.
+    pub fn cache_plan(&self) -> &Plan {
+        self.core.cache_plan()
+    }
+
+    /// What each partition of the cache holds and did, in the order of the plan, the default one last.
+    pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
+        self.core.cache_gauges()
+    }
+
+    /// The clients with most gaps, at most 16, those with most first.
+    pub fn gappy_clients(&self) -> Vec<(String, u64)> {
+        self.core.gappy_clients()
     }
 
     fn opened(&mut self, now: Time, conn: ConnId, origin: Origin) {
@@ -441,7 +469,7 @@ impl Edge {
 
     /// Hands the output of the present step to the driver.
     fn flush(&mut self, out: &mut impl Output) {
-        self.template.forget();
+        self.templates.iter_mut().for_each(Template::forget);
         let mut dirty = core::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             let conn = &mut self.conns[id as usize];

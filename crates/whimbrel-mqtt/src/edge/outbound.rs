@@ -1,7 +1,7 @@
 //! What the core decides, as packets.
 
 use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output as CoreOutput, Refusal, Sent};
-use whimbrel_event::{Attributes, EventRef, Qos, Time};
+use whimbrel_event::{AttributesBuf, EventRef, Qos, Time};
 
 use super::conn::{Aliased, State};
 use super::{Edge, Output};
@@ -35,7 +35,14 @@ struct Key {
     version: Version,
     qos: Qos,
     retain: bool,
+    named: bool,
 }
+
+/// The user property with the event's name.
+const NAME: &str = "w-id";
+
+/// The user property with the position at which a subscription begins.
+const TOKEN: &str = "w-token";
 
 impl Template {
     pub(super) fn forget(&mut self) {
@@ -50,10 +57,12 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.edge.pending(id, self.driver);
         let conn = &self.edge.conns[id as usize];
         let plain = delivery.serial != 0 && delivery.identifier == 0 && conn.topic_alias_maximum == 0;
-        let key = Key { serial: delivery.serial, version: conn.version, qos: delivery.qos, retain: delivery.retain };
+        let named = delivery.named && conn.version == Version::V5;
+        let Delivery { serial, qos, retain, .. } = *delivery;
+        let key = Key { serial, version: conn.version, qos, retain, named };
         let start = conn.pending.len();
-        if plain && self.edge.template.key == Some(key) {
-            self.edge.copy_template(id, delivery.tag);
+        if plain && self.edge.templates[usize::from(named)].key == Some(key) {
+            self.edge.copy_template(named, id, delivery.tag);
         } else {
             let (tag_at, alias_is_new) = self.edge.encode(id, delivery, self.now);
             let conn = &mut self.edge.conns[id as usize];
@@ -66,7 +75,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
                 return Sent::TooLarge;
             };
             if plain {
-                self.edge.template = Template { key: Some(key), conn: id, start, length, tag_at };
+                self.edge.templates[usize::from(named)] = Template { key: Some(key), conn: id, start, length, tag_at };
             }
         }
         let edge = &mut *self.edge;
@@ -138,8 +147,16 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
         let reasons: Vec<u8> = results.iter().map(|result| granted(result).0).collect();
         let cause = results.iter().find_map(|result| result.as_ref().err().copied()).map_or("", cause_of);
+        let mut tokens = AttributesBuf::new();
+        if results.iter().flatten().any(|granted| granted.begins.is_some()) {
+            for result in results {
+                let begins = result.as_ref().ok().and_then(|granted| granted.begins.as_ref());
+                tokens.push(TOKEN, &begins.map(ToString::to_string).unwrap_or_default());
+            }
+        }
         if let Some(packet_id) = self.edge.answering {
-            self.edge.send_suback(link.0, packet_id, &reasons, cause, self.driver);
+            let tokens = tokens.as_attributes().into();
+            self.edge.send_suback(link.0, packet_id, &reasons, cause, tokens, self.driver);
         }
     }
 
@@ -216,8 +233,8 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
 impl Edge {
     /// Copies the encoded packet of the same event, with another packet identifier.
     #[inline]
-    fn copy_template(&mut self, id: u32, tag: u16) {
-        let Template { conn: from, start, length, tag_at, .. } = self.template;
+    fn copy_template(&mut self, named: bool, id: u32, tag: u16) {
+        let Template { conn: from, start, length, tag_at, .. } = self.templates[usize::from(named)];
         let at = if from == id {
             let pending = &mut self.conns[id as usize].pending;
             let at = pending.len();
@@ -279,8 +296,12 @@ impl Edge {
                 }
             }
         }
+        self.appended.clear();
+        if delivery.named && conn.version == Version::V5 {
+            self.appended.push(NAME, &delivery.id.to_string());
+        }
         // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
-        let layout = encode_publish(conn.version, &publish, Attributes::EMPTY, &mut conn.pending).ok();
+        let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();
         (layout.map(|layout| layout.packet_id.unwrap_or(0)), alias_is_new)
     }
 }

@@ -7,7 +7,7 @@ use super::outbound::packet_id;
 use super::{Edge, Greeting, Output};
 use crate::codec::{
     Ack, AckProperties, Codes, CodesAck, ConnAck, ConnAckProperties, Disconnect, DisconnectProperties, Packet,
-    PacketId, PacketType, ReasonCode, Version, encode_ack,
+    PacketId, PacketType, ReasonCode, UserProperties, Version, encode_ack,
 };
 
 impl Edge {
@@ -21,10 +21,15 @@ impl Edge {
         }
     }
 
+    /// Whether the client wants reason strings and user properties in answers.
+    pub(super) fn wants_diagnostics(&self, id: u32) -> bool {
+        let conn = &self.conns[id as usize];
+        conn.version == Version::V5 && conn.problem_information
+    }
+
     /// The reason string, where the client wants to hear it.
     fn cause<'a>(&self, id: u32, cause: &'a str) -> Option<&'a str> {
-        let conn = &self.conns[id as usize];
-        Some(cause).filter(|cause| !cause.is_empty() && conn.version == Version::V5 && conn.problem_information)
+        Some(cause).filter(|cause| !cause.is_empty() && self.wants_diagnostics(id))
     }
 
     /// Marks a connection to be closed behind its output.
@@ -113,8 +118,17 @@ impl Edge {
         self.send(id, &packet, out);
     }
 
-    pub(super) fn send_suback(&mut self, id: u32, packet_id: PacketId, codes: &[u8], cause: &str, out: &impl Output) {
-        let properties = AckProperties { reason_string: self.cause(id, cause), ..AckProperties::EMPTY };
+    /// SUBACK; `tokens` tell where the subscriptions begin, and are left out where they would make it too large for the client.
+    pub(super) fn send_suback(
+        &mut self,
+        id: u32,
+        packet_id: PacketId,
+        codes: &[u8],
+        cause: &str,
+        tokens: UserProperties<'_>,
+        out: &impl Output,
+    ) {
+        let properties = AckProperties { reason_string: self.cause(id, cause), user: tokens };
         let v4: Vec<u8> = codes.iter().map(|code| if *code >= 0x80 { 0x80 } else { *code }).collect();
         let codes = if self.conns[id as usize].version == Version::V4 { Codes(&v4) } else { Codes(codes) };
         self.send(id, &Packet::SubAck(CodesAck { packet_id, codes, properties }), out);

@@ -1,36 +1,33 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use whimbrel_core::{Filter, Following, Input as CoreInput, Link};
+use whimbrel_core::{Filter, Input as CoreInput, Link};
 use whimbrel_event::Time;
 use whimbrel_selector::{Fences, Selector};
 
+use super::following::{self, Wish};
 use super::{Broker, Output};
 use crate::codec::{ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties};
 
 /// The user property that holds a selector.
 const SELECTOR: &str = "w-selector";
 
-/// User properties of a SUBSCRIBE that ask for what this version does not have.
-const UNAVAILABLE: [&str; 5] = ["w-from", "w-ack", "w-notices", "w-replier", "w-durability"];
-
-/// The longest reason string for a selector, bytes.
+/// The longest reason string for what a user property says, bytes.
 const CAUSE_MAX: usize = 200;
 
 impl Broker {
     pub(super) fn subscribe(&mut self, now: Time, id: u32, subscribe: &Subscribe<'_>, out: &mut impl Output) {
-        let mut unavailable = None;
-        for (name, value) in subscribe.properties.user.iter() {
-            if UNAVAILABLE.contains(&name) && (name, value) != ("w-durability", "nondurable") {
-                unavailable = Some(name);
-            } else if name.starts_with("w-") && !["w-durability", SELECTOR].contains(&name) {
-                self.edge.stats.reserved_properties_unknown += 1;
+        let user = subscribe.properties.user;
+        let unknown = |name: &str| name.starts_with("w-") && name != SELECTOR && !following::is_known(name);
+        self.edge.stats.reserved_properties_unknown += user.iter().filter(|(name, _)| unknown(name)).count() as u64;
+        let wish = match Wish::read(user) {
+            Ok(wish) => wish,
+            Err(cause) => {
+                self.edge.stats.following_refused += 1;
+                let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                return self.refuse_subscribe(id, subscribe, reason, shortened(&cause), out);
             }
-        }
-        if let Some(name) = unavailable {
-            let cause = format!("{name} is not available in this version");
-            return self.refuse_subscribe(id, subscribe, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, &cause, out);
-        }
-        let selector = match selector(subscribe.properties.user, self.core.fences()) {
+        };
+        let selector = match selector(user, self.core.fences()) {
             Ok(selector) => selector,
             Err(cause) => {
                 self.edge.stats.selectors_refused += 1;
@@ -38,6 +35,7 @@ impl Broker {
             }
         };
         let identifier = subscribe.properties.subscription_id.unwrap_or(0);
+        let following = wish.following(self.edge.wants_diagnostics(id));
         let filters: Vec<Filter<'_>> = subscribe
             .filters
             .iter()
@@ -49,7 +47,7 @@ impl Broker {
                 retain_handling: handling(asked.retain_handling),
                 identifier,
                 selector: selector.as_ref(),
-                following: Following::default(),
+                following,
             })
             .collect();
         self.edge.answering = Some(subscribe.packet_id);
@@ -66,7 +64,7 @@ impl Broker {
         out: &impl Output,
     ) {
         let reasons = vec![reason.0; subscribe.filters.iter().count()];
-        self.edge.send_suback(id, subscribe.packet_id, &reasons, cause, out);
+        self.edge.send_suback(id, subscribe.packet_id, &reasons, cause, UserProperties::EMPTY, out);
     }
 
     pub(super) fn unsubscribe(&mut self, now: Time, id: u32, unsubscribe: &Unsubscribe<'_>, out: &mut impl Output) {

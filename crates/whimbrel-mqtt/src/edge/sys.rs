@@ -12,7 +12,7 @@ impl Broker {
         let stats = self.stats();
         let core = &stats.core;
         let uptime = now.since(self.edge.started).as_secs();
-        let topics: [(&str, String); 24] = [
+        let topics: [(&str, String); 33] = [
             ("version", format!("whimbrel {}", self.edge.config.version)),
             ("name", self.edge.config.name.clone()),
             ("uptime", format!("{uptime} seconds")),
@@ -32,11 +32,20 @@ impl Broker {
             ("publish/messages/received", stats.publishes_in.to_string()),
             ("publish/messages/sent", stats.publishes_out.to_string()),
             ("publish/messages/dropped", dropped(core).to_string()),
+            ("publish/messages/recovered", core.deliveries_recovered.to_string()),
             ("publish/bytes/received", core.payload_bytes_accepted.to_string()),
             ("clients/slow/disconnected", core.kicked_slow.to_string()),
             ("clients/refused", stats.refused.total().to_string()),
             ("clients/ended", stats.ended.total().to_string()),
             ("wills/published", core.wills_published.to_string()),
+            ("subscriptions/lagging", core.subscriptions_lagging.to_string()),
+            ("cache/messages/count", core.cached_events.to_string()),
+            ("cache/messages/bytes", core.cached_bytes.to_string()),
+            ("gaps/overwritten", core.gaps_overwritten.to_string()),
+            ("gaps/not-buffered", core.gaps_not_buffered.to_string()),
+            ("gaps/lost", core.gaps_lost.to_string()),
+            ("gaps/slow", core.gaps_slow.to_string()),
+            ("gaps/assumed", core.gaps_assumed.to_string()),
         ];
         for (name, value) in topics {
             let topic = format!("$SYS/broker/{name}");

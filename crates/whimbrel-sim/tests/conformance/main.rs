@@ -6,6 +6,7 @@
 mod mqtt311;
 mod mqtt5;
 mod selectors;
+mod semi_durable;
 mod table;
 mod wire;
 mod world;

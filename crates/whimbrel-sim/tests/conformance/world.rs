@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whimbrel_mqtt::{Config, ConnId, Origin};
+use whimbrel_core::cache::Plan;
+use whimbrel_mqtt::{Config, ConnId, Origin, Stats};
 use whimbrel_sim::rig::Rig;
 
 use crate::wire::{self, Connect, Encode, Message, Packet, Subscribe, V5, property};
@@ -44,6 +45,26 @@ impl World {
 
     pub fn with(config: Config) -> Self {
         World { rig: Rig::new(config, SEED), clients: BTreeMap::new() }
+    }
+
+    /// A broker with other randomness: another one, with streams of its own.
+    pub fn seeded(seed: u64) -> Self {
+        World { rig: Rig::new(quiet(), seed), clients: BTreeMap::new() }
+    }
+
+    /// Divides the cache anew.
+    pub fn divide(&mut self, plan: &Plan) {
+        self.rig.divide(plan);
+    }
+
+    /// The clients with most gaps.
+    pub fn gappy_clients(&self) -> Vec<(String, u64)> {
+        self.rig.broker().gappy_clients()
+    }
+
+    /// The broker's own account of itself.
+    pub fn stats(&self) -> Stats {
+        self.rig.stats()
     }
 
     /// A transport connection on which nothing has been sent, by a client of MQTT 5.
@@ -111,7 +132,7 @@ impl World {
     }
 
     /// The next packet received.
-    fn next(&mut self, conn: ConnId) -> Option<Packet> {
+    pub fn next(&mut self, conn: ConnId) -> Option<Packet> {
         let client = self.clients.get_mut(&conn).expect("a connection of this test");
         client.take(self.rig.received(conn))
     }

@@ -1,0 +1,56 @@
+//! Acknowledgement by token: a client that keeps its position says up to where it has come.
+
+use whimbrel_core::{Input as CoreInput, Link};
+use whimbrel_event::{CheckpointToken, InvalidToken, Time};
+
+use super::{Broker, Output};
+use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
+
+/// The topic to which a client publishes the token that it has safely processed. No subscriber ever gets it.
+pub(super) const ACK_TOPIC: &str = "$whimbrel/ack";
+
+/// The user property that names the subscription, where the client has several.
+const SUBSCRIPTION: &str = "w-subscription";
+
+impl Broker {
+    /// Handles a PUBLISH to [`ACK_TOPIC`]; whether it is to be retained does not matter.
+    pub(super) fn acknowledge(&mut self, now: Time, id: u32, publish: &Publish<'_>, out: &mut impl Output) {
+        let user = publish.properties.user;
+        let unknown = |name: &str| name.starts_with("w-") && name != SUBSCRIPTION;
+        self.edge.stats.reserved_properties_unknown += user.iter().filter(|(name, _)| unknown(name)).count() as u64;
+        let read = token(publish.payload).and_then(|token| Ok((token, identifier(user)?)));
+        let (token, identifier) = match read {
+            Ok(read) => read,
+            Err((reason, cause)) => {
+                self.edge.stats.tokens_refused += 1;
+                return self.edge.refuse_publish(id, publish, reason, &cause, out);
+            }
+        };
+        let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
+        let input = CoreInput::Acknowledge { link, tag, qos: publish.qos, identifier, token: &token };
+        self.core_input(now, input, out);
+    }
+}
+
+/// The token that a payload is.
+fn token(payload: &[u8]) -> Result<CheckpointToken, (ReasonCode, String)> {
+    let invalid = |cause: String| (ReasonCode::PAYLOAD_FORMAT_INVALID, cause);
+    let text = core::str::from_utf8(payload).map_err(|_| {
+        invalid("the payload is no checkpoint token: give its text as the broker printed it".to_owned())
+    })?;
+    text.parse().map_err(|error: InvalidToken| invalid(error.to_string()))
+}
+
+/// The subscription that user properties name; 0: none.
+fn identifier(user: UserProperties<'_>) -> Result<u32, (ReasonCode, String)> {
+    let mut values = user.iter().filter(|(name, _)| *name == SUBSCRIPTION).map(|(_, value)| value);
+    let Some(value) = values.next() else { return Ok(0) };
+    let named = value.parse().ok().filter(|identifier| (1..=SUBSCRIPTION_ID_MAX).contains(identifier));
+    match (named, values.next()) {
+        (Some(identifier), None) => Ok(identifier),
+        (_, another) => {
+            let wrong = if another.is_some() { "is given more than once" } else { "is no subscription identifier" };
+            Err((ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, format!("{SUBSCRIPTION} {wrong}")))
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What the user properties of a SUBSCRIBE say about following the streams: what a subscription gets of its absence, where
+//! it begins, who keeps its position, and whether gaps are told.
+
+use whimbrel_core::{Durability, Following, Start};
+use whimbrel_event::{CheckpointToken, EventId, Time};
+
+use crate::codec::UserProperties;
+
+/// The user property that says what a subscription gets of the time in which nobody is there for it.
+const DURABILITY: &str = "w-durability";
+/// The user property that says where a subscription begins.
+const FROM: &str = "w-from";
+/// The user property that says who keeps the position.
+const ACK: &str = "w-ack";
+/// The user property that asks for notices.
+const NOTICES: &str = "w-notices";
+/// The user property of subscriptions that answer requests.
+const REPLIER: &str = "w-replier";
+
+/// The properties that are read here.
+const NAMES: [&str; 5] = [DURABILITY, FROM, ACK, NOTICES, REPLIER];
+
+/// Most event ids in one `w-from`. A client names the last one of each stream that it got anything from. (Its text is a
+/// string of MQTT, which is at most 65,535 bytes long.)
+const IDS_MAX: usize = 1024;
+
+/// What a SUBSCRIBE asks for, for all its filters.
+#[derive(Debug, Default)]
+pub(super) struct Wish {
+    durability: Durability,
+    from: From,
+    by_token: bool,
+    notices: bool,
+}
+
+/// Where a subscription is to begin, as [`Start`].
+#[derive(Debug, Default)]
+enum From {
+    #[default]
+    Own,
+    Token(Box<CheckpointToken>, Vec<EventId>),
+    After(Vec<EventId>),
+    Since(Time),
+    Earliest,
+}
+
+/// Whether a user property of a SUBSCRIBE is read by [`Wish::read`].
+pub(super) fn is_known(name: &str) -> bool {
+    NAMES.contains(&name)
+}
+
+impl Wish {
+    /// Reads the user properties of a SUBSCRIBE.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub(super) fn read(user: UserProperties<'_>) -> Result<Wish, String> {
+        let mut values: [Option<&str>; NAMES.len()] = [None; NAMES.len()];
+        for (name, value) in user.iter() {
+            let Some(at) = NAMES.iter().position(|known| *known == name) else { continue };
+            if values[at].replace(value).is_some() {
+                return Err(format!("{name} is given more than once: a SUBSCRIBE has one for all its filters"));
+            }
+        }
+        let [durability, from, ack, notices, replier] = values;
+        if replier.is_some() {
+            return Err(format!("{REPLIER} is not available in this version"));
+        }
+        let wish = Wish {
+            durability: durability.map_or(Ok(Durability::default()), durability_of)?,
+            from: from.map_or(Ok(From::Own), from_of)?,
+            by_token: ack.map_or(Ok(false), by_token)? || from.is_some(),
+            notices: notices.map_or(Ok(false), is_on)?,
+        };
+        if ack.is_some() && wish.durability != Durability::SemiDurable {
+            return Err(format!(
+                "{ACK} is for subscriptions that get what they missed: ask for {DURABILITY} semi-durable"
+            ));
+        }
+        Ok(wish)
+    }
+
+    /// The same for the core; `wants_token` if the answer is to say where the subscription begins.
+    pub(super) fn following(&self, wants_token: bool) -> Following<'_> {
+        let start = match &self.from {
+            From::Own => Start::Own,
+            From::Token(token, later) => Start::Token(token, later),
+            From::After(ids) => Start::After(ids),
+            From::Since(at) => Start::Since(*at),
+            From::Earliest => Start::Earliest,
+        };
+        let Wish { durability, by_token, notices, .. } = *self;
+        Following { durability, start, by_token, notices, wants_token }
+    }
+}
+
+fn durability_of(value: &str) -> Result<Durability, String> {
+    match value {
+        "nondurable" => Ok(Durability::Nondurable),
+        "semi-durable" => Ok(Durability::SemiDurable),
+        "durable" => Err(format!("{DURABILITY} durable is not available in this version: ask for semi-durable")),
+        _ => Err(format!("{DURABILITY} is none of nondurable, semi-durable and durable")),
+    }
+}
+
+fn by_token(value: &str) -> Result<bool, String> {
+    if value == "token" { Ok(true) } else { Err(format!("{ACK} is not token, the only value that it has")) }
+}
+
+fn is_on(value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{NOTICES} is neither on nor off")),
+    }
+}
+
+/// Tokens have no colon, event ids have one, and times have at least two.
+fn from_of(value: &str) -> Result<From, String> {
+    if value == "earliest" {
+        return Ok(From::Earliest);
+    }
+    let first = value.split(',').next().unwrap_or_default();
+    match first.bytes().filter(|byte| *byte == b':').count() {
+        0 => {
+            let token = first.parse().map_err(|error| format!("{FROM}: {error}"))?;
+            Ok(From::Token(Box::new(token), ids(value, 1)?))
+        }
+        1 => ids(value, 0).map(From::After),
+        _ => time(value).map(From::Since),
+    }
+}
+
+/// The event ids of a list, but for so many items at its front.
+fn ids(list: &str, skipped: usize) -> Result<Vec<EventId>, String> {
+    let items = list.split(',').enumerate().skip(skipped);
+    if items.clone().nth(IDS_MAX).is_some() {
+        return Err(format!("{FROM} has more than {IDS_MAX} event ids: give the last one of each stream"));
+    }
+    let id = |(at, item): (usize, &str)| item.parse().map_err(|error| format!("{FROM}, item {}: {error}", at + 1));
+    items.map(id).collect()
+}
+
+/// A moment as in RFC 3339. Moments before 1970 mean its beginning: nothing was accepted before.
+fn time(text: &str) -> Result<Time, String> {
+    let at: jiff::Timestamp = text.parse().map_err(|_| {
+        format!("{FROM} is neither a checkpoint token, nor event ids, nor earliest, nor a time as 2026-03-01T12:00:00Z")
+    })?;
+    let nanos = at.as_nanosecond().max(0);
+    Ok(Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_event::{AttributesBuf, Deployment, HostId, Tick};
+
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Wish, String> {
+        let mut properties = AttributesBuf::new();
+        for (name, value) in pairs {
+            properties.push(name, value);
+        }
+        Wish::read(properties.as_attributes().into())
+    }
+
+    fn from(value: &str) -> Result<Wish, String> {
+        read(&[(DURABILITY, "semi-durable"), (FROM, value)])
+    }
+
+    fn token() -> CheckpointToken {
+        let mut token = CheckpointToken::new(Deployment::named("d"), Tick(1_000));
+        token.cover(HostId::new(0x10), 4, 4).expect("an empty token has room");
+        token
+    }
+
+    #[test]
+    fn nothing_asked_is_the_default() {
+        let wish = read(&[("w-selector", "a = 1"), ("x", "y")]).expect("nothing of this is read");
+        let following = wish.following(true);
+        assert!(matches!(following.start, Start::Own));
+        assert_eq!((following.durability, following.by_token, following.notices), (Durability::Queued, false, false));
+        assert!(following.wants_token);
+    }
+
+    #[test]
+    fn a_place_to_begin_is_a_token_with_or_without_ids_or_ids_or_a_time_or_earliest() {
+        let id = |text: &str| text.parse::<EventId>().expect("an id");
+        let text = token().to_string();
+        let wish = from(&text).expect("a token");
+        assert!(matches!(wish.following(false).start, Start::Token(at, []) if *at == token()));
+        assert!(wish.by_token, "who names a place keeps it");
+        let wish = from(&format!("{text},13:5,ff:18446744073709551615")).expect("a token and ids");
+        let later = [id("13:5"), id("ff:18446744073709551615")];
+        assert!(matches!(wish.following(false).start, Start::Token(at, ids) if *at == token() && ids == later));
+        let wish = from("13:5,14:7").expect("ids");
+        assert!(matches!(wish.following(false).start, Start::After(ids) if ids == [id("13:5"), id("14:7")]));
+        assert!(matches!(from("earliest").expect("a word").following(false).start, Start::Earliest));
+    }
+
+    #[test]
+    fn a_time_is_one_of_rfc_3339_with_any_offset() {
+        let at = |text| match from(text).expect("a time").from {
+            From::Since(at) => at.as_nanos(),
+            other => panic!("a time, not {other:?}"),
+        };
+        assert_eq!(at("2026-01-01T00:00:00Z"), 1_767_225_600_000_000_000);
+        assert_eq!(at("2026-01-01T01:30:00.000000007+01:30"), 1_767_225_600_000_000_007);
+        assert_eq!(at("2026-01-01t00:00:00z"), 1_767_225_600_000_000_000);
+        assert_eq!((at("1969-12-31T23:59:59Z"), at("9999-01-01T00:00:00Z")), (0, u64::MAX));
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_read_is_refused_with_what_and_where() {
+        let cut = &token().to_string()[..10];
+        for (value, says) in [
+            ("", "ends too early"),
+            ("tok en", "byte 3"),
+            (cut, "check"),
+            ("1:2,", "item 2"),
+            ("1:2,x", "item 2"),
+            (&format!("{},1:2,3", token()), "item 3"),
+            (&format!("{},{}", token(), token()), "item 2"),
+            ("12:00:00", "time"),
+            ("2026-02-30T00:00:00Z", "time"),
+            ("2026-01-01T00:00:00", "time"),
+            ("2026-01-01T00:00:00Z,1:2", "time"),
+        ] {
+            let cause = from(value).expect_err(value);
+            assert!(cause.starts_with(FROM) && cause.contains(says), "{value}: {cause}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_ids_is_bounded() {
+        let ids = |count| vec!["1:2"; count].join(",");
+        assert!(from(&ids(IDS_MAX)).is_ok());
+        assert!(from(&format!("{},{}", token(), ids(IDS_MAX))).is_ok());
+        for many in [ids(IDS_MAX + 1), format!("{},{}", token(), ids(IDS_MAX + 1))] {
+            assert!(from(&many).expect_err("too many").contains("more than 1024"));
+        }
+    }
+
+    #[test]
+    fn unknown_values_and_repetitions_are_refused_by_name() {
+        for pairs in [
+            &[(DURABILITY, "Durable")][..],
+            &[(DURABILITY, "durable")],
+            &[(ACK, "packet"), (DURABILITY, "semi-durable")],
+            &[(ACK, "token")],
+            &[(ACK, "token"), (DURABILITY, "nondurable")],
+            &[(NOTICES, "yes")],
+            &[(REPLIER, "on")],
+            &[(NOTICES, "on"), (NOTICES, "on")],
+            &[(FROM, "earliest"), (FROM, "earliest")],
+        ] {
+            let cause = read(pairs).expect_err("refused");
+            assert!(cause.starts_with(pairs[0].0), "{cause}");
+        }
+    }
+}
