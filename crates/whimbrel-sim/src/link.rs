@@ -55,6 +55,16 @@ pub enum Arrival {
     End,
 }
 
+impl Arrival {
+    /// How many bytes there are in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Arrival::Bytes(bytes) => bytes.len(),
+            Arrival::End => 0,
+        }
+    }
+}
+
 /// One direction of a byte stream.
 #[derive(Debug)]
 pub struct Pipe {
@@ -121,7 +131,7 @@ impl Pipe {
         self.backlog.clear();
         let kept = self.random.below(self.flying.len() as u64 + 1) as usize;
         self.end_sent &= !self.flying.drain(kept..).any(|(_, arrival)| arrival == Arrival::End);
-        self.flying_bytes = self.flying.iter().map(|(_, arrival)| bytes_of(arrival)).sum();
+        self.flying_bytes = self.flying.iter().map(|(_, arrival)| arrival.bytes()).sum();
         self.stalled = false;
         self.finished = true;
         self.pump(now);
@@ -151,7 +161,7 @@ impl Pipe {
     pub fn read(&mut self, now: Time) -> Option<Arrival> {
         self.next_arrival().filter(|at| *at <= now)?;
         let (_, arrival) = self.flying.pop_front()?;
-        self.flying_bytes -= bytes_of(&arrival);
+        self.flying_bytes -= arrival.bytes();
         self.pump(now);
         Some(arrival)
     }
@@ -181,13 +191,6 @@ impl Pipe {
         let at = (self.idle_at + self.profile.delay + jitter).max(self.last_arrival);
         self.last_arrival = at;
         self.flying.push_back((at, arrival));
-    }
-}
-
-fn bytes_of(arrival: &Arrival) -> usize {
-    match arrival {
-        Arrival::Bytes(bytes) => bytes.len(),
-        Arrival::End => 0,
     }
 }
 
