@@ -88,6 +88,8 @@ fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
         best_effort_queue_bytes: config.core.best_effort_queue_bytes,
         topic_alias_max: config.limits.topic_alias_maximum,
         connect_timeout: config.limits.connect_timeout,
+        witness: None,
+        nothing_overwritten: true,
     };
     let scale = *random.pick(&[1, 16, 64]);
     let storm = Duration::from_secs(*random.pick(&STORM));
