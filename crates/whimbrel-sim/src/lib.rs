@@ -9,6 +9,7 @@
 //! - [`mobility`] says when mobile clients come and go, and [`access`] what a link does that many of them share.
 
 pub mod access;
+mod cell;
 pub mod check;
 pub mod choice;
 pub mod client;
@@ -18,6 +19,7 @@ pub mod packets;
 pub mod random;
 pub mod rig;
 pub mod simulation;
+mod sink;
 pub mod speech;
 pub mod trace;
 pub mod world;

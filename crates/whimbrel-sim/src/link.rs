@@ -36,6 +36,15 @@ impl Profile {
         chunk: 16 << 10,
     };
 
+    /// Takes everything at once.
+    pub const PERFECT: Profile = Profile {
+        delay: Duration::ZERO,
+        jitter: Duration::ZERO,
+        rate: u64::MAX,
+        capacity: usize::MAX,
+        chunk: usize::MAX,
+    };
+
     /// A vehicle's radio link.
     pub const RADIO: Profile = Profile {
         delay: Duration::from_millis(40),
