@@ -6,15 +6,20 @@
 //! - [`rig`] moves a broker and a few connections by hand.
 //! - [`simulation`] plays a scenario: [`client`]s that come, go, stall and vanish, over [`link`]s that delay, cut and fail,
 //!   in a [`world`] whose every byte at the broker's door the checkers of [`check`] see.
+//! - [`mobility`] says when mobile clients come and go, and [`access`] what a link does that many of them share.
 
+pub mod access;
+mod cell;
 pub mod check;
 pub mod choice;
 pub mod client;
 pub mod link;
+pub mod mobility;
 pub mod packets;
 pub mod random;
 pub mod rig;
 pub mod simulation;
+mod sink;
 pub mod speech;
 pub mod trace;
 pub mod world;

@@ -36,6 +36,15 @@ impl Profile {
         chunk: 16 << 10,
     };
 
+    /// Takes everything at once.
+    pub const PERFECT: Profile = Profile {
+        delay: Duration::ZERO,
+        jitter: Duration::ZERO,
+        rate: u64::MAX,
+        capacity: usize::MAX,
+        chunk: usize::MAX,
+    };
+
     /// A vehicle's radio link.
     pub const RADIO: Profile = Profile {
         delay: Duration::from_millis(40),
@@ -53,6 +62,16 @@ pub enum Arrival {
     Bytes(Vec<u8>),
     /// The stream has ended.
     End,
+}
+
+impl Arrival {
+    /// How many bytes there are in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Arrival::Bytes(bytes) => bytes.len(),
+            Arrival::End => 0,
+        }
+    }
 }
 
 /// One direction of a byte stream.
@@ -121,7 +140,7 @@ impl Pipe {
         self.backlog.clear();
         let kept = self.random.below(self.flying.len() as u64 + 1) as usize;
         self.end_sent &= !self.flying.drain(kept..).any(|(_, arrival)| arrival == Arrival::End);
-        self.flying_bytes = self.flying.iter().map(|(_, arrival)| bytes_of(arrival)).sum();
+        self.flying_bytes = self.flying.iter().map(|(_, arrival)| arrival.bytes()).sum();
         self.stalled = false;
         self.finished = true;
         self.pump(now);
@@ -151,7 +170,7 @@ impl Pipe {
     pub fn read(&mut self, now: Time) -> Option<Arrival> {
         self.next_arrival().filter(|at| *at <= now)?;
         let (_, arrival) = self.flying.pop_front()?;
-        self.flying_bytes -= bytes_of(&arrival);
+        self.flying_bytes -= arrival.bytes();
         self.pump(now);
         Some(arrival)
     }
@@ -181,13 +200,6 @@ impl Pipe {
         let at = (self.idle_at + self.profile.delay + jitter).max(self.last_arrival);
         self.last_arrival = at;
         self.flying.push_back((at, arrival));
-    }
-}
-
-fn bytes_of(arrival: &Arrival) -> usize {
-    match arrival {
-        Arrival::Bytes(bytes) => bytes.len(),
-        Arrival::End => 0,
     }
 }
 

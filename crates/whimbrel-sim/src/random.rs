@@ -65,6 +65,30 @@ impl Random {
     pub fn span(&mut self, mean: Duration) -> Duration {
         Duration::from_nanos(self.below(2 * mean.as_nanos() as u64 + 1))
     }
+
+    /// A span of an exponential distribution, up to the longest of 584 years. Von Neumann's method (Various techniques used in
+    /// connection with random digits, 1951) needs comparisons only, and so gives the same on every machine: a run of falling numbers has
+    /// an odd length with just the probability that a fraction needs, and each run of even length adds a whole.
+    pub fn exponential(&mut self, mean: Duration) -> Duration {
+        let mut wholes = 0;
+        loop {
+            let first = self.next();
+            let (mut last, mut odd) = (first, true);
+            loop {
+                let next = self.next();
+                if next >= last {
+                    break;
+                }
+                (last, odd) = (next, !odd);
+            }
+            if odd {
+                let mean = mean.as_nanos() as u64;
+                let fraction = ((u128::from(first) * u128::from(mean)) >> 64) as u64;
+                return Duration::from_nanos(mean.saturating_mul(wholes).saturating_add(fraction));
+            }
+            wholes += 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -88,5 +112,18 @@ mod tests {
         }
         assert_eq!(seen, [true, false, true]);
         assert_eq!(random.span(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn exponential_spans_decay_as_they_should() {
+        let mut random = Random::new(3);
+        let (mean, count) = (Duration::from_secs(10), 200_000);
+        let spans: Vec<f64> = (0..count).map(|_| random.exponential(mean).as_secs_f64()).collect();
+        for seconds in [0.1, 1.0, 5.0, 10.0, 20.0, 40.0] {
+            let longer = spans.iter().filter(|span| **span > seconds).count() as f64 / f64::from(count);
+            let expected = (-seconds / 10.0_f64).exp();
+            assert!((longer - expected).abs() < 0.005, "{longer} are longer than {seconds} s, not {expected}");
+        }
+        assert_eq!(random.exponential(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -340,9 +340,9 @@ impl Rig {
     /// When something else than the SUBACK comes first.
     pub fn subscribe_all(&mut self, conn: ConnId, identifier: u32, wanted: Vec<Wanted>) -> Vec<u8> {
         let asked = 65_000;
-        self.say(conn, &Said::Subscribe { id: asked, identifier, selector: None, wanted });
+        self.say(conn, &Said::Subscribe { id: asked, identifier, selector: None, terms: vec![], wanted });
         match self.next(conn) {
-            Some(Heard::Suback { id, codes }) if id == asked => codes,
+            Some(Heard::Suback { id, codes, .. }) if id == asked => codes,
             other => panic!("a SUBACK, not {other:?}"),
         }
     }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, Stats};
 
+use crate::access::Shape;
 use crate::check::{Bounds, Checker, Violation};
-use crate::client::{Client, Honest, Hostile, Persona};
+use crate::client::{Client, Follower, Habits, Honest, Hostile, Persona};
 use crate::link::Profile;
 use crate::random::Random;
 use crate::rig::START;
@@ -22,6 +22,12 @@ const CALM_MIN: Duration = Duration::from_secs(30);
 
 /// After the storm: the slowest link and the smallest window have let everything through by then.
 const CALM_MAX: Duration = Duration::from_secs(7200);
+
+/// How much earlier than everybody else the witness begins.
+const HEAD_START: Duration = Duration::from_millis(1);
+
+/// Client id of the witness.
+const WITNESS: &str = "witness";
 
 /// How often it is looked whether the calm may end.
 const CALM_STEP: Duration = Duration::from_secs(10);
@@ -82,12 +88,15 @@ pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
 fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
     let mut random = Random::new(seed);
     let config = draw_config(&mut random);
+    let followed = random.chance(0);
     let bounds = Bounds {
         inflight_max: config.core.inflight_max.into(),
         session_queue_bytes: config.core.session_queue_bytes,
         best_effort_queue_bytes: config.core.best_effort_queue_bytes,
         topic_alias_max: config.limits.topic_alias_maximum,
         connect_timeout: config.limits.connect_timeout,
+        witness: followed.then_some(WITNESS),
+        nothing_overwritten: true,
     };
     let scale = *random.pick(&[1, 16, 64]);
     let storm = Duration::from_secs(*random.pick(&STORM));
@@ -97,6 +106,9 @@ fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
         world.tamper(tamper);
     }
     populate(&mut world, &mut random);
+    if followed {
+        follow(&mut world, &mut random);
+    }
     world.run_until(START + storm);
     world.calm();
     let calm = world.now();
@@ -136,15 +148,39 @@ fn draw_config(random: &mut Random) -> Config {
 }
 
 fn populate(world: &mut World<'_>, random: &mut Random) {
-    let now: Time = world.now();
+    let now = world.now() + HEAD_START;
+    let cells = draw_cells(world, random);
     for number in 0..random.between(2, 16) {
         let persona = Persona::draw(random);
         let link = persona.link;
         let client = Honest::new(format!("c{number}"), persona, random.fork(), now);
-        world.add(Client::Honest(Box::new(client)), link);
+        world.add_at(Client::Honest(Box::new(client)), link, *random.pick(&cells));
     }
     for number in 0..random.below(4) {
         let client = Hostile::new(format!("h{number}"), random.fork(), now);
         world.add(Client::Hostile(client), Profile::LAN);
     }
+}
+
+/// Clients with tracked subscriptions, and a witness.
+fn follow(world: &mut World<'_>, random: &mut Random) {
+    let now = world.now();
+    let cells = draw_cells(world, random);
+    let witness = Follower::new(WITNESS.to_owned(), Habits::witness(), random.fork(), now);
+    world.add(Client::Follower(Box::new(witness)), Profile::PERFECT);
+    for number in 0..random.between(1, 6) {
+        let habits = Habits::draw(random);
+        let link = habits.link;
+        let client = Follower::new(format!("f{number}"), habits, random.fork(), now + HEAD_START);
+        world.add_at(Client::Follower(Box::new(client)), link, *random.pick(&cells));
+    }
+}
+
+/// Where a client may be: nowhere in particular, or in a cell whose access link it shares.
+fn draw_cells(world: &mut World<'_>, random: &mut Random) -> Vec<Option<usize>> {
+    if random.chance(700) {
+        return vec![None];
+    }
+    let shape = *random.pick(&[Shape::WIDE, Shape::NARROW]);
+    vec![None, Some(world.add_cell(shape)), Some(world.add_cell(shape))]
 }

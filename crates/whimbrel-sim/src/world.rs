@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, Stats};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Stats};
 
+use crate::access::Shape;
+use crate::cell::{Cell, Way};
 use crate::check::{Checker, Gauges, Outcome, Seen};
 use crate::client::{Act, Client};
 use crate::link::{Arrival, Pipe, Profile};
 use crate::random::Random;
+use crate::sink::Sink;
 use crate::trace::{KEPT, Trace};
 
 /// How often the broker may be called without time moving on.
@@ -41,6 +44,8 @@ enum Event {
     Up(usize),
     /// Something arrives at the client over that line.
     Down(usize),
+    /// Something arrives over the access link of that cell, or somebody may send over it again.
+    Air(usize),
 }
 
 /// One connection, from its opening until both ends have let go.
@@ -50,6 +55,7 @@ struct Line {
     conn: Option<ConnId>,
     /// The client, while it cares.
     client: Option<usize>,
+    cell: Option<usize>,
     up: Pipe,
     down: Pipe,
     /// The broker wants to know when the backlog is low.
@@ -63,6 +69,7 @@ struct Line {
 struct Seat {
     client: Client,
     link: Profile,
+    cell: Option<usize>,
     line: Option<usize>,
     scheduled: Option<Time>,
 }
@@ -76,6 +83,7 @@ pub struct World<'a> {
     random: Random,
     lines: Vec<Line>,
     seats: Vec<Seat>,
+    cells: Vec<Cell>,
     names: BTreeMap<ConnId, usize>,
     free: BTreeSet<u32>,
     /// What one byte that waits counts for: small worlds reach the broker's marks, too.
@@ -85,33 +93,6 @@ pub struct World<'a> {
     tamper: Option<&'a mut dyn Tamper>,
     gauges_at: Time,
     at_once: u32,
-}
-
-/// Collects what the broker says in one call.
-struct Sink<'a> {
-    outcome: Outcome,
-    notify: Vec<ConnId>,
-    backlog: &'a dyn Fn(ConnId) -> usize,
-}
-
-impl Output for Sink<'_> {
-    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
-        let again = self.outcome.sends.iter().any(|(known, _)| *known == conn);
-        assert!(!again, "a second send to {conn:?} in one call of the broker");
-        self.outcome.sends.push((conn, core::mem::take(bytes)));
-    }
-
-    fn close(&mut self, conn: ConnId) {
-        self.outcome.closes.push(conn);
-    }
-
-    fn backlog(&self, conn: ConnId) -> usize {
-        (self.backlog)(conn)
-    }
-
-    fn notify_drained(&mut self, conn: ConnId) {
-        self.notify.push(conn);
-    }
 }
 
 impl<'a> World<'a> {
@@ -125,6 +106,7 @@ impl<'a> World<'a> {
             random,
             lines: Vec::new(),
             seats: Vec::new(),
+            cells: Vec::new(),
             names: BTreeMap::new(),
             free: (0..4096).collect(),
             scale,
@@ -148,7 +130,18 @@ impl<'a> World<'a> {
 
     /// Adds a client that comes and goes as it likes over links of that kind.
     pub fn add(&mut self, client: Client, link: Profile) {
-        self.seats.push(Seat { client, link, line: None, scheduled: None });
+        self.add_at(client, link, None);
+    }
+
+    /// Adds a cell: whose clients share an access link.
+    pub fn add_cell(&mut self, shape: Shape) -> usize {
+        self.cells.push(Cell::new(shape));
+        self.cells.len() - 1
+    }
+
+    /// As [`World::add`], at the far end of the access link of a cell, if one is named.
+    pub fn add_at(&mut self, client: Client, link: Profile, cell: Option<usize>) {
+        self.seats.push(Seat { client, link, cell, line: None, scheduled: None });
         self.schedule_wake(self.seats.len() - 1);
     }
 
@@ -239,19 +232,59 @@ impl<'a> World<'a> {
             }
             Event::Up(line) => {
                 self.lines[line].up_scheduled = None;
-                while let Some(arrival) = self.lines[line].up.read(self.now) {
+                while let Some(arrival) = self.read(line, Way::Up) {
                     self.reach_broker(line, arrival);
                 }
                 self.schedule_line(line);
             }
             Event::Down(line) => {
                 self.lines[line].down_scheduled = None;
-                while let Some(arrival) = self.lines[line].down.read(self.now) {
+                while let Some(arrival) = self.read(line, Way::Down) {
                     self.reach_client(line, arrival);
                 }
                 self.tell_drained(line);
                 self.schedule_line(line);
             }
+            Event::Air(cell) => self.move_air(cell),
+        }
+    }
+
+    /// The next piece that has come over a line; over one in a cell, it goes to the access link, which has room for it.
+    fn read(&mut self, line: usize, way: Way) -> Option<Arrival> {
+        loop {
+            let known = &mut self.lines[line];
+            let pipe = if way == Way::Up { &mut known.up } else { &mut known.down };
+            let Some(cell) = known.cell else { return pipe.read(self.now) };
+            if !self.cells[cell].has_room(line, way) {
+                return None;
+            }
+            let piece = pipe.read(self.now)?;
+            self.cells[cell].push(self.now, line, way, piece);
+            self.schedule_cell(cell);
+        }
+    }
+
+    /// What the access link of a cell has carried arrives, and what waited for room is taken.
+    fn move_air(&mut self, cell: usize) {
+        self.cells[cell].scheduled = None;
+        while let Some((line, way, arrival)) = self.cells[cell].read(self.now) {
+            match way {
+                Way::Up => self.reach_broker(line, arrival),
+                Way::Down => self.reach_client(line, arrival),
+            }
+        }
+        for line in self.cells[cell].lines() {
+            self.schedule_line(line);
+        }
+        self.schedule_cell(cell);
+    }
+
+    fn schedule_cell(&mut self, cell: usize) {
+        let known = &mut self.cells[cell];
+        let next = known.next_change().filter(|next| known.scheduled.is_none_or(|known| *next < known));
+        if let Some(at) = next {
+            known.scheduled = Some(at);
+            self.schedule(at, Event::Air(cell));
         }
     }
 
@@ -297,6 +330,10 @@ impl<'a> World<'a> {
                 Act::Vanish => {
                     known.up.die();
                     known.down.die();
+                    if let Some(cell) = known.cell {
+                        self.cells[cell].leave(line, Way::Up);
+                        self.cells[cell].leave(line, Way::Down);
+                    }
                 }
                 Act::Stall => known.down.stall(),
                 Act::Resume => known.down.resume(),
@@ -320,12 +357,16 @@ impl<'a> World<'a> {
         }
         let id = self.free.pop_first().expect("fewer connections than names");
         let conn = ConnId(id);
-        let link = self.seats[seat].link;
+        let Seat { link, cell, .. } = self.seats[seat];
+        if let Some(cell) = cell {
+            self.cells[cell].join(self.lines.len());
+        }
         self.names.insert(conn, self.lines.len());
         self.seats[seat].line = Some(self.lines.len());
         self.lines.push(Line {
             conn: Some(conn),
             client: Some(seat),
+            cell,
             up: Pipe::new(link, self.random.fork()),
             down: Pipe::new(link, self.random.fork()),
             notify: false,
@@ -341,6 +382,9 @@ impl<'a> World<'a> {
         if let Some(line) = self.names.remove(&conn) {
             self.lines[line].conn = None;
             self.lines[line].up.die();
+            if let Some(cell) = self.lines[line].cell {
+                self.cells[cell].leave(line, Way::Up);
+            }
             self.lines[line].down.finish(self.now);
             self.free.insert(conn.0);
             self.schedule_line(line);
@@ -404,13 +448,15 @@ impl<'a> World<'a> {
     /// Both directions of a line arrive when they do.
     fn schedule_line(&mut self, line: usize) {
         let known = &mut self.lines[line];
+        let may = |way| known.cell.is_none_or(|cell| self.cells[cell].has_room(line, way));
+        let (up, down) = (may(Way::Up), may(Way::Down));
         let sooner = |next: Option<Time>, known: &mut Option<Time>| {
             let next = next.filter(|next| known.is_none_or(|known| *next < known))?;
             *known = Some(next);
             Some(next)
         };
-        let up = sooner(known.up.next_arrival(), &mut known.up_scheduled);
-        let down = sooner(known.down.next_arrival(), &mut known.down_scheduled);
+        let up = sooner(known.up.next_arrival().filter(|_| up), &mut known.up_scheduled);
+        let down = sooner(known.down.next_arrival().filter(|_| down), &mut known.down_scheduled);
         if let Some(at) = up {
             self.schedule(at, Event::Up(line));
         }

@@ -660,7 +660,9 @@ impl Tamper for Selectors {
             // Only what comes as whole packets is misheard.
             let Ok(Some(packet)) = next_packet(Version::V5_0, bytes, &mut at) else { return };
             match Said::try_from(packet) {
-                Ok(Said::Subscribe { id, identifier, selector, wanted }) if !wanted[0].filter.starts_with("$share") => {
+                Ok(Said::Subscribe { id, identifier, selector, terms, wanted })
+                    if !wanted[0].filter.starts_with("$share") =>
+                {
                     let other = match self.instead {
                         Some(instead) => selector.as_ref().map(|_| instead.to_owned()),
                         None => self.known.get(&(conn, wanted[0].filter.clone())).unwrap_or(&selector).clone(),
@@ -668,7 +670,7 @@ impl Tamper for Selectors {
                     for one in &wanted {
                         self.known.insert((conn, one.filter.clone()), selector.clone());
                     }
-                    let said = Said::Subscribe { id, identifier, selector: other, wanted };
+                    let said = Said::Subscribe { id, identifier, selector: other, terms, wanted };
                     heard.extend(said.encode(Version::V5_0));
                 }
                 _ => heard.extend(&bytes[from..at]),

@@ -1,5 +1,6 @@
 //! What a broker must remember, as far as the bytes at its door tell.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use whimbrel_mqtt::ConnId;
 use super::Checker;
 use super::shared::Group;
 use super::topic::{matches, shared_filter};
+use super::track::{Name, Place, Track};
 use crate::choice::Choice;
 use crate::speech::Message;
 
@@ -28,6 +30,8 @@ pub(super) struct Publication {
     /// Client id of the publisher.
     pub(super) publisher: String,
     pub(super) is_will: bool,
+    /// The broker's name for it, once it was told.
+    pub(super) id: OnceCell<Name>,
 }
 
 impl Publication {
@@ -60,6 +64,8 @@ pub(super) struct Grant {
     pub(super) retain_as_published: bool,
     pub(super) identifier: u32,
     pub(super) choice: Option<Choice>,
+    /// A track says what is owed to it.
+    pub(super) tracked: bool,
 }
 
 impl Grant {
@@ -100,6 +106,8 @@ pub(super) struct Flight {
     pub(super) sequence: u64,
     /// The shared subscription that it came from.
     pub(super) group: Option<String>,
+    /// The event's name, if it was told.
+    pub(super) name: Option<Name>,
 }
 
 impl Flight {
@@ -127,6 +135,8 @@ pub(super) struct Session {
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Time>,
     pub(super) grants: Vec<Grant>,
+    /// Tracked subscriptions that it has or had: by identifier.
+    pub(super) tracks: BTreeMap<u32, Track>,
     /// Shared subscriptions that it has or had: by identifier.
     pub(super) shares: BTreeMap<u32, (String, Qos, bool)>,
     /// QoS 2 publishes of the client that it has not released.
@@ -163,6 +173,18 @@ pub(super) struct Book {
     pub(super) retained: BTreeMap<String, Rc<Publication>>,
     /// All accepted messages by their content, to name what is wrong with a delivery.
     pub(super) history: BTreeMap<(String, Vec<u8>), Vec<Rc<Publication>>>,
+    /// All accepted messages.
+    pub(super) log: Vec<Rc<Publication>>,
+    /// How many of them the witness was told, or should have been.
+    pub(super) witnessed: usize,
+    /// Those that have a name.
+    pub(super) names: BTreeMap<Name, Rc<Publication>>,
+    /// The last tick of each stream.
+    pub(super) last: BTreeMap<u64, u64>,
+    /// In which stream a client's events of a kind (reliable or not) are.
+    pub(super) streams: BTreeMap<(String, bool), u64>,
+    /// Where the subscriptions stood that were given these tokens.
+    pub(super) tokens: BTreeMap<String, Place>,
     /// Payloads of all wills that clients have left with the broker.
     pub(super) wills: BTreeSet<Vec<u8>>,
     pub(super) published: u64,
@@ -204,7 +226,9 @@ impl Checker {
             publisher: publisher.to_owned(),
             is_will,
             message,
+            id: OnceCell::new(),
         });
+        self.book.log.push(publication.clone());
         let content = (publication.message.topic.clone(), publication.message.payload.clone());
         self.book.history.entry(content).or_default().push(publication.clone());
         if publication.message.retain {
@@ -222,6 +246,9 @@ impl Checker {
                     continue;
                 }
                 matched = true;
+                if grant.tracked {
+                    continue;
+                }
                 let qos = publication.message.qos.min(grant.qos);
                 let attached = session.conn.is_some();
                 if !attached && (qos == Qos::AtMostOnce || session.expiry.is_zero()) {
@@ -236,6 +263,10 @@ impl Checker {
                     call: self.call,
                     optional: publication.may_exceed(session.packet_maximum),
                 });
+            }
+            let attached = session.conn.is_some();
+            for track in session.tracks.values_mut().filter(|track| attached || track.terms.keeps) {
+                track.owe(&publication, id, self.call);
             }
         }
         matched |= self.accept_shared(&publication);
@@ -280,6 +311,7 @@ impl Checker {
         let room = sent < line.receive_maximum.min(self.bounds.inflight_max);
         let limbo = Limbo { session: Session::default(), behind: line.behind, room };
         session.stuck_since = None;
+        session.tracks.values_mut().for_each(Track::leave);
         for flight in &mut session.flights {
             flight.sent_on = None;
         }
@@ -325,6 +357,9 @@ impl Checker {
     /// Subscribes; true if there was no such subscription.
     pub(super) fn grant(&mut self, id: &str, grant: Grant) -> bool {
         let session = self.book.sessions.get_mut(id).expect("a subscriber has a session");
+        if !grant.tracked {
+            session.tracks.retain(|_, track| track.terms.grant.filter != grant.filter);
+        }
         if let Some(known) = session.grants.iter_mut().find(|known| known.filter == grant.filter) {
             *known = grant;
             return false;
@@ -341,6 +376,8 @@ impl Checker {
         let session = self.book.sessions.get_mut(id).expect("a subscriber has a session");
         let Some(at) = session.grants.iter().position(|grant| grant.filter == text) else { return false };
         let gone = session.grants.remove(at);
+        let tracks = session.tracks.values_mut().filter(|track| track.terms.grant.filter == gone.filter);
+        tracks.for_each(|track| track.ended = true);
         // What waits for an ended subscription may or may not come.
         for owed in &mut session.owed {
             owed.optional |= owed.identifier == gone.identifier && matches(text, &owed.publication.message.topic);

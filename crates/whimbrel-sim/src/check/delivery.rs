@@ -1,5 +1,6 @@
 //! A delivered message was owed: to this client, once, in this form, in this order.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use whimbrel_mqtt::ConnId;
 
 use super::book::{Flight, Grant, Owed, Publication, Session, forwarded};
 use super::topic::matches;
+use super::track::Name;
 use super::{Checker, Rule};
 use crate::speech::Message;
 
@@ -71,10 +73,14 @@ impl Checker {
             self.broken(Rule::DupFlag, format!("{}: QoS 0 is never repeated", seen.name()));
         } else if seen.message.dup {
             self.repeated(&seen);
-        } else if !self.is_share(&seen) {
-            self.first_delivery(&seen);
-        } else {
+        } else if Checker::is_notice(&seen) {
+            self.noticed(&seen);
+        } else if self.is_tracked(&seen) {
+            self.tracked_delivery(&seen);
+        } else if self.is_share(&seen) {
             self.share_delivered(&seen);
+        } else {
+            self.first_delivery(&seen);
         }
     }
 
@@ -120,13 +126,14 @@ impl Checker {
             // The connection may have ended in the same call.
             flight.sent_on = session.conn.filter(|conn| *conn == seen.conn);
             let publication = flight.publication.clone();
-            let group = flight.group.clone();
+            let (group, name) = (flight.group.clone(), flight.name);
             if form != (seen.message.qos, seen.identifier, seen.message.retain) {
                 self.broken(Rule::Integrity, format!("{} was {form:?} the first time", seen.name()));
             }
             if let Some(group) = group {
                 self.share_repeated(&group, &publication, seen);
             }
+            self.check_name_again(seen, name);
             self.resent_in_order(seen.conn, id);
             self.check_properties(seen, &publication, true);
             self.check_window(seen);
@@ -188,6 +195,19 @@ impl Checker {
         self.check_properties(seen, &owed.publication, false);
     }
 
+    /// A message that was not published by a client, for the hand-over.
+    pub(super) fn publication_of(&self, seen: &Delivered) -> Rc<Publication> {
+        Rc::new(Publication {
+            no: 0,
+            message: seen.message.clone(),
+            accepted: self.now,
+            expires: None,
+            publisher: String::new(),
+            is_will: false,
+            id: OnceCell::new(),
+        })
+    }
+
     /// Notes a first delivery as unsettled.
     pub(super) fn takes_off(&mut self, seen: &Delivered, publication: &Rc<Publication>, group: Option<String>) {
         if seen.message.qos == Qos::AtMostOnce {
@@ -208,6 +228,7 @@ impl Checker {
             sent_on: attached.then_some(seen.conn),
             sequence,
             group,
+            name: seen.message.user_property("w-id").and_then(Name::parse),
         });
         if taken || id == 0 {
             self.broken(Rule::PacketIdentifier, format!("{}: the identifier is in use", seen.name()));

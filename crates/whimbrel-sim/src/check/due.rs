@@ -5,7 +5,8 @@ use whimbrel_event::Time;
 
 use super::book::{Limbo, Owed, Session};
 use super::line::{GRACE, Line};
-use super::{Checker, Gauges, Rule};
+use super::track::Circumstances;
+use super::{Bounds, Checker, Gauges, Rule};
 
 /// What a message may cost in a queue beside its topic and payload, bytes.
 const OVERHEAD_MAX: usize = 640;
@@ -32,20 +33,30 @@ impl Session {
     /// Bytes that may be waiting for it, of one kind.
     fn waiting(&self, reliable: bool) -> usize {
         let of_kind = self.owed.iter().filter(|owed| owed.is_reliable() == reliable);
-        of_kind.map(|owed| owed.publication.weight() + OVERHEAD_MAX).sum()
+        let waiting: usize = of_kind.map(|owed| owed.publication.weight() + OVERHEAD_MAX).sum();
+        let tracked: usize = self.tracks.values().map(|track| track.waiting(OVERHEAD_MAX)).sum();
+        waiting + tracked
     }
 
     fn excuse(&mut self, reliable: bool) {
         self.owed.iter_mut().filter(|owed| owed.is_reliable() == reliable).for_each(|owed| owed.optional = true);
     }
 
-    /// Something that the client could have been sent by now.
-    fn stuck(&self, now: Time, room: bool) -> Option<&Owed> {
+    /// Something that the client could have been sent by now, and the rule that is broken if it does not come.
+    fn stuck(&self, circumstances: &Circumstances, room: bool) -> Option<(Rule, String)> {
         let due = |owed: &&Owed| {
-            let live = owed.publication.expires.is_none_or(|at| at > now);
+            let live = owed.publication.expires.is_none_or(|at| at > circumstances.now);
             !owed.optional && live && (room || !owed.is_reliable())
         };
-        self.owed.iter().find(due)
+        if let Some(owed) = self.owed.iter().find(due) {
+            return Some((owed.rule(), owed.publication.name()));
+        }
+        let tracked = self.tracks.values().find_map(|track| track.due(u64::MAX, circumstances));
+        tracked.filter(|_| room).map(|publication| (Rule::Delivery, publication.name()))
+    }
+
+    fn circumstances(&self, now: Time, bounds: &Bounds) -> Circumstances {
+        Circumstances { now, packet_maximum: self.packet_maximum, nothing_overwritten: bounds.nothing_overwritten }
     }
 }
 
@@ -86,7 +97,7 @@ impl Checker {
         let mut late = Vec::new();
         for (id, session) in &mut self.book.sessions {
             let Some(line) = session.conn.and_then(|conn| self.lines.get(&conn)) else { continue };
-            let Some(owed) = sendable(session, line, self.now, self.bounds.inflight_max) else {
+            let Some(owed) = sendable(session, line, self.now, &self.bounds) else {
                 session.stuck_since = None;
                 continue;
             };
@@ -95,11 +106,13 @@ impl Checker {
                 late.push((owed.0, format!("{id} waits for {} since {since:?}", owed.1)));
                 session.stuck_since = None;
                 session.owed.clear();
+                session.tracks.clear();
             }
         }
         for (rule, what) in late {
             self.broken(rule, what);
         }
+        self.check_witness();
         self.check_groups();
         self.check_lines();
     }
@@ -115,8 +128,8 @@ impl Checker {
     pub(super) fn owed_now(&self) -> Vec<(Rule, String)> {
         let mut left = Vec::new();
         for (id, session) in self.book.sessions.iter().filter(|(_, session)| session.conn.is_some()) {
-            if let Some(owed) = session.stuck(self.now, true) {
-                left.push((owed.rule(), format!("{id} never got {}", owed.publication.name())));
+            if let Some((rule, name)) = session.stuck(&session.circumstances(self.now, &self.bounds), true) {
+                left.push((rule, format!("{id} never got {name}")));
             }
             if let Some(flight) = session.flights.iter().find(|flight| flight.sent_on.is_some() || !flight.may_move()) {
                 left.push((Rule::Delivery, format!("{id} never settled {}", flight.publication.name())));
@@ -157,16 +170,15 @@ pub(super) fn has_room(session: &Session, line: &Line, inflight_max: usize) -> b
 }
 
 /// What could be sent to an attached session now: fresh messages, or what a former connection left unsettled.
-fn sendable(session: &Session, line: &Line, now: Time, inflight_max: usize) -> Option<(Rule, String)> {
+fn sendable(session: &Session, line: &Line, now: Time, bounds: &Bounds) -> Option<(Rule, String)> {
     if line.behind || !line.greeted || line.over.is_some() {
         return None;
     }
-    let window = line.receive_maximum.min(inflight_max);
+    let window = line.receive_maximum.min(bounds.inflight_max);
     let sent = session.flights.iter().filter(|flight| flight.sent_on.is_some()).count();
     let again = session.flights.iter().find(|flight| flight.sent_on.is_none() && !flight.may_move());
     if let Some(flight) = again.filter(|_| sent < window) {
         return Some((Rule::Delivery, format!("{} again", flight.publication.name())));
     }
-    let owed = session.stuck(now, again.is_none() && sent < window)?;
-    Some((owed.rule(), owed.publication.name()))
+    session.stuck(&session.circumstances(now, bounds), again.is_none() && sent < window)
 }

@@ -43,7 +43,7 @@ impl Checker {
             }
             Heard::Publish(message) => self.delivered(conn, message),
             Heard::Ack { ack, id, code } => self.acknowledged(conn, ack, id, code),
-            Heard::Suback { id, codes } => self.sub_acknowledged(conn, id, codes),
+            Heard::Suback { id, codes, properties } => self.sub_acknowledged(conn, id, &codes, &properties),
             Heard::Unsuback { id, codes } => self.unsub_acknowledged(conn, id, &codes),
             Heard::Pong => {
                 if self.take_due(conn, |due| matches!(due, Due::Pong)).is_none() {
@@ -149,9 +149,15 @@ impl Checker {
         }
     }
 
-    fn sub_acknowledged(&mut self, conn: ConnId, id: u16, codes: Vec<u8>) {
+    fn sub_acknowledged(&mut self, conn: ConnId, id: u16, codes: &[u8], properties: &[Property]) {
         match self.take_due(conn, |due| matches!(due, Due::Suback { .. })) {
-            Some(Due::Suback { id: asked, codes: granted }) if asked == id && granted == codes => {}
+            Some(due) if due.allows(id, codes) => {
+                if let Due::Suback { start: Some(start), .. } = due
+                    && codes.iter().all(|code| *code < 0x80)
+                {
+                    self.start(conn, *start, properties);
+                }
+            }
             due => self.broken(Rule::Answers, format!("SUBACK {id} with {codes:02x?} on {conn:?} for {due:?}")),
         }
     }

@@ -8,6 +8,7 @@ use mqtt_protocol_core::mqtt::packet::Packet;
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
+use super::tracked::Start;
 use super::{Checker, Rule, Seen};
 use crate::packets::{Malformed, next_packet};
 use crate::speech::{Ack, Heard, Said};
@@ -19,7 +20,7 @@ pub(super) const GRACE: Duration = Duration::from_millis(100);
 const SILENCE_SLACK: Duration = Duration::from_secs(2);
 
 /// An answer that the client waits for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Due {
     Connack {
         session_present: bool,
@@ -43,6 +44,8 @@ pub(super) enum Due {
     Suback {
         id: u16,
         codes: Vec<u8>,
+        /// A tracked subscription that begins.
+        start: Option<Box<Start>>,
     },
     Unsuback {
         id: u16,

@@ -18,6 +18,7 @@
 //! | `said`, `heard` | how packets of clients and of the broker change and test the account |
 //! | `delivery` | a delivered message was owed, once, in order, and is what was published |
 //! | `shared` | a shared subscription hands each message to one member |
+//! | `track`, `tracked`, `notice` | a tracked subscription gets all that matched since its place, or is told of gaps |
 //! | `due` | what is owed comes in time, or is excused by a bound |
 
 mod book;
@@ -25,9 +26,12 @@ mod delivery;
 mod due;
 mod heard;
 mod line;
+mod notice;
 mod said;
 mod shared;
 mod topic;
+mod track;
+mod tracked;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +42,7 @@ use whimbrel_mqtt::ConnId;
 
 use book::{Book, Limbo};
 use line::Line;
+pub use tracked::moment_text;
 
 /// What a broker must hold to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -84,6 +89,16 @@ pub enum Rule {
     Retained,
     /// A will is published when its client ended without goodbye, after its delay, once.
     Will,
+    /// What is delivered to a tracked subscription names its event; each event has one name, and no other has that.
+    EventId,
+    /// Nothing is delivered that lies behind the place from which a subscription resumed.
+    Resumed,
+    /// Nothing that matched is missing between two events of a stream, unless a gap tells so; streams are in order.
+    Hole,
+    /// A gap is well-formed, told where it lies, and of nothing that was told before or is there.
+    Gap,
+    /// Tokens are given out where they are promised, and stand nowhere ahead of what was delivered.
+    Token,
     /// A shared subscription's message goes to one member.
     Shared,
     /// The broker ends a connection for a reason only, and says which.
@@ -124,6 +139,11 @@ pub struct Bounds {
     pub topic_alias_max: u16,
     /// How long a connection may take to say CONNECT.
     pub connect_timeout: Duration,
+    /// Client id of the witness, if there is one: it subscribes to everything, semi-durably and with QoS 0, before there is anything,
+    /// over a link that takes everything at once.
+    pub witness: Option<&'static str>,
+    /// The broker's cache has room for everything that will ever be published.
+    pub nothing_overwritten: bool,
 }
 
 /// What the broker says of its own state.
@@ -170,6 +190,8 @@ pub struct Checker {
     now: Time,
     /// Counts calls of the broker.
     call: u64,
+    /// Messages that were accepted before this call.
+    accepted_before: u64,
     lines: BTreeMap<ConnId, Line>,
     book: Book,
     /// Sessions that ended in this call, under the connection that they had: the broker may have sent before it knew.
@@ -190,6 +212,7 @@ impl Checker {
             bounds,
             now,
             call: 0,
+            accepted_before: 0,
             lines: BTreeMap::new(),
             book: Book::default(),
             limbo: BTreeMap::new(),
@@ -205,6 +228,7 @@ impl Checker {
     pub fn observe(&mut self, now: Time, seen: Seen<'_>, outcome: &Outcome, backlog: impl Fn(ConnId) -> usize) {
         self.now = now;
         self.call += 1;
+        self.accepted_before = self.book.published;
         (self.packets, self.kicks) = (0, 0);
         self.book.ended_groups.clear();
         self.pass_time();
@@ -223,7 +247,12 @@ impl Checker {
         if self.unsure {
             return;
         }
-        for (conn, bytes) in &outcome.sends {
+        // The witness names the events that others get.
+        let witness = self.bounds.witness;
+        let (told, others): (Vec<_>, Vec<_>) = outcome.sends.iter().partition(|(conn, _)| {
+            witness.is_some() && self.lines.get(conn).is_some_and(|line| line.client_id.as_deref() == witness)
+        });
+        for (conn, bytes) in told.into_iter().chain(others) {
             self.bytes_out(*conn, bytes);
         }
         for conn in &outcome.closes {

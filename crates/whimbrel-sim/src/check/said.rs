@@ -10,8 +10,18 @@ use super::Checker;
 use super::book::{Grant, Session, Will};
 use super::line::{Due, Ending};
 use super::topic::shared_filter;
+use super::tracked::{Fate, Start};
 use crate::choice::Choice;
 use crate::speech::{Ack, Hello, Message, Said, Wanted};
+
+/// A SUBSCRIBE.
+struct Request {
+    tag: u16,
+    identifier: u32,
+    choice: Option<Choice>,
+    terms: Vec<(String, String)>,
+    wanted: Vec<Wanted>,
+}
 
 /// What a client must not do.
 type Breach = &'static str;
@@ -37,9 +47,10 @@ impl Checker {
             }
             Said::Ack { ack, id: tag, code } => self.settled(conn, &id, ack, tag, code),
             Said::Subscribe { id: 0, .. } | Said::Unsubscribe { id: 0, .. } => return Err("packet identifier 0"),
-            Said::Subscribe { id: tag, identifier, selector, wanted } => {
+            Said::Subscribe { id: tag, identifier, selector, terms, wanted } => {
                 let choice = selector.map(|text| Choice::parse(&text).ok_or("a selector of no known form"));
-                self.subscribed(conn, &id, tag, (identifier, choice.transpose()?), &wanted);
+                let choice = choice.transpose()?;
+                self.subscribed(conn, &id, &Request { tag, identifier, choice, terms, wanted });
             }
             Said::Unsubscribe { id: tag, filters } => {
                 let existed = filters.iter().map(|filter| self.revoke(&id, filter)).collect();
@@ -160,11 +171,10 @@ impl Checker {
         }
     }
 
-    /// `terms`: identifier and selector of all of `wanted`.
-    fn subscribed(&mut self, conn: ConnId, id: &str, tag: u16, terms: (u32, Option<Choice>), wanted: &[Wanted]) {
-        let (identifier, choice) = terms;
-        let mut codes = Vec::new();
-        for asked in wanted {
+    fn subscribed(&mut self, conn: ConnId, id: &str, request: &Request) {
+        let &Request { identifier, choice, .. } = request;
+        let (mut codes, mut start) = (Vec::new(), None);
+        for asked in &request.wanted {
             codes.push(asked.qos as u8);
             if shared_filter(&asked.filter).is_some() {
                 self.join_group(id, identifier, choice, asked);
@@ -177,13 +187,21 @@ impl Checker {
                 retain_as_published: asked.retain_as_published,
                 identifier,
                 choice,
+                tracked: false,
             };
+            start = Start::read(self, &grant, &request.terms, asked.retain_handling).map(Box::new);
+            let grant = Grant { tracked: start.is_some(), ..grant };
+            if start.as_ref().is_some_and(|start| start.fate != Fate::Granted) {
+                continue;
+            }
             let new = self.grant(id, grant.clone());
             if asked.retain_handling == 0 || asked.retain_handling == 1 && new {
                 self.owe_retained(id, &grant);
             }
         }
-        self.owe_answer(conn, Due::Suback { id: tag, codes });
+        // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier of its own.
+        self.unsure |= start.is_some() && (request.wanted.len() > 1 || identifier == 0);
+        self.owe_answer(conn, Due::Suback { id: request.tag, codes, start });
     }
 }
 

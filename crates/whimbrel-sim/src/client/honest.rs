@@ -350,7 +350,7 @@ impl Honest {
         let identifier = if five && (shared || self.random.chance(700)) { self.next_identifier } else { 0 };
         let id = self.fresh_id();
         let selector = self.draw_choice(&wanted[0].filter, shared).map(|choice| choice.to_string());
-        self.say(now, &Said::Subscribe { id, identifier, selector, wanted }, acts);
+        self.say(now, &Said::Subscribe { id, identifier, selector, terms: Vec::new(), wanted }, acts);
     }
 
     /// A selector, or none. Members of a shared subscription agree on theirs: it follows from the filter.

@@ -3,10 +3,14 @@
 //! A client is told the time and what it hears, and answers with [`Act`]s on its one connection. All its decisions come
 //! from its own random sequence.
 
+mod follower;
+mod habits;
 mod honest;
 mod hostile;
 mod persona;
 
+pub use follower::Follower;
+pub use habits::{Habit, Habits, Plan};
 pub use honest::Honest;
 pub use hostile::Hostile;
 pub use persona::{Action, Persona, WillPlan, random_filter, random_topic};
@@ -39,6 +43,8 @@ pub enum Client {
     Honest(Box<Honest>),
     /// Breaks it.
     Hostile(Hostile),
+    /// Follows it, and the streams.
+    Follower(Box<Follower>),
 }
 
 impl Client {
@@ -47,6 +53,7 @@ impl Client {
         match self {
             Client::Honest(client) => client.next_wake(),
             Client::Hostile(client) => client.next_wake(),
+            Client::Follower(client) => client.next_wake(),
         }
     }
 
@@ -55,6 +62,7 @@ impl Client {
         match self {
             Client::Honest(client) => client.wake(now, acts),
             Client::Hostile(client) => client.wake(now, acts),
+            Client::Follower(client) => client.wake(now, acts),
         }
     }
 
@@ -63,6 +71,7 @@ impl Client {
         match self {
             Client::Honest(client) => client.hear(now, bytes, acts),
             Client::Hostile(_) => {}
+            Client::Follower(client) => client.hear(now, bytes, acts),
         }
     }
 
@@ -71,6 +80,7 @@ impl Client {
         match self {
             Client::Honest(client) => client.closed(now),
             Client::Hostile(client) => client.closed(now),
+            Client::Follower(client) => client.closed(now),
         }
     }
 
@@ -79,6 +89,7 @@ impl Client {
         match self {
             Client::Honest(client) => client.calm(now, acts),
             Client::Hostile(client) => client.calm(acts),
+            Client::Follower(client) => client.calm(now, acts),
         }
     }
 }

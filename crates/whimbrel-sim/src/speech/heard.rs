@@ -33,6 +33,8 @@ pub enum Heard {
         id: u16,
         /// One for each filter.
         codes: Vec<u8>,
+        /// MQTT 5 properties.
+        properties: Vec<Property>,
     },
     /// UNSUBACK.
     Unsuback {
@@ -66,9 +68,11 @@ impl From<Packet> for Heard {
             Packet::V3_1_1Pubrec(p) => ack(Ack::Pubrec, p.packet_id(), None),
             Packet::V3_1_1Pubrel(p) => ack(Ack::Pubrel, p.packet_id(), None),
             Packet::V3_1_1Pubcomp(p) => ack(Ack::Pubcomp, p.packet_id(), None),
-            Packet::V3_1_1Suback(p) => {
-                Heard::Suback { id: p.packet_id(), codes: p.return_codes().into_iter().map(|c| c as u8).collect() }
-            }
+            Packet::V3_1_1Suback(p) => Heard::Suback {
+                id: p.packet_id(),
+                codes: p.return_codes().into_iter().map(|c| c as u8).collect(),
+                properties: vec![],
+            },
             Packet::V3_1_1Unsuback(p) => Heard::Unsuback { id: p.packet_id(), codes: vec![] },
             Packet::V3_1_1Pingresp(_) | Packet::V5_0Pingresp(_) => Heard::Pong,
             Packet::V5_0Connack(p) => Heard::Connack {
@@ -81,9 +85,11 @@ impl From<Packet> for Heard {
             Packet::V5_0Pubrec(p) => ack(Ack::Pubrec, p.packet_id(), p.reason_code().map(|c| c as u8)),
             Packet::V5_0Pubrel(p) => ack(Ack::Pubrel, p.packet_id(), p.reason_code().map(|c| c as u8)),
             Packet::V5_0Pubcomp(p) => ack(Ack::Pubcomp, p.packet_id(), p.reason_code().map(|c| c as u8)),
-            Packet::V5_0Suback(p) => {
-                Heard::Suback { id: p.packet_id(), codes: p.reason_codes().into_iter().map(|c| c as u8).collect() }
-            }
+            Packet::V5_0Suback(p) => Heard::Suback {
+                id: p.packet_id(),
+                codes: p.reason_codes().into_iter().map(|c| c as u8).collect(),
+                properties: p.props().clone(),
+            },
             Packet::V5_0Unsuback(p) => {
                 Heard::Unsuback { id: p.packet_id(), codes: p.reason_codes().into_iter().map(|c| c as u8).collect() }
             }

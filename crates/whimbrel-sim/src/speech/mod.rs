@@ -14,7 +14,7 @@ use mqtt_protocol_core::mqtt::packet::{
 };
 
 pub use heard::Heard;
-pub use said::{NotAClient, Said};
+pub use said::{NotAClient, Said, user_properties};
 
 /// Bytes of a payload that are shown in words.
 const SHOWN_MAX: usize = 24;
@@ -242,6 +242,14 @@ impl Message {
     pub fn topic_alias(&self) -> Option<u16> {
         self.properties.iter().find_map(|p| match p {
             Property::TopicAlias(p) => Some(p.val()),
+            _ => None,
+        })
+    }
+
+    /// The value of its last user property of that name.
+    pub fn user_property(&self, name: &str) -> Option<&str> {
+        self.properties.iter().rev().find_map(|p| match p {
+            Property::UserProperty(pair) if pair.key() == name => Some(pair.val()),
             _ => None,
         })
     }

@@ -36,6 +36,8 @@ pub enum Said {
         identifier: u32,
         /// Selector, a user property of MQTT 5.
         selector: Option<String>,
+        /// All other user properties of MQTT 5: names and values.
+        terms: Vec<(String, String)>,
         /// Filters and options.
         wanted: Vec<Wanted>,
     },
@@ -78,6 +80,7 @@ impl TryFrom<Packet> for Said {
                 id: p.packet_id(),
                 identifier: 0,
                 selector: None,
+                terms: Vec::new(),
                 wanted: p.entries().iter().map(Wanted::from).collect(),
             },
             Packet::V3_1_1Unsubscribe(p) => Said::Unsubscribe { id: p.packet_id(), filters: filters(p.entries()) },
@@ -94,12 +97,11 @@ impl TryFrom<Packet> for Said {
                     Property::SubscriptionIdentifier(p) => Some(p.val()),
                     _ => None,
                 });
-                let selector = p.props().iter().find_map(|property| match property {
-                    Property::UserProperty(p) if p.key() == choice::NAME => Some(p.val().to_owned()),
-                    _ => None,
-                });
+                let mut terms = user_properties(p.props());
+                let selector = terms.iter().position(|(name, _)| name == choice::NAME);
+                let selector = selector.map(|at| terms.remove(at).1);
                 let wanted = p.entries().iter().map(Wanted::from).collect();
-                Said::Subscribe { id: p.packet_id(), identifier: identifier.unwrap_or(0), selector, wanted }
+                Said::Subscribe { id: p.packet_id(), identifier: identifier.unwrap_or(0), selector, terms, wanted }
             }
             Packet::V5_0Unsubscribe(p) => Said::Unsubscribe { id: p.packet_id(), filters: filters(p.entries()) },
             Packet::V5_0Disconnect(p) => {
@@ -130,14 +132,15 @@ impl Said {
             Said::Publish(message) => message.packet(version),
             Said::Ack { ack, id, code } if five => ack_v5(*ack, *id, *code),
             Said::Ack { ack, id, .. } => ack_v311(*ack, *id),
-            Said::Subscribe { id, identifier, selector, wanted } => {
+            Said::Subscribe { id, identifier, selector, terms, wanted } => {
                 let entries: Vec<SubEntry> = wanted.iter().map(Wanted::entry).collect();
                 if five {
                     let property = |id: u32| SubscriptionIdentifier::new(id).expect("in range").into();
                     let mut properties: Vec<Property> =
                         (*identifier != 0).then(|| property(*identifier)).into_iter().collect();
-                    let pair = |text: &String| UserProperty::new(choice::NAME, &**text).expect("valid text").into();
-                    properties.extend(selector.as_ref().map(pair));
+                    let pair = |name: &str, text: &str| UserProperty::new(name, text).expect("valid text").into();
+                    properties.extend(selector.as_ref().map(|text| pair(choice::NAME, text)));
+                    properties.extend(terms.iter().map(|(name, text)| pair(name, text)));
                     let builder = v5_0::Subscribe::builder().packet_id(*id).entries(entries).props(properties);
                     return builder.build().expect("a well-formed SUBSCRIBE").into();
                 }
@@ -158,6 +161,15 @@ impl Said {
             Said::Disconnect { .. } => v3_1_1::Disconnect::new().into(),
         }
     }
+}
+
+/// The user properties among `properties`, in their order.
+pub fn user_properties(properties: &[Property]) -> Vec<(String, String)> {
+    let pair = |property: &Property| match property {
+        Property::UserProperty(pair) => Some((pair.key().to_owned(), pair.val().to_owned())),
+        _ => None,
+    };
+    properties.iter().filter_map(pair).collect()
 }
 
 fn ack_v311(ack: Ack, id: u16) -> Packet {

@@ -1,0 +1,383 @@
+//! Tracked subscriptions: what they get and what they are told is missing is all that matched, each event once, in the order of its
+//! stream, from the place where they resumed.
+//!
+//! Events get their names from the broker, and not every event goes to somebody. So a world may have a witness: a client that subscribes to
+//! everything, over a link that takes everything at once. It is told each event in the call of the broker that accepts it, and what
+//! it is told names the events for the whole account: everybody else must be told the same name for the same event.
+
+use mqtt_protocol_core::mqtt::packet::Property;
+use whimbrel_event::Time;
+use whimbrel_mqtt::ConnId;
+
+use super::book::Grant;
+use super::delivery::Delivered;
+use super::line::Due;
+use super::notice::{Notice, TOPIC};
+use super::track::{Bound, Circumstances, Name, Place, Range, Terms, Track};
+use super::{Checker, Rule};
+use crate::rig::START;
+use crate::speech::user_properties;
+
+/// The user property that names an event.
+const NAME: &str = "w-id";
+
+/// What ids alone leave open: how far before the smallest of them other streams begin, nanoseconds.
+const ASSUMED: u64 = 60_000_000_000;
+
+/// Whether a SUBSCRIBE is granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It must be.
+    Granted,
+    /// It may be: the account does not know its token.
+    Open,
+    /// It must not be.
+    Refused,
+}
+
+/// A tracked subscription that begins once its SUBACK is seen: what was sent before that belongs to the one it replaces.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) terms: Terms,
+    /// `None`: where an existing one stands, else now.
+    place: Option<Place>,
+    pub(super) fate: Fate,
+    /// Accepted messages when it was asked for.
+    no: u64,
+    /// Retain Handling: 0, 1 or 2.
+    handling: u8,
+}
+
+impl Start {
+    /// What becomes of a SUBSCRIBE with these user properties; `None` if it asks for nothing tracked.
+    pub(super) fn read(
+        checker: &Checker,
+        grant: &Grant,
+        properties: &[(String, String)],
+        handling: u8,
+    ) -> Option<Start> {
+        let term = |name: &str| properties.iter().find(|(key, _)| key == name).map(|(_, value)| &**value);
+        let keeps = term("w-durability") == Some("semi-durable");
+        let notices = term("w-notices") == Some("on");
+        if !keeps && !notices {
+            return None;
+        }
+        let (place, fate) = match term("w-from").map(|from| checker.place_of(from)) {
+            None => (None, Fate::Granted),
+            Some((place, fate)) => (Some(place), fate),
+        };
+        let terms = Terms { grant: Grant { tracked: true, ..grant.clone() }, notices, keeps };
+        Some(Start { terms, place, fate, no: checker.book.published, handling })
+    }
+}
+
+impl Checker {
+    /// What a client that comes back names as its place.
+    fn place_of(&self, from: &str) -> (Place, Fate) {
+        let now = Place::unknown(self.book.published);
+        if from == "earliest" {
+            return (Place::default(), Fate::Granted);
+        }
+        if let Some(tick) = moment(from) {
+            let bound = |tick| Bound { tick, ..Bound::default() };
+            // Whether an event of that very moment is meant is a matter of rounding.
+            return (Place { low: bound(tick.saturating_sub(1)), high: bound(tick) }, Fate::Granted);
+        }
+        let (token, ids) = match from.split_once(',') {
+            _ if Name::parse(from.split(',').next().unwrap_or("")).is_some() => (None, Some(from)),
+            None => (Some(from), None),
+            Some((token, ids)) => (Some(token), Some(ids)),
+        };
+        let ids: Option<Vec<Name>> = ids.map_or(Some(Vec::new()), |ids| ids.split(',').map(Name::parse).collect());
+        let Some(ids) = ids else { return (now, Fate::Refused) };
+        let smallest = ids.iter().map(|id| id.tick).min().unwrap_or(0);
+        let mut place = match token {
+            None => Place::at(Bound { tick: smallest.saturating_sub(ASSUMED), ..Bound::default() }),
+            Some(token) if !token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') => {
+                return (now, Fate::Refused);
+            }
+            Some(token) => match self.book.tokens.get(token) {
+                Some(place) => place.clone(),
+                None => return (now, Fate::Open),
+            },
+        };
+        if ids.iter().any(|id| !self.book.names.contains_key(id)) {
+            return (now, Fate::Open);
+        }
+        ids.into_iter().for_each(|id| place.raise(id));
+        (place, Fate::Granted)
+    }
+
+    /// A SUBACK was seen that grants a tracked subscription.
+    pub(super) fn start(&mut self, conn: ConnId, start: Start, properties: &[Property]) {
+        let Some(id) = self.lines[&conn].client_id.clone() else { return };
+        if self.book.sessions.get(&id).is_none_or(|session| session.conn != Some(conn)) {
+            return;
+        }
+        let grant = &start.terms.grant;
+        if start.fate != Fate::Granted {
+            let new = self.grant(&id, grant.clone());
+            if start.handling == 0 || start.handling == 1 && new {
+                self.owe_retained(&id, grant);
+            }
+        }
+        let named = user_properties(properties).into_iter().filter(|(name, _)| name == "w-token");
+        let tokens: Vec<String> = named.map(|(_, text)| text).collect();
+        let filter = grant.filter.clone();
+        let place = self.begin(&id, start);
+        match &tokens[..] {
+            [token] if !token.is_empty() => self.keep_token(token, place),
+            _ => self.broken(Rule::Token, format!("SUBACK of {filter} at {id} with tokens {tokens:?}")),
+        }
+    }
+
+    /// Tells where the subscription begins.
+    fn begin(&mut self, id: &str, start: Start) -> Place {
+        let session = self.book.sessions.get_mut(id).expect("its client is there");
+        let Start { terms, place, no, .. } = start;
+        let (identifier, filter) = (terms.grant.identifier, terms.grant.filter.clone());
+        let known = session.tracks.iter().find(|(_, track)| !track.ended && track.terms.grant.filter == filter);
+        let known = known.map(|(identifier, _)| *identifier).and_then(|known| session.tracks.remove(&known));
+        let mut track = match (place, known) {
+            (None, Some(mut known)) => {
+                known.terms = terms;
+                known
+            }
+            (place, _) => Track::new(terms, place.unwrap_or_else(|| Place::at(Bound::up_to(no)))),
+        };
+        for publication in &self.book.log {
+            track.owe(publication, id, self.call);
+        }
+        let place = track.standing(no);
+        session.tracks.insert(identifier, track);
+        place
+    }
+
+    /// The first to say what a token means is right: later ones know it less well.
+    fn keep_token(&mut self, token: &str, place: Place) {
+        self.book.tokens.entry(token.to_owned()).or_insert(place);
+    }
+
+    /// A message goes to a subscription that is tracked, or should be.
+    pub(super) fn tracked_delivery(&mut self, seen: &Delivered) {
+        let Some(name) = self.name_of(seen) else { return };
+        let is_witness = self.bounds.witness == Some(&*seen.to);
+        if is_witness || !self.book.names.contains_key(&name) && !self.is_witnessed() {
+            self.learn(seen, name, is_witness);
+        }
+        let Some(publication) = self.book.names.get(&name).cloned() else {
+            self.broken(Rule::EventId, format!("{}: {name:?} is no event's", seen.name()));
+            return;
+        };
+        if !seen.carries(&publication) {
+            let what = format!("{}: {name:?} is {}", seen.name(), publication.name());
+            self.broken(Rule::EventId, what);
+            return;
+        }
+        let circumstances = self.circumstances(&seen.to);
+        let Some(track) = self.track(seen) else {
+            self.broken(Rule::EventId, format!("{}: its subscription is not tracked", seen.name()));
+            return;
+        };
+        let mut findings = track.deliver(&publication, &circumstances);
+        let Grant { qos, retain_as_published, .. } = track.terms.grant;
+        if seen.message.qos != publication.message.qos.min(qos) {
+            findings.push((Rule::Qos, format!("{}: granted {qos:?}", seen.name())));
+        }
+        // What comes late from the broker's memory comes without the mark.
+        if seen.message.retain && !(publication.message.retain && retain_as_published) {
+            findings.push((Rule::RetainFlag, seen.name()));
+        }
+        if publication.expires.is_some_and(|at| at < self.now) {
+            findings.push((Rule::Expiry, format!("{} has expired", seen.name())));
+        }
+        for (rule, what) in findings {
+            self.broken(rule, format!("{what}, at {}", seen.to));
+        }
+        self.takes_off(seen, &publication, None);
+        self.check_properties(seen, &publication, false);
+    }
+
+    /// The event's name that a delivery carries, if it is as it should be.
+    fn name_of(&mut self, seen: &Delivered) -> Option<Name> {
+        let text = seen.message.user_property(NAME);
+        let name = text.and_then(Name::parse);
+        if name.is_none() {
+            self.broken(Rule::EventId, format!("{}: {text:?} names no event", seen.name()));
+        }
+        name
+    }
+
+    /// What is repeated has the name that it had.
+    pub(super) fn check_name_again(&mut self, seen: &Delivered, known: Option<Name>) {
+        let told = seen.message.user_property(NAME).and_then(Name::parse);
+        if told != known {
+            self.broken(Rule::EventId, format!("{}: {told:?} again, which was {known:?}", seen.name()));
+        }
+    }
+
+    /// Whether a delivery belongs to a tracked subscription, or says so.
+    pub(super) fn is_tracked(&mut self, seen: &Delivered) -> bool {
+        let named = seen.message.user_property(NAME).is_some();
+        // What is retained comes to a new subscription as to any other.
+        named || self.track(seen).is_some() && !seen.message.retain
+    }
+
+    fn track(&mut self, seen: &Delivered) -> Option<&mut Track> {
+        let limbo = self.limbo.get_mut(&seen.conn).map(|limbo| &mut limbo.session);
+        let limbo = limbo.filter(|session| session.tracks.contains_key(&seen.identifier));
+        let session = limbo.or_else(|| self.book.sessions.get_mut(&seen.to))?;
+        session.tracks.get_mut(&seen.identifier)
+    }
+
+    fn circumstances(&self, id: &str) -> Circumstances {
+        let packet_maximum = self.book.sessions.get(id).map_or(usize::MAX, |session| session.packet_maximum);
+        Circumstances { now: self.now, packet_maximum, nothing_overwritten: self.bounds.nothing_overwritten }
+    }
+
+    /// Whether the witness is told everything at once.
+    fn is_witnessed(&self) -> bool {
+        let session = self.bounds.witness.and_then(|id| self.book.sessions.get(id));
+        session.is_some_and(|session| session.conn.is_some() && !session.tracks.is_empty())
+    }
+
+    /// An event gets its name: the first of that content that has none.
+    fn learn(&mut self, seen: &Delivered, name: Name, in_order: bool) {
+        let content = (seen.message.topic.clone(), seen.message.payload.clone());
+        let nameless = self.book.history.get(&content).into_iter().flatten().find(|known| known.id.get().is_none());
+        let Some(publication) = nameless.cloned() else { return };
+        if let Some(other) = self.book.names.get(&name) {
+            let what = format!("{} is called {name:?}, which is {}", publication.name(), other.name());
+            self.broken(Rule::EventId, what);
+            return;
+        }
+        publication.id.set(name).expect("it has no name");
+        self.book.names.insert(name, publication.clone());
+        let last = self.book.last.insert(name.pubend, name.tick).unwrap_or(0);
+        if in_order && name.tick <= last {
+            self.broken(Rule::EventId, format!("{} is called {name:?}, after {last}", publication.name()));
+        }
+        let stream = (publication.publisher.clone(), publication.is_reliable());
+        let stream = *self.book.streams.entry(stream).or_insert(name.pubend);
+        if stream != name.pubend {
+            self.broken(Rule::EventId, format!("{} is called {name:?}, not of {stream:x}", publication.name()));
+        }
+        let limbo = self.limbo.values_mut().map(|limbo| &mut limbo.session);
+        let tracks = self.book.sessions.values_mut().chain(limbo).flat_map(|session| session.tracks.values_mut());
+        let findings: Vec<String> = tracks.filter_map(|track| track.learn(&publication)).collect();
+        for what in findings {
+            self.broken(Rule::Gap, what);
+        }
+    }
+
+    /// A notice goes to a subscription.
+    pub(super) fn noticed(&mut self, seen: &Delivered) {
+        let notice = match Notice::parse(&seen.message.payload) {
+            Ok(notice) => notice,
+            Err(why) => {
+                self.broken(Rule::Gap, format!("{}: {why}", seen.name()));
+                return;
+            }
+        };
+        let circumstances = self.circumstances(&seen.to);
+        let (call, before) = (self.call, self.accepted_before);
+        let Some(track) = self.track(seen).filter(|track| track.terms.notices) else {
+            self.broken(Rule::Gap, format!("{}: nobody asked for notices", seen.name()));
+            return;
+        };
+        let mut findings = Vec::new();
+        match notice {
+            Notice::Gap { pubend, from, to, reason } => {
+                // A token that the account does not know may be of a broker that is no more.
+                findings =
+                    track.gap(Range { pubend, from, to }, reason == "assumed" || reason == "lost", &circumstances);
+            }
+            Notice::Silence { token } => {
+                if let Some(owed) = track.due(call, &circumstances) {
+                    findings.push((Rule::Token, format!("{}: {} is still to come", seen.name(), owed.name())));
+                }
+                let place = track.standing(before);
+                self.keep_token(&token, place);
+            }
+        }
+        for (rule, what) in findings {
+            self.broken(rule, format!("{what}, at {}", seen.to));
+        }
+        let publication = self.publication_of(seen);
+        self.takes_off(seen, &publication, None);
+    }
+
+    /// Whether a message is a notice.
+    pub(super) fn is_notice(seen: &Delivered) -> bool {
+        seen.message.topic == TOPIC
+    }
+
+    /// Every event has been told to the witness by the time that it is past.
+    pub(super) fn check_witness(&mut self) {
+        let witnessed = self.is_witnessed() && !self.draining;
+        while let Some(publication) = self.book.log.get(self.book.witnessed).filter(|_| witnessed) {
+            let named = publication.id.get().is_some() || publication.message.topic.starts_with('$');
+            let untold = (!named).then(|| publication.name());
+            if untold.is_some() && publication.accepted >= self.now {
+                return;
+            }
+            self.book.witnessed += 1;
+            if let Some(name) = untold {
+                self.broken(Rule::EventId, format!("the witness was not told of {name}"));
+            }
+        }
+    }
+}
+
+/// The moment that a text of the form `2026-01-01T00:00:00.123456789Z` names, nanoseconds since the Unix epoch: of the day
+/// on which simulated worlds begin.
+fn moment(text: &str) -> Option<u64> {
+    let time = text.strip_prefix("2026-01-01T")?.strip_suffix('Z')?;
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut seconds = 0;
+    for part in clock.split(':') {
+        seconds = seconds * 60 + part.parse::<u64>().ok()?;
+    }
+    let nanos: u64 = format!("{fraction:0<9}").parse().ok()?;
+    Some(START.as_nanos() + seconds * 1_000_000_000 + nanos)
+}
+
+/// Writes a moment of the day on which simulated worlds begin, so that [`moment`] reads it.
+pub fn moment_text(at: Time) -> String {
+    let nanos = at.as_nanos() - START.as_nanos();
+    let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("2026-01-01T{hours:02}:{minutes:02}:{:02}.{nanos:09}Z", seconds % 60)
+}
+
+impl Due {
+    /// The answer to a SUBSCRIBE, as it should be or may be.
+    pub(super) fn allows(&self, answered: u16, answer: &[u8]) -> bool {
+        let Due::Suback { id, codes, start } = self else { return false };
+        let refused = answer.iter().all(|code| *code >= 0x80);
+        let as_asked = answer == codes;
+        let right = match start.as_ref().map(|start| start.fate) {
+            None | Some(Fate::Granted) => as_asked,
+            Some(Fate::Open) => as_asked || refused,
+            Some(Fate::Refused) => refused,
+        };
+        *id == answered && right && answer.len() == codes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn moments_are_read_as_they_are_written() {
+        for nanos in [0, 1, 999_999_999, 61_000_000_007, 7_384_120_000_000] {
+            let at = START + Duration::from_nanos(nanos);
+            assert_eq!(moment(&moment_text(at)), Some(at.as_nanos()), "{}", moment_text(at));
+        }
+        assert_eq!(moment("2026-01-01T00:00:05.5Z"), Some(START.as_nanos() + 5_500_000_000));
+        assert_eq!(moment("yesterday"), None);
+    }
+}

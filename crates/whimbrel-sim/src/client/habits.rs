@@ -1,0 +1,156 @@
+//! What kind of follower one is: drawn once from the scenario's seed.
+
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::packet::Qos;
+
+use super::persona::{QOS, random_filter};
+use crate::choice::Choice;
+use crate::link::Profile;
+use crate::random::Random;
+
+/// What a follower says of its place when it comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Habit {
+    /// A token and the ids of later events.
+    Token,
+    /// Ids alone.
+    Ids,
+    /// A moment.
+    Time,
+    /// That it wants everything.
+    Earliest,
+    /// Nothing: its session knows.
+    Session,
+}
+
+/// One subscription that a follower wants to have.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Topic filter.
+    pub filter: String,
+    /// Maximum QoS.
+    pub qos: Qos,
+    /// Its selector.
+    pub choice: Option<Choice>,
+    /// It asks for notices.
+    pub notices: bool,
+    /// Retain As Published.
+    pub retain_as_published: bool,
+    /// Retain Handling.
+    pub retain_handling: u8,
+}
+
+/// What kind of follower one is.
+#[derive(Clone, Debug)]
+pub struct Habits {
+    /// What it says when it comes back.
+    pub habit: Habit,
+    /// Its subscriptions, each under another filter.
+    pub plans: Vec<Plan>,
+    /// Session expiry, seconds; 0: each connection has a session of its own.
+    pub expiry: u32,
+    /// Receive Maximum.
+    pub receive_maximum: Option<u16>,
+    /// Maximum Packet Size.
+    pub packet_maximum: Option<u32>,
+    /// Mean time until a message is acknowledged.
+    pub ack_delay: Duration,
+    /// Mean time between actions.
+    pub uptime: Duration,
+    /// Mean time between the end of one connection and the next.
+    pub downtime: Duration,
+    /// Mean time for which it does not read when it stalls.
+    pub stall: Duration,
+    /// How likely it is, when it acts, to vanish, reset, leave, connect anew, stall, subscribe again, or unsubscribe.
+    pub weights: [u64; 7],
+    /// How many places of a thousand are made up.
+    pub lie_permille: u64,
+    /// The link in both directions.
+    pub link: Profile,
+}
+
+impl Habits {
+    /// Draws a follower.
+    pub fn draw(random: &mut Random) -> Self {
+        let habits =
+            [Habit::Token, Habit::Token, Habit::Token, Habit::Ids, Habit::Time, Habit::Earliest, Habit::Session];
+        let habit = *random.pick(&habits);
+        let keeps = habit == Habit::Session || random.chance(400);
+        let mut plans: Vec<Plan> = Vec::new();
+        for _ in 0..random.between(1, 3) {
+            let plan = Plan::draw(random);
+            if plans.iter().all(|other| other.filter != plan.filter) {
+                plans.push(plan);
+            }
+        }
+        let flaps = random.chance(200);
+        Habits {
+            habit,
+            plans,
+            expiry: if keeps { *random.pick(&[3, 10_000, 10_000]) } else { 0 },
+            receive_maximum: random.chance(500).then(|| random.between(1, 20) as u16),
+            packet_maximum: random.chance(100).then_some(2_000),
+            ack_delay: Duration::from_millis(*random.pick(&[0, 0, 50, 800])),
+            uptime: Duration::from_millis(if flaps { 80 } else { *random.pick(&[500, 2000, 8000]) }),
+            downtime: Duration::from_millis(if flaps { 40 } else { *random.pick(&[50, 1000, 5000]) }),
+            stall: Duration::from_secs(*random.pick(&[1, 5])),
+            weights: Habits::draw_weights(random),
+            lie_permille: *random.pick(&[0, 0, 0, 150]),
+            link: *random.pick(&[Profile::LAN, Profile::LAN, Profile::RADIO]),
+        }
+    }
+
+    fn draw_weights(random: &mut Random) -> [u64; 7] {
+        let mut weights = [4, 4, 3, 2, 3, 2, 1];
+        for weight in weights.iter_mut().skip(1) {
+            *weight *= *random.pick(&[0, 1, 1, 3]);
+        }
+        weights
+    }
+
+    /// One that is always there and gets everything.
+    pub fn witness() -> Self {
+        let plan = Plan {
+            filter: "#".to_owned(),
+            qos: Qos::AtMostOnce,
+            choice: None,
+            notices: true,
+            retain_as_published: false,
+            retain_handling: 2,
+        };
+        Habits {
+            habit: Habit::Token,
+            plans: vec![plan],
+            expiry: 0,
+            receive_maximum: None,
+            packet_maximum: None,
+            ack_delay: Duration::ZERO,
+            uptime: Duration::ZERO,
+            downtime: Duration::ZERO,
+            stall: Duration::ZERO,
+            weights: [0; 7],
+            lie_permille: 0,
+            link: Profile::PERFECT,
+        }
+    }
+
+    /// Whether it does anything but be there.
+    pub fn acts(&self) -> bool {
+        self.weights.iter().any(|weight| *weight > 0)
+    }
+}
+
+impl Plan {
+    fn draw(random: &mut Random) -> Self {
+        let filter = if random.chance(300) { "#".to_owned() } else { random_filter(random) };
+        Plan {
+            filter,
+            qos: *random.pick(&QOS),
+            choice: random.chance(400).then(|| Choice::draw(random)),
+            notices: random.chance(800),
+            retain_as_published: random.chance(200),
+            retain_handling: random.below(3) as u8,
+        }
+    }
+}
