@@ -9,6 +9,7 @@ mod reply;
 mod subscribe;
 mod sys;
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -84,6 +85,8 @@ pub trait Output {
     fn backlog(&self, conn: ConnId) -> usize;
     /// Asks for one [`Input::Drained`] as soon as the backlog is at most [`crate::LOW_WATER`].
     fn notify_drained(&mut self, conn: ConnId);
+    /// Asks for no more input of a connection for a while: its publisher runs ahead of the clock.
+    fn hold(&mut self, _conn: ConnId, _span: Duration) {}
 }
 
 /// What a deadline is for.

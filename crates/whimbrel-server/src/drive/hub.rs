@@ -84,6 +84,12 @@ impl Output for Ports {
         self.port(conn).map_or(0, |port| port.backlog())
     }
 
+    fn hold(&mut self, conn: ConnId, span: Duration) {
+        if let Some(port) = self.port(conn) {
+            port.hold(span);
+        }
+    }
+
     fn notify_drained(&mut self, conn: ConnId) {
         if let Some(port) = self.port(conn) {
             port.notify_drained();
