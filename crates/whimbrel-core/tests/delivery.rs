@@ -2,6 +2,8 @@
 
 mod common;
 
+use core::time::Duration;
+
 use common::{CLEAN, KEPT, Rig, Told};
 use whimbrel_core::{Accepted, Input, Kick, Limits, Link, Settlement};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce, ExactlyOnce};
