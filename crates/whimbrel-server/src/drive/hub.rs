@@ -9,9 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use whimbrel_core::cache::PartitionGauges;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
 use whimbrel_selector::{Expensive, Fences};
+
+use crate::config::partition::Division;
 
 use super::clock::Clock;
 use super::inbox::{self, Full, Inbox, Line, PIECE, Piece};
@@ -40,6 +43,21 @@ const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
+}
+
+/// What the broker tells of itself at one moment.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Counters and gauges.
+    pub stats: Stats,
+    /// What the selectors that cost most have cost.
+    pub expensive: Vec<Expensive>,
+    /// The filters of the cache's partitions, in their order, without the default one.
+    pub filters: Vec<String>,
+    /// What the partitions hold and did, the default one last.
+    pub partitions: Vec<PartitionGauges>,
+    /// The clients with most gaps, and how many.
+    pub gappy: Vec<(String, u64)>,
 }
 
 /// The broker and the connections that its output goes to.
@@ -210,12 +228,22 @@ impl Hub {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The broker's counters and gauges at this moment, and what the selectors that cost most have cost.
-    pub fn stats(&self) -> (Stats, Vec<Expensive>) {
-        let mut stats = (Stats::default(), Vec::new());
+    /// What the broker tells of itself at this moment.
+    pub fn account(&self) -> Account {
+        let mut account = Account::default();
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
-        self.run(|machine, _| stats = (machine.broker.stats(), machine.broker.expensive_selectors()));
-        stats
+        self.run(|machine, _| {
+            let broker = &machine.broker;
+            let filters = broker.cache_plan().partitions.iter().map(|partition| partition.filter.to_string());
+            account = Account {
+                stats: broker.stats(),
+                expensive: broker.expensive_selectors(),
+                filters: filters.collect(),
+                partitions: broker.cache_gauges(),
+                gappy: broker.gappy_clients(),
+            };
+        });
+        account
     }
 
     /// The broker's clock.
@@ -233,6 +261,14 @@ impl Hub {
     /// Replaces the fences that selectors refer to, between two events.
     pub fn set_fences(&self, fences: &Arc<Fences>) {
         self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));
+    }
+
+    /// Divides the cache for semi-durable subscriptions, and sets what other brokers are asked for, between two events.
+    pub fn set_division(&self, division: &Division) {
+        self.run(|machine, now| {
+            machine.broker.handle(now, Input::Cache(&division.plan), &mut machine.ports);
+            machine.broker.handle(now, Input::Buffer(&division.buffer), &mut machine.ports);
+        });
     }
 
     /// Says goodbye to all clients and waits until their connections have ended, at most `limit`; returns how many have not.

@@ -15,4 +15,4 @@ mod port;
 mod task;
 
 pub use clock::Clock;
-pub use hub::Hub;
+pub use hub::{Account, Hub};
