@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use whimbrel_core::cache::PartitionGauges;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
-use whimbrel_selector::{Expensive, Fences};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+use whimbrel_selector::Fences;
 
 use crate::config::partition::Division;
 
+use super::account::Account;
 use super::clock::Clock;
 use super::inbox::{self, Full, Inbox, Line, PIECE, Piece};
 use super::port::{self, Port};
@@ -43,21 +43,6 @@ const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
-}
-
-/// What the broker tells of itself at one moment.
-#[derive(Debug, Default)]
-pub struct Account {
-    /// Counters and gauges.
-    pub stats: Stats,
-    /// What the selectors that cost most have cost.
-    pub expensive: Vec<Expensive>,
-    /// The filters of the cache's partitions, in their order, without the default one.
-    pub filters: Vec<String>,
-    /// What the partitions hold and did, the default one last.
-    pub partitions: Vec<PartitionGauges>,
-    /// The clients with most gaps, and how many.
-    pub gappy: Vec<(String, u64)>,
 }
 
 /// The broker and the connections that its output goes to.
@@ -232,17 +217,7 @@ impl Hub {
     pub fn account(&self) -> Account {
         let mut account = Account::default();
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
-        self.run(|machine, _| {
-            let broker = &machine.broker;
-            let filters = broker.cache_plan().partitions.iter().map(|partition| partition.filter.to_string());
-            account = Account {
-                stats: broker.stats(),
-                expensive: broker.expensive_selectors(),
-                filters: filters.collect(),
-                partitions: broker.cache_gauges(),
-                gappy: broker.gappy_clients(),
-            };
-        });
+        self.run(|machine, _| account = Account::of(&machine.broker));
         account
     }
 
