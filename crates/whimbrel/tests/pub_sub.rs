@@ -133,6 +133,6 @@ fn the_brokers_words_on_a_refusal_are_shown() {
     let said = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("refused by the broker") && said.contains("position 8") && said.contains("fence"), "{said}");
-    let reserved = run(&["sub", "--url", &url, "--property", "w-from=earliest", "t"]);
-    assert!(text(&reserved.stderr).contains("w-from is not available"), "{}", text(&reserved.stderr));
+    let reserved = run(&["sub", "--url", &url, "--property", "w-replier=on", "t"]);
+    assert!(text(&reserved.stderr).contains("w-replier is not available"), "{}", text(&reserved.stderr));
 }
