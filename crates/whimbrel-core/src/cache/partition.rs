@@ -78,25 +78,24 @@ impl Partition {
 
     /// Goes on with the events of a partition that has ended.
     pub(super) fn adopt(&mut self, old: Partition, around: &mut Around<'_>) {
-        let is_same_kind = core::mem::discriminant(&self.plan.policy) == core::mem::discriminant(&old.plan.policy);
         self.slots = old.slots;
         (self.written, self.overwritten) = (old.written, old.overwritten);
-        let by_importance = self.plan.policy == Policy::Value;
-        let mut classes = Classes::default();
-        let meter = &mut self.meter;
-        if is_same_kind && self.plan.capacity == old.plan.capacity {
-            (self.classes, *meter) = (old.classes, old.meter);
-        } else {
-            self.slots.reclass_all(
-                |event| if by_importance { event.view().importance } else { 0 },
-                |at, serial, class, since, event| {
-                    classes.add(class, cost(event), serial, since, at);
-                    if let Some(meter) = meter {
-                        meter.count(since);
-                    }
-                },
-            );
-            self.classes = classes;
+        if self.plan.capacity == old.plan.capacity && old.meter.is_some() {
+            self.meter = old.meter;
+        } else if let Some(meter) = &mut self.meter {
+            self.slots.walk(0).for_each(|slot| {
+                if let What::Event { since, .. } = slot.what {
+                    meter.count(since);
+                }
+            });
+        }
+        match (old.plan.policy, self.plan.policy) {
+            (Policy::Priority { .. }, Policy::Priority { .. }) | (Policy::Value, Policy::Value) => {
+                self.classes = old.classes;
+            }
+            (_, Policy::Priority { .. }) => self.reclass(|_| 0),
+            (_, Policy::Value) => self.reclass(|event| event.view().importance),
+            (_, Policy::Lrp | Policy::Random) => {}
         }
         let limit = match self.plan.capacity {
             Capacity::Events(events) => Limit { events, bytes: u64::MAX },
@@ -106,6 +105,13 @@ impl Partition {
             self.settle(limit, limit.part(protected), lifetime, around.now);
         }
         while limit.is_exceeded(self.slots.events, self.slots.bytes) && self.overwrite_one(around) {}
+    }
+
+    fn reclass(&mut self, class: impl Fn(&Event) -> u8) {
+        let classes = &mut self.classes;
+        self.slots.reclass(class, |at, serial, class, since, event| {
+            classes.add(class, cost(event), serial, since, at);
+        });
     }
 
     /// Events that are kept because of their importance.
@@ -238,7 +244,7 @@ impl Partition {
         }
         let at = self.slots.locate(oldest.serial, oldest.at);
         self.classes.remove_oldest(0, weight, at, &mut self.slots);
-        self.slots.reclass(at, importance, now);
+        self.slots.promote(at, importance, now);
         self.classes.add(importance, weight, oldest.serial, now, at);
         true
     }

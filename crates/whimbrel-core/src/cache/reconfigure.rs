@@ -90,7 +90,8 @@ impl Cache {
 
     /// Collects the events of a partition, and tells its heirs what it lacks.
     fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet, dealt: &mut Vec<Dealt>) {
-        for pubend in 0..self.pubends.iter().count() as u16 {
+        for pubend in 0..self.pubends.count() {
+            let pubend = pubend as u16;
             let to = slots.incomplete(pubend);
             heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         }

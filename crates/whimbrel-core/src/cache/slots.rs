@@ -69,6 +69,12 @@ impl Slot {
         }
     }
 
+    pub(super) fn pubend(&self) -> u16 {
+        match self.what {
+            What::Event { pubend, .. } | What::Hole { pubend, .. } => pubend,
+        }
+    }
+
     pub(super) fn is_event(&self) -> bool {
         matches!(self.what, What::Event { .. })
     }
@@ -128,6 +134,13 @@ pub(super) fn cost(event: &Event) -> u64 {
 impl Slots {
     pub(super) fn new() -> Self {
         Slots { chunks: VecDeque::new(), gone: 0, events: 0, holes: 0, bytes: 0, work: 0, incomplete: Vec::new() }
+    }
+
+    /// Nothing is known any more of what had that number.
+    pub(super) fn forget(&mut self, pubend: u16) {
+        if let Some(tick) = self.incomplete.get_mut(usize::from(pubend)) {
+            *tick = Tick(0);
+        }
     }
 
     /// Up to which tick events of that pubend may be missing anywhere.
@@ -345,7 +358,7 @@ impl Slots {
             let (high, low) = (drawn >> 32, drawn & u64::from(u32::MAX));
             let (place, index) = match few {
                 Some(slots) => {
-                    let mut index = (high * slots as u64 >> 32) as usize;
+                    let mut index = scaled(high, slots);
                     let mut place = 0;
                     while index >= self.chunks[place].slots.len() {
                         index -= self.chunks[place].slots.len();
@@ -353,7 +366,7 @@ impl Slots {
                     }
                     (place, index)
                 }
-                None => ((high * self.chunks.len() as u64 >> 32) as usize, (low * CHUNK as u64 >> 32) as usize),
+                None => (scaled(high, self.chunks.len()), scaled(low, CHUNK)),
             };
             let chunk = &self.chunks[place];
             if chunk.slots.get(index).is_some_and(Slot::is_event) {
@@ -406,7 +419,7 @@ impl Slots {
     }
 
     /// Gives the event there another class, and another moment from which its age counts.
-    pub(super) fn reclass(&mut self, at: At, to: u8, from_now: Time) {
+    pub(super) fn promote(&mut self, at: At, to: u8, from_now: Time) {
         let (place, index) = self.resolve(at).expect("the place of an event");
         let chunk = &mut self.chunks[place];
         if let What::Event { class, since, .. } = &mut chunk.slots[index].what {
@@ -442,7 +455,7 @@ impl Slots {
     }
 
     /// Gives every event the class that `of` tells, and shows it to `found`.
-    pub(super) fn reclass_all(&mut self, of: impl Fn(&Event) -> u8, mut found: impl FnMut(At, u64, u8, Time, &Event)) {
+    pub(super) fn reclass(&mut self, of: impl Fn(&Event) -> u8, mut found: impl FnMut(At, u64, u8, Time, &Event)) {
         for (place, chunk) in self.chunks.iter_mut().enumerate() {
             chunk.classes = 0;
             for (index, slot) in chunk.slots.iter_mut().enumerate() {
@@ -462,6 +475,11 @@ impl Slots {
         let slots = self.chunks.get(place).map(|chunk| chunk.slots.range(index..)).unwrap_or_default();
         Walk { chunks: self.chunks.range((place + 1).min(self.chunks.len())..), slots }
     }
+}
+
+/// Makes a number below `bound` of one below 2^32.
+fn scaled(random: u64, bound: usize) -> usize {
+    ((random * bound as u64) >> 32) as usize
 }
 
 /// Slots one by one.
