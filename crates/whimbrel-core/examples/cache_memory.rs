@@ -1,6 +1,7 @@
-//! Does the cache know what it costs? Fills caches with events of many sizes, and compares what the process takes from the system with what the cache
-//! says. All caches stay, so that none lives in what another one has given back.
+//! Does the cache know what it costs? Fills caches with events of many sizes, each in a process of its own, and compares what that takes from
+//! the system with what the cache says.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use whimbrel_core::cache::{Cache, Capacity, DefaultPlan, Plan, Policy};
@@ -9,7 +10,7 @@ use whimbrel_event::{Attributes, Event, EventId, EventRef, Headers, PubendId, Qo
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const BYTES: u64 = 24 * 1024 * 1024;
+const BYTES: u64 = 128 * 1024 * 1024;
 
 fn event(serial: u64, payload: &[u8]) -> Arc<Event> {
     let id = EventId { pubend: PubendId(serial % 4), tick: Tick(serial) };
@@ -34,23 +35,39 @@ fn resident() -> u64 {
     pages.unwrap_or(0) * 4096
 }
 
-fn main() {
-    let mut caches = Vec::new();
+/// One line of the table.
+fn measure(name: &str, payload: usize) {
+    let policy = match name {
+        "lrp" => Policy::Lrp,
+        "random" => Policy::Random,
+        "value" => Policy::Value,
+        _ => Policy::PRIORITY,
+    };
+    let body = vec![b'x'; payload];
+    let before = resident();
+    let default = DefaultPlan { capacity: Capacity::Bytes(BYTES), policy };
+    let mut cache = Cache::new(Plan { partitions: Vec::new(), default, ceiling: BYTES }, 1);
+    let writes = 3 * BYTES / (payload as u64 + 200);
+    for serial in 1..=writes {
+        cache.write(serial, 0, event(serial, &body), Time::from_nanos(serial * 1_000_000));
+    }
+    let (said, taken) = (cache.bytes(), resident().saturating_sub(before));
+    let ratio = taken as f64 / said as f64;
+    println!("{name:>10} {payload:>8} {:>10} {said:>10} {taken:>10} {ratio:>7.3}", cache.events());
+}
+
+fn main() -> std::io::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, name, payload] = &arguments[..] {
+        measure(name, payload.parse().expect("the size of a payload"));
+        return Ok(());
+    }
     println!("{:>10} {:>8} {:>10} {:>10} {:>10} {:>7}", "policy", "payload", "events", "said", "resident", "ratio");
-    for (name, policy) in [("lrp", Policy::Lrp), ("random", Policy::Random), ("value", Policy::Value)] {
+    for name in ["lrp", "random", "priority", "value"] {
         for payload in [0, 20, 50, 100, 150, 200, 300, 500, 700, 1_000, 3_000, 10_000, 60_000] {
-            let body = vec![b'x'; payload];
-            let before = resident();
-            let default = DefaultPlan { capacity: Capacity::Bytes(BYTES), policy };
-            let mut cache = Cache::new(Plan { partitions: Vec::new(), default, ceiling: BYTES }, 1);
-            let writes = 3 * BYTES / (payload as u64 + 200);
-            for serial in 1..=writes {
-                cache.write(serial, 0, event(serial, &body), Time::from_nanos(serial * 1_000_000));
-            }
-            let (said, taken) = (cache.bytes(), resident().saturating_sub(before));
-            let ratio = taken as f64 / said as f64;
-            println!("{name:>10} {payload:>8} {:>10} {said:>10} {taken:>10} {ratio:>7.3}", cache.events());
-            caches.push(cache);
+            let mut process = Command::new(std::env::current_exe()?);
+            process.args([name, &payload.to_string()]).status()?;
         }
     }
+    Ok(())
 }

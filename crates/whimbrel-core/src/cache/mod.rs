@@ -12,6 +12,7 @@ mod plan;
 mod pubends;
 mod read;
 mod reconfigure;
+mod slot;
 mod slots;
 
 use core::ops::ControlFlow;

@@ -9,7 +9,8 @@ use super::classes::Classes;
 use super::meter::Meter;
 use super::outages::Outages;
 use super::plan::{Capacity, PartitionPlan, Policy};
-use super::slots::{Slots, What, cost};
+use super::slot::What;
+use super::slots::Slots;
 
 /// How much there may be.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +56,10 @@ pub(super) struct Partition {
 
 impl Partition {
     pub(super) fn new(plan: PartitionPlan) -> Self {
+        let policy = plan.policy;
         let mut partition = Partition {
             plan,
-            slots: Slots::new(),
+            slots: Slots::new(policy != Policy::Lrp),
             classes: Classes::default(),
             meter: None,
             written: 0,
@@ -79,6 +81,7 @@ impl Partition {
     /// Goes on with the events of a partition that has ended.
     pub(super) fn adopt(&mut self, old: Partition, around: &mut Around<'_>) {
         self.slots = old.slots;
+        self.slots.leave_holes(self.plan.policy != Policy::Lrp);
         (self.written, self.overwritten) = (old.written, old.overwritten);
         if self.plan.capacity == old.plan.capacity && old.meter.is_some() {
             self.meter = old.meter;
@@ -109,9 +112,7 @@ impl Partition {
 
     fn reclass(&mut self, class: impl Fn(&Event) -> u8) {
         let classes = &mut self.classes;
-        self.slots.reclass(class, |at, serial, class, since, event| {
-            classes.add(class, cost(event), serial, since, at);
-        });
+        self.slots.reclass(class, |at, serial, class, since, cost| classes.add(class, cost, serial, since, at));
     }
 
     /// Events that are kept because of their importance.
@@ -126,7 +127,7 @@ impl Partition {
     pub(super) fn write(&mut self, serial: u64, pubend: u16, event: Arc<Event>, around: &mut Around<'_>) {
         self.written += 1;
         let limit = self.limit(around.now);
-        let weight = cost(&event);
+        let weight = self.slots.cost(&event);
         if limit.is_exceeded(1, weight) {
             self.overwritten += 1;
             self.slots.push_hole(serial, pubend, event.id().tick);
@@ -228,7 +229,7 @@ impl Partition {
         let Some(oldest) = self.classes.oldest(0) else { return false };
         let at = self.slots.locate(oldest.serial, oldest.at);
         let What::Event { event, .. } = &self.slots.get(at).what else { unreachable!("an event of the lrp part") };
-        let (weight, importance) = (cost(event), event.view().importance);
+        let (weight, importance) = (self.slots.cost(event), event.view().importance);
         if protected.is_exceeded(1, weight) {
             return self.overwrite_oldest(0);
         }
@@ -259,7 +260,7 @@ impl Partition {
         let oldest = self.classes.oldest(class).expect("a class with an event");
         let at = self.slots.locate(oldest.serial, oldest.at);
         let What::Event { event, .. } = &self.slots.get(at).what else { unreachable!("the oldest of a class") };
-        let weight = cost(event);
+        let weight = self.slots.cost(event);
         self.classes.remove_oldest(class, weight, at, &mut self.slots);
         self.slots.overwrite(at);
         self.overwritten += 1;

@@ -8,7 +8,8 @@ use whimbrel_selector::TopicFilter;
 use super::Cache;
 use super::partition::{Around, Partition};
 use super::plan::{PARTITIONS_MAX, PartitionPlan, PartitionSet, Plan};
-use super::slots::{Slots, What};
+use super::slot::What;
+use super::slots::Slots;
 
 /// Empty partitions for a plan.
 pub(super) fn partitions(plan: &Plan) -> Vec<Partition> {

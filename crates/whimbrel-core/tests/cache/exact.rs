@@ -7,8 +7,8 @@ use whimbrel_core::cache::{Capacity, Policy};
 
 use crate::world::{World, plan};
 
-/// Bytes that an event costs in the cache besides its weight.
-const SLOT: u64 = 32;
+/// Bytes that an event costs in an lrp partition besides its weight.
+const SLOT: u64 = 40;
 
 fn cost(world: &World, serial: u64) -> u64 {
     world.all[serial as usize - 1].event.weight() as u64 + SLOT
