@@ -30,9 +30,6 @@ const DRAWS_MAX: usize = 128;
 /// What the place of an event costs besides the event, bytes: its slot, and its part of what chunks and the allocator leave unused.
 const PLACE_BYTES: u64 = 40;
 
-/// What is added where events leave holes: there may be as many of these as there are events.
-const HOLE_BYTES: u64 = size_of::<Slot>() as u64;
-
 /// Up to [`CHUNK`] slots.
 #[derive(Debug)]
 struct Chunk {
@@ -82,9 +79,9 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `leaves_holes` tells whether events are taken out elsewhere than at the front.
-    pub(super) fn new(leaves_holes: bool) -> Self {
-        let place_bytes = if leaves_holes { PLACE_BYTES + HOLE_BYTES } else { PLACE_BYTES };
+    /// `hole_bytes` is what each event is charged for the hole that it may leave.
+    pub(super) fn new(hole_bytes: u64) -> Self {
+        let place_bytes = PLACE_BYTES + hole_bytes;
         Slots {
             place_bytes,
             chunks: VecDeque::new(),
@@ -102,9 +99,9 @@ impl Slots {
         event.weight() as u64 + self.place_bytes
     }
 
-    /// From now on events are taken out elsewhere than at the front, or no longer.
-    pub(super) fn leave_holes(&mut self, leaves_holes: bool) {
-        let place_bytes = if leaves_holes { PLACE_BYTES + HOLE_BYTES } else { PLACE_BYTES };
+    /// From now on each event is charged otherwise for the hole that it may leave.
+    pub(super) fn charge_holes(&mut self, hole_bytes: u64) {
+        let place_bytes = PLACE_BYTES + hole_bytes;
         self.bytes = self.bytes - self.events * self.place_bytes + self.events * place_bytes;
         self.place_bytes = place_bytes;
     }
