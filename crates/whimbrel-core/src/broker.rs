@@ -248,8 +248,8 @@ impl Core {
         let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
         let session = self.sessions.get_mut(index);
         session.will = attach.will;
-        let left = session.expires_at.map(|at| Time::from_nanos(at.as_nanos() - session.expiry.as_nanos() as u64));
-        let away = left.map(|left| now.since(left));
+        // It expires that long after its client has left.
+        let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
         session.expiry = expiry;
         if let Some(at) = session.will_at.take() {
             self.timers.remove(at, Reason::WillDelay, index);
