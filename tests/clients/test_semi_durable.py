@@ -175,8 +175,8 @@ class Follower:
         while alive and steps > 0:
             steps -= 1
             alive = client.loop(0.001) == mqtt.MQTT_ERR_SUCCESS
-        if alive:
-            # Whatever has come and was not read is lost with the connection.
+        # Whatever has come and was not read is lost with the connection.
+        if client.socket() is not None:
             client.socket().close()
 
     def cut(self):
