@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
+use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Stats};
 
@@ -190,6 +191,11 @@ impl<'a> World<'a> {
         self.now = until;
     }
 
+    /// Divides the broker's cache anew.
+    pub fn divide(&mut self, plan: &Plan) {
+        self.call(Input::Cache(plan), Seen::Nothing);
+    }
+
     /// Clients behave from now on, and links recover.
     pub fn calm(&mut self) {
         for seat in 0..self.seats.len() {
@@ -279,6 +285,13 @@ impl<'a> World<'a> {
         self.schedule_cell(cell);
     }
 
+    /// Nothing is carried that way any more.
+    fn leave_cell(&mut self, line: usize, way: Way) {
+        if let Some(cell) = self.lines[line].cell {
+            self.cells[cell].leave(line, way);
+        }
+    }
+
     fn schedule_cell(&mut self, cell: usize) {
         let known = &mut self.cells[cell];
         let next = known.next_change().filter(|next| known.scheduled.is_none_or(|known| *next < known));
@@ -330,21 +343,22 @@ impl<'a> World<'a> {
                 Act::Vanish => {
                     known.up.die();
                     known.down.die();
-                    if let Some(cell) = known.cell {
-                        self.cells[cell].leave(line, Way::Up);
-                        self.cells[cell].leave(line, Way::Down);
-                    }
                 }
                 Act::Stall => known.down.stall(),
                 Act::Resume => known.down.resume(),
             }
+            if act == Act::Vanish {
+                self.leave_cell(line, Way::Up);
+                self.leave_cell(line, Way::Down);
+            }
             if matches!(act, Act::Finish | Act::Reset | Act::Vanish) {
-                known.client = None;
+                self.lines[line].client = None;
                 self.seats[seat].line = None;
             }
             if act == Act::Finish || act == Act::Reset {
                 // A client that has gone reads no more: what comes is thrown away.
                 self.lines[line].down.resume();
+                self.leave_cell(line, Way::Down);
             }
             self.schedule_line(line);
         }
@@ -354,6 +368,7 @@ impl<'a> World<'a> {
     fn open(&mut self, seat: usize) {
         if let Some(old) = self.seats[seat].line.take() {
             self.lines[old].client = None;
+            self.leave_cell(old, Way::Down);
         }
         let id = self.free.pop_first().expect("fewer connections than names");
         let conn = ConnId(id);
@@ -382,9 +397,7 @@ impl<'a> World<'a> {
         if let Some(line) = self.names.remove(&conn) {
             self.lines[line].conn = None;
             self.lines[line].up.die();
-            if let Some(cell) = self.lines[line].cell {
-                self.cells[cell].leave(line, Way::Up);
-            }
+            self.leave_cell(line, Way::Up);
             self.lines[line].down.finish(self.now);
             self.free.insert(conn.0);
             self.schedule_line(line);
