@@ -14,6 +14,9 @@ pub(crate) const NO_GROUP: u32 = u32::MAX;
 /// Not tracked.
 pub(crate) const NO_TRACK: u32 = u32::MAX;
 
+/// What is still on its way for a tracked subscription that has ended: less than [`NO_TRACK`], and more than any track.
+pub(crate) const ENDED_TRACK: u32 = NO_TRACK - 1;
+
 /// Marks index keys that are shared subscriptions.
 const GROUP_BIT: u32 = 1 << 31;
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use whimbrel_core::cache::{Capacity, DefaultPlan, PartitionPlan, Plan, Policy};
+use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, Stats};
 use whimbrel_selector::Selector;
 
@@ -32,8 +33,11 @@ const HEAD_START: Duration = Duration::from_millis(1);
 /// Client id of the witness.
 const WITNESS: &str = "witness";
 
-/// Mean time between divisions of the cache.
-const DIVISION: Duration = Duration::from_secs(3);
+/// Mean time between divisions of the cache, and between steps of the wall clock.
+const WEATHER: Duration = Duration::from_secs(3);
+
+/// Steps of the wall clock, nanoseconds: far back, back, a little, forward as far as it is followed, and far forward.
+const STEPS: [i64; 5] = [-3_600_000_000_000, -1_000_000_000, 2_000_000, 59_000_000_000, 31_536_000_000_000_000];
 
 /// How often it is looked whether the calm may end.
 const CALM_STEP: Duration = Duration::from_secs(10);
@@ -116,19 +120,7 @@ fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
     if followed {
         follow(&mut world, &mut random);
     }
-    let until = START + storm;
-    match plans {
-        Plans::Default => {}
-        Plans::One => world.divide(&draw_plan(&mut random)),
-        Plans::Many => {
-            while world.now() < until {
-                world.divide(&draw_plan(&mut random));
-                let next = world.now() + random.span(DIVISION) + Duration::from_millis(1);
-                world.run_until(next.min(until));
-            }
-        }
-    }
-    world.run_until(until);
+    weather(&mut world, &mut random, START + storm, plans);
     world.calm();
     let calm = world.now();
     while world.checker().violations().is_empty() && !world.checker().is_unsure() {
@@ -162,6 +154,24 @@ enum Plans {
     One,
     /// It is small, and divided again and again.
     Many,
+}
+
+/// Lets the storm pass: the cache is divided anew, and the wall clock steps.
+fn weather(world: &mut World<'_>, random: &mut Random, until: Time, plans: Plans) {
+    if plans != Plans::Default {
+        world.divide(&draw_plan(random));
+    }
+    let steps = random.chance(300);
+    while world.now() < until {
+        let next = world.now() + random.span(WEATHER) + Duration::from_millis(1);
+        world.run_until(next.min(until));
+        if plans == Plans::Many {
+            world.divide(&draw_plan(random));
+        }
+        if steps {
+            world.step_wall(*random.pick(&STEPS));
+        }
+    }
 }
 
 /// A division of the cache with little room.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use whimbrel_core::cache::Plan;
-use whimbrel_event::Time;
+use whimbrel_event::{Clock, Time};
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Stats};
 
 use crate::access::Shape;
@@ -18,6 +18,7 @@ use crate::check::{Checker, Gauges, Outcome, Seen};
 use crate::client::{Act, Client};
 use crate::link::{Arrival, Pipe, Profile};
 use crate::random::Random;
+use crate::rig::START;
 use crate::sink::Sink;
 use crate::trace::{KEPT, Trace};
 
@@ -77,7 +78,11 @@ struct Seat {
 
 /// See the module's documentation.
 pub struct World<'a> {
+    /// Time as it passes; the broker has a clock of its own.
     now: Time,
+    clock: Clock,
+    /// How far the wall clock is ahead of the time that has passed, nanoseconds.
+    wall_ahead: i64,
     sequence: u64,
     queue: BTreeMap<(Time, u64), Event>,
     broker: Broker,
@@ -101,6 +106,8 @@ impl<'a> World<'a> {
     pub fn new(config: Config, checker: Checker, scale: usize, mut random: Random, now: Time) -> Self {
         World {
             now,
+            clock: Clock::start(now, Duration::ZERO),
+            wall_ahead: 0,
             sequence: 0,
             queue: BTreeMap::new(),
             broker: Broker::new(config, random.next(), now),
@@ -117,6 +124,23 @@ impl<'a> World<'a> {
             gauges_at: now,
             at_once: 0,
         }
+    }
+
+    /// The wall clock of the broker's machine steps, forward or back; the broker is not told, and its clock makes of that what it does.
+    pub fn step_wall(&mut self, nanos: i64) {
+        self.wall_ahead += nanos;
+        self.look_at_wall();
+    }
+
+    /// The broker's clock is compared with the wall clock, as its driver does now and then.
+    fn look_at_wall(&mut self) {
+        let wall = Time::from_nanos(self.now.as_nanos().saturating_add_signed(self.wall_ahead));
+        self.clock.observe(wall, self.now.since(START));
+    }
+
+    /// What the broker's clock says.
+    fn broker_now(&self) -> Time {
+        self.clock.read(self.now.since(START))
     }
 
     /// Keeps another number of entries of what happens, at least one, for the story of a failure.
@@ -169,7 +193,7 @@ impl<'a> World<'a> {
     /// Lets time pass, and ends early when a rule is broken or the checker cannot tell any more.
     pub fn run_until(&mut self, until: Time) {
         while self.checker.violations().is_empty() && !self.checker.is_unsure() {
-            let due = self.broker.next_deadline().map(|(at, _)| at.max(self.now));
+            let due = self.broker.next_deadline().map(|(at, _)| (START + self.clock.when(at)).max(self.now));
             let event = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = [due, event].into_iter().flatten().min().filter(|next| *next <= until) else { break };
             assert!(next >= self.now, "time goes forward");
@@ -182,9 +206,10 @@ impl<'a> World<'a> {
                 self.happen(event);
             }
             // What is due at this very moment may not have been done yet.
-            let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.now);
+            let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.broker_now());
             if self.now >= self.gauges_at && settled {
                 self.gauges_at = self.now + GAUGES_EVERY;
+                self.look_at_wall();
                 self.look_at_gauges();
             }
         }
@@ -208,7 +233,7 @@ impl<'a> World<'a> {
     /// Everything owed must have come by now.
     pub fn finish(&mut self) {
         self.look_at_gauges();
-        self.checker.finish(self.now);
+        self.checker.finish(self.broker_now());
     }
 
     /// The server shuts down: every connection must end.
@@ -225,7 +250,7 @@ impl<'a> World<'a> {
             subscriptions: stats.subscriptions,
             queued_bytes: stats.queued_bytes,
         };
-        self.checker.gauges(self.now, &gauges);
+        self.checker.gauges(self.broker_now(), &gauges);
     }
 
     fn happen(&mut self, event: Event) {
@@ -406,23 +431,24 @@ impl<'a> World<'a> {
 
     /// Calls the broker, and carries away what it says.
     fn call(&mut self, input: Input<'_>, seen: Seen<'_>) {
+        let now = self.broker_now();
         let (names, lines, scale) = (&self.names, &self.lines, self.scale);
         let backlog = |conn: ConnId| names.get(&conn).map_or(0, |line| lines[*line].down.backlog() * scale);
         let mut sink = Sink { outcome: Outcome::default(), notify: Vec::new(), backlog: &backlog };
-        self.trace.note_seen(self.now, seen);
+        self.trace.note_seen(now, seen);
         match (input, &mut self.tamper) {
             (Input::Bytes { conn, bytes }, Some(tamper)) => {
                 let mut heard = bytes.to_vec();
                 tamper.mishear(conn, &mut heard);
-                self.broker.handle(self.now, Input::Bytes { conn, bytes: &heard }, &mut sink);
+                self.broker.handle(now, Input::Bytes { conn, bytes: &heard }, &mut sink);
             }
-            _ => self.broker.handle(self.now, input, &mut sink),
+            _ => self.broker.handle(now, input, &mut sink),
         }
         let Sink { mut outcome, notify, .. } = sink;
         if let Some(tamper) = &mut self.tamper {
             tamper.tamper(seen, &mut outcome, &|conn| self.trace.version(conn));
         }
-        self.trace.note_outcome(self.now, &outcome);
+        self.trace.note_outcome(now, &outcome);
         for (conn, bytes) in &outcome.sends {
             if let Some(line) = self.names.get(conn).copied() {
                 self.lines[line].down.write(self.now, bytes);
@@ -431,7 +457,7 @@ impl<'a> World<'a> {
         }
         let (names, lines) = (&self.names, &self.lines);
         let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());
-        self.checker.observe(self.now, seen, &outcome, backlog);
+        self.checker.observe(now, seen, &outcome, backlog);
         for conn in outcome.closes {
             self.let_go(conn);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_event::{Event, Qos};
 
 use crate::api::Settlement;
-use crate::route::NO_TRACK;
+use crate::route::ENDED_TRACK;
 
 /// Tags go from 1 to this number and then begin again.
 const TAGS: u16 = 65_535;
@@ -201,7 +201,7 @@ impl Inflight {
     /// it is told to forget the tag when it is back.
     pub(crate) fn let_go(&mut self, is_let_go: impl Fn(u32) -> bool) {
         for slot in &mut self.slots {
-            if slot.stage != Stage::Expect || slot.track == NO_TRACK || !is_let_go(slot.track) {
+            if slot.stage != Stage::Expect || slot.track >= ENDED_TRACK || !is_let_go(slot.track) {
                 continue;
             }
             slot.event = None;
@@ -220,10 +220,10 @@ impl Inflight {
         }
     }
 
-    /// What is in flight for a tracked subscription that has ended stays with the session.
+    /// What is in flight for a tracked subscription that has ended stays with the session, and keeps its name.
     pub(crate) fn forget_track(&mut self, track: u32) {
         let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
-        of_track.for_each(|slot| slot.track = NO_TRACK);
+        of_track.for_each(|slot| slot.track = ENDED_TRACK);
     }
 
     /// The events of a tracked subscription that are to be sent again, and have not been yet.
@@ -260,7 +260,7 @@ mod tests {
             stage: Stage::Expect,
             retain: false,
             as_published: false,
-            track: NO_TRACK,
+            track: crate::route::NO_TRACK,
             sent: true,
         }
     }

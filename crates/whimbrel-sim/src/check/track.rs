@@ -300,6 +300,13 @@ impl Track {
         self.owed.values().find(due).map(|debt| &*debt.publication).filter(|_| strict && !self.parked)
     }
 
+    /// An event that must still come, though it lies behind another place.
+    pub(super) fn left_out(&self, place: &Place, circumstances: &Circumstances) -> Option<String> {
+        let behind = |debt: &&Debt| place.low.covers(&debt.publication) && self.must_come(debt, circumstances);
+        let strict = self.terms.notices || circumstances.nothing_overwritten;
+        self.owed.values().find(behind).map(|debt| debt.publication.name()).filter(|_| strict)
+    }
+
     /// Nothing more than what was delivered was wanted up to `tick`: where it stands then, and what is wrong about that.
     pub(super) fn silence(&self, tick: u64, circumstances: &Circumstances) -> (Place, Option<String>) {
         let mut place = self.standing(0);

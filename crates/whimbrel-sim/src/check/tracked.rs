@@ -119,6 +119,8 @@ impl Checker {
     pub(super) fn start(&mut self, conn: ConnId, start: Start, properties: &[Property]) {
         let Some(id) = self.lines[&conn].client_id.clone() else { return };
         if self.book.sessions.get(&id).is_none_or(|session| session.conn != Some(conn)) {
+            // It was cut off in the call in which it subscribed.
+            self.unsure = true;
             return;
         }
         let grant = &start.terms.grant;
@@ -130,10 +132,18 @@ impl Checker {
         }
         let named = user_properties(properties).into_iter().filter(|(name, _)| name == "w-token");
         let tokens: Vec<String> = named.map(|(_, text)| text).collect();
-        let filter = grant.filter.clone();
+        let (filter, identifier) = (grant.filter.clone(), grant.identifier);
         let place = self.begin(&id, start);
         match &tokens[..] {
-            [token] if !token.is_empty() => self.keep_token(token, place),
+            [token] if !token.is_empty() => {
+                let (circumstances, track) = (self.circumstances(&id), &self.book.sessions[&id].tracks[&identifier]);
+                let known = self.book.tokens.get(token);
+                if let Some(left) = known.and_then(|known| track.left_out(known, &circumstances)) {
+                    let what = format!("the token of {filter} at {id} is ahead of {left}, which is to come");
+                    self.broken(Rule::Token, what);
+                }
+                self.keep_token(token, place);
+            }
             _ => self.broken(Rule::Token, format!("SUBACK of {filter} at {id} with tokens {tokens:?}")),
         }
     }
@@ -167,6 +177,9 @@ impl Checker {
 
     /// A message goes to a subscription that is tracked, or should be.
     pub(super) fn tracked_delivery(&mut self, seen: &Delivered) {
+        if self.unsure {
+            return;
+        }
         let Some(name) = self.name_of(seen) else { return };
         let is_witness = self.bounds.witness == Some(&*seen.to);
         if is_witness || !self.book.names.contains_key(&name) && !self.is_witnessed() {
@@ -279,6 +292,9 @@ impl Checker {
 
     /// A notice goes to a subscription.
     pub(super) fn noticed(&mut self, seen: &Delivered) {
+        if self.unsure {
+            return;
+        }
         let notice = match Notice::parse(&seen.message.payload) {
             Ok(notice) => notice,
             Err(why) => {
