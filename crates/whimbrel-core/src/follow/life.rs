@@ -274,7 +274,9 @@ impl Core {
         let track = self.tracks.get_mut(id);
         track.silence_at = None;
         if track.notices {
-            let at = track.told_at.after(span).max(now.after(Duration::from_nanos(1)));
+            // One that lags is not silent, however long ago it was told anything: it is looked at again, but not at once.
+            let next = track.told_at.after(span);
+            let at = if next > now { next } else { now.after(span) };
             track.silence_at = Some(at);
             self.timers.insert(at, Reason::Silence, id);
         }
