@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mqtt_protocol_core::mqtt::Version;
 use whimbrel_core::cache::Plan;
-use whimbrel_event::{Clock, Time};
+use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Stats};
 
 use crate::access::Shape;
@@ -18,24 +17,16 @@ use crate::check::{Checker, Gauges, Outcome, Seen};
 use crate::client::{Act, Client};
 use crate::link::{Arrival, Pipe, Profile};
 use crate::random::Random;
-use crate::rig::START;
 use crate::sink::Sink;
+pub use crate::sink::Tamper;
 use crate::trace::{KEPT, Trace};
+use crate::wall::BrokerClock;
 
 /// How often the broker may be called without time moving on.
 const CALLS_AT_ONCE_MAX: u32 = 100_000;
 
 /// How often the gauges are looked at.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
-
-/// Stands between the broker and everybody else: how the checkers are tested.
-pub trait Tamper {
-    /// May change what the broker hears.
-    fn mishear(&mut self, _conn: ConnId, _bytes: &mut Vec<u8>) {}
-
-    /// May change, add or take away what the broker says. `version` tells what is spoken on a connection.
-    fn tamper(&mut self, _seen: Seen<'_>, _outcome: &mut Outcome, _version: &dyn Fn(ConnId) -> Version) {}
-}
 
 /// What happens at a moment.
 #[derive(Clone, Copy, Debug)]
@@ -80,9 +71,7 @@ struct Seat {
 pub struct World<'a> {
     /// Time as it passes; the broker has a clock of its own.
     now: Time,
-    clock: Clock,
-    /// How far the wall clock is ahead of the time that has passed, nanoseconds.
-    wall_ahead: i64,
+    clock: BrokerClock,
     sequence: u64,
     queue: BTreeMap<(Time, u64), Event>,
     broker: Broker,
@@ -106,8 +95,7 @@ impl<'a> World<'a> {
     pub fn new(config: Config, checker: Checker, scale: usize, mut random: Random, now: Time) -> Self {
         World {
             now,
-            clock: Clock::start(now, Duration::ZERO),
-            wall_ahead: 0,
+            clock: BrokerClock::new(now),
             sequence: 0,
             queue: BTreeMap::new(),
             broker: Broker::new(config, random.next(), now),
@@ -128,19 +116,12 @@ impl<'a> World<'a> {
 
     /// The wall clock of the broker's machine steps, forward or back; the broker is not told, and its clock makes of that what it does.
     pub fn step_wall(&mut self, nanos: i64) {
-        self.wall_ahead += nanos;
-        self.look_at_wall();
-    }
-
-    /// The broker's clock is compared with the wall clock, as its driver does now and then.
-    fn look_at_wall(&mut self) {
-        let wall = Time::from_nanos(self.now.as_nanos().saturating_add_signed(self.wall_ahead));
-        self.clock.observe(wall, self.now.since(START));
+        self.clock.step_wall(self.now, nanos);
     }
 
     /// What the broker's clock says.
     fn broker_now(&self) -> Time {
-        self.clock.read(self.now.since(START))
+        self.clock.read(self.now)
     }
 
     /// Keeps another number of entries of what happens, at least one, for the story of a failure.
@@ -193,7 +174,7 @@ impl<'a> World<'a> {
     /// Lets time pass, and ends early when a rule is broken or the checker cannot tell any more.
     pub fn run_until(&mut self, until: Time) {
         while self.checker.violations().is_empty() && !self.checker.is_unsure() {
-            let due = self.broker.next_deadline().map(|(at, _)| (START + self.clock.when(at)).max(self.now));
+            let due = self.broker.next_deadline().map(|(at, _)| self.clock.when(at).max(self.now));
             let event = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = [due, event].into_iter().flatten().min().filter(|next| *next <= until) else { break };
             assert!(next >= self.now, "time goes forward");
@@ -209,7 +190,7 @@ impl<'a> World<'a> {
             let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.broker_now());
             if self.now >= self.gauges_at && settled {
                 self.gauges_at = self.now + GAUGES_EVERY;
-                self.look_at_wall();
+                self.clock.look_at_wall(self.now);
                 self.look_at_gauges();
             }
         }
