@@ -33,9 +33,12 @@ impl Core {
     /// A session's client takes more: what waits for it goes on, and whoever catches up; first one, then the other, and the next time
     /// the other way round.
     pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        let follow = &mut self.sessions.get_mut(index).follow;
+        let session = self.sessions.get_mut(index);
+        // While something of a former connection is to be sent again, what catches up has to wait for that.
+        let ready = session.takes_tracked(Qos::AtMostOnce);
+        let follow = &mut session.follow;
         let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
-        let first = catches_up && follow.catches_up_first;
+        let first = catches_up && ready && follow.catches_up_first;
         follow.catches_up_first = !first;
         if first {
             self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
