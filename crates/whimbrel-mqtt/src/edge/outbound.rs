@@ -298,7 +298,7 @@ impl Edge {
         }
         self.appended.clear();
         if delivery.named && conn.version == Version::V5 {
-            self.appended.push(NAME, &delivery.id.to_string());
+            self.appended.push(NAME, delivery.id.text().as_str());
         }
         // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
         let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();
