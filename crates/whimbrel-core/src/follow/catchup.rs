@@ -3,18 +3,16 @@
 use core::ops::ControlFlow;
 
 use whimbrel_event::{Event, EventId, Qos, Tick, Time};
-use whimbrel_selector::{SharedFilter, TopicName};
 
 use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::cache::{Item, PartitionSet};
-use crate::content::Content;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
 
 /// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
-pub(crate) const CATCH_UP_SLICE: usize = 256;
+pub(crate) const CATCH_UP_SLICE: usize = 1024;
 
 /// How far a turn got.
 enum Turn {
@@ -165,7 +163,7 @@ impl<O: Output> Reader<'_, O> {
         if self.lag.positions.get(pubend) >= tick {
             return ControlFlow::Continue(());
         }
-        if self.wants(event) {
+        if self.wants(serial, event) {
             let qos = event.qos().min(self.track.qos);
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
@@ -187,15 +185,9 @@ impl<O: Output> Reader<'_, O> {
         ControlFlow::Continue(())
     }
 
-    fn wants(&mut self, event: &std::sync::Arc<Event>) -> bool {
-        if event.is_expired(self.now) || self.track.is_own(event.publisher()) {
-            return false;
-        }
-        let known = self.router.get(self.track.subscription);
-        let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
-        let name = TopicName::new(event.topic()).expect("checked when it was accepted");
-        let spot = known.spot.expect("tracked subscriptions are in the index");
-        filter.matches(name) && self.router.is_selected(spot, &Content::of(event))
+    fn wants(&mut self, serial: u64, event: &std::sync::Arc<Event>) -> bool {
+        let comes = !event.is_expired(self.now) && !self.track.is_own(event.publisher());
+        comes && self.router.wants_cached(self.track.subscription, serial, event)
     }
 
     /// Tells a gap; `false` if the client takes no more at the moment.

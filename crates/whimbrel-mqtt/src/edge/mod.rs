@@ -5,6 +5,7 @@ mod conn;
 mod following;
 mod inbound;
 mod outbound;
+mod recent;
 mod reply;
 mod subscribe;
 mod sys;
@@ -19,7 +20,7 @@ use whimbrel_selector::{Expensive, Fences};
 
 pub use conn::Origin;
 use conn::{Conn, State};
-use outbound::{Outbound, Template};
+use outbound::{Outbound, Templates};
 
 use crate::codec::{Frame, PacketId, ReasonCode, frame};
 use crate::config::{ANSWERS_MAX, Config, PARTIAL_FREE};
@@ -114,8 +115,7 @@ pub(crate) struct Edge {
     /// Connections with output of the present step.
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
-    /// For deliveries without and with the event's name.
-    templates: [Template; 2],
+    templates: Templates,
     hasher: Seeded,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
@@ -155,7 +155,7 @@ impl Broker {
             conns: Vec::new(),
             dirty: Vec::new(),
             spent: Vec::new(),
-            templates: [Template::default(); 2],
+            templates: Templates::default(),
             hasher: Seeded::new(seed ^ 0x5bd1_e995),
             attributes: AttributesBuf::new(),
             appended: AttributesBuf::new(),
@@ -469,7 +469,7 @@ impl Edge {
 
     /// Hands the output of the present step to the driver.
     fn flush(&mut self, out: &mut impl Output) {
-        self.templates.iter_mut().for_each(Template::forget);
+        self.templates.end_step();
         let mut dirty = core::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             let conn = &mut self.conns[id as usize];
