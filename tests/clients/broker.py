@@ -131,6 +131,11 @@ receive_maximum = 32
 session_queue = "4 MiB"
 best_effort_queue = "1 MiB"
 sys_interval = "{sys_interval}s"
+silence_after = "1s"
+
+[[partition]]
+filter = "small/#"
+capacity = "3 events"
 
 [[fence]]
 file = "{fences}"

@@ -70,6 +70,11 @@ FEATURES = {
     "selector-retained": "selector: retained messages",
     "selector-session": "selector: kept with the session",
     "selector-shared": "selector: shared subscription",
+    "semi-durable": "semi-durable subscription (`w-durability`): a session that returns gets what it missed",
+    "semi-durable-token": "semi-durable: the client keeps the position (`w-token`, `w-id`, `w-from`)",
+    "semi-durable-notices": "semi-durable: gaps and silence as notices",
+    "semi-durable-ack": "semi-durable: acknowledgement by token (`$whimbrel/ack`)",
+    "semi-durable-refused": "semi-durable: refused with its cause",
 }
 
 _V311 = ("mosquitto311", "paho311", "mqttjs311")
@@ -87,10 +92,13 @@ _SELECTORS = (
     "selector-replaced", "selector-retained", "selector-session", "selector-shared",
 )
 
+_SEMI_DURABLE = ("semi-durable", "semi-durable-token", "semi-durable-notices", "semi-durable-ack", "semi-durable-refused")
+
 # (features, columns, reason)
 _NOT_APPLICABLE = (
     (_MQTT5_ONLY, _V311, "3.1.1 has no such field"),
     (_SELECTORS, _V311, "3.1.1 has no user properties"),
+    (_SEMI_DURABLE, _V311, "3.1.1 has no user properties"),
     (("ws", "wss"), _MOSQUITTO, "speaks no WebSocket"),
     (("tcp", "tls"), _JS, "a page opens WebSockets only"),
     (("retain-handling", "no-local"), ("mosquitto5",), "has no option for it"),

@@ -433,6 +433,8 @@ pub trait Output {
     fn release(&mut self, link: Link, tag: u16, known: bool);
     /// Hand an event to the client.
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
+    /// The stream to which that link publishes has run ahead of the clock: nothing should be taken from it for a while.
+    fn hold(&mut self, _link: Link, _span: Duration) {}
     /// Something is known of an own stream, for whoever carries it to other brokers.
     fn knowledge(&mut self, _segment: &Segment<'_>) {}
 }

@@ -57,13 +57,18 @@ pub struct Core {
 
 impl Core {
     /// A core without sessions. `seed` is its only source of randomness, `now` its first moment.
-    pub fn new(limits: Limits, mut seed: u64, now: Time) -> Self {
+    pub fn new(limits: Limits, seed: u64, now: Time) -> Self {
+        Core::after(limits, seed, now, Tick(0))
+    }
+
+    /// As [`Core::new`], with streams all of whose ticks are greater than `floor`.
+    pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
         Core {
             sessions: Sessions::new(limits, split_mix(&mut seed)),
             router: Router::new(split_mix(&mut seed)),
             groups: Groups::new(split_mix(&mut seed)),
             retained: Retained::default(),
-            streams: Sources::new(split_mix(&mut seed), Tick(0), now),
+            streams: Sources::new(split_mix(&mut seed), floor, now),
             timers: Timers::default(),
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
@@ -243,8 +248,8 @@ impl Core {
         let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
         let session = self.sessions.get_mut(index);
         session.will = attach.will;
-        let left = session.expires_at.map(|at| Time::from_nanos(at.as_nanos() - session.expiry.as_nanos() as u64));
-        let away = left.map(|left| now.since(left));
+        // It expires that long after its client has left.
+        let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
         session.expiry = expiry;
         if let Some(at) = session.will_at.take() {
             self.timers.remove(at, Reason::WillDelay, index);

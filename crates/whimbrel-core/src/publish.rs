@@ -11,6 +11,7 @@ use crate::follow::Tracks;
 use crate::route::{Kind, NO_GROUP, NO_TRACK, Target, Wanted};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
+use crate::stream::AHEAD_MAX;
 
 /// Who publishes: a session, or the broker itself.
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -41,6 +42,10 @@ impl Core {
         }
         let result = match self.route_event(now, from, event, retain, out) {
             Ok(matched) => {
+                if let Some(ahead) = self.streams.own.ahead(now) {
+                    self.sessions.stats.publishers_held += 1;
+                    out.hold(link, ahead - AHEAD_MAX);
+                }
                 if qos == Qos::ExactlyOnce {
                     self.sessions.get_mut(from).unreleased.insert(tag);
                 }

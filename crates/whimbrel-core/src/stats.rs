@@ -18,6 +18,8 @@ stats! {
     events_accepted,
     /// Payload bytes of these.
     payload_bytes_accepted,
+    /// Events after which their publisher was held up, because its stream had run ahead of the clock.
+    publishers_held,
     /// Events refused (bad topic, retained bound).
     events_refused,
     /// Exactly-once publishes that came again before their release, and were not published again.

@@ -2,6 +2,8 @@
 
 mod common;
 
+use core::time::Duration;
+
 use common::{CLEAN, KEPT, Rig, Told};
 use whimbrel_core::{Accepted, Input, Kick, Limits, Link, Settlement};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce, ExactlyOnce};
@@ -236,4 +238,16 @@ fn full_queues_of_the_absent_leave_room_for_those_who_are_here() {
     }
     assert!(!rig.take(3).contains(&Told::Kicked(Kick::TooSlow)));
     assert_eq!(rig.core.stats().kicked_slow, 0);
+}
+
+#[test]
+fn a_publisher_whose_stream_runs_ahead_of_the_clock_is_held_up() {
+    let start = common::START + Duration::from_secs(3);
+    let mut rig = Rig::with_floor(whimbrel_event::Tick(start.as_nanos()));
+    rig.attach(1, "publisher", CLEAN);
+    rig.publish(1, "t", "early", AtLeastOnce);
+    assert_eq!(rig.edges.held, [(1, Duration::from_secs(2) + Duration::from_nanos(1))]);
+    rig.advance(Duration::from_secs(3));
+    rig.publish(1, "t", "in time", AtLeastOnce);
+    assert_eq!(rig.edges.held.len(), 1);
 }

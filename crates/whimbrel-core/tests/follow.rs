@@ -361,3 +361,173 @@ fn what_is_lost_is_told_in_its_place() {
     assert_eq!((gap(&got[0]).1, gap(&got[0]).2), (after.0, upto.0));
     assert_eq!(payloads(&got), names(3..4));
 }
+
+#[test]
+fn what_waited_when_its_client_went_is_not_lost_to_what_waits_for_others() {
+    let mut rig = Rig::with(Limits { session_queue_bytes: 4_000, ..Limits::default() });
+    rig.attach(1, "publisher", CLEAN);
+    rig.attach(2, "bus", common::Client { window: 2, ..KEPT });
+    rig.subscribe(2, "other", AtLeastOnce).expect("granted");
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)).expect("granted");
+    publish(&mut rig, 0..20);
+    let first = rig.events(2);
+    assert_eq!(payloads(&first), names(0..2), "the window takes two");
+    rig.detach(2, false);
+    assert_eq!(rig.core.stats().queued_events, 0, "the cache has what waits");
+    for _ in 0..100 {
+        rig.publish(1, "other", "much", AtLeastOnce);
+    }
+    publish(&mut rig, 20..25);
+    rig.attach(2, "bus", common::Client { window: 2, ..KEPT });
+    let got = rig.settled_events(2);
+    let of_t: Vec<&str> = got.iter().filter(|got| got.topic == "t").map(|got| &*got.payload).collect();
+    assert_eq!(of_t, names(0..25), "what was in flight comes again, and then everything else once");
+    assert!(got.iter().all(|got| got.topic != NOTICE_TOPIC));
+}
+
+#[test]
+fn who_keeps_its_position_gets_nothing_twice_and_nothing_before_it_has_said_where_it_is() {
+    for qos in [AtLeastOnce, ExactlyOnce] {
+        let mut rig = rig();
+        let by_token = |start| {
+            let asked = semi("t", qos, start);
+            Filter { following: Following { by_token: true, ..asked.following }, ..asked }
+        };
+        rig.attach(2, "bus", common::Client { window: 3, ..KEPT });
+        let mut position = token(rig.subscribe_granted(2, by_token(Start::Own)));
+        publish(&mut rig, 0..10);
+        let got = rig.events(2);
+        assert_eq!(payloads(&got), names(0..3));
+        // The client has had three, and is sure of two.
+        got[..2].iter().for_each(|got| position.advance(got.id).expect("it fits"));
+        rig.detach(2, false);
+        rig.attach(2, "bus", common::Client { window: 3, ..KEPT });
+        assert!(payloads(&rig.settled_events(2)).is_empty(), "{qos:?}");
+        rig.subscribe_granted(2, by_token(Start::Token(&position, &[]))).expect("granted");
+        assert_eq!(payloads(&rig.settled_events(2)), names(2..10), "{qos:?}");
+        rig.detach(2, false);
+        publish(&mut rig, 10..12);
+        rig.attach(2, "bus", common::Client { window: 3, ..KEPT });
+        assert_eq!(rig.settled_events(2), []);
+        rig.subscribe_granted(2, by_token(Start::Own)).expect("granted");
+        assert_eq!(payloads(&rig.settled_events(2)), names(2..12), "without a word, from what was acknowledged last");
+    }
+}
+
+#[test]
+fn acknowledging_moves_forward_only() {
+    let mut rig = rig();
+    let asked = semi("t", AtLeastOnce, Start::Own);
+    let asked = Filter { identifier: 5, following: Following { by_token: true, ..asked.following }, ..asked };
+    rig.attach(2, "bus", KEPT);
+    let start = token(rig.subscribe_granted(2, asked));
+    publish(&mut rig, 0..4);
+    let got = rig.settled_events(2);
+    let mut position = start.clone();
+    got[..3].iter().for_each(|got| position.advance(got.id).expect("it fits"));
+    for (identifier, token, expected) in [(5, &position, true), (0, &start, true), (6, &position, false)] {
+        let link = whimbrel_core::Link(2);
+        rig.input(Input::Acknowledge { link, tag: 9, qos: AtLeastOnce, identifier, token });
+        let accepted = rig.take(2).into_iter().any(|told| {
+            matches!(told, common::Told::Accepted { tag: 9, result: whimbrel_core::Accepted::Routed { .. } })
+        });
+        assert_eq!(accepted, expected, "{identifier}");
+    }
+    rig.detach(2, false);
+    rig.attach(2, "bus", KEPT);
+    rig.subscribe_granted(2, asked).expect("granted");
+    assert_eq!(payloads(&rig.settled_events(2)), names(3..4));
+}
+
+#[test]
+fn one_id_of_a_busy_stream_is_enough_however_long_the_others_have_been_quiet() {
+    let mut rig = rig();
+    rig.attach(2, "bus", CLEAN);
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)).expect("granted");
+    rig.advance(Duration::from_secs(3_600));
+    publish(&mut rig, 0..2);
+    let ids: Vec<EventId> = rig.settled_events(2).iter().filter(|got| got.named).map(|got| got.id).collect();
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::After(&ids[..1]))).expect("granted");
+    assert_eq!(payloads(&rig.settled_events(2)), names(1..2));
+    let since = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Since(rig.now))));
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&since, &[]))).expect("its own token");
+}
+
+#[test]
+fn a_time_before_the_streams_began_is_a_gap() {
+    let mut rig = rig();
+    publish(&mut rig, 0..1);
+    rig.attach(2, "bus", CLEAN);
+    let start = Start::Since(whimbrel_event::Time::from_nanos(5));
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, start)).expect("granted");
+    let got = rig.settled_events(2);
+    assert_eq!(payloads(&got), names(0..1));
+    assert!(got[0].payload.contains(r#""reason":"lost""#));
+}
+
+#[test]
+fn the_token_of_a_subscription_that_has_not_been_told_of_a_gap_is_before_it() {
+    let mut rig = rig();
+    small_cache(&mut rig, 3, Policy::Lrp);
+    rig.attach(2, "bus", common::Client { window: 1, ..CLEAN });
+    let start = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
+    rig.detach(2, false);
+    publish(&mut rig, 0..10);
+    rig.attach(2, "bus", common::Client { window: 1, ..CLEAN });
+    rig.subscribe(2, "other", AtLeastOnce).expect("granted");
+    rig.publish(1, "other", "fills the window", AtLeastOnce);
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &[]))).expect("granted");
+    // The same again asks for its own position.
+    let own = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
+    assert!(own.pubends().all(|(pubend, tick)| Some(tick) <= start.position(pubend)));
+}
+
+#[test]
+fn a_retained_message_that_comes_from_the_cache_is_not_sent_before() {
+    let mut rig = rig();
+    rig.attach(2, "bus", CLEAN);
+    let start = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
+    rig.publish_as(1, "t", "kept", AtLeastOnce, true);
+    rig.detach(2, false);
+    rig.attach(2, "bus", CLEAN);
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &[]))).expect("granted");
+    let got = rig.settled_events(2);
+    assert_eq!(payloads(&got), ["kept"]);
+    assert!(got[0].named && !got[0].retain);
+}
+
+#[test]
+fn expired_events_are_not_recovered() {
+    let mut rig = rig();
+    rig.attach(2, "bus", KEPT);
+    rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)).expect("granted");
+    rig.detach(2, false);
+    let event = whimbrel_event::EventRef {
+        expires: Some(rig.now + Duration::from_secs(1)),
+        ..common::event("t", "short", AtLeastOnce)
+    };
+    rig.input(Input::Publish(whimbrel_core::Publish { link: whimbrel_core::Link(1), tag: 1, retain: false, event }));
+    rig.advance(Duration::from_secs(2));
+    publish(&mut rig, 0..1);
+    rig.attach(2, "bus", KEPT);
+    assert_eq!(payloads(&rig.settled_events(2)), names(0..1));
+}
+
+#[test]
+fn a_nondurable_subscription_with_notices_is_told_what_it_missed_while_it_was_there() {
+    let mut rig = Rig::with(Limits { tracked_queue_bytes: 0, ..Limits::default() });
+    rig.attach(1, "publisher", CLEAN);
+    let asked = semi("t", AtLeastOnce, Start::Own);
+    let asked = Filter { following: Following { durability: Durability::Nondurable, ..asked.following }, ..asked };
+    rig.attach(2, "bus", common::Client { window: 1, ..KEPT });
+    rig.subscribe_granted(2, asked).expect("granted");
+    publish(&mut rig, 0..5);
+    assert_eq!(payloads(&rig.events(2)), names(0..1));
+    rig.detach(2, false);
+    publish(&mut rig, 5..8);
+    rig.attach(2, "bus", common::Client { window: 1, ..KEPT });
+    publish(&mut rig, 8..10);
+    let got = rig.settled_events(2);
+    assert_eq!(payloads(&got), ["0", "8", "9"], "what was in flight comes again");
+    assert_eq!(got.iter().filter(|got| got.payload.contains("slow")).count(), 1);
+}

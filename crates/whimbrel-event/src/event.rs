@@ -124,6 +124,23 @@ struct ExtraHeaders {
     correlation: Option<Box<[u8]>>,
 }
 
+impl ExtraHeaders {
+    fn weight(&self) -> usize {
+        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| allocated(text.len()));
+        let correlation = self.correlation.as_ref().map_or(0, |bytes| allocated(bytes.len()));
+        allocated(size_of::<ExtraHeaders>()) + text(&self.content_type) + text(&self.response_topic) + correlation
+    }
+}
+
+/// What an allocation takes: sizes are rounded up to 16 bytes below 64, and to one of four steps of each doubling above, as mimalloc has it.
+fn allocated(bytes: usize) -> usize {
+    if bytes <= 64 {
+        return bytes.next_multiple_of(16);
+    }
+    let step = 1 << ((bytes - 1).ilog2() - 2);
+    bytes.next_multiple_of(step)
+}
+
 impl Event {
     /// Keeps `event`, which was accepted at `accepted` under the name `id`.
     ///
@@ -183,9 +200,12 @@ impl Event {
         self.publisher
     }
 
-    /// What it costs to keep, bytes, rounded up for the bookkeeping around it.
+    /// What it costs to keep, bytes: what an allocator with size classes gives for it (`examples/cache_memory.rs` of the core compares that with
+    /// what a process takes).
     pub fn weight(&self) -> usize {
-        size_of::<Event>() + self.bytes.len() + 16
+        let counts = 2 * size_of::<usize>();
+        let extra = self.extra.as_ref().map_or(0, |extra| extra.weight());
+        allocated(counts + size_of::<Event>()) + allocated(self.bytes.len()) + extra
     }
 
     /// True at and after its expiry.
@@ -231,6 +251,12 @@ impl Event {
 mod tests {
     use super::*;
     use crate::{AttributesBuf, PubendId, Tick};
+
+    #[test]
+    fn allocations_come_in_four_sizes_for_each_doubling() {
+        let sizes = [0, 1, 16, 17, 64, 65, 80, 81, 97, 113, 128, 129, 161, 1_025, 10_000].map(allocated);
+        assert_eq!(sizes, [0, 16, 16, 32, 64, 80, 80, 96, 112, 128, 128, 160, 192, 1_280, 10_240]);
+    }
 
     #[test]
     fn a_kept_event_shows_what_was_put_in() {

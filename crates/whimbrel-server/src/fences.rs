@@ -1,4 +1,4 @@
-//! Fences while the server runs: read again when asked to, or when their files change.
+//! Fences and partitions while the server runs: read again when asked to, or when their files change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use whimbrel_selector::{FenceChanges, Fences};
 
-use crate::config::fence::{self, Sources, Watched};
+use crate::config::Config;
+use crate::config::fence::{self, Watched};
+use crate::config::partition::Division;
 use crate::drive::Hub;
 use crate::metrics::FenceMetrics;
 pub use crate::metrics::Outcome;
@@ -18,7 +20,7 @@ const NAMES_MAX: usize = 20;
 /// Problems that are logged of one attempt.
 const PROBLEMS_MAX: usize = 20;
 
-/// Keeps the broker's fences as its files have them.
+/// Keeps the broker's fences, and the division of its cache, as its files have them.
 #[derive(Debug)]
 pub struct Keeper {
     hub: Arc<Hub>,
@@ -31,6 +33,7 @@ pub struct Keeper {
 #[derive(Debug)]
 struct State {
     fences: Arc<Fences>,
+    division: Division,
     /// The files as they were when they were read.
     read: Vec<Watched>,
     /// The files as they were when they were looked at for the last time.
@@ -38,12 +41,15 @@ struct State {
 }
 
 impl Keeper {
-    /// Puts the fences of the start in force.
-    pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, file: Option<PathBuf>, start: &Sources) -> Keeper {
+    /// Puts the fences and partitions of the start in force.
+    pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, config: &Config) -> Keeper {
+        let Config { fences: start, division, file, .. } = config;
         hub.set_fences(&start.fences);
+        hub.set_division(division);
         metrics.set(&start.fences);
         let (read, seen) = (start.watched.clone(), start.watched.clone());
-        Keeper { hub, metrics, file, state: Mutex::new(State { fences: start.fences.clone(), read, seen }) }
+        let state = State { fences: start.fences.clone(), division: division.clone(), read, seen };
+        Keeper { hub, metrics, file: file.clone(), state: Mutex::new(state) }
     }
 
     /// Reads the configuration file and all files of fences again. Either all that they say comes into force, or none of it. `None`: there
@@ -56,16 +62,20 @@ impl Keeper {
         let file = self.file.clone()?;
         let read = tokio::task::spawn_blocking(move || fence::read_again(&file)).await;
         // Otherwise the runtime is ending.
-        let Ok((sources, problems)) = read else { return Some(Outcome::Refused) };
+        let Ok((sources, division, problems)) = read else { return Some(Outcome::Refused) };
         (state.read, state.seen) = (sources.watched.clone(), sources.watched);
         let outcome = if problems.is_empty() {
-            self.adopt(state, sources.fences)
+            let fences = self.adopt(state, sources.fences);
+            let division = self.adopt_division(state, division);
+            if division == Outcome::Changed { division } else { fences }
         } else {
             for problem in problems.iter().take(PROBLEMS_MAX) {
                 tracing::error!("{}", problem.line());
             }
             let problems = problems.len();
-            tracing::error!(problems, kept = state.fences.len(), "fences not read again: those before stay in force");
+            let (fences, partitions) = (state.fences.len(), state.division.plan.partitions.len());
+            let what = "fences and partitions not read again: those before stay in force";
+            tracing::error!(problems, fences, partitions, "{what}");
             Outcome::Refused
         };
         self.metrics.reloaded(outcome);
@@ -84,6 +94,17 @@ impl Keeper {
         tracing::info!(fences = fences.len(), added, changed, removed, "fences read again");
         // The old ones go here, where nobody waits, and not where events are handled.
         state.fences = fences;
+        Outcome::Changed
+    }
+
+    fn adopt_division(&self, state: &mut State, division: Division) -> Outcome {
+        if division == state.division {
+            return Outcome::Unchanged;
+        }
+        self.hub.set_division(&division);
+        let (partitions, buffered) = (division.plan.partitions.len(), division.buffer.len());
+        tracing::info!(partitions, buffered, "partitions read again");
+        state.division = division;
         Outcome::Changed
     }
 

@@ -148,8 +148,7 @@ impl Server {
         let hub = Hub::new(config.broker.clone(), seed().map_err(Error::System)?);
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
-        let keeper = Keeper::new(hub.clone(), metrics.fences(), config.file.clone(), &config.fences);
-        let fences = Arc::new(keeper);
+        let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), config));
         let max_packet = config.broker.limits.max_packet_size as usize;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, config.limits.handshake_timeout, max_packet));
         let (phase, watching) = watch::channel(Phase::Starting);
@@ -181,8 +180,8 @@ impl Server {
         &self.hub
     }
 
-    /// Reads the configuration file again for its fences. Either all of them come into force or, if there is any mistake in the file, those
-    /// before stay. `None`: there is no configuration file.
+    /// Reads the configuration file again for its fences and partitions. Either all of them come into force or, if there is any mistake in
+    /// the file, those before stay. `None`: there is no configuration file.
     pub async fn reload(&self) -> Option<Outcome> {
         self.fences.reload().await
     }

@@ -4,6 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
+use whimbrel_core::Interest;
+use whimbrel_core::cache::{Capacity, PartitionPlan, Plan, Policy};
+use whimbrel_event::Deployment;
+use whimbrel_selector::Selector;
 use whimbrel_server::config::schema::{KEYS, Key};
 use whimbrel_server::config::{Certificate, Config, Given, Listener, Override, Problem};
 
@@ -214,19 +218,130 @@ fn dev_keeps_to_loopback_and_named_private_addresses() {
 fn what_comes_later_is_refused_clearly() {
     let file = File::new("dev = true\npeer = []\naccept_clock = false\nlisten_quic = \"off\"\n");
     file.load(&[]).expect("asking for nothing is no mistake");
-    for text in ["data = \"/var/lib\"", "peer = [\"10.0.0.1:7117\"]", "accept_clock = true", "deployment = \"d\""] {
+    for text in ["data = \"/var/lib\"", "peer = [\"10.0.0.1:7117\"]", "accept_clock = true"] {
         let refusal = File::new(&format!("dev = true\n{text}\n")).refusal(&[]);
         assert_says(&refusal, "is not available in this version");
     }
-    for table in ["[[topic]]", "[[partition]]", "[buffer]"] {
-        let refusal = File::new(&format!("dev = true\n{table}\nfilter = \"a\"\n")).refusal(&[]);
-        assert_says(&refusal, "is not available in this version");
-        assert_says(&refusal, "[whimbrel.toml:2:");
-    }
+    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\n").refusal(&[]);
+    assert_says(&refusal, "is not available in this version");
+    assert_says(&refusal, "[whimbrel.toml:2:");
     for path in ["listen_quic", "listen_overlay"] {
         let refusal = file.refusal(&[flag(path, "127.0.0.1:0")]);
         assert_says(&refusal, &format!("`{path}` is not available in this version"));
     }
+}
+
+#[test]
+fn partitions_have_filters_selectors_capacities_and_policies() {
+    let file = File::new(
+        r##"dev = true
+deployment = "harbour"
+[limits]
+silence_after = "5s"
+tracked_queue = "64 KiB"
+[buffer]
+subscribe = ["fleet/#", { filter = "alarm/#", selector = "level > 3" }]
+ceiling = "2 GiB"
+[[partition]]
+filter = "alarm/#"
+selector = "level > 3"
+capacity = "3000 events"
+policy = "priority"
+lifetime = "60 s"
+protected = "12.5 %"
+[[partition]]
+filter = "fleet/+/position"
+capacity = "30 s"
+ceiling = "32 MiB"
+policy = "value"
+[[partition]]
+filter = "fleet/#"
+capacity = "64 MB"
+[[partition]]
+filter = "#"
+capacity = "1 event"
+policy = "random"
+"##,
+    );
+    let config = file.load(&[]).expect("a configuration");
+    let level = Selector::parse("level > 3").expect("a selector");
+    let partition = |filter: &str, selector: Option<&Selector>, capacity, policy| PartitionPlan {
+        filter: filter.into(),
+        selector: selector.cloned(),
+        capacity,
+        policy,
+    };
+    let seconds = Duration::from_secs;
+    let expected = [
+        partition(
+            "alarm/#",
+            Some(&level),
+            Capacity::Events(3000),
+            Policy::Priority { protected: 125, lifetime: seconds(60) },
+        ),
+        partition("fleet/+/position", None, Capacity::Time { keep: seconds(30), ceiling: 32 << 20 }, Policy::Value),
+        partition("fleet/#", None, Capacity::Bytes(64_000_000), Policy::Lrp),
+        partition("#", None, Capacity::Events(1), Policy::Random),
+    ];
+    assert_eq!(config.division.plan.partitions, expected);
+    assert_eq!(config.division.plan.ceiling, 2 << 30);
+    let interest = |filter: &str, selector| Interest { filter: filter.into(), selector };
+    assert_eq!(config.division.buffer, [interest("fleet/#", None), interest("alarm/#", Some(level))]);
+    let core = &config.broker.core;
+    assert_eq!((core.silence_after, core.tracked_queue_bytes), (seconds(5), 64 << 10));
+    assert_eq!(core.deployment, Deployment::named("harbour"));
+}
+
+#[test]
+fn partitions_have_defaults() {
+    let file = File::new("dev = true\n[[partition]]\nfilter = \"a\"\ncapacity = \"1 m\"\npolicy = \"priority\"\n");
+    let division = file.load(&[]).expect("a configuration").division;
+    let partition = &division.plan.partitions[0];
+    assert_eq!(partition.capacity, Capacity::Time { keep: Duration::from_secs(60), ceiling: 64 << 20 });
+    assert_eq!((partition.policy, &division.plan.default), (Policy::PRIORITY, &Plan::default().default));
+    assert_eq!(division.buffer, []);
+    let plain = File::new("dev = true\n").load(&[]).expect("a configuration").division;
+    assert_eq!(plain.plan.partitions, []);
+}
+
+#[test]
+fn mistakes_in_partitions_are_shown_at_their_line() {
+    let entry = |lines: &str| format!("dev = true\n[[partition]]\n{lines}\n");
+    let fine = "filter = \"a\"\ncapacity = \"1 MB\"\n";
+    for (text, says, line) in [
+        (entry("filter = \"a/#/b\"\ncapacity = \"1 MB\""), "is no topic filter", 3),
+        (entry("filter = 7\ncapacity = \"1 MB\""), "`filter` has the wrong type", 3),
+        (entry("capacity = \"1 MB\""), "a partition has no `filter`", 2),
+        (entry("filter = \"a\""), "a partition has no `capacity`", 2),
+        (entry("filter = \"a\"\ncapacity = 5"), "`capacity` has no unit", 4),
+        (entry("filter = \"a\"\ncapacity = \"5\""), "`capacity` has no unit", 4),
+        (entry("filter = \"a\"\ncapacity = \"0 events\""), "`capacity` is not a number of events", 4),
+        (entry("filter = \"a\"\ncapacity = \"1 B\""), "`capacity` is out of range", 4),
+        (entry("filter = \"a\"\ncapacity = \"90 days\""), "`capacity` is out of range", 4),
+        (entry("filter = \"a\"\ncapacity = \"5 bananas\""), "`capacity` is not a duration", 4),
+        (entry(&format!("{fine}ceiling = \"1 MB\"")), "`ceiling` is for a capacity that is a time", 5),
+        (entry(&format!("{fine}policy = \"best\"")), "`policy` is not known", 5),
+        (entry(&format!("{fine}lifetime = \"5 s\"")), "`lifetime` is for the policy", 5),
+        (entry(&format!("{fine}policy = \"priority\"\nprotected = \"120 %\"")), "`protected` is not a share", 6),
+        (entry(&format!("{fine}selector = \"speed >\"")), "selector, position", 5),
+        (entry(&format!("{fine}selector = \"within('nowhere')\"")), "fence", 5),
+        (entry(&format!("{fine}polcy = \"lrp\"")), "there is no setting `polcy` in [[partition]]", 5),
+        ("dev = true\n[partition]\nfilter = \"a\"\n".to_owned(), "`partition` is no list", 2),
+        ("dev = true\n[buffer]\nsubscribe = \"a\"\n".to_owned(), "`subscribe` is no list", 3),
+        ("dev = true\n[buffer]\nsubscribe = [\"a#\"]\n".to_owned(), "is no topic filter", 3),
+        ("dev = true\n[buffer]\nsubscribe = [{ selector = \"a = 1\" }]\n".to_owned(), "has no `filter`", 3),
+        ("dev = true\n[buffer]\nsubscribe = [{ filter = \"a\", selector = \"a\\\"\" }]\n".to_owned(), "selector", 3),
+        ("dev = true\n[buffer]\nceiling = \"5\"\n".to_owned(), "`ceiling` is out of range", 3),
+        ("dev = true\n[buffer]\nsub = []\n".to_owned(), "there is no setting `sub` in [buffer]", 3),
+        ("dev = true\n[buffer]\nceiling = \"10 MB\"\n".to_owned(), "more than", 3),
+        ("dev = true\n[[partitions]]\n".to_owned(), "did you mean [[partition]]?", 2),
+    ] {
+        let refusal = File::new(&text).refusal(&[]);
+        assert_says(&refusal, says);
+        assert_says(&refusal, &format!("[whimbrel.toml:{line}:"));
+    }
+    let many = format!("dev = true\n{}", "[[partition]]\nfilter = \"a\"\ncapacity = \"1 KiB\"\n".repeat(256));
+    assert_says(&File::new(&many).refusal(&[]), "there are more than 255 partitions");
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use whimbrel_event::{IMPORTANCE_MAX, Time};
 
 use super::partition::Limit;
-use super::slots::{At, Slots, What};
+use super::slot::What;
+use super::slots::{At, Slots};
 
 /// One for each importance, and class 0.
 const CLASSES: usize = IMPORTANCE_MAX as usize + 1;

@@ -12,6 +12,7 @@ mod plan;
 mod pubends;
 mod read;
 mod reconfigure;
+mod slot;
 mod slots;
 
 use core::ops::ControlFlow;
@@ -91,6 +92,9 @@ impl Cache {
         assert!(serial >= self.end, "serial {serial} after {}", self.end);
         self.end = serial + 1;
         let id = event.id();
+        if self.pubends.is_full_for(id.pubend) {
+            self.forget_pubends();
+        }
         let pubend = self.pubends.number(id.pubend);
         if self.pubends.written(pubend, id.tick, serial) {
             let partitions = &self.partitions;
@@ -102,6 +106,24 @@ impl Cache {
         into.write(serial, pubend, event, &mut around);
         self.bytes = self.bytes - before + into.slots.bytes;
         self.hold_ceiling(now);
+    }
+
+    /// Makes room for pubends: those of which nothing is left are forgotten. If all still have something, everything is overwritten; a broker
+    /// cannot follow so many at a time.
+    fn forget_pubends(&mut self) {
+        let mut is_used = vec![false; self.pubends.count()];
+        for slot in self.partitions.iter().flat_map(|partition| partition.slots.walk(0)) {
+            is_used[usize::from(slot.pubend())] = true;
+        }
+        if is_used.iter().all(|is_used| *is_used) {
+            self.partitions = reconfigure::partitions(&self.plan);
+            self.bytes = 0;
+            is_used.fill(false);
+        }
+        for number in (0..is_used.len()).filter(|number| !is_used[*number]) {
+            self.pubends.forget(number as u16);
+            self.partitions.iter_mut().for_each(|partition| partition.slots.forget(number as u16));
+        }
     }
 
     /// While there is more than the ceiling, the partition with most bytes overwrites.
@@ -137,9 +159,11 @@ impl Cache {
     /// The highest tick of that pubend at or below which `partitions` may lack events without a hole saying so, though they may have some; 0 if there
     /// is none.
     pub fn incomplete(&self, partitions: &PartitionSet, pubend: PubendId) -> Tick {
-        let Some(number) = self.pubends.find(pubend) else { return Tick(0) };
+        let number = self.pubends.find(pubend);
+        let unsure = self.pubends.unsure(number);
         let partitions = partitions.iter().filter_map(|place| self.partitions.get(place));
-        partitions.map(|partition| partition.slots.incomplete(number)).max().unwrap_or(Tick(0))
+        let of_partition = |partition: &Partition| number.map_or(Tick(0), |number| partition.slots.incomplete(number));
+        partitions.map(of_partition).fold(unsure, Tick::max)
     }
 
     /// Where a reader begins that needs nothing of that pubend up to `after`: nothing later is before it, and at most 64 earlier events
@@ -159,9 +183,9 @@ impl Cache {
         self.end
     }
 
-    /// All pubends of which events were written, in the order of their first ones.
+    /// All pubends of which events were written. One of which nothing is left may be forgotten when there are 65,536.
     pub fn pubends(&self) -> impl Iterator<Item = PubendId> {
-        self.pubends.iter().map(|pubend| pubend.id)
+        self.pubends.ids()
     }
 
     /// The partitions that may hold events which a subscription to `filter` with `selector` matches.

@@ -22,8 +22,8 @@ const KEPT_MAX: f64 = 4_096.0;
 pub(super) struct Outages {
     counts: Vec<f64>,
     total: f64,
-    /// The probability that an outage is longer than the lower end of the bucket.
-    longer: Vec<f64>,
+    /// The probability that an outage is longer than the lower end of the bucket, and by how much it changes with each nanosecond in it.
+    longer: Vec<(f64, f64)>,
     is_stale: bool,
 }
 
@@ -36,7 +36,7 @@ impl Outages {
 
     /// Somebody was away for so long.
     pub(super) fn observe(&mut self, away: Duration) {
-        self.counts[bucket(away.as_millis())] += 1.0;
+        self.counts[bucket(u64::try_from(away.as_millis()).unwrap_or(u64::MAX))] += 1.0;
         self.total += 1.0;
         if self.total >= KEPT_MAX {
             self.counts.iter_mut().for_each(|count| *count /= 2.0);
@@ -58,22 +58,26 @@ impl Outages {
             let assumed = PRIOR_WEIGHT * (-lower_end(place) / PRIOR_MEAN_MS).exp();
             longer[place] = (assumed + above) / (PRIOR_WEIGHT + self.total);
         }
-        self.longer = longer;
+        self.longer = (0..BUCKETS)
+            .map(|place| {
+                let width = (lower_end(place + 1) - lower_end(place)) * 1e6;
+                (longer[place], (longer[place + 1] - longer[place]) / width)
+            })
+            .collect();
     }
 
     /// The probability that an outage is longer than `age`, as of the last [`Outages::refresh`].
     #[inline]
     pub(super) fn longer_than(&self, age: Duration) -> f64 {
-        let place = bucket(age.as_millis());
-        let (low, high) = (lower_end(place), lower_end(place + 1));
-        let part = ((age.as_nanos() as f64 / 1e6 - low) / (high - low)).min(1.0);
-        self.longer[place] + part * (self.longer[place + 1] - self.longer[place])
+        let nanos = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let place = bucket(nanos / 1_000_000);
+        let (at_end, slope) = self.longer[place];
+        (at_end + slope * (nanos as f64 - lower_end(place) * 1e6)).max(0.0)
     }
 }
 
 /// The bucket of a time in milliseconds: exact below [`STEPS`], then [`STEPS`] for each doubling.
-fn bucket(ms: u128) -> usize {
-    let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+fn bucket(ms: u64) -> usize {
     if ms < STEPS {
         return ms as usize;
     }
@@ -101,10 +105,10 @@ mod tests {
     #[test]
     fn buckets_cover_all_times_without_a_seam() {
         for place in 0..BUCKETS - 1 {
-            let (low, high) = (lower_end(place) as u128, lower_end(place + 1) as u128);
+            let (low, high) = (lower_end(place) as u64, lower_end(place + 1) as u64);
             assert_eq!((bucket(low), bucket(high - 1), bucket(high)), (place, place, place + 1));
         }
-        assert_eq!(bucket(u128::MAX), BUCKETS - 1);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub(super) const MARK_EVERY: u64 = 64;
 /// Marks of a pubend before the first thinning.
 const MARKS_MIN: usize = 64;
 
+/// The most pubends that are known. A broker knows fewer at a time: the rest is for those that have ended.
+pub(super) const PUBENDS_MAX: usize = 1 << 16;
+
 /// The event with that tick has that serial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
@@ -23,6 +26,10 @@ pub(super) struct Mark {
 #[derive(Debug)]
 pub(super) struct Pubend {
     pub(super) id: PubendId,
+    /// Its latest event.
+    last: Tick,
+    /// It may have been forgotten before, with events up to here.
+    unsure: Tick,
     marks: VecDeque<Mark>,
     /// How many marks there may be before they are thinned.
     thin_at: usize,
@@ -34,17 +41,57 @@ pub(super) struct Pubends {
     all: Vec<Pubend>,
     by_id: HashTable<u16>,
     hasher: Seeded,
+    /// Numbers of pubends that were forgotten.
+    free: Vec<u16>,
+    /// Of pubends that were forgotten, the latest event.
+    forgotten: Tick,
     /// The one that was asked for last.
     recent: u16,
 }
 
 impl Pubends {
     pub(super) fn new(seed: u64) -> Self {
-        Pubends { all: Vec::new(), by_id: HashTable::new(), hasher: Seeded::new(seed), recent: 0 }
+        Pubends {
+            all: Vec::new(),
+            by_id: HashTable::new(),
+            hasher: Seeded::new(seed),
+            free: Vec::new(),
+            forgotten: Tick(0),
+            recent: 0,
+        }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Pubend> {
-        self.all.iter()
+    /// The ids of all.
+    pub(super) fn ids(&self) -> impl Iterator<Item = PubendId> {
+        let known = self.all.iter().enumerate().filter(|(number, _)| !self.free.contains(&(*number as u16)));
+        known.map(|(_, pubend)| pubend.id)
+    }
+
+    /// Behind the highest number.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether a pubend that is not known has no number left for it.
+    pub(super) fn is_full_for(&self, id: PubendId) -> bool {
+        self.all.len() >= PUBENDS_MAX && self.free.is_empty() && self.find(id).is_none()
+    }
+
+    /// Up to which tick events may be missing because the pubend was forgotten once; `None` is one that is not known.
+    pub(super) fn unsure(&self, number: Option<u16>) -> Tick {
+        number.map_or(self.forgotten, |number| self.all[usize::from(number)].unsure)
+    }
+
+    /// Forgets a pubend of which no slot is left.
+    pub(super) fn forget(&mut self, number: u16) {
+        let pubend = &mut self.all[usize::from(number)];
+        self.forgotten = self.forgotten.max(pubend.last).max(pubend.unsure);
+        pubend.marks = VecDeque::new();
+        let id = pubend.id;
+        if let Ok(entry) = self.by_id.find_entry(self.hasher.hash_one(id), |&known| known == number) {
+            entry.remove();
+        }
+        self.free.push(number);
     }
 
     pub(super) fn id(&self, number: u16) -> PubendId {
@@ -65,9 +112,18 @@ impl Pubends {
     }
 
     fn add(&mut self, id: PubendId) -> u16 {
-        let number = u16::try_from(self.all.len()).expect("bounded");
         let hash = self.hasher.hash_one(id);
-        self.all.push(Pubend { id, marks: VecDeque::new(), thin_at: MARKS_MIN });
+        let pubend = Pubend { id, last: Tick(0), unsure: self.forgotten, marks: VecDeque::new(), thin_at: MARKS_MIN };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.all[usize::from(number)] = pubend;
+                number
+            }
+            None => {
+                self.all.push(pubend);
+                u16::try_from(self.all.len() - 1).expect("at most PUBENDS_MAX, as the cache forgets in time")
+            }
+        };
         let Pubends { all, by_id, hasher, .. } = self;
         by_id.insert_unique(hash, number, |&other| hasher.hash_one(all[usize::from(other)].id));
         number
@@ -76,6 +132,7 @@ impl Pubends {
     /// An event of that pubend was written. True if the marks have become so many that they should be thinned.
     pub(super) fn written(&mut self, number: u16, tick: Tick, serial: u64) -> bool {
         let pubend = &mut self.all[usize::from(number)];
+        pubend.last = tick;
         match pubend.marks.back_mut() {
             Some(last) if serial < last.serial + MARK_EVERY => last.through = tick,
             _ => pubend.marks.push_back(Mark { tick, serial, through: tick }),

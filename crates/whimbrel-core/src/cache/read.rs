@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use whimbrel_event::{Event, PubendId, Tick};
 
 use super::pubends::Pubends;
-use super::slots::{Slot, Slots, Walk, What};
+use super::slot::{Slot, What};
+use super::slots::{Slots, Walk};
 
 /// What a reader is shown.
 #[derive(Debug)]

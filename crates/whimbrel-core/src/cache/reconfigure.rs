@@ -8,7 +8,8 @@ use whimbrel_selector::TopicFilter;
 use super::Cache;
 use super::partition::{Around, Partition};
 use super::plan::{PARTITIONS_MAX, PartitionPlan, PartitionSet, Plan};
-use super::slots::{Slots, What};
+use super::slot::What;
+use super::slots::Slots;
 
 /// Empty partitions for a plan.
 pub(super) fn partitions(plan: &Plan) -> Vec<Partition> {
@@ -90,7 +91,8 @@ impl Cache {
 
     /// Collects the events of a partition, and tells its heirs what it lacks.
     fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet, dealt: &mut Vec<Dealt>) {
-        for pubend in 0..self.pubends.iter().count() as u16 {
+        for pubend in 0..self.pubends.count() {
+            let pubend = pubend as u16;
             let to = slots.incomplete(pubend);
             heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use whimbrel_event::{Event, Tick, Time};
 
+use super::slot::{Merged, Slot, What};
 use crate::stream::split_mix;
 
 /// Slots of a chunk.
@@ -26,53 +27,8 @@ const HOLES_SLACK: u64 = 256;
 /// How often a random place is drawn before the oldest event is taken. At least one draw in six succeeds.
 const DRAWS_MAX: usize = 128;
 
-/// What a slot costs, bytes.
-pub(super) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
-
-const _: () = assert!(size_of::<Slot>() == 32, "a slot has four words");
-
-/// A place in the order of serials.
-#[derive(Debug)]
-pub(super) struct Slot {
-    /// The serial of the event, or the last one that the hole may reach to.
-    pub(super) last: u64,
-    pub(super) what: What,
-}
-
-/// What a slot holds.
-#[derive(Debug)]
-pub(super) enum What {
-    Event {
-        event: Arc<Event>,
-        /// When it arrived, or moved to the protected part.
-        since: Time,
-        pubend: u16,
-        /// What the policy says of it (see [`super::classes`]).
-        class: u8,
-    },
-    /// No event of the pubend from the one tick to the other is in the partition, and some were.
-    Hole {
-        from: Tick,
-        to: Tick,
-        /// How far the serial of the event at `from` is below the slot's.
-        span: u32,
-        pubend: u16,
-    },
-}
-
-impl Slot {
-    /// The lowest serial that it is about.
-    pub(super) fn first(&self) -> u64 {
-        match self.what {
-            What::Event { .. } => self.last,
-            What::Hole { span, .. } => self.last - u64::from(span),
-        }
-    }
-
-    pub(super) fn is_event(&self) -> bool {
-        matches!(self.what, What::Event { .. })
-    }
-}
+/// What the place of an event costs besides the event, bytes: its slot, and its part of what chunks and the allocator leave unused.
+const PLACE_BYTES: u64 = 40;
 
 /// Up to [`CHUNK`] slots.
 #[derive(Debug)]
@@ -114,20 +70,47 @@ pub(super) struct Slots {
     pub(super) events: u64,
     pub(super) holes: u64,
     pub(super) bytes: u64,
+    /// What each event costs besides its weight.
+    place_bytes: u64,
     /// Slots that were looked at or moved besides those that were asked for.
     pub(super) work: u64,
     /// By the number of the pubend: up to here events may be missing anywhere.
     incomplete: Vec<Tick>,
 }
 
-/// What an event costs in a partition, bytes.
-pub(super) fn cost(event: &Event) -> u64 {
-    event.weight() as u64 + SLOT_BYTES
-}
-
 impl Slots {
-    pub(super) fn new() -> Self {
-        Slots { chunks: VecDeque::new(), gone: 0, events: 0, holes: 0, bytes: 0, work: 0, incomplete: Vec::new() }
+    /// `hole_bytes` is what each event is charged for the hole that it may leave.
+    pub(super) fn new(hole_bytes: u64) -> Self {
+        let place_bytes = PLACE_BYTES + hole_bytes;
+        Slots {
+            place_bytes,
+            chunks: VecDeque::new(),
+            gone: 0,
+            events: 0,
+            holes: 0,
+            bytes: 0,
+            work: 0,
+            incomplete: Vec::new(),
+        }
+    }
+
+    /// What an event costs, bytes.
+    pub(super) fn cost(&self, event: &Event) -> u64 {
+        event.weight() as u64 + self.place_bytes
+    }
+
+    /// From now on each event is charged otherwise for the hole that it may leave.
+    pub(super) fn charge_holes(&mut self, hole_bytes: u64) {
+        let place_bytes = PLACE_BYTES + hole_bytes;
+        self.bytes = self.bytes - self.events * self.place_bytes + self.events * place_bytes;
+        self.place_bytes = place_bytes;
+    }
+
+    /// Nothing is known any more of what had that number.
+    pub(super) fn forget(&mut self, pubend: u16) {
+        if let Some(tick) = self.incomplete.get_mut(usize::from(pubend)) {
+            *tick = Tick(0);
+        }
     }
 
     /// Up to which tick events of that pubend may be missing anywhere.
@@ -156,7 +139,7 @@ impl Slots {
 
     /// Appends an event. Serials must grow.
     pub(super) fn push(&mut self, serial: u64, event: Arc<Event>, pubend: u16, class: u8, since: Time) -> At {
-        self.bytes += cost(&event);
+        self.bytes += self.cost(&event);
         self.events += 1;
         let chunk = self.tail();
         chunk.classes |= 1 << class;
@@ -172,7 +155,6 @@ impl Slots {
             self.miss(pubend, tick);
             return;
         }
-        self.bytes += SLOT_BYTES;
         self.holes += 1;
         let chunk = self.tail();
         chunk.holes += 1;
@@ -195,7 +177,7 @@ impl Slots {
         let slot = self.take_front()?;
         let What::Event { event, pubend, .. } = slot.what else { unreachable!("the first slot is an event") };
         self.events -= 1;
-        self.bytes -= cost(&event);
+        self.bytes -= self.cost(&event);
         self.miss(pubend, event.id().tick);
         self.absorb();
         Some(event)
@@ -220,7 +202,6 @@ impl Slots {
             chunk.holes -= 1;
             chunk.fresh = chunk.fresh.saturating_sub(1);
             self.holes -= 1;
-            self.bytes -= SLOT_BYTES;
             self.miss(pubend, to);
             self.take_front();
         }
@@ -244,7 +225,7 @@ impl Slots {
         chunk.fresh += 1;
         self.events -= 1;
         self.holes += 1;
-        self.bytes = self.bytes - cost(&event) + SLOT_BYTES;
+        self.bytes -= self.cost(&event);
         self.tidy(place);
         event
     }
@@ -273,19 +254,15 @@ impl Slots {
             merged.take(slot);
         }
         merged.end_run();
-        let (mut slots, classes) = (merged.slots, merged.classes);
-        if is_tail {
-            slots.reserve_exact(CHUNK - slots.len());
-        } else {
-            slots.shrink_to_fit();
-        }
+        let (merged, classes) = (merged.slots, merged.classes);
+        // Not shrunk, as an allocator may leave a block as large as it was.
+        let mut slots = VecDeque::with_capacity(if is_tail { CHUNK } else { merged.len() });
+        slots.extend(merged);
         chunk.holes = slots.iter().filter(|slot| !slot.is_event()).count();
         chunk.fresh = 0;
         chunk.gone = 0;
         chunk.classes = classes;
-        let less = (before - chunk.holes) as u64;
-        self.holes -= less;
-        self.bytes -= less * SLOT_BYTES;
+        self.holes -= (before - chunk.holes) as u64;
         chunk.last = slots.back().map_or(0, |slot| slot.last);
         chunk.slots = slots;
         // The first chunk begins with an event: it is never the empty one.
@@ -345,7 +322,7 @@ impl Slots {
             let (high, low) = (drawn >> 32, drawn & u64::from(u32::MAX));
             let (place, index) = match few {
                 Some(slots) => {
-                    let mut index = (high * slots as u64 >> 32) as usize;
+                    let mut index = scaled(high, slots);
                     let mut place = 0;
                     while index >= self.chunks[place].slots.len() {
                         index -= self.chunks[place].slots.len();
@@ -353,7 +330,7 @@ impl Slots {
                     }
                     (place, index)
                 }
-                None => ((high * self.chunks.len() as u64 >> 32) as usize, (low * CHUNK as u64 >> 32) as usize),
+                None => (scaled(high, self.chunks.len()), scaled(low, CHUNK)),
             };
             let chunk = &self.chunks[place];
             if chunk.slots.get(index).is_some_and(Slot::is_event) {
@@ -406,7 +383,7 @@ impl Slots {
     }
 
     /// Gives the event there another class, and another moment from which its age counts.
-    pub(super) fn reclass(&mut self, at: At, to: u8, from_now: Time) {
+    pub(super) fn promote(&mut self, at: At, to: u8, from_now: Time) {
         let (place, index) = self.resolve(at).expect("the place of an event");
         let chunk = &mut self.chunks[place];
         if let What::Event { class, since, .. } = &mut chunk.slots[index].what {
@@ -441,8 +418,8 @@ impl Slots {
         self.chunks.into_iter().flat_map(|chunk| chunk.slots)
     }
 
-    /// Gives every event the class that `of` tells, and shows it to `found`.
-    pub(super) fn reclass_all(&mut self, of: impl Fn(&Event) -> u8, mut found: impl FnMut(At, u64, u8, Time, &Event)) {
+    /// Gives every event the class that `of` tells, and tells `found` of it, with what it costs.
+    pub(super) fn reclass(&mut self, of: impl Fn(&Event) -> u8, mut found: impl FnMut(At, u64, u8, Time, u64)) {
         for (place, chunk) in self.chunks.iter_mut().enumerate() {
             chunk.classes = 0;
             for (index, slot) in chunk.slots.iter_mut().enumerate() {
@@ -450,7 +427,7 @@ impl Slots {
                     *class = of(event);
                     chunk.classes |= 1 << *class;
                     let at = At { chunk: self.gone + place as u64, index: chunk.gone + index };
-                    found(at, slot.last, *class, *since, event);
+                    found(at, slot.last, *class, *since, event.weight() as u64 + self.place_bytes);
                 }
             }
         }
@@ -462,6 +439,11 @@ impl Slots {
         let slots = self.chunks.get(place).map(|chunk| chunk.slots.range(index..)).unwrap_or_default();
         Walk { chunks: self.chunks.range((place + 1).min(self.chunks.len())..), slots }
     }
+}
+
+/// Makes a number below `bound` of one below 2^32.
+fn scaled(random: u64, bound: usize) -> usize {
+    ((random * bound as u64) >> 32) as usize
 }
 
 /// Slots one by one.
@@ -483,75 +465,5 @@ impl<'a> Iterator for Walk<'a> {
                 self.slots.next()
             }
         }
-    }
-}
-
-/// The slots of a chunk with holes between the same events merged.
-struct Merged<'i> {
-    slots: VecDeque<Slot>,
-    classes: u16,
-    /// Where in `slots` the holes after the last event begin.
-    run: usize,
-    drop_holes: bool,
-    incomplete: &'i mut Vec<Tick>,
-}
-
-impl<'i> Merged<'i> {
-    fn new(slots: usize, drop_holes: bool, incomplete: &'i mut Vec<Tick>) -> Self {
-        Merged { slots: VecDeque::with_capacity(slots), classes: 0, run: 0, drop_holes, incomplete }
-    }
-
-    fn take(&mut self, slot: Slot) {
-        match slot.what {
-            What::Event { class, .. } => {
-                self.end_run();
-                self.classes |= 1 << class;
-                self.slots.push_back(slot);
-                self.run = self.slots.len();
-            }
-            What::Hole { to, pubend, .. } => {
-                let place = usize::from(pubend);
-                if self.drop_holes {
-                    if self.incomplete.len() <= place {
-                        self.incomplete.resize(place + 1, Tick(0));
-                    }
-                    self.incomplete[place] = self.incomplete[place].max(to);
-                }
-                if self.incomplete.get(place).is_none_or(|covered| to > *covered) {
-                    self.take_hole(slot, to, pubend);
-                }
-            }
-        }
-    }
-
-    fn take_hole(&mut self, slot: Slot, end: Tick, pubend: u16) {
-        if self.slots.get(self.run).is_some_and(|first| slot.last - first.first() > u64::from(u32::MAX)) {
-            self.end_run();
-        }
-        let same = self.slots.range_mut(self.run..).find_map(|known| match &mut known.what {
-            What::Hole { from, to, span, pubend: of } if *of == pubend => Some((&mut known.last, from, to, span)),
-            _ => None,
-        });
-        match same {
-            Some((last, _, to, span)) => {
-                *span += (slot.last - *last) as u32;
-                *last = slot.last;
-                *to = end.max(*to);
-            }
-            None => self.slots.push_back(slot),
-        }
-    }
-
-    /// All holes between two events reach as far as the last of them, so that both ends of slots grow along the order.
-    fn end_run(&mut self) {
-        let run = self.slots.range(self.run..);
-        let Some(last) = run.map(|hole| hole.last).max() else { return };
-        for hole in self.slots.range_mut(self.run..) {
-            if let What::Hole { span, .. } = &mut hole.what {
-                *span += (last - hole.last) as u32;
-                hole.last = last;
-            }
-        }
-        self.run = self.slots.len();
     }
 }

@@ -150,13 +150,13 @@ impl Core {
         }
         let (of_track, session) = (self.tracks.get(track), self.sessions.get(index));
         let waits = session.follow.queue.iter().filter(|entry| entry.track == track).map(|entry| &entry.event);
-        let unsettled: Vec<_> = session.inflight.of_track(track).chain(waits).map(|event| event.id()).collect();
-        if of_track.lag.is_none() && of_track.ahead.is_empty() && unsettled.is_empty() {
+        let unsent: Vec<_> = session.inflight.unsent_of(track).chain(waits).map(|event| event.id()).collect();
+        if of_track.lag.is_none() && of_track.ahead.is_empty() && unsent.is_empty() {
             return self.live_token(now);
         }
         let lag = of_track.lag.as_ref();
         let mut positions = lag.map_or_else(|| self.ahead_positions(&of_track.ahead), |lag| lag.positions.clone());
-        for id in unsettled.iter().filter(|id| id.pubend != NO_PUBEND) {
+        for id in unsent.iter().filter(|id| id.pubend != NO_PUBEND) {
             positions.set(id.pubend, positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
         }
         self.token_at(&positions, lag.map_or(&Gaps::default(), |lag| &lag.gaps))

@@ -226,9 +226,10 @@ impl Inflight {
         of_track.for_each(|slot| slot.track = NO_TRACK);
     }
 
-    /// The events that are in flight for a tracked subscription.
-    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = &Arc<Event>> {
-        self.slots.iter().filter(move |slot| slot.track == track).filter_map(|slot| slot.event.as_ref())
+    /// The events of a tracked subscription that are to be sent again, and have not been yet.
+    pub(crate) fn unsent_of(&self, track: u32) -> impl Iterator<Item = &Arc<Event>> {
+        let of_track = self.slots.iter().filter(move |slot| slot.track == track && !slot.sent);
+        of_track.filter_map(|slot| slot.event.as_ref())
     }
 
     /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.

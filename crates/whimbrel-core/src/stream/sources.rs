@@ -6,7 +6,7 @@ use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
 
 /// Other hosts that a broker takes notice of; a token covers them all.
-pub const HOSTS_MAX: usize = 1000;
+pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 1;
 
 /// A stream of another broker.
 #[derive(Debug)]
@@ -58,7 +58,9 @@ impl Sources {
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
     pub(crate) fn add_host(&mut self, id: HostId, (reliable, best_effort): (u8, u8), birth: Tick) -> bool {
         let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);
-        if known || self.hosts.len() >= HOSTS_MAX {
+        let pubends = usize::from(reliable) + usize::from(best_effort);
+        let room = CheckpointToken::PUBENDS_MAX - usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
+        if known || self.hosts.len() >= HOSTS_MAX || self.remotes.len() + pubends > room {
             return false;
         }
         let host = Host { id, reliable, best_effort };

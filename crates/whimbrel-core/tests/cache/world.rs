@@ -90,7 +90,11 @@ impl World {
     pub fn write(&mut self, partition: usize, pubend: u64, importance: u8, payload: usize) -> u64 {
         let serial = self.cache.end_serial();
         let tick = self.now.as_nanos() + serial;
-        let event = event(pubend, tick, &format!("{partition}/a"), importance, payload);
+        let topic = match self.cache.plan().partitions.get(partition) {
+            Some(plan) => plan.filter.replace('#', "a"),
+            None => format!("{partition}/a"),
+        };
+        let event = event(pubend, tick, &topic, importance, payload);
         self.all.push(Written { serial, partition, at: self.now, event: event.clone() });
         self.cache.write(serial, partition, event, self.now);
         serial

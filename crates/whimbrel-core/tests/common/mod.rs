@@ -52,6 +52,8 @@ pub struct Edges {
     pub largest: BTreeMap<u32, usize>,
     /// What was told of own streams: an event, the tick before it, its payload.
     pub knowledge: Vec<(EventId, Tick, String)>,
+    /// Links that were held up, and for how long.
+    pub held: Vec<(u32, Duration)>,
 }
 
 impl Edges {
@@ -84,6 +86,9 @@ impl Output for Edges {
     }
     fn release(&mut self, link: Link, tag: u16, known: bool) {
         self.tell(link, Told::Release { tag, known });
+    }
+    fn hold(&mut self, link: Link, span: Duration) {
+        self.held.push((link.0, span));
     }
     fn knowledge(&mut self, segment: &Segment<'_>) {
         if let Tell::Data(event) = segment.what {
@@ -150,6 +155,11 @@ impl Rig {
 
     pub fn with_seed(limits: Limits, seed: u64) -> Rig {
         Rig { core: Core::new(limits, seed, START), now: START, edges: Edges::default() }
+    }
+
+    /// A rig whose streams begin after that tick.
+    pub fn with_floor(floor: Tick) -> Rig {
+        Rig { core: Core::after(Limits::default(), 7, START, floor), now: START, edges: Edges::default() }
     }
 
     pub fn input(&mut self, input: Input<'_>) {

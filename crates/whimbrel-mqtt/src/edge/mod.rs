@@ -1,6 +1,7 @@
 //! The MQTT broker without IO: connections, and the core behind them.
 
 mod acknowledge;
+mod api;
 mod conn;
 mod following;
 mod inbound;
@@ -11,13 +12,13 @@ mod subscribe;
 mod sys;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use whimbrel_core::cache::{PartitionGauges, Plan};
-use whimbrel_core::{Core, Input as CoreInput, Interest, Link};
+use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
-use whimbrel_selector::{Expensive, Fences};
+use whimbrel_selector::Expensive;
 
+pub use api::{ConnId, Input, Output, Reason};
 pub use conn::Origin;
 use conn::{Conn, State};
 use outbound::{Outbound, Templates};
@@ -31,72 +32,6 @@ const SPENT_MAX: usize = 256;
 
 /// A larger buffer is given back to the allocator.
 const SPENT_BYTES_MAX: usize = 256 << 10;
-
-/// The driver's name for one open connection: small numbers, unique among open ones, reusable after closing.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ConnId(pub u32);
-
-/// What can happen to the broker.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// A transport connection exists.
-    Opened {
-        /// Its name.
-        conn: ConnId,
-        /// The kind of listener it came over.
-        origin: Origin,
-    },
-    /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the connection.
-    Bytes {
-        /// From where.
-        conn: ConnId,
-        /// At least one.
-        bytes: &'a [u8],
-    },
-    /// The transport connection is gone without the broker having asked for it.
-    Closed {
-        /// Which.
-        conn: ConnId,
-    },
-    /// At most [`crate::LOW_WATER`] bytes are unsent, as asked with [`Output::notify_drained`].
-    Drained {
-        /// Of which connection.
-        conn: ConnId,
-    },
-    /// [`Broker::next_deadline`] has come.
-    Deadline,
-    /// The fences that selectors refer to, from now on.
-    Fences(&'a Arc<Fences>),
-    /// How the cache for semi-durable subscriptions is divided, from now on.
-    Cache(&'a Plan),
-    /// What the broker asks other brokers for on its own behalf, from now on.
-    Buffer(&'a [Interest]),
-    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
-    Drain,
-}
-
-/// Where the broker's output goes.
-pub trait Output {
-    /// Takes bytes for a connection; may swap the vector for an empty one. At most once per connection and step.
-    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>);
-    /// Closes a connection once everything sent has been written. No [`Input::Closed`] follows.
-    fn close(&mut self, conn: ConnId);
-    /// Bytes taken by [`Output::send`] and not written yet.
-    fn backlog(&self, conn: ConnId) -> usize;
-    /// Asks for one [`Input::Drained`] as soon as the backlog is at most [`crate::LOW_WATER`].
-    fn notify_drained(&mut self, conn: ConnId);
-}
-
-/// What a deadline is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Reason {
-    /// A connection has to have sent its CONNECT, or something within its keep-alive.
-    Silence,
-    /// `$SYS` is due.
-    Sys,
-    /// A deadline of the core.
-    Core(whimbrel_core::Reason),
-}
 
 /// A whole MQTT broker as a deterministic state machine: feed it what happens, do what it says.
 #[derive(Debug)]

@@ -1,11 +1,13 @@
 //! What the core decides, as packets.
 
+use core::time::Duration;
+
 use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output as CoreOutput, Refusal, Sent};
 use whimbrel_event::{AttributesBuf, EventRef, Qos, Time};
 
 use super::conn::{Aliased, State};
 use super::recent::Recent;
-use super::{Edge, Output};
+use super::{ConnId, Edge, Output};
 use crate::codec::{
     Ack, AckProperties, Codes, CodesAck, Packet, PacketId, Publish, PublishProperties, ReasonCode, SubscriptionIds,
     Version, encode_publish,
@@ -109,6 +111,10 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             return Sent::Full;
         }
         Sent::Open
+    }
+
+    fn hold(&mut self, link: Link, span: Duration) {
+        self.driver.hold(ConnId(link.0), span);
     }
 
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {

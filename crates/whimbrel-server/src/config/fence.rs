@@ -11,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use whimbrel_selector::{FenceError, Fences, FencesBuilder};
 
+use super::partition::{self, Division};
 use super::problem::{Place, Problem};
 use super::settings::Settings;
 
@@ -69,13 +70,14 @@ pub struct Sources {
     pub watched: Vec<Watched>,
 }
 
-/// Reads a configuration file for its fences. It must be free of mistakes elsewhere too; other settings are not used.
-pub fn read_again(file: &Path) -> (Sources, Vec<Problem>) {
+/// Reads a configuration file for its fences and partitions. It must be free of mistakes elsewhere too; other settings are not used.
+pub fn read_again(file: &Path) -> (Sources, Division, Vec<Problem>) {
     let mut settings = Settings::default();
     settings.open_file(file);
     let sources = load(&mut settings);
+    let division = partition::load(&mut settings, &sources.fences);
     settings.sort_problems();
-    (sources, settings.problems)
+    (sources, division, settings.problems)
 }
 
 /// Reads what the entries name. Problems are noted in the settings.

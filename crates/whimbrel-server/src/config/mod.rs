@@ -2,6 +2,7 @@
 
 mod address;
 pub mod fence;
+pub mod partition;
 mod problem;
 pub mod schema;
 mod settings;
@@ -16,13 +17,14 @@ use address::Reach;
 pub use problem::{Place, Problem};
 use settings::Settings;
 pub use settings::{Given, Override};
+use whimbrel_event::Deployment;
 
 use crate::tls;
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
 
-/// The longest name of a broker, in bytes.
+/// The longest name of a broker or a deployment, in bytes.
 const MAX_NAME: usize = 64;
 
 /// How often files of fences are looked at.
@@ -127,6 +129,8 @@ pub struct Config {
     pub log: Log,
     /// Fences, and where they come from.
     pub fences: fence::Sources,
+    /// The cache for semi-durable subscriptions.
+    pub division: partition::Division,
     /// How often the files of fences, and the configuration file, are looked at for changes.
     pub fence_poll: Duration,
     /// The file that was read.
@@ -155,7 +159,8 @@ impl Config {
     fn judge(mut settings: Settings, file: Option<PathBuf>) -> Result<Config, Vec<Problem>> {
         let mut warnings = Vec::new();
         let name = settings.text("name");
-        check_name(&name, &mut settings);
+        check_name("name", &mut settings);
+        check_name("deployment", &mut settings);
         let dev = settings.switch("dev");
         let listen: Vec<(Listener, SocketAddr)> = Listener::ALL
             .into_iter()
@@ -169,6 +174,7 @@ impl Config {
         }
         let certificate = load_certificate(&mut settings);
         let fences = fence::load(&mut settings);
+        let division = partition::load(&mut settings, &fences.fences);
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
@@ -184,6 +190,7 @@ impl Config {
                 drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
                 fences,
+                division,
                 fence_poll: FENCE_POLL,
                 file,
                 warnings,
@@ -226,17 +233,21 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
             session_expiry_max: duration("max_session"),
             retained_max: number("max_retained") as usize,
             retained_bytes: number("retained_size") as usize,
+            tracked_queue_bytes: number("tracked_queue") as usize,
+            silence_after: duration("silence_after"),
+            deployment: Deployment::named(&settings.text("deployment")),
         },
         sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
         ..whimbrel_mqtt::Config::default()
     }
 }
 
-fn check_name(name: &str, settings: &mut Settings) {
+fn check_name(setting: &str, settings: &mut Settings) {
+    let name = settings.text(setting);
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.len() > MAX_NAME || !name.chars().all(allowed) {
-        let problem = Problem::new(format!("`name` is longer than {MAX_NAME} bytes or has unusual characters"))
-            .at(settings.place("name"), "here")
+        let problem = Problem::new(format!("`{setting}` is longer than {MAX_NAME} bytes or has unusual characters"))
+            .at(settings.place(setting), "here")
             .help("use letters, digits, '-', '_' and '.'");
         settings.problems.push(problem);
     }

@@ -37,10 +37,16 @@ impl Key {
 pub const SECTIONS: &[&str] = &["limits", "log"];
 
 /// Tables that are reserved for a later version.
-pub const LATER_SECTIONS: &[&str] = &["topic", "partition", "buffer"];
+pub const LATER_SECTIONS: &[&str] = &["topic"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
+
+/// The list of tables that are partitions of the cache.
+pub const PARTITION: &str = "partition";
+
+/// The table of what the broker asks other brokers for.
+pub const BUFFER: &str = "buffer";
 
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
@@ -68,6 +74,8 @@ const fn flag(flag: &'static str, variable: &'static str) -> Option<(&'static st
 keys! {
     "" "name" flag("name", "WHIMBREL_NAME"), "NAME", Kind::Text, "whimbrel",
         "The broker's name, shown in logs, metrics and the ready line";
+    "" "deployment" flag("deployment", "WHIMBREL_DEPLOYMENT"), "NAME", Kind::Text, "whimbrel",
+        "The deployment that checkpoint tokens are bound to: the same for all brokers that a client may come back to";
     "" "dev" flag("dev", "WHIMBREL_DEV"), "BOOL", Kind::Switch, "false",
         "Run without authentication, for development: on loopback, or on private addresses that a listener names";
     "" "listen_mqtt" flag("listen-mqtt", "WHIMBREL_LISTEN_MQTT"), "ADDR:PORT", Kind::Listen, "127.0.0.1:1883",
@@ -126,17 +134,19 @@ keys! {
         "QoS 0 messages that wait for one session";
     "limits" "total_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 GiB",
         "Messages that wait for all sessions together; a message counts once per session";
+    "limits" "tracked_queue" None, "SIZE", Kind::Size(KIB, GIB), "256 KiB",
+        "Messages that wait for one session's subscriptions that are semi-durable or have notices; what is more is read from the cache later";
     "limits" "max_retained" None, "N", Kind::Count(0, 100_000_000), "1000000",
         "Retained messages";
     "limits" "retained_size" None, "SIZE", Kind::Size(0, 1024 * GIB), "1 GiB",
         "Bytes of retained messages together";
     "limits" "sys_interval" None, "DURATION", Kind::Duration(0, HOUR), "10s",
         "How often the $SYS topics are published; 0s means never";
+    "limits" "silence_after" None, "DURATION", Kind::Duration(SECOND, 24 * HOUR), "30s",
+        "How long a subscription with notices gets nothing before it is told how far it has come";
 
     "" "data" flag("data", "WHIMBREL_DATA"), "DIR", Kind::Later, "", "Where the broker keeps its journal";
     "" "peer" flag("peer", "WHIMBREL_PEER"), "ADDR:PORT", Kind::Later, "", "Another broker of the overlay";
-    "" "deployment" flag("deployment", "WHIMBREL_DEPLOYMENT"), "NAME", Kind::Later, "",
-        "The deployment that checkpoint tokens are bound to";
     "" "listen_quic" flag("listen-quic", "WHIMBREL_LISTEN_QUIC"), "ADDR:PORT", Kind::Later, "",
         "Where MQTT clients connect over QUIC";
     "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Later, "",

@@ -10,8 +10,9 @@ use miette::NamedSource;
 use toml::de::{DeTable, DeValue};
 
 use super::fence::{Entry, Watched};
+use super::partition::Asked;
 use super::problem::{Place, Problem};
-use super::schema::{self, FENCE, KEYS, Key, LATER_SECTIONS, SECTIONS};
+use super::schema::{self, BUFFER, FENCE, KEYS, Key, LATER_SECTIONS, PARTITION, SECTIONS};
 use super::value::{Refusal, Value};
 
 /// The largest configuration file that is read, in bytes.
@@ -60,6 +61,8 @@ pub struct Settings {
     pub problems: Vec<Problem>,
     /// Fences that were asked for.
     pub(super) fences: Vec<Entry>,
+    /// Partitions of the cache that were asked for.
+    pub(super) division: Asked,
     /// The files that were opened.
     pub(super) watched: Vec<Watched>,
 }
@@ -82,6 +85,12 @@ impl Settings {
             let directory = path.parent().unwrap_or(Path::new(""));
             if let Some(fences) = table.get_ref().get(FENCE) {
                 self.read_fences(&source, directory, fences);
+            }
+            if let Some(partitions) = table.get_ref().get(PARTITION) {
+                self.read_partitions(&source, partitions);
+            }
+            if let Some(buffer) = table.get_ref().get(BUFFER) {
+                self.read_buffer(&source, buffer);
             }
         }
     }
@@ -125,8 +134,8 @@ impl Settings {
                 (None, DeValue::Table(inner)) if top_level && SECTIONS.contains(&&**name.get_ref()) => {
                     self.read_table(source, name.get_ref(), inner);
                 }
-                // Read on its own, as it is no table of settings.
-                (None, _) if top_level && name.get_ref() == FENCE => {}
+                // Read on their own, as they are no tables of settings.
+                (None, _) if top_level && [FENCE, PARTITION, BUFFER].contains(&&**name.get_ref()) => {}
                 (None, _) if top_level && LATER_SECTIONS.contains(&&**name.get_ref()) => self.problems.push(
                     Problem::new(format!("`{}` is not available in this version", name.get_ref()))
                         .at(Some(&key_place), "not available yet")
@@ -215,7 +224,9 @@ fn unknown_key(section: &str, name: &str) -> Problem {
 fn nearest(section: &str, name: &str) -> Option<String> {
     let name = name.replace('-', "_").to_lowercase();
     let sections = SECTIONS.iter().map(|other| (*other, format!("[{other}]"), 0.05));
-    let sections = sections.chain([(FENCE, format!("[[{FENCE}]]"), 0.05)]).filter(|_| section.is_empty());
+    let lists = [FENCE, PARTITION].map(|list| (list, format!("[[{list}]]"), 0.05));
+    let sections = sections.chain(lists).chain([(BUFFER, format!("[{BUFFER}]"), 0.05)]);
+    let sections = sections.filter(|_| section.is_empty());
     let keys = KEYS.iter().map(|key| match key.section {
         same if same == section => (key.name, format!("`{}`", key.name), 0.05),
         "" => (key.name, format!("`{}` at the top level, before any [table]", key.name), 0.0),

@@ -10,9 +10,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Stats};
-use whimbrel_selector::{Expensive, Fences};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+use whimbrel_selector::Fences;
 
+use crate::config::partition::Division;
+
+use super::account::Account;
 use super::clock::Clock;
 use super::inbox::{self, Full, Inbox, Line, PIECE, Piece};
 use super::port::{self, Port};
@@ -82,6 +85,12 @@ impl Output for Ports {
 
     fn backlog(&self, conn: ConnId) -> usize {
         self.port(conn).map_or(0, |port| port.backlog())
+    }
+
+    fn hold(&mut self, conn: ConnId, span: Duration) {
+        if let Some(port) = self.port(conn) {
+            port.hold(span);
+        }
     }
 
     fn notify_drained(&mut self, conn: ConnId) {
@@ -210,12 +219,12 @@ impl Hub {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// The broker's counters and gauges at this moment, and what the selectors that cost most have cost.
-    pub fn stats(&self) -> (Stats, Vec<Expensive>) {
-        let mut stats = (Stats::default(), Vec::new());
+    /// What the broker tells of itself at this moment.
+    pub fn account(&self) -> Account {
+        let mut account = Account::default();
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
-        self.run(|machine, _| stats = (machine.broker.stats(), machine.broker.expensive_selectors()));
-        stats
+        self.run(|machine, _| account = Account::of(&machine.broker));
+        account
     }
 
     /// The broker's clock.
@@ -233,6 +242,14 @@ impl Hub {
     /// Replaces the fences that selectors refer to, between two events.
     pub fn set_fences(&self, fences: &Arc<Fences>) {
         self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));
+    }
+
+    /// Divides the cache for semi-durable subscriptions, and sets what other brokers are asked for, between two events.
+    pub fn set_division(&self, division: &Division) {
+        self.run(|machine, now| {
+            machine.broker.handle(now, Input::Cache(&division.plan), &mut machine.ports);
+            machine.broker.handle(now, Input::Buffer(&division.buffer), &mut machine.ports);
+        });
     }
 
     /// Says goodbye to all clients and waits until their connections have ended, at most `limit`; returns how many have not.

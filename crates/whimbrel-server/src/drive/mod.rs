@@ -8,11 +8,13 @@
 //! No connection keeps the others waiting for more than a piece of input (`inbox`), no owner keeps its thread for more than a few
 //! turns (`hub`), and no task of a connection reads on before the runtime has looked for others' input (`task`).
 
+mod account;
 mod clock;
 mod hub;
 mod inbox;
 mod port;
 mod task;
 
+pub use account::Account;
 pub use clock::Clock;
 pub use hub::Hub;

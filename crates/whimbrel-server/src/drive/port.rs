@@ -3,10 +3,12 @@
 use std::io;
 use std::net::Shutdown;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
+use tokio::time::Instant;
 use whimbrel_mqtt::LOW_WATER;
 
 /// Spent buffers that one thread keeps for reuse.
@@ -14,6 +16,9 @@ const SPENT_MAX: usize = 64;
 
 /// A larger buffer is given back to the allocator.
 const SPENT_BYTES_MAX: usize = 256 << 10;
+
+/// A publisher is held up for at most so long at once; what it sends after that may hold it up again.
+const HOLD_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes written at once, so that the machine, when it has more for the same connection, waits for no more than that.
 const WRITE_MAX: usize = 64 << 10;
@@ -97,12 +102,13 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Port {
     outbound: Mutex<Outbound>,
+    held_until: Mutex<Option<Instant>>,
     direct: Option<OwnedWriteHalf>,
 }
 
 impl Port {
     pub(super) fn new(direct: Option<OwnedWriteHalf>) -> Self {
-        Port { outbound: Mutex::new(Outbound::default()), direct }
+        Port { outbound: Mutex::new(Outbound::default()), direct, held_until: Mutex::new(None) }
     }
 
     /// The task to wake when there is something to do.
@@ -116,6 +122,16 @@ impl Port {
     /// Wakes the connection's task.
     pub(super) fn wake(&self) {
         self.outbound.lock().wake();
+    }
+
+    /// Nothing is to be read from the connection for that long, or [`HOLD_MAX`].
+    pub(super) fn hold(&self, span: Duration) {
+        *self.held_until.lock() = Some(Instant::now() + span.min(HOLD_MAX));
+    }
+
+    /// Until when nothing is to be read, once it has been asked for.
+    pub(super) fn take_hold(&self) -> Option<Instant> {
+        self.held_until.lock().take()
     }
 
     pub(super) fn send(&self, bytes: &mut Vec<u8>) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
 
 use super::hub::Hub;
 use super::inbox::Line;
@@ -32,6 +33,8 @@ const CHUNKS_PER_TURN: usize = 4;
 enum After {
     /// Another, once others have had theirs and the runtime has looked for more of them.
     Another,
+    /// Another, but not before this: the publisher runs ahead of the clock.
+    Held(Instant),
     /// Nothing: the machine has let go of the connection, or the peer of it (`peer_ended`).
     Nothing { peer_ended: bool },
 }
@@ -84,12 +87,16 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
                 Read::Some => {}
                 Read::Full => break,
             }
+            if let Some(until) = port.take_hold() {
+                return Poll::Ready(After::Held(until));
+            }
         }
         Poll::Ready(After::Another)
     };
     let peer_ended = loop {
         match poll_fn(&mut turn).await {
             After::Another => yield_now().await,
+            After::Held(until) => sleep_until(until).await,
             After::Nothing { peer_ended } => break peer_ended,
         }
     };
@@ -129,12 +136,16 @@ where
                 Read::Some => {}
                 Read::Full => break,
             }
+            if let Some(until) = port.take_hold() {
+                return Poll::Ready(After::Held(until));
+            }
         }
         Poll::Ready(After::Another)
     };
     let peer_ended = loop {
         match poll_fn(&mut turn).await {
             After::Another => yield_now().await,
+            After::Held(until) => sleep_until(until).await,
             After::Nothing { peer_ended } => break peer_ended,
         }
     };

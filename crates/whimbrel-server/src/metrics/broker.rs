@@ -37,6 +37,22 @@ pub const COUNTERS: &[Row<Number>] = &[
     }),
     ("whimbrel_events_unwanted", "Events that no subscription wanted", |s| s.core.events_unwanted),
     ("whimbrel_deliveries", "Deliveries to clients", |s| s.core.deliveries),
+    ("whimbrel_deliveries_recovered", "Deliveries out of the cache to subscriptions that were catching up", |s| {
+        s.core.deliveries_recovered
+    }),
+    ("whimbrel_fell_behind", "Subscriptions that fell behind because their client took less than came", |s| {
+        s.core.fell_behind
+    }),
+    ("whimbrel_resumed", "Subscriptions that named a place to begin, and were given it", |s| s.core.resumed),
+    ("whimbrel_starts_refused", "Places to begin that were refused", |s| s.core.starts_refused),
+    (
+        "whimbrel_following_refused",
+        "SUBSCRIBEs refused because w-durability, w-from, w-ack, w-notices or w-replier could not be read or is not available",
+        |s| s.following_refused,
+    ),
+    ("whimbrel_tokens_acknowledged", "Positions that clients acknowledged by token", |s| s.core.tokens_acknowledged),
+    ("whimbrel_tokens_refused", "Acknowledgements by token that could not be read", |s| s.tokens_refused),
+    ("whimbrel_knowledge_refused", "Parts of other brokers' streams that were refused", |s| s.core.knowledge_refused),
     ("whimbrel_deliveries_repeated", "Deliveries sent again after a reconnection", |s| s.core.deliveries_repeated),
     ("whimbrel_dropped_slow", "QoS 0 deliveries dropped because the client reads too slowly", |s| s.core.dropped_slow),
     (
@@ -79,6 +95,14 @@ pub const GAUGES: &[Row<Number>] = &[
     ("whimbrel_sessions", "Sessions", |s| s.core.sessions),
     ("whimbrel_sessions_attached", "Sessions with a connection", |s| s.core.sessions_attached),
     ("whimbrel_subscriptions", "Subscriptions, members of shared ones included", |s| s.core.subscriptions),
+    ("whimbrel_subscriptions_tracked", "Subscriptions that are semi-durable or have notices", |s| {
+        s.core.subscriptions_tracked
+    }),
+    ("whimbrel_subscriptions_lagging", "Those of them that are behind, those of absent clients included", |s| {
+        s.core.subscriptions_lagging
+    }),
+    ("whimbrel_cache_events", "Events in the cache for semi-durable subscriptions", |s| s.core.cached_events),
+    ("whimbrel_cache_bytes", "Bytes of this cache", |s| s.core.cached_bytes),
     ("whimbrel_selectors", "Selectors; equal ones under the same topic filter count once", |s| s.core.selectors),
     ("whimbrel_retained", "Retained messages", |s| s.core.retained),
     ("whimbrel_retained_bytes", "Bytes of retained messages", |s| s.core.retained_bytes),
@@ -103,7 +127,8 @@ mod tests {
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", Stats::default());
         let names = printed.split(['{', ',', '(', '[']).filter(|part| part.contains(':')).count();
-        // `core` is a name without a number; connections_opened has labels of its own.
-        assert_eq!(names - 1, COUNTERS.len() + GAUGES.len() + BY_REASON.len() + 1, "{printed}");
+        // `core` is a name without a number; connections_opened and the gaps have labels of their own.
+        let labelled = 1 + whimbrel_core::GapReason::ALL.len();
+        assert_eq!(names - 1, COUNTERS.len() + GAUGES.len() + BY_REASON.len() + labelled, "{printed}");
     }
 }

@@ -1,6 +1,7 @@
 //! Metrics in the Prometheus text format. Their names are stable; `docs/metrics.md` lists them.
 
 mod broker;
+mod cache;
 mod fences;
 mod selectors;
 
@@ -18,7 +19,7 @@ use prometheus_client::registry::Registry;
 pub use fences::{FenceMetrics, Outcome};
 
 use crate::config::Listener;
-use crate::drive::Hub;
+use crate::drive::{Account, Hub};
 use crate::process;
 
 /// Why a connection did not come to speak MQTT, or stopped to.
@@ -177,7 +178,7 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let (stats, expensive) = self.hub.stats();
+        let Account { stats, expensive, filters, partitions, gappy } = self.hub.account();
         for (name, help, read) in broker::COUNTERS {
             put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
         }
@@ -197,6 +198,8 @@ impl Collector for Snapshot {
             put_family(&mut encoder, name, help, "reason", counts)?;
         }
         selectors::encode(&mut encoder, expensive)?;
+        cache::encode(&mut encoder, &filters, &partitions)?;
+        cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
         self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
     }

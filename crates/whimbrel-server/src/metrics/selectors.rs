@@ -58,7 +58,7 @@ fn labelled(expensive: Vec<Expensive>) -> BTreeMap<(String, String), Cost> {
 }
 
 /// A text as the value of a label: shortened, and escaped as the text format wants, which the encoder does not do.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     let mut label = String::new();
     for character in text.chars().take(TEXT_MAX) {
         match character {

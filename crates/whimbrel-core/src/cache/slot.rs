@@ -1,0 +1,129 @@
+//! One place in the order of serials, and merging the holes among several.
+
+use std::sync::Arc;
+
+use whimbrel_event::{Event, Tick, Time};
+
+const _: () = assert!(size_of::<Slot>() == 32, "a slot has four words");
+
+/// A place in the order of serials.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The serial of the event, or the last one that the hole may reach to.
+    pub(super) last: u64,
+    pub(super) what: What,
+}
+
+/// What a slot holds.
+#[derive(Debug)]
+pub(super) enum What {
+    Event {
+        event: Arc<Event>,
+        /// When it arrived, or moved to the protected part.
+        since: Time,
+        pubend: u16,
+        /// What the policy says of it (see [`super::classes`]).
+        class: u8,
+    },
+    /// No event of the pubend from the one tick to the other is in the partition, and some were.
+    Hole {
+        from: Tick,
+        to: Tick,
+        /// How far the serial of the event at `from` is below the slot's.
+        span: u32,
+        pubend: u16,
+    },
+}
+
+impl Slot {
+    /// The lowest serial that it is about.
+    pub(super) fn first(&self) -> u64 {
+        match self.what {
+            What::Event { .. } => self.last,
+            What::Hole { span, .. } => self.last - u64::from(span),
+        }
+    }
+
+    pub(super) fn pubend(&self) -> u16 {
+        match self.what {
+            What::Event { pubend, .. } | What::Hole { pubend, .. } => pubend,
+        }
+    }
+
+    pub(super) fn is_event(&self) -> bool {
+        matches!(self.what, What::Event { .. })
+    }
+}
+
+/// The slots of a chunk with holes between the same events merged.
+pub(super) struct Merged<'i> {
+    pub(super) slots: Vec<Slot>,
+    /// Classes of its events, a bit for each.
+    pub(super) classes: u16,
+    /// Where in `slots` the holes after the last event begin.
+    run: usize,
+    drop_holes: bool,
+    incomplete: &'i mut Vec<Tick>,
+}
+
+impl<'i> Merged<'i> {
+    /// For so many slots.
+    pub(super) fn new(slots: usize, drop_holes: bool, incomplete: &'i mut Vec<Tick>) -> Self {
+        Merged { slots: Vec::with_capacity(slots), classes: 0, run: 0, drop_holes, incomplete }
+    }
+
+    /// The next slot.
+    pub(super) fn take(&mut self, slot: Slot) {
+        match slot.what {
+            What::Event { class, .. } => {
+                self.end_run();
+                self.classes |= 1 << class;
+                self.slots.push(slot);
+                self.run = self.slots.len();
+            }
+            What::Hole { to, pubend, .. } => {
+                let place = usize::from(pubend);
+                if self.drop_holes {
+                    if self.incomplete.len() <= place {
+                        self.incomplete.resize(place + 1, Tick(0));
+                    }
+                    self.incomplete[place] = self.incomplete[place].max(to);
+                }
+                if self.incomplete.get(place).is_none_or(|covered| to > *covered) {
+                    self.take_hole(slot, to, pubend);
+                }
+            }
+        }
+    }
+
+    fn take_hole(&mut self, slot: Slot, end: Tick, pubend: u16) {
+        if self.slots.get(self.run).is_some_and(|first| slot.last - first.first() > u64::from(u32::MAX)) {
+            self.end_run();
+        }
+        let same = self.slots[self.run..].iter_mut().find_map(|known| match &mut known.what {
+            What::Hole { from, to, span, pubend: of } if *of == pubend => Some((&mut known.last, from, to, span)),
+            _ => None,
+        });
+        match same {
+            Some((last, _, to, span)) => {
+                *span += (slot.last - *last) as u32;
+                *last = slot.last;
+                *to = end.max(*to);
+            }
+            None => self.slots.push(slot),
+        }
+    }
+
+    /// All holes between two events reach as far as the last of them, so that both ends of slots grow along the order.
+    pub(super) fn end_run(&mut self) {
+        let run = self.slots[self.run..].iter();
+        let Some(last) = run.map(|hole| hole.last).max() else { return };
+        for hole in &mut self.slots[self.run..] {
+            if let What::Hole { span, .. } = &mut hole.what {
+                *span += (last - hole.last) as u32;
+                hole.last = last;
+            }
+        }
+        self.run = self.slots.len();
+    }
+}

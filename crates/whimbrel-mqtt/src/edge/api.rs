@@ -1,0 +1,78 @@
+//! What a driver may tell the broker, and what it is told.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use whimbrel_core::Interest;
+use whimbrel_core::cache::Plan;
+use whimbrel_selector::Fences;
+
+use super::Origin;
+
+/// The driver's name for one open connection: small numbers, unique among open ones, reusable after closing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u32);
+
+/// What can happen to the broker.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A transport connection exists.
+    Opened {
+        /// Its name.
+        conn: ConnId,
+        /// The kind of listener it came over.
+        origin: Origin,
+    },
+    /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the connection.
+    Bytes {
+        /// From where.
+        conn: ConnId,
+        /// At least one.
+        bytes: &'a [u8],
+    },
+    /// The transport connection is gone without the broker having asked for it.
+    Closed {
+        /// Which.
+        conn: ConnId,
+    },
+    /// At most [`crate::LOW_WATER`] bytes are unsent, as asked with [`Output::notify_drained`].
+    Drained {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// [`Broker::next_deadline`] has come.
+    Deadline,
+    /// The fences that selectors refer to, from now on.
+    Fences(&'a Arc<Fences>),
+    /// How the cache for semi-durable subscriptions is divided, from now on.
+    Cache(&'a Plan),
+    /// What the broker asks other brokers for on its own behalf, from now on.
+    Buffer(&'a [Interest]),
+    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
+    Drain,
+}
+
+/// Where the broker's output goes.
+pub trait Output {
+    /// Takes bytes for a connection; may swap the vector for an empty one. At most once per connection and step.
+    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>);
+    /// Closes a connection once everything sent has been written. No [`Input::Closed`] follows.
+    fn close(&mut self, conn: ConnId);
+    /// Bytes taken by [`Output::send`] and not written yet.
+    fn backlog(&self, conn: ConnId) -> usize;
+    /// Asks for one [`Input::Drained`] as soon as the backlog is at most [`crate::LOW_WATER`].
+    fn notify_drained(&mut self, conn: ConnId);
+    /// Asks for no more input of a connection for a while: its publisher runs ahead of the clock.
+    fn hold(&mut self, _conn: ConnId, _span: Duration) {}
+}
+
+/// What a deadline is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reason {
+    /// A connection has to have sent its CONNECT, or something within its keep-alive.
+    Silence,
+    /// `$SYS` is due.
+    Sys,
+    /// A deadline of the core.
+    Core(whimbrel_core::Reason),
+}

@@ -1,0 +1,341 @@
+//! `[[partition]]` and `[buffer]`: how the cache for semi-durable subscriptions is divided, and what the broker asks other brokers for so
+//! that the cache has it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use miette::NamedSource;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use whimbrel_core::Interest;
+use whimbrel_core::cache::{
+    Capacity, DEFAULT_BYTES, PARTITIONS_MAX, PROTECTED_LIFETIME, PROTECTED_PER_MILLE, PartitionPlan, Plan, Policy,
+};
+use whimbrel_selector::{Fences, Selector, TopicFilter};
+
+use super::problem::{Place, Problem};
+use super::settings::Settings;
+use super::value::{Kind, Refusal, Value};
+
+/// Filters of `[buffer]` at most: each is sent to other brokers.
+const INTERESTS_MAX: usize = 1024;
+
+/// All partitions together, unless `[buffer]` says otherwise, in bytes.
+const CEILING: u64 = 4 << 30;
+
+/// The most events that a partition may be told to hold.
+const EVENTS_MAX: u64 = 1_000_000_000;
+
+/// The longest time that a partition may be told to hold, and an event may be protected: a day, in milliseconds.
+const TIME_MAX: u64 = 24 * 3600 * 1000;
+
+const SIZE: Kind = Kind::Size(1 << 10, 1 << 40);
+const TIME: Kind = Kind::Duration(1, TIME_MAX);
+const POLICY: Kind = Kind::Choice(&["lrp", "random", "priority", "value"]);
+
+const PARTITION: &str = "write [[partition]] with `filter`, `capacity` and, if need be, `selector`, `policy`, and `ceiling` (with a time), \
+                         `lifetime` and `protected` (with the policy \"priority\")";
+const BUFFER: &str = "write [buffer] with `subscribe`, a list of filters such as [\"fleet/#\", { filter = \"alarm/#\", selector = \
+                      \"level > 3\" }], and `ceiling`, a size";
+const CAPACITY: &str = "write \"3000 events\", a size such as \"64 MB\", or a time such as \"30 s\"";
+
+/// What is kept of the configuration about the cache.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Division {
+    /// How the cache is divided.
+    pub plan: Plan,
+    /// What the broker asks other brokers for on its own behalf.
+    pub buffer: Vec<Interest>,
+}
+
+/// What `whimbrel.toml` says, before its selectors are read.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    partitions: Vec<Entry>,
+    buffer: Vec<Wanted>,
+    ceiling: Option<u64>,
+    ceiling_at: Option<Place>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    wanted: Wanted,
+    capacity: Capacity,
+    policy: Policy,
+    place: Place,
+}
+
+/// Topics and content.
+#[derive(Debug)]
+struct Wanted {
+    filter: Box<str>,
+    selector: Option<(String, Place)>,
+}
+
+impl Wanted {
+    fn selector(&self, fences: &Fences, problems: &mut Vec<Problem>) -> Option<Selector> {
+        let (text, place) = self.selector.as_ref()?;
+        match Selector::parse_with(text, fences) {
+            Ok(selector) => Some(selector).filter(|selector| !selector.is_everything()),
+            Err(error) => {
+                let help = "docs/selectors.md describes the language";
+                problems.push(Problem::new(error.to_string()).at(Some(place), "this one").help(help));
+                None
+            }
+        }
+    }
+}
+
+/// Reads selectors, and judges what was asked as a whole. Problems are noted in the settings.
+pub(super) fn load(settings: &mut Settings, fences: &Fences) -> Division {
+    let asked = std::mem::take(&mut settings.division);
+    let problems = &mut settings.problems;
+    if let Some(entry) = asked.partitions.get(PARTITIONS_MAX - 1) {
+        let message = format!("there are more than {} partitions", PARTITIONS_MAX - 1);
+        problems.push(Problem::new(message).at(Some(&entry.place), "one too many").help("leave some out"));
+    }
+    if let Some(wanted) = asked.buffer.get(INTERESTS_MAX) {
+        let message = format!("`subscribe` has more than {INTERESTS_MAX} filters, such as \"{}\"", wanted.filter);
+        problems.push(Problem::new(message).help("write fewer, with wildcards"));
+    }
+    let ceiling = asked.ceiling.unwrap_or(CEILING);
+    let fixed = asked.partitions.iter().map(|entry| match entry.capacity {
+        Capacity::Bytes(bytes) => bytes,
+        Capacity::Events(_) | Capacity::Time { .. } => 0,
+    });
+    let sum = fixed.sum::<u64>() + DEFAULT_BYTES;
+    if sum > ceiling {
+        let (sum, ceiling) = (ByteSize(sum), ByteSize(ceiling));
+        let message = format!(
+            "the partitions, with {} for the default one, ask for {sum}: more than {ceiling}",
+            ByteSize(DEFAULT_BYTES)
+        );
+        let at = asked.ceiling_at.as_ref().or(asked.partitions.first().map(|entry| &entry.place));
+        problems.push(
+            Problem::new(message).at(at, "here").help("raise `ceiling` in [buffer], or write smaller capacities"),
+        );
+    }
+    let partition = |entry: Entry| PartitionPlan {
+        selector: entry.wanted.selector(fences, problems),
+        filter: entry.wanted.filter,
+        capacity: entry.capacity,
+        policy: entry.policy,
+    };
+    let partitions = asked.partitions.into_iter().map(partition).collect();
+    let interest = |wanted: Wanted| Interest { selector: wanted.selector(fences, problems), filter: wanted.filter };
+    let buffer = asked.buffer.into_iter().map(interest).collect();
+    Division { plan: Plan { partitions, ceiling, ..Plan::default() }, buffer }
+}
+
+/// Where values of one table stand.
+struct Source<'a> {
+    file: &'a Arc<NamedSource<String>>,
+    /// How the table is written.
+    table: &'static str,
+    /// What may be in it.
+    help: &'static str,
+}
+
+impl Source<'_> {
+    fn place(&self, span: Range<usize>) -> Place {
+        Place::new(self.file, span)
+    }
+
+    fn wrong(&self, message: impl Into<String>, span: Range<usize>) -> Problem {
+        Problem::new(message).at(Some(&self.place(span)), "here").help(self.help)
+    }
+
+    fn unknown(&self, key: &Spanned<impl AsRef<str>>) -> Problem {
+        let message = format!("there is no setting `{}` in {}", key.get_ref().as_ref(), self.table);
+        Problem::new(message).at(Some(&self.place(key.span())), "unknown").help(self.help)
+    }
+
+    /// Reads a value as settings are read.
+    fn read(&self, name: &str, kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, Problem> {
+        let refused = |Refusal { what, help }| {
+            Problem::new(format!("`{name}` {what}")).at(Some(&self.place(value.span())), "here").help(help)
+        };
+        kind.read_toml(value.get_ref()).map_err(refused)
+    }
+
+    fn text<'a>(&self, name: &str, value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Problem> {
+        match value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            other => Err(self.wrong(format!("`{name}` has the wrong type: {}", other.type_str()), value.span())),
+        }
+    }
+
+    fn filter(&self, value: &Spanned<DeValue<'_>>) -> Result<Box<str>, Problem> {
+        let text = self.text("filter", value)?;
+        match TopicFilter::new(text) {
+            Ok(_) => Ok(text.into()),
+            Err(error) => Err(self.wrong(format!("{text:?} is no topic filter: {}", error.why()), value.span())),
+        }
+    }
+
+    fn selector(&self, value: &Spanned<DeValue<'_>>) -> Result<(String, Place), Problem> {
+        Ok((self.text("selector", value)?.to_owned(), self.place(value.span())))
+    }
+}
+
+impl Settings {
+    /// Reads the value of `partition`.
+    pub(super) fn read_partitions(&mut self, file: &Arc<NamedSource<String>>, value: &Spanned<DeValue<'_>>) {
+        let source = Source { file, table: "[[partition]]", help: PARTITION };
+        let DeValue::Array(entries) = value.get_ref() else {
+            return self.problems.push(source.wrong("`partition` is no list", value.span()));
+        };
+        for entry in entries.iter() {
+            match read_partition(&source, entry) {
+                Ok(entry) => self.division.partitions.push(entry),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+    }
+
+    /// Reads the value of `buffer`.
+    pub(super) fn read_buffer(&mut self, file: &Arc<NamedSource<String>>, value: &Spanned<DeValue<'_>>) {
+        let source = Source { file, table: "[buffer]", help: BUFFER };
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.problems.push(source.wrong("`buffer` is no table", value.span()));
+        };
+        for (key, value) in table.iter() {
+            match (&**key.get_ref(), value.get_ref()) {
+                ("ceiling", _) => match source.read("ceiling", SIZE, value) {
+                    Ok(read) => {
+                        self.division.ceiling = number(&read);
+                        self.division.ceiling_at = Some(source.place(value.span()));
+                    }
+                    Err(problem) => self.problems.push(problem),
+                },
+                ("subscribe", DeValue::Array(filters)) => {
+                    for filter in filters.iter() {
+                        match read_interest(&source, filter) {
+                            Ok(wanted) => self.division.buffer.push(wanted),
+                            Err(problem) => self.problems.push(problem),
+                        }
+                    }
+                }
+                ("subscribe", _) => self.problems.push(source.wrong("`subscribe` is no list", value.span())),
+                _ => self.problems.push(source.unknown(key)),
+            }
+        }
+    }
+}
+
+fn read_interest(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Wanted, Problem> {
+    let table = match value.get_ref() {
+        DeValue::String(_) => return Ok(Wanted { filter: source.filter(value)?, selector: None }),
+        DeValue::Table(table) => table,
+        other => {
+            let message = format!("a filter of `subscribe` has the wrong type: {}", other.type_str());
+            return Err(source.wrong(message, value.span()));
+        }
+    };
+    let (mut filter, mut selector) = (None, None);
+    for (key, value) in table.iter() {
+        match &**key.get_ref() {
+            "filter" => filter = Some(source.filter(value)?),
+            "selector" => selector = Some(source.selector(value)?),
+            _ => return Err(source.unknown(key)),
+        }
+    }
+    let filter = filter.ok_or_else(|| source.wrong("an entry of `subscribe` has no `filter`", value.span()))?;
+    Ok(Wanted { filter, selector })
+}
+
+fn read_partition(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Entry, Problem> {
+    let DeValue::Table(table) = entry.get_ref() else {
+        return Err(source.wrong("an entry of `partition` is no table", entry.span()));
+    };
+    if let Some((unknown, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
+        return Err(source.unknown(unknown));
+    }
+    let required =
+        |name: &str| table.get(name).ok_or_else(|| source.wrong(format!("a partition has no `{name}`"), entry.span()));
+    let filter = source.filter(required("filter")?)?;
+    let selector = table.get("selector").map(|value| source.selector(value)).transpose()?;
+    Ok(Entry {
+        wanted: Wanted { filter, selector },
+        capacity: read_capacity(source, table, required("capacity")?)?,
+        policy: read_policy(source, table)?,
+        place: source.place(entry.span()),
+    })
+}
+
+fn is_known(key: &str) -> bool {
+    matches!(key, "filter" | "selector" | "capacity" | "ceiling" | "policy" | "lifetime" | "protected")
+}
+
+fn read_capacity(source: &Source<'_>, table: &DeTable<'_>, value: &Spanned<DeValue<'_>>) -> Result<Capacity, Problem> {
+    let here = |what: &str| Problem::new(format!("`capacity` {what}")).at(Some(&source.place(value.span())), "here");
+    let DeValue::String(text) = value.get_ref() else {
+        return Err(here("has no unit").help(CAPACITY));
+    };
+    let text = text.trim();
+    let capacity = if let Some(count) = text.strip_suffix("events").or_else(|| text.strip_suffix("event")) {
+        let count = count.trim().parse().ok().filter(|count| (1..=EVENTS_MAX).contains(count));
+        Capacity::Events(count.ok_or_else(|| here("is not a number of events").help(CAPACITY))?)
+    } else if text.ends_with(['B', 'b']) {
+        Capacity::Bytes(number(&source.read("capacity", SIZE, value)?).unwrap_or_default())
+    } else if text.ends_with(|last: char| last.is_ascii_digit()) {
+        return Err(here("has no unit").help(CAPACITY));
+    } else {
+        let keep = source.read("capacity", TIME, value).map_err(|problem| problem.help(CAPACITY))?;
+        let ceiling = table.get("ceiling").map(|value| source.read("ceiling", SIZE, value)).transpose()?;
+        let ceiling = ceiling.as_ref().and_then(number).unwrap_or(DEFAULT_BYTES);
+        return Ok(Capacity::Time { keep: duration(&keep), ceiling });
+    };
+    match table.get_key_value("ceiling") {
+        Some((key, _)) => Err(source.wrong("`ceiling` is for a capacity that is a time", key.span())),
+        None => Ok(capacity),
+    }
+}
+
+fn read_policy(source: &Source<'_>, table: &DeTable<'_>) -> Result<Policy, Problem> {
+    let name = match table.get("policy") {
+        Some(value) => source.read("policy", POLICY, value)?,
+        None => Value::Text("lrp".to_owned()),
+    };
+    let policy = match name {
+        Value::Text(name) if name == "priority" => {
+            let lifetime = table.get("lifetime").map(|value| source.read("lifetime", TIME, value)).transpose()?;
+            let protected = table.get("protected").map(|value| per_mille(source, value)).transpose()?;
+            return Ok(Policy::Priority {
+                protected: protected.unwrap_or(PROTECTED_PER_MILLE),
+                lifetime: lifetime.as_ref().map_or(PROTECTED_LIFETIME, duration),
+            });
+        }
+        Value::Text(name) if name == "random" => Policy::Random,
+        Value::Text(name) if name == "value" => Policy::Value,
+        _ => Policy::Lrp,
+    };
+    for name in ["lifetime", "protected"] {
+        if let Some((key, _)) = table.get_key_value(name) {
+            return Err(source.wrong(format!("`{name}` is for the policy \"priority\""), key.span()));
+        }
+    }
+    Ok(policy)
+}
+
+/// A share such as `"20 %"` in thousandths.
+fn per_mille(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<u16, Problem> {
+    let text = source.text("protected", value)?;
+    let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let share =
+        percent.filter(|percent| (0.0..=100.0).contains(percent)).map(|percent| (percent * 10.0).round() as u16);
+    share.ok_or_else(|| {
+        let problem = Problem::new("`protected` is not a share").at(Some(&source.place(value.span())), "here");
+        problem.help("write a share of the capacity such as \"20 %\", from 0 % to 100 %")
+    })
+}
+
+fn number(value: &Value) -> Option<u64> {
+    if let Value::Number(number) = value { Some(*number) } else { None }
+}
+
+fn duration(value: &Value) -> Duration {
+    if let Value::Duration(duration) = value { *duration } else { Duration::ZERO }
+}

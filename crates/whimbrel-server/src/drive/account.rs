@@ -1,0 +1,33 @@
+//! What is read from the broker when metrics are asked for.
+
+use whimbrel_core::cache::PartitionGauges;
+use whimbrel_mqtt::{Broker, Stats};
+use whimbrel_selector::Expensive;
+
+/// What the broker tells of itself at one moment.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Counters and gauges.
+    pub stats: Stats,
+    /// What the selectors that cost most have cost.
+    pub expensive: Vec<Expensive>,
+    /// The filters of the cache's partitions, in their order, without the default one.
+    pub filters: Vec<String>,
+    /// What the partitions hold and did, the default one last.
+    pub partitions: Vec<PartitionGauges>,
+    /// The clients with most gaps, and how many.
+    pub gappy: Vec<(String, u64)>,
+}
+
+impl Account {
+    pub(super) fn of(broker: &Broker) -> Account {
+        let filters = broker.cache_plan().partitions.iter().map(|partition| partition.filter.to_string());
+        Account {
+            stats: broker.stats(),
+            expensive: broker.expensive_selectors(),
+            filters: filters.collect(),
+            partitions: broker.cache_gauges(),
+            gappy: broker.gappy_clients(),
+        }
+    }
+}

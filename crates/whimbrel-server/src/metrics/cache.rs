@@ -1,0 +1,72 @@
+//! The cache for semi-durable subscriptions, partition by partition, and what it could not give back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use whimbrel_core::Stats;
+use whimbrel_core::cache::PartitionGauges;
+
+use super::put_family;
+use super::selectors::label;
+
+/// Name, help text, whether it only grows, and where the number is found.
+type Row = (&'static str, &'static str, bool, fn(&PartitionGauges) -> u64);
+
+const ROWS: [Row; 7] = [
+    (
+        "whimbrel_partition_events",
+        "Events in a partition of the cache, by its place in the configuration",
+        false,
+        |p| p.events,
+    ),
+    ("whimbrel_partition_bytes", "Bytes of a partition, its bookkeeping included", false, |p| p.bytes),
+    ("whimbrel_partition_protected", "Events that a partition keeps for their importance", false, |p| p.protected),
+    ("whimbrel_partition_holes", "Holes between the events of a partition", false, |p| p.holes),
+    ("whimbrel_partition_written", "Events written to a partition since it was set up", true, |p| p.written),
+    ("whimbrel_partition_overwritten", "Events of a partition that were overwritten", true, |p| p.overwritten),
+    ("whimbrel_partition_work", "Slots looked at or moved to find room in a partition", true, |p| p.work),
+];
+
+/// Puts out what each partition holds and did; the default one is called so, the others have their number, from 1, and their filter.
+pub fn encode(encoder: &mut DescriptorEncoder, filters: &[String], partitions: &[PartitionGauges]) -> fmt::Result {
+    let named = filters.iter().zip(1..).map(|(filter, number)| (number.to_string(), label(filter)));
+    let labels: Vec<(String, String)> = named.chain([("default".to_owned(), "#".to_owned())]).collect();
+    for (name, help, grows, read) in ROWS {
+        let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
+        let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+        for ((number, filter), partition) in labels.iter().zip(partitions) {
+            let labels = [("partition", number.as_str()), ("filter", filter.as_str())];
+            let one = metric.encode_family(&labels)?;
+            if grows {
+                ConstCounter::new(read(partition)).encode(one)?;
+            } else {
+                ConstGauge::new(read(partition)).encode(one)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts out the gaps by reason, and the clients that have most of them.
+pub fn encode_gaps(encoder: &mut DescriptorEncoder, stats: &Stats, gappy: &[(String, u64)]) -> fmt::Result {
+    let reasons = [
+        ("overwritten", stats.gaps_overwritten),
+        ("not-buffered", stats.gaps_not_buffered),
+        ("lost", stats.gaps_lost),
+        ("slow", stats.gaps_slow),
+        ("assumed", stats.gaps_assumed),
+    ];
+    let help = "Gaps in what subscriptions got, told or not, by reason";
+    put_family(encoder, "whimbrel_gaps", help, "reason", reasons.into_iter())?;
+    // Client ids that look the same when shortened are added up.
+    let mut clients = BTreeMap::<String, u64>::new();
+    for (client, gaps) in gappy {
+        *clients.entry(label(client)).or_default() += gaps;
+    }
+    let help = "Gaps of the clients that have most, at most 16, by client id";
+    put_family(encoder, "whimbrel_client_gaps", help, "client", clients.into_iter())
+}
