@@ -83,12 +83,20 @@ mod tests {
         let mut asked = 0;
         for _ in 0..3 {
             for serial in 1..=200 {
-                let mut of = |place, wants| verdicts.of(place, serial, || { asked += 1; wants });
+                let mut of = |place, wants| {
+                    verdicts.of(place, serial, || {
+                        asked += 1;
+                        wants
+                    })
+                };
                 assert_eq!((of(one, serial % 3 == 0), of(two, serial % 7 == 0)), (serial % 3 == 0, serial % 7 == 0));
             }
         }
         assert_eq!(asked, 400);
-        assert!(verdicts.of(plain, 1, || true) && !verdicts.of(plain, 1, || false), "without a selector nothing is remembered");
+        assert!(
+            verdicts.of(plain, 1, || true) && !verdicts.of(plain, 1, || false),
+            "without a selector nothing is remembered"
+        );
     }
 
     #[test]

@@ -90,7 +90,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
                 return Sent::TooLarge;
             };
             if plain {
-                self.edge.templates.last[usize::from(named)] = Template { key: Some(key), conn: id, start, length, tag_at };
+                self.edge.templates.last[usize::from(named)] =
+                    Template { key: Some(key), conn: id, start, length, tag_at };
             }
             if lasts {
                 let Edge { templates, conns, .. } = &mut *self.edge;

@@ -73,7 +73,8 @@ fn judged(ratio: Row, more: &Row) -> Row {
 /// Nondurable traffic of this build beside that of another.
 pub(super) fn against(args: &SemiArgs) -> Result<Vec<Row>> {
     let other = args.against.clone().context("another build to compare with is needed: --against PROGRAM")?;
-    let samples = interleaved(args, &[Side { program: other, user: &[] }, Side { program: args.program(), user: &[] }])?;
+    let samples =
+        interleaved(args, &[Side { program: other, user: &[] }, Side { program: args.program(), user: &[] }])?;
     let mut rows = Vec::new();
     for ((name, ..), rounds) in LOADS.iter().zip(&samples) {
         let seed = args.seed;

@@ -125,7 +125,7 @@ impl Crowd {
     /// Connects everybody, notes their tokens, and lets those go who are to come back.
     pub(super) fn connect(plan: &Plan) -> Result<Crowd> {
         let mut random = fastrand::Rng::with_seed(plan.seed);
-        let mut near = Poll::new().context("making a poll")?;
+        let near = Poll::new().context("making a poll")?;
         let subscriber = |_| {
             let wanted = Wanted::draw(&mut random);
             let (selector, token) = (wanted.selector(), String::new());

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::super::link::{Endpoint, Link, SCRATCH_BYTES};
-use super::super::target::Target;
 use super::super::process;
 use super::super::report::{Goal, Op};
+use super::super::target::Target;
 use super::super::wire::{Frame, mqtt};
 use super::{Row, SemiArgs};
 

@@ -32,7 +32,13 @@ impl Row {
     }
 
     /// The median of what was measured several times.
-    pub(super) fn median(id: &'static str, measure: impl Into<String>, unit: &'static str, of: &[f64], seed: u64) -> Row {
+    pub(super) fn median(
+        id: &'static str,
+        measure: impl Into<String>,
+        unit: &'static str,
+        of: &[f64],
+        seed: u64,
+    ) -> Row {
         let summary = Summary::of(of, seed);
         let row = Row::plain(id, measure, unit, 0.0);
         let (spread, interval) = (summary.map(|s| s.spread), summary.map(|s| s.interval));
