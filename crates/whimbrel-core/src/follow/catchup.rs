@@ -3,18 +3,17 @@
 use core::ops::ControlFlow;
 
 use whimbrel_event::{Event, EventId, Qos, Tick, Time};
-use whimbrel_selector::{SharedFilter, TopicName};
+use whimbrel_selector::SharedFilter;
 
 use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::cache::Item;
-use crate::content::Content;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
 
 /// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
-pub(crate) const CATCH_UP_SLICE: usize = 256;
+pub(crate) const CATCH_UP_SLICE: usize = 1024;
 
 /// Bytes of events that are looked at before others have their turn: selectors may read payloads.
 const CATCH_UP_WEIGHT: usize = 256 << 10;
@@ -179,7 +178,7 @@ impl<O: Output> Reader<'_, O> {
         if self.lag.positions.get(pubend) >= tick {
             return ControlFlow::Continue(());
         }
-        if self.wants(event) {
+        if self.wants(serial, event) {
             let qos = event.qos().min(self.track.qos);
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
@@ -202,15 +201,9 @@ impl<O: Output> Reader<'_, O> {
         if self.weight >= CATCH_UP_WEIGHT { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn wants(&mut self, event: &std::sync::Arc<Event>) -> bool {
-        if event.is_expired(self.now) || self.track.is_own(event.publisher()) {
-            return false;
-        }
-        let known = self.router.get(self.track.subscription);
-        let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
-        let name = TopicName::new(event.topic()).expect("checked when it was accepted");
-        let spot = known.spot.expect("tracked subscriptions are in the index");
-        filter.matches(name) && self.router.is_selected(spot, &Content::of(event))
+    fn wants(&mut self, serial: u64, event: &std::sync::Arc<Event>) -> bool {
+        let comes = !event.is_expired(self.now) && !self.track.is_own(event.publisher());
+        comes && self.router.wants_cached(self.track.subscription, serial, event)
     }
 
     /// Tells a gap; `false` if the client takes no more at the moment.

@@ -10,6 +10,7 @@ mod life;
 mod notice;
 mod positions;
 mod start;
+mod verdicts;
 
 use whimbrel_event::{EventId, Publisher, Qos, Time};
 
@@ -21,6 +22,7 @@ pub(crate) use notice::NO_PUBEND;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use positions::Positions;
 pub(crate) use start::Begin;
+pub(crate) use verdicts::Verdicts;
 
 use crate::cache::PartitionSet;
 use crate::route::NO_GROUP;

@@ -137,11 +137,24 @@ impl Running {
     /// # Errors
     /// When it cannot be started or does not serve within ten seconds; the message holds the end of its log.
     pub fn start(peer: Peer, programs: &Programs, core: usize, own_core: usize) -> Result<Running> {
+        Running::start_with(peer, programs, (core, own_core), "")
+    }
+
+    /// The same with settings of our own broker, as in its configuration file.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub fn start_with(
+        peer: Peer,
+        programs: &Programs,
+        (core, own_core): (usize, usize),
+        settings: &str,
+    ) -> Result<Running> {
         let program = programs.find(peer)?;
         let folder = ScratchFolder::make()?;
         // A child inherits the affinity of the thread that starts it.
         process::pin_thread(core)?;
-        let launched = launch(peer, &program, &folder.0);
+        let launched = launch(peer, &program, &folder.0, settings);
         process::pin_thread(own_core)?;
         let (child, address) = launched.with_context(|| format!("starting {}", program.display()))?;
         let target = Target { address, protocol: peer.protocol() };
@@ -202,7 +215,7 @@ impl Drop for Running {
 }
 
 /// Starts the process; the address is where it will listen, except for our own broker, which tells.
-fn launch(peer: Peer, program: &Path, folder: &Path) -> Result<(Child, SocketAddr)> {
+fn launch(peer: Peer, program: &Path, folder: &Path, settings: &str) -> Result<(Child, SocketAddr)> {
     let [port, other_port] = free_ports()?;
     let mut command = Command::new(program);
     let (file, template) = match peer {
@@ -215,6 +228,11 @@ fn launch(peer: Peer, program: &Path, folder: &Path) -> Result<(Child, SocketAdd
     };
     if peer == Peer::Whimbrel {
         command.args(["serve", "--dev", "--listen-mqtt", "127.0.0.1:0"]);
+        if !settings.is_empty() {
+            let path = folder.join("whimbrel.toml");
+            std::fs::write(&path, settings).with_context(|| format!("writing {}", path.display()))?;
+            command.arg("--config").arg(path);
+        }
         for listener in ["tls", "ws", "wss", "http"] {
             command.args([format!("--listen-{listener}"), "off".to_owned()]);
         }

@@ -58,7 +58,10 @@ pub enum Frame<'a> {
     /// The connection is accepted (CONNACK), or everything sent so far has been processed (NATS PONG).
     Ready,
     /// A subscription is accepted (SUBACK).
-    Subscribed,
+    Subscribed {
+        /// Where it begins; empty if the broker does not say so.
+        token: &'a str,
+    },
     /// A delivered message.
     Message {
         /// Its body.
