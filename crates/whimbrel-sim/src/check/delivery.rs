@@ -51,6 +51,9 @@ impl Checker {
     /// The broker delivers a message.
     pub(super) fn delivered(&mut self, conn: ConnId, mut message: Message) {
         self.book.delivered += 1;
+        if self.unsure {
+            return;
+        }
         if self.draining {
             // Who hears whose will while all connections end depends on the order in which they do.
             return;

@@ -177,9 +177,6 @@ impl Checker {
 
     /// A message goes to a subscription that is tracked, or should be.
     pub(super) fn tracked_delivery(&mut self, seen: &Delivered) {
-        if self.unsure {
-            return;
-        }
         let Some(name) = self.name_of(seen) else { return };
         let is_witness = self.bounds.witness == Some(&*seen.to);
         if is_witness || !self.book.names.contains_key(&name) && !self.is_witnessed() {
@@ -292,9 +289,6 @@ impl Checker {
 
     /// A notice goes to a subscription.
     pub(super) fn noticed(&mut self, seen: &Delivered) {
-        if self.unsure {
-            return;
-        }
         let notice = match Notice::parse(&seen.message.payload) {
             Ok(notice) => notice,
             Err(why) => {
