@@ -105,6 +105,18 @@ impl<'a> Attributes<'a> {
         })
     }
 
+    /// The bytes of each pair, in the form described at [`Attributes`]: for whoever passes them on as they are.
+    pub fn pairs(self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let name = 2 + usize::from(u16::from_be_bytes(*rest.first_chunk()?));
+            let value = 2 + usize::from(u16::from_be_bytes(*rest.get(name..)?.first_chunk()?));
+            let (pair, behind) = rest.split_at_checked(name + value)?;
+            rest = behind;
+            Some(pair)
+        })
+    }
+
     /// The value of the first attribute of that name.
     pub fn get(self, name: &str) -> Option<&'a str> {
         self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
@@ -183,6 +195,8 @@ mod tests {
         assert_eq!(list.get(""), Some(""));
         assert_eq!(list.get("none"), None);
         assert_eq!(list.iter().count(), 3);
+        let pairs: Vec<&[u8]> = list.pairs().collect();
+        assert_eq!(pairs, [&b"\0\x04fuel\0\x017"[..], b"\0\x04fuel\0\x018", b"\0\0\0\0"]);
         assert_eq!(Attributes::from_bytes(list.as_bytes()), Ok(list));
     }
 

@@ -114,32 +114,29 @@ impl fmt::Display for EventId {
 impl EventId {
     /// The printed form, without an allocation: it is made for every delivery that names its event.
     pub fn text(&self) -> EventIdText {
-        let mut text = EventIdText { bytes: [0; EVENT_ID_TEXT_MAX], begin: EVENT_ID_TEXT_MAX };
+        let mut bytes = [b'0'; EVENT_ID_TEXT_MAX];
         let mut tick = self.tick.0;
-        while tick >= 10 {
-            let pair = (tick % 100) as u8;
-            text.put(b'0' + pair % 10);
-            text.put(b'0' + pair / 10);
+        for pair in bytes[PUBEND_DIGITS + 1..].rchunks_exact_mut(2) {
+            let two = (tick % 100) as u8;
             tick /= 100;
+            pair.copy_from_slice(&[b'0' + two / 10, b'0' + two % 10]);
         }
-        // The last digit of an odd number of them; of none, the only one.
-        if tick > 0 || text.begin == EVENT_ID_TEXT_MAX {
-            text.put(b'0' + tick as u8);
-        }
-        text.put(b':');
-        let mut pubend = self.pubend.0;
-        loop {
-            text.put(b"0123456789abcdef"[(pubend & 0xF) as usize]);
-            pubend >>= 4;
-            if pubend == 0 {
-                return text;
-            }
-        }
+        let leading = |digits: &[u8]| digits[..digits.len() - 1].iter().take_while(|digit| **digit == b'0').count();
+        // The rest moves up to the first digit that counts.
+        let zeros = leading(&bytes[PUBEND_DIGITS + 1..]);
+        let pubend: [u8; PUBEND_DIGITS] =
+            core::array::from_fn(|at| b"0123456789abcdef"[(self.pubend.0 >> (60 - 4 * at) & 0xF) as usize]);
+        bytes[zeros..zeros + PUBEND_DIGITS].copy_from_slice(&pubend);
+        bytes[zeros + PUBEND_DIGITS] = b':';
+        EventIdText { bytes, begin: zeros + leading(&pubend) }
     }
 }
 
+/// Digits of the longest printed form of a [`PubendId`].
+const PUBEND_DIGITS: usize = 16;
+
 /// The longest printed form of an [`EventId`], bytes: 16 digits, a colon and 20 digits.
-pub const EVENT_ID_TEXT_MAX: usize = 16 + 1 + 20;
+pub const EVENT_ID_TEXT_MAX: usize = PUBEND_DIGITS + 1 + 20;
 
 /// An [`EventId`] as it is printed.
 #[derive(Clone, Copy, Debug)]
@@ -153,13 +150,6 @@ impl EventIdText {
     /// The text.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[self.begin..]).expect("made of digits")
-    }
-
-    /// Puts a byte before the others.
-    #[inline]
-    fn put(&mut self, byte: u8) {
-        self.begin -= 1;
-        self.bytes[self.begin] = byte;
     }
 }
 

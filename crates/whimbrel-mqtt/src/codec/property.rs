@@ -336,7 +336,7 @@ impl<'a> From<Attributes<'a>> for UserProperties<'a> {
             return UserProperties::EMPTY;
         }
         // The encodings differ in one byte, the identifier, before each pair.
-        let len = attributes.as_bytes().len() + attributes.iter().count();
+        let len = attributes.as_bytes().len() + attributes.pairs().count();
         UserProperties { source: Source::Attributes(attributes), len: u32::try_from(len).unwrap_or(u32::MAX) }
     }
 }
@@ -367,7 +367,13 @@ impl Fields for UserProperties<'_> {
         match self.source {
             _ if self.len == 0 => {}
             Source::Encoded(section) if section.len() == self.len as usize => sink.bytes(section),
-            _ => {
+            Source::Attributes(attributes) => {
+                for pair in attributes.pairs() {
+                    sink.u8(id::USER);
+                    sink.bytes(pair);
+                }
+            }
+            Source::Encoded(_) => {
                 for (name, value) in self.iter() {
                     sink.u8(id::USER);
                     sink.text(name);

@@ -58,11 +58,6 @@ impl Wanted {
         (self.first..self.first + WIDTH).contains(&value)
     }
 
-    /// Events before that one do not count.
-    pub(super) fn begin_at(&mut self, number: u64) {
-        self.next = number;
-    }
-
     /// Event `number` came.
     pub(super) fn came(&mut self, number: u64, values: &Values) {
         if number < self.next || !self.wants(values.get(number)) {
