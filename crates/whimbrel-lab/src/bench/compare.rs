@@ -98,7 +98,7 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
 }
 
 /// The program that runs, unless it is the load generator on its own.
-fn own_program() -> PathBuf {
+pub fn own_program() -> PathBuf {
     let own = std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "whimbrel"));
     own.unwrap_or_else(|| PathBuf::from("target/release/whimbrel"))
 }

@@ -116,14 +116,14 @@ impl Opening {
         let endpoint = &mut connections[index];
         endpoint.flush()?;
         endpoint.receive(scratch, |frame, out| {
-            let confirmation = if target.protocol == Protocol::Nats { Frame::Ready } else { Frame::Subscribed };
             match frame {
                 Frame::Ready if !subscribing[index] => {
                     subscribing[index] = true;
                     let topic = target.topic(index, QoS::AtMostOnce);
                     out.extend_from_slice(&link::subscription(target.protocol, &topic, QoS::AtMostOnce));
                 }
-                frame if frame == confirmation => *finished += 1,
+                Frame::Ready if target.protocol == Protocol::Nats => *finished += 1,
+                Frame::Subscribed { .. } => *finished += 1,
                 frame => bail!("{frame:?} was not expected"),
             }
             Ok(())

@@ -78,7 +78,7 @@ impl Link {
         }
         self.stream.write_all(&subscription(self.target.protocol, &topic, qos))?;
         self.wait_for("the subscription to be confirmed", |frame| {
-            matches!(frame, Frame::Subscribed | Frame::Ready).then_some(())
+            matches!(frame, Frame::Subscribed { .. } | Frame::Ready).then_some(())
         })
     }
 

@@ -5,6 +5,7 @@
 mod outage;
 mod policy;
 
+mod real;
 mod simulated;
 
 use crate::experiment::Plan;
@@ -13,4 +14,4 @@ use crate::experiment::Plan;
 pub const VIRTUAL: &[Plan] = simulated::PLANS;
 
 /// What the real driver measures.
-pub const REAL: &[Plan] = &[];
+pub const REAL: &[Plan] = real::PLANS;

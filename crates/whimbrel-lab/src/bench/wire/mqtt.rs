@@ -26,9 +26,14 @@ pub fn connect(out: &mut Vec<u8>, v5: bool, client_id: &str) {
 
 /// Appends a SUBSCRIBE to one topic filter.
 pub fn subscribe(out: &mut Vec<u8>, v5: bool, packet_id: u16, filter: &str, qos: QoS) {
+    subscribe_with(out, v5, packet_id, (filter, qos), &[]);
+}
+
+/// Appends a SUBSCRIBE to one topic filter, with user properties if it is MQTT 5.
+pub fn subscribe_with(out: &mut Vec<u8>, v5: bool, packet_id: u16, (filter, qos): (&str, QoS), user: &[(&str, &str)]) {
     let mut rest = packet_id.to_be_bytes().to_vec();
     if v5 {
-        rest.push(0);
+        user_properties(&mut rest, user);
     }
     string(&mut rest, filter);
     rest.push(u8::from(qos == QoS::AtLeastOnce));
@@ -41,8 +46,8 @@ pub fn puback(out: &mut Vec<u8>, packet_id: u16) {
     out.extend_from_slice(&[0x40, 2, high, low]);
 }
 
-/// A PUBLISH to be filled in.
-pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize) -> Template {
+/// A PUBLISH to be filled in, with user properties if it is MQTT 5.
+pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize, user: &[(&str, &str)]) -> Template {
     let mut rest = Vec::new();
     string(&mut rest, topic);
     let packet_id_at = (qos == QoS::AtLeastOnce).then_some(rest.len());
@@ -50,7 +55,7 @@ pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize) -> Template
         rest.extend_from_slice(&[0, 0]);
     }
     if v5 {
-        rest.push(0);
+        user_properties(&mut rest, user);
     }
     let stamp_at = rest.len();
     rest.resize(stamp_at + body.max(STAMP_BYTES), b'.');
@@ -80,7 +85,8 @@ pub(super) fn parse(v5: bool, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>
         },
         SUBACK => match rest.last() {
             Some(&code) if code >= FAILURE => return Err(refused("SUBACK", code)),
-            Some(_) => Frame::Subscribed,
+            Some(_) if v5 => Frame::Subscribed { properties: properties(rest.get(2..).unwrap_or_default())?.0 },
+            Some(_) => Frame::Subscribed { properties: &[] },
             None => return Err(WireError::Malformed("a SUBACK without a code")),
         },
         DISCONNECT => return Err(refused("DISCONNECT", rest.first().copied().unwrap_or(0))),
@@ -99,14 +105,48 @@ fn publish(v5: bool, first: u8, rest: &[u8]) -> Result<Frame<'_>, WireError> {
         ack = Ack::Packet(id);
         at += 2;
     }
+    let mut of_publish: &[u8] = &[];
     if v5 {
-        let properties = rest.get(at..).unwrap_or_default();
-        let (length, bytes) =
-            variable_integer(properties)?.ok_or(WireError::Malformed("a PUBLISH without a property length"))?;
-        at += bytes + length;
+        let (own, length) = properties(rest.get(at..).unwrap_or_default())?;
+        of_publish = own;
+        at += length;
     }
     let body = rest.get(at..).ok_or(WireError::Malformed("a PUBLISH shorter than its own header"))?;
-    Ok(Frame::Message { body, ack })
+    Ok(Frame::Message { properties: of_publish, body, ack })
+}
+
+/// The properties at the beginning of `bytes`, and how long they are together with their length.
+fn properties(bytes: &[u8]) -> Result<(&[u8], usize), WireError> {
+    let (length, before) = variable_integer(bytes)?.ok_or(WireError::Malformed("no length of properties"))?;
+    let properties = bytes.get(before..before + length).ok_or(WireError::Malformed("properties that are cut off"))?;
+    Ok((properties, before + length))
+}
+
+/// The last user property of that name among properties of a PUBLISH or SUBACK.
+pub fn user_property<'a>(mut properties: &'a [u8], name: &str) -> Option<&'a str> {
+    fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        bytes.get(2..)?.split_at_checked(usize::from(number(bytes)?))
+    }
+    let mut found = None;
+    while let Some((identifier, rest)) = properties.split_first() {
+        properties = match identifier {
+            0x01 => rest.get(1..)?,
+            0x02 => rest.get(4..)?,
+            0x23 => rest.get(2..)?,
+            0x0B => rest.get(variable_integer(rest).ok()??.1..)?,
+            0x03 | 0x08 | 0x09 | 0x1F => text(rest)?.1,
+            0x26 => {
+                let (key, rest) = text(rest)?;
+                let (value, rest) = text(rest)?;
+                if key == name.as_bytes() {
+                    found = std::str::from_utf8(value).ok();
+                }
+                rest
+            }
+            _ => return None,
+        };
+    }
+    found
 }
 
 fn refused(packet: &str, code: u8) -> WireError {
@@ -139,9 +179,25 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
+fn user_properties(out: &mut Vec<u8>, pairs: &[(&str, &str)]) {
+    let mut properties = Vec::new();
+    for (name, value) in pairs {
+        properties.push(0x26);
+        string(&mut properties, name);
+        string(&mut properties, value);
+    }
+    length(out, properties.len());
+    out.extend_from_slice(&properties);
+}
+
 fn packet(out: &mut Vec<u8>, first: u8, rest: &[u8]) {
     out.push(first);
-    let mut length = rest.len();
+    length(out, rest.len());
+    out.extend_from_slice(rest);
+}
+
+/// Appends a variable byte integer.
+fn length(out: &mut Vec<u8>, mut length: usize) {
     loop {
         let byte = (length % 128) as u8;
         length /= 128;
@@ -151,7 +207,6 @@ fn packet(out: &mut Vec<u8>, first: u8, rest: &[u8]) {
         }
         out.push(byte | 0x80);
     }
-    out.extend_from_slice(rest);
 }
 
 #[cfg(test)]
@@ -199,6 +254,22 @@ mod tests {
         let bytes = b"\x30\x10\0\x01b\x04\x23\0\x01\x11\0\0\0\0\0\0\0\x05";
         let (frame, length) = parse(true, bytes).expect("well formed").expect("whole");
         assert_eq!(length, bytes.len());
-        assert_eq!(frame, Frame::Message { body: &b"\0\0\0\0\0\0\0\x05"[..], ack: Ack::None });
+        let Frame::Message { properties, body, ack: Ack::None } = frame else { panic!("a message was expected") };
+        assert_eq!((body, properties), (&b"\0\0\0\0\0\0\0\x05"[..], &b"\x23\0\x01\x11"[..]));
+    }
+
+    #[test]
+    fn user_properties_are_found_as_they_were_written() {
+        let template = template(true, "t", QoS::AtLeastOnce, 8, &[("v", "17"), ("w-id", "ab:1")]);
+        let mut out = Vec::new();
+        template.write(&mut out, 5, 1);
+        let (frame, length) = parse(true, &out).expect("well formed").expect("whole");
+        assert_eq!(length, out.len());
+        let Frame::Message { properties, .. } = frame else { panic!("a message was expected, got {frame:?}") };
+        assert_eq!([user_property(properties, "v"), user_property(properties, "w-id")], [Some("17"), Some("ab:1")]);
+        assert_eq!(user_property(properties, "w"), None);
+        for cut in 0..properties.len() {
+            assert_eq!(user_property(&properties[..cut], "w-id"), None, "{cut} bytes");
+        }
     }
 }

@@ -108,9 +108,5 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         y: Axis::linear("events/s by subscriber throughput"),
         curves: vec![curve("nondurable", 1, nondurable), curve("semi-durable", 0, semi_durable)],
     };
-    Ok(Part {
-        rows: vec![THROUGHPUT.row(&ratios), WIDE.row(&wide), SILENT.worst(&silent)],
-        notes,
-        charts: vec![chart],
-    })
+    Ok(Part { rows: vec![THROUGHPUT.row(&ratios), WIDE.row(&wide), SILENT.worst(&silent)], notes, charts: vec![chart] })
 }

@@ -137,10 +137,20 @@ fn gain(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     };
     Ok(Part {
         rows: vec![
-            head("pwp-gain", "importance lost less by PwP than by lrp; goal: computed for these outages", Some(76.0), priority)
-                .row(&less(&measured[priority], &measured[lrp])),
-            head("value-gain", "importance lost less by value than by lrp; goal: the optimum computed for these outages", None, value)
-                .row(&less(&measured[value], &measured[lrp])),
+            head(
+                "pwp-gain",
+                "importance lost less by PwP than by lrp; goal: computed for these outages",
+                Some(76.0),
+                priority,
+            )
+            .row(&less(&measured[priority], &measured[lrp])),
+            head(
+                "value-gain",
+                "importance lost less by value than by lrp; goal: the optimum computed for these outages",
+                None,
+                value,
+            )
+            .row(&less(&measured[value], &measured[lrp])),
             random_head.row(&times(&measured[random], &measured[lrp])),
             SILENT.worst(&silent),
         ],

@@ -67,11 +67,7 @@ const GRACEFUL_RATE_AT_24_S: f64 = 0.000_309 / 2.0;
 impl Scenario {
     /// The surroundings with longer outages: 24 s, as rarely that the fraction of time down stays the same.
     pub fn longer_outages() -> Mobility {
-        Mobility {
-            mean_outage: Duration::from_secs(24),
-            graceful_rate: GRACEFUL_RATE_AT_24_S,
-            ..Mobility::default()
-        }
+        Mobility { mean_outage: Duration::from_secs(24), graceful_rate: GRACEFUL_RATE_AT_24_S, ..Mobility::default() }
     }
 
     /// Events each second that go to one partition.

@@ -55,7 +55,8 @@ impl Tally {
 
     /// Of the events that outages made miss, the part that was lost.
     pub fn lost_of_missed(&self) -> f64 {
-        let (lost, missed) = self.outages.iter().fold((0, 0), |(lost, missed), one| (lost + one.lost, missed + one.missed));
+        let (lost, missed) =
+            self.outages.iter().fold((0, 0), |(lost, missed), one| (lost + one.lost, missed + one.missed));
         lost as f64 / missed as f64
     }
 
