@@ -109,7 +109,7 @@ impl Row {
         };
         let (paper, ours, goal) = (figure(self.paper), figure(self.ours), self.goal.to_string());
         let measure = format!("{}, {}", self.measure, self.unit);
-        format!("{:<20} {measure:<84} {paper:>7} {ours:>9} {spread:<20} {goal:<9} {met}", self.id)
+        format!("{:<20} {measure:<96} {paper:>7} {ours:>9} {spread:<20} {goal:<9} {met}", self.id)
     }
 }
 
@@ -183,7 +183,7 @@ impl Report {
         let mut text = format!("\n{} ({}), {} seeds{effort}\n", self.experiment, self.driver, self.effort.seeds);
         let _ = writeln!(
             text,
-            "{:<20} {:<84} {:>7} {:>9} {:<20} {:<9} met",
+            "{:<20} {:<96} {:>7} {:>9} {:<20} {:<9} met",
             "row", "measure", "paper", "ours", "(spread)", "goal"
         );
         for row in &self.rows {

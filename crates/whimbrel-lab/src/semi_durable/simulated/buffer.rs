@@ -38,7 +38,7 @@ const FURTHEST: f64 = 3.0;
 /// Fewer outages that outlast the cache than this say nothing about a standard error.
 const OUTAGES_MIN: f64 = 20.0;
 
-const RATES: [f64; 3] = [100.0, 200.0, 285.29];
+const RATES: [f64; 2] = [100.0, 285.29];
 
 fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let surroundings = [Mobility::default(), Scenario::longer_outages()];
@@ -48,7 +48,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         let mean = mobility.mean_outage.as_secs_f64();
         let mut curves = Vec::new();
         for (colour, rate) in RATES.into_iter().enumerate() {
-            let length = length(effort, 3600);
+            let length = length(effort, 2400);
             let scenario = Scenario { rate, mobility, capacities: CAPACITIES, length, ..Scenario::default() };
             let outcomes = play_all(&scenario, effort, bar)?;
             for (count, outcome) in broken.iter_mut().zip(&outcomes) {

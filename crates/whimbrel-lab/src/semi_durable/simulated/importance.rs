@@ -82,9 +82,10 @@ fn broken(outcomes: &[Outcome]) -> impl Iterator<Item = f64> {
     outcomes.iter().map(|outcome| outcome.total()).map(|total| (total.silent + total.repeated) as f64)
 }
 
+/// As in the rows.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
 }
 
 /// The percentage by which `one` is less than `other`, seed by seed.
@@ -94,7 +95,7 @@ fn less(one: &[f64], other: &[f64]) -> Vec<f64> {
 
 fn gain(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     const CAPACITY: u64 = 2000;
-    const SECONDS: u64 = 7200;
+    const SECONDS: u64 = 3600;
     bar.set_length(effort.seeds * POLICIES.len() as u64);
     let (mut measured, mut expected, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = Vec::new();
@@ -163,7 +164,7 @@ fn memory(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     bar.set_length(effort.seeds * POLICIES.len() as u64);
     let (mut curves, mut silent) = (Vec::new(), Vec::new());
     for (colour, Both { name, real, computed: policy }) in POLICIES.into_iter().enumerate() {
-        let outcomes = play_all(&scenario(effort, real, CAPACITIES, 3600), effort, bar)?;
+        let outcomes = play_all(&scenario(effort, real, CAPACITIES, 1200), effort, bar)?;
         silent.extend(broken(&outcomes));
         let outages = Outages::exponential(MEAN_OUTAGE);
         let down = 100.0 * Scenario::longer_outages().fraction_down;

@@ -77,8 +77,8 @@ impl Scenario {
 
     /// How long it takes until the caches are full and what policies know is what they will know.
     pub fn warm_up(&self) -> Duration {
-        const SLACK: f64 = 1.2;
-        const MORE: Duration = Duration::from_secs(100);
+        const SLACK: f64 = 1.05;
+        const MORE: Duration = Duration::from_secs(60);
         let largest = self.capacities.iter().copied().max().unwrap_or(0) as f64;
         Duration::from_secs_f64(largest / self.class_rate() * SLACK) + MORE
     }
