@@ -22,6 +22,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x55, 0x55, 0x55),
 ];
 
+/// On a logarithmic axis, values below this are as good as zero.
+pub const LEAST: f64 = 1e-4;
+
 /// What is drawn and where it is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
@@ -42,7 +45,7 @@ pub struct Chart {
 pub struct Axis {
     /// Quantity and unit.
     pub label: String,
-    /// Logarithmic: values that are not greater than zero are left out.
+    /// Logarithmic: values below [`LEAST`] are left out.
     pub logarithmic: bool,
 }
 
@@ -58,7 +61,11 @@ impl Axis {
     }
 
     fn place(&self, value: f64) -> f64 {
-        if self.logarithmic { value.log10() } else { value }
+        match self.logarithmic {
+            true if value < LEAST => f64::NAN,
+            true => value.log10(),
+            false => value,
+        }
     }
 
     fn value(&self, place: f64) -> f64 {
