@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-selectors bench-disturbance fuzz soak audit format
+.PHONY: help run test bench bench-selectors bench-semi-durable bench-disturbance fuzz soak audit format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -30,6 +30,11 @@ bench: ## measure side by side with other brokers (installs them under target/)
 bench-selectors: ## measure the index over selectors (15 minutes; ARGS="--help" tells what can be chosen)
 	@scripts/require.sh cc=build-essential
 	cargo bench --locked --package whimbrel-selector --bench report -- $(ARGS)
+
+bench-semi-durable: ## measure what semi-durable subscriptions cost (10 minutes; ARGS="--section storm" chooses)
+	@scripts/require.sh cc=build-essential
+	cargo build --locked --release --package whimbrel
+	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench semi-durable $(ARGS)
 
 bench-disturbance: ## measure how long a bystander waits while others mean harm (a minute; ARGS="flood" chooses)
 	@scripts/require.sh cc=build-essential python3

@@ -161,22 +161,29 @@ class Follower:
     def place(self):
         return ",".join([self.token, *(f"{pubend}:{tick}" for pubend, tick in self.last.items())])
 
-    def follow(self, until):
-        """Connects, and goes on until that is true."""
+    def follow(self, until, steps=0):
+        """Connects, goes on until that is true, and for so many steps of reading more."""
         client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="follower", protocol=mqtt.MQTTv5, reconnect_on_failure=False)
         client.on_connect, client.on_subscribe, client.on_message = self._on_connect, self._on_subscribe, self._on_message
         client.connect(*self.address)
         deadline = time.monotonic() + DEADLINE
-        while not until():
+        # A CONNECT of a connection that was cut may be read after that of the next, which it then takes over: one cut more.
+        alive = True
+        while alive and not until():
             assert time.monotonic() < deadline, f"{self.got} after {DEADLINE} s"
-            assert client.loop(0.01) == mqtt.MQTT_ERR_SUCCESS
+            alive = client.loop(0.1) == mqtt.MQTT_ERR_SUCCESS
+        while alive and steps > 0:
+            steps -= 1
+            alive = client.loop(0.001) == mqtt.MQTT_ERR_SUCCESS
         # Whatever has come and was not read is lost with the connection.
-        client.socket().close()
+        if client.socket() is not None:
+            client.socket().close()
 
     def cut(self):
-        """Connects, and is cut at a random moment: before SUBACK, or after some steps of reading."""
-        steps = self.chance.randrange(12)
-        self.follow(iter([False] * steps + [True]).__next__)
+        """Connects, and is cut at a random moment: one time in five perhaps before SUBACK."""
+        before = self.acknowledged
+        waits = self.chance.random() < 0.8
+        self.follow(lambda: not waits or self.acknowledged > before, self.chance.randrange(8))
 
     def _on_connect(self, client, _userdata, _flags, _code, _properties):
         asked = [("w-durability", "semi-durable"), ("w-notices", "on")]
@@ -245,10 +252,15 @@ def test_a_thousand_returns_under_load(broker, topic, request):
         load.go_on(chance.randrange(4))
         follower.cut()
     load.end()
-    follower.follow(lambda: sum(len(numbers) for numbers in follower.got.values()) >= sum(load.sent.values()))
+
+    def has_all():
+        return sum(len(numbers) for numbers in follower.got.values()) >= sum(load.sent.values())
+
+    while not has_all():
+        follower.follow(has_all)
     expected = {name.encode(): list(range(1, count + 1)) for name, count in load.sent.items()}
     assert (follower.got, follower.notices, follower.refused) == (expected, [], []), f"seed {seed}"
-    assert follower.acknowledged > RETURNS / 4, "most connections live long enough to be answered"
+    assert follower.acknowledged > RETURNS / 2, "most connections live long enough to be answered"
 
 
 @feature("semi-durable-token", columns=["paho5"])

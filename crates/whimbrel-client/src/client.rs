@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use whimbrel_event::CheckpointToken;
 use whimbrel_mqtt::codec::{
     ConnAck, Connect, ConnectProperties, Disconnect, Filter, Filters, Packet, QoS, ReasonCode, Subscribe,
     SubscribeProperties, Topics, Unsubscribe, UnsubscribeProperties, Version, Will as WillPacket, WillProperties,
@@ -15,10 +16,13 @@ use whimbrel_mqtt::codec::{
 use crate::protocol::{Shared, Waiter};
 use crate::session::is_acknowledged;
 use crate::transport::{self, Stream};
-use crate::{Answer, Error, Event, Options, Publish, Published, Session, task};
+use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscription, task};
 
 /// Events that wait for the application; when it does not take them, the broker is not read from any more.
 const EVENTS_MAX: usize = 1024;
+
+/// Where tokens are acknowledged.
+const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
 /// Unacknowledged publishes, where the broker sets no smaller receive maximum.
 const WINDOW_MAX: usize = 16_384;
@@ -157,6 +161,29 @@ impl Client {
         let (sender, receiver) = oneshot::channel();
         self.handle.shared.send(&packet, Some((packet_id, Waiter::Codes(sender))))?;
         self.answer(receiver).await
+    }
+
+    /// Subscribes as Whimbrel's brokers have it, and waits for the answer.
+    ///
+    /// # Errors
+    /// The connection is over, or no answer came in time.
+    pub async fn subscribe_to(&self, subscription: &Subscription) -> Result<Answer, Error> {
+        let user = subscription.user();
+        let user: Vec<(&str, &str)> = user.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.subscribe_with(&[subscription.as_filter()], subscription.identifier, &user).await
+    }
+
+    /// Tells the broker that a subscription's messages have been processed up to `token` ([`Subscription::acknowledged_by_token`]); the identifier says which
+    /// subscription, where there are several.
+    ///
+    /// # Errors
+    /// The connection is over, or the broker refuses.
+    pub async fn acknowledge(&self, token: &CheckpointToken, subscription_id: Option<u32>) -> Result<Published, Error> {
+        let mut message = Publish::new(ACKNOWLEDGE, token.to_string()).qos(QoS::AtLeastOnce);
+        if let Some(identifier) = subscription_id {
+            message = message.property("w-subscription", identifier.to_string());
+        }
+        self.publish(message).await
     }
 
     /// Ends subscriptions, and waits for the answer.

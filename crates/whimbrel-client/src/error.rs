@@ -33,6 +33,14 @@ pub enum Error {
         /// Its words.
         text: Option<String>,
     },
+    /// The broker refused a subscription.
+    #[error("not subscribed: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
+    NotSubscribed {
+        /// Its reason code.
+        reason: ReasonCode,
+        /// Its words.
+        text: Option<String>,
+    },
     /// The broker ended the connection.
     #[error("ended by the broker: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
     Ended {
@@ -51,6 +59,32 @@ pub enum Error {
     #[error("cannot be sent: {0}")]
     Encode(EncodeError),
 }
+
+impl Error {
+    /// Whether the same may go well later: the broker is away, busy, or has closed the connection. Not so where it
+    /// refuses, where another connection uses the client id, and where one side broke the protocol.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Error::Connection(_) | Error::Timeout | Error::Closed => true,
+            Error::Refused { reason, .. } | Error::Ended { reason, .. } => PASSING.contains(reason),
+            Error::NotSubscribed { .. } | Error::Address(_) | Error::Authority { .. } => false,
+            Error::Protocol(_) | Error::Encode(_) => false,
+        }
+    }
+}
+
+/// Reasons for which a broker ends or refuses a connection that another attempt may not meet.
+const PASSING: [ReasonCode; 9] = [
+    ReasonCode::SUCCESS,
+    ReasonCode::UNSPECIFIED_ERROR,
+    ReasonCode::SERVER_UNAVAILABLE,
+    ReasonCode::SERVER_BUSY,
+    ReasonCode::SERVER_SHUTTING_DOWN,
+    ReasonCode::KEEP_ALIVE_TIMEOUT,
+    ReasonCode::QUOTA_EXCEEDED,
+    ReasonCode::CONNECTION_RATE_EXCEEDED,
+    ReasonCode::MAXIMUM_CONNECT_TIME,
+];
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {

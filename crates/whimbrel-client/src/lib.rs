@@ -23,19 +23,38 @@
 //!
 //! [`Client::publish`] with QoS 1 or 2 waits for the acknowledgement; [`Client::send`] has several messages on their way,
 //! in order. What is to be written gathers while a write is under way and leaves in one piece.
+//!
+//! # Coming back
+//!
+//! Whimbrel's brokers give each subscription a position that its client may keep. A [`Follower`] is a semi-durable subscription that
+//! survives the loss of its connection, and with a [`CheckpointStore`] also the end of its program: it goes on where it
+//! was, and what the broker no longer has is told as a [`Gap`]. Whoever wants to do that by other means finds the parts here: the
+//! [`Subscription`] with all that can be asked for, the tokens in an [`Answer`], [`Message::id`], [`Message::notice`], and the
+//! [`Position`] that they add up to.
 
 mod client;
 mod error;
+mod follow;
 mod message;
+mod notice;
 mod options;
+mod position;
 mod protocol;
 mod session;
+mod store;
+mod subscription;
 mod task;
 mod transport;
 
 pub use client::{Client, Events, Receipt};
 pub use error::Error;
+pub use follow::{Followed, Follower};
 pub use message::{Answer, Event, Message, Publish, Published};
+pub use notice::{Gap, GapReason, Notice};
 pub use options::{Options, Tls, Will};
+pub use position::{InvalidPosition, Position};
 pub use session::Session;
+pub use store::{CheckpointStore, Damage, FileStore, StoreError};
+pub use subscription::{Durability, Start, Subscription};
+pub use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Tick};
 pub use whimbrel_mqtt::codec::{Filter, QoS, ReasonCode, RetainHandling, Version};

@@ -1,9 +1,15 @@
 //! What is published and what arrives.
 
-use whimbrel_event::AttributesBuf;
-use whimbrel_mqtt::codec::{PacketId, Publish as Packet, PublishProperties, QoS, ReasonCode};
+use whimbrel_event::{AttributesBuf, CheckpointToken, EventId};
+use whimbrel_mqtt::codec::{CodesAck, PacketId, Publish as Packet, PublishProperties, QoS, ReasonCode};
 
-use crate::Error;
+use crate::{Error, Notice};
+
+/// User property with an event's name.
+const ID: &str = "w-id";
+
+/// User property of a SUBACK with the position at which a subscription begins.
+const TOKEN: &str = "w-token";
 
 /// A message to be published.
 #[derive(Clone, Debug)]
@@ -141,6 +147,19 @@ impl Message {
             properties: properties.user.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         }
     }
+
+    /// The event's name in the whole deployment, `w-id`. Whimbrel's broker gives it with subscriptions that are semi-durable or durable or have
+    /// notices on; others hand on what the publisher wrote.
+    pub fn id(&self) -> Option<EventId> {
+        // What the broker itself says stands last.
+        let (_, id) = self.properties.iter().rev().find(|(name, _)| name == ID)?;
+        id.parse().ok()
+    }
+
+    /// What the broker says about the subscription, if it is that ([`crate::Subscription::notices`]).
+    pub fn notice(&self) -> Option<Notice> {
+        Notice::read(&self.topic, &self.payload)
+    }
 }
 
 /// How the broker answers a subscribe.
@@ -150,6 +169,26 @@ pub struct Answer {
     pub reasons: Vec<ReasonCode>,
     /// The broker's words, where it has something to add.
     pub text: Option<String>,
+    /// User properties in their order.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Answer {
+    pub(crate) fn new(packet: &CodesAck<'_>) -> Answer {
+        let properties = &packet.properties;
+        Answer {
+            reasons: packet.codes.iter().collect(),
+            text: properties.reason_string.map(Into::into),
+            properties: properties.user.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+    }
+
+    /// Where each subscription begins, in the order of the filters; `None` for one that was refused. Brokers that are none of Whimbrel's give no
+    /// tokens at all.
+    pub fn tokens(&self) -> impl Iterator<Item = Option<CheckpointToken>> {
+        let tokens = self.properties.iter().filter(|(name, _)| name == TOKEN);
+        tokens.map(|(_, text)| text.parse().ok())
+    }
 }
 
 /// What happens on a connection.

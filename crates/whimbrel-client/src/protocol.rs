@@ -5,8 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Notify, Semaphore, oneshot};
 use whimbrel_mqtt::codec::{
-    Ack, CodesAck, DecodeError, Packet, PacketId, PacketType, Publish as PublishPacket, QoS, ReasonCode, Version,
-    encode_ack,
+    Ack, DecodeError, Packet, PacketId, PacketType, Publish as PublishPacket, QoS, ReasonCode, Version, encode_ack,
 };
 
 use crate::{Answer, Error, Message, Published, Session};
@@ -140,11 +139,9 @@ impl Shared {
                 self.send(&Packet::PubComp(Ack::success(packet_id)), None)?;
             }
             Packet::SubAck(answer) | Packet::UnsubAck(answer) => {
-                let CodesAck { packet_id, codes, properties } = answer;
-                self.session.with(|session| session.give_back(packet_id));
-                if let Some(Waiter::Codes(waiter)) = self.with(|state| state.waiters.remove(&packet_id)) {
-                    let text = properties.reason_string.map(Into::into);
-                    drop(waiter.send(Ok(Answer { reasons: codes.iter().collect(), text })));
+                self.session.with(|session| session.give_back(answer.packet_id));
+                if let Some(Waiter::Codes(waiter)) = self.with(|state| state.waiters.remove(&answer.packet_id)) {
+                    drop(waiter.send(Ok(Answer::new(&answer))));
                 }
             }
             Packet::PingResp => self.with(|state| state.ping_outstanding = false),

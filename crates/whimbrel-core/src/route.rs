@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use whimbrel_event::{Qos, Seeded};
+use whimbrel_event::{Event, Qos, Seeded};
 use whimbrel_selector::{
-    Cost, Expensive, Fences, GroupId, MatchIndex, Place, Selector, Subject, TopicError, TopicFilter, TopicName,
+    Cost, Expensive, Fences, GroupId, MatchIndex, Place, Selector, SharedFilter, Subject, TopicError, TopicFilter,
+    TopicName,
 };
+
+use crate::content::Content;
+use crate::follow::Verdicts;
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -128,6 +132,7 @@ pub(crate) struct Router {
     count: usize,
     /// Who wanted the last event by its content; kept for its memory.
     selected: Vec<Target>,
+    verdicts: Verdicts,
     pub(crate) misses: u64,
 }
 
@@ -144,6 +149,7 @@ impl Router {
             hasher: Seeded::new(seed),
             count: 0,
             selected: Vec::new(),
+            verdicts: Verdicts::default(),
             misses: 0,
         }
     }
@@ -273,7 +279,11 @@ impl Router {
     }
 
     fn take(&mut self, filter: TopicFilter<'_>, spot: Spot, key: u32) {
+        let selectors = self.index.selectors();
         let (known, group_is_gone) = self.index.remove(filter, spot.place, key);
+        if self.index.selectors() < selectors {
+            self.verdicts.forget();
+        }
         assert!(known, "every subscription is in the index");
         if !spot.selective || group_is_gone {
             self.forget_routes(filter);
@@ -300,6 +310,7 @@ impl Router {
     /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
     pub(crate) fn set_fences(&mut self, fences: Arc<Fences>) {
         self.index.set_fences(fences);
+        self.verdicts.forget();
     }
 
     /// The number of distinct selectors per filter.
@@ -320,6 +331,18 @@ impl Router {
     /// Whether the selector at a spot, if any, is true for an event.
     pub(crate) fn is_selected(&mut self, spot: Spot, subject: &dyn Subject) -> bool {
         !spot.selective || self.index.is_selected(spot.place, subject)
+    }
+
+    /// Whether a subscription at a spot under that filter wants a cached event, which is the one with that serial.
+    pub(crate) fn wants_cached(&mut self, number: u32, serial: u64, event: &Arc<Event>) -> bool {
+        let Router { index, subscriptions, verdicts, .. } = self;
+        let known = subscriptions[number as usize].as_ref().expect("a subscription id in use");
+        let spot = known.spot.expect("tracked subscriptions are in the index");
+        verdicts.of(spot.place, serial, || {
+            let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
+            let name = TopicName::new(event.topic()).expect("checked when it was accepted");
+            filter.matches(name) && (!spot.selective || index.is_selected(spot.place, &Content::of(event)))
+        })
     }
 
     /// Who wants an event by its content, in an order that depends only on what was subscribed and unsubscribed so far.

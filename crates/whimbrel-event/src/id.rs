@@ -107,7 +107,59 @@ impl fmt::Display for Tick {
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.pubend, self.tick)
+        f.write_str(self.text().as_str())
+    }
+}
+
+impl EventId {
+    /// The printed form, without an allocation: it is made for every delivery that names its event.
+    pub fn text(&self) -> EventIdText {
+        let mut text = EventIdText { bytes: [0; EVENT_ID_TEXT_MAX], begin: EVENT_ID_TEXT_MAX };
+        let mut tick = self.tick.0;
+        while tick >= 10 {
+            let pair = (tick % 100) as u8;
+            text.put(b'0' + pair % 10);
+            text.put(b'0' + pair / 10);
+            tick /= 100;
+        }
+        // The last digit of an odd number of them; of none, the only one.
+        if tick > 0 || text.begin == EVENT_ID_TEXT_MAX {
+            text.put(b'0' + tick as u8);
+        }
+        text.put(b':');
+        let mut pubend = self.pubend.0;
+        loop {
+            text.put(b"0123456789abcdef"[(pubend & 0xF) as usize]);
+            pubend >>= 4;
+            if pubend == 0 {
+                return text;
+            }
+        }
+    }
+}
+
+/// The longest printed form of an [`EventId`], bytes: 16 digits, a colon and 20 digits.
+pub const EVENT_ID_TEXT_MAX: usize = 16 + 1 + 20;
+
+/// An [`EventId`] as it is printed.
+#[derive(Clone, Copy, Debug)]
+pub struct EventIdText {
+    bytes: [u8; EVENT_ID_TEXT_MAX],
+    /// Where the text begins; it ends with the bytes.
+    begin: usize,
+}
+
+impl EventIdText {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[self.begin..]).expect("made of digits")
+    }
+
+    /// Puts a byte before the others.
+    #[inline]
+    fn put(&mut self, byte: u8) {
+        self.begin -= 1;
+        self.bytes[self.begin] = byte;
     }
 }
 
@@ -161,6 +213,16 @@ mod tests {
         assert_eq!(Tick::next(first, Time::from_nanos(100)), Tick(101));
         assert_eq!(Tick::next(first, Time::from_nanos(40)), Tick(101));
         assert_eq!(Tick::next(first, Time::from_nanos(900)), Tick(900));
+    }
+
+    #[test]
+    fn an_event_id_is_printed_as_its_two_numbers() {
+        for pubend in [0, 1, 0xabc, u64::MAX] {
+            for tick in [0, 9, 10, 99, 100, 1_005, 1_795_000_000_123_456_789, u64::MAX] {
+                let id = EventId { pubend: PubendId(pubend), tick: Tick(tick) };
+                assert_eq!(id.to_string(), format!("{pubend:x}:{tick}"));
+            }
+        }
     }
 
     #[test]

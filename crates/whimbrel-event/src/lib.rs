@@ -16,6 +16,9 @@ pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttri
 pub use clock::Clock;
 pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Publisher, Qos, Reliability};
 pub use hash::Seeded;
-pub use id::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId, Tick};
+pub use id::{
+    EVENT_ID_TEXT_MAX, EventId, EventIdText, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId,
+    Tick,
+};
 pub use time::Time;
 pub use token::{CheckpointToken, Deployment, InvalidToken, TokenFull};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use whimbrel_client::{EventId, Gap, GapReason, PubendId, Tick};
 use whimbrel_lab::fleet::checker::{Checker, Interest, MAX_BEHIND, Message, Promise, SubscriberId, Tally, Verdict};
 use whimbrel_lab::fleet::fence::{Fence, Shape};
 use whimbrel_lab::fleet::geo::Place;
@@ -333,4 +334,116 @@ fn a_subscriber_that_gets_nothing_costs_bounded_memory_and_loses_everything() {
     assert_eq!(checker.tally_of(subscriber).lost, 100);
     checker.close();
     assert_eq!(checker.tally_of(subscriber).lost, count);
+}
+
+/// A console that roams, in a run of one vehicle.
+struct Roaming {
+    checker: Checker,
+    console: SubscriberId,
+}
+
+impl Roaming {
+    fn new(promise: Promise) -> Roaming {
+        let mut checker = Checker::new(1, Arc::default());
+        let console = checker.subscribed(Interest::All, promise);
+        Roaming { checker, console }
+    }
+
+    fn publish(&mut self, seqs: std::ops::RangeInclusive<u64>) {
+        seqs.for_each(|seq| self.checker.published(message(0, seq), Duration::ZERO));
+    }
+
+    fn arrive(&mut self, seq: u64) -> Verdict {
+        self.checker.arrived(self.console, message(0, seq), false, Duration::from_millis(9))
+    }
+
+    fn closed(mut self) -> Tally {
+        self.checker.close();
+        self.checker.tally_of(self.console)
+    }
+}
+
+fn event(pubend: u64, tick: u64) -> EventId {
+    EventId { pubend: PubendId(pubend), tick: Tick(tick) }
+}
+
+fn gap(pubend: u64, from: u64, to: u64) -> Gap {
+    Gap { pubend: PubendId(pubend), from: Tick(from), to: Tick(to), reason: GapReason::Overwritten }
+}
+
+#[test]
+fn what_comes_after_an_outage_is_recovered_and_what_never_comes_is_lost_silently() {
+    let mut run = Roaming::new(Promise::SemiDurable);
+    run.publish(1..=2);
+    run.arrive(1);
+    run.checker.away(run.console);
+    run.publish(3..=5);
+    run.checker.back(run.console);
+    assert_eq!(run.checker.owed(run.console), 4);
+    run.publish(6..=6);
+    let late = Verdict::Recovered(Duration::from_millis(9));
+    // 2 was on its way when the signal went; 4 never comes.
+    assert_eq!([2, 3, 5].map(|seq| run.arrive(seq)), [late; 3]);
+    assert_eq!(run.arrive(6), Verdict::InOrder(Duration::from_millis(9)));
+    assert_eq!((run.checker.owed(run.console), run.checker.missing(Promise::SemiDurable)), (1, 1));
+    let tally = run.closed();
+    assert_eq!((tally.expected, tally.delivered, tally.recovered, tally.lost), (6, 5, 3, 1));
+    assert_eq!(tally.faults(Promise::SemiDurable), 1);
+}
+
+#[test]
+fn what_is_recovered_twice_or_out_of_order_is_caught() {
+    let mut run = Roaming::new(Promise::SemiDurable);
+    run.checker.away(run.console);
+    run.publish(1..=3);
+    run.checker.back(run.console);
+    run.arrive(1);
+    assert_eq!(run.arrive(1), Verdict::Duplicate);
+    run.arrive(3);
+    assert!(matches!(run.arrive(2), Verdict::OutOfOrder(_)));
+    let tally = run.closed();
+    assert_eq!((tally.duplicated, tally.reordered, tally.lost), (1, 1, 0));
+}
+
+#[test]
+fn only_what_lies_in_a_gap_is_reported() {
+    let mut run = Roaming::new(Promise::SemiDurable);
+    run.checker.away(run.console);
+    run.publish(1..=5);
+    run.checker.back(run.console);
+    // Ticks 10 to 50; the name of 3 is not known yet.
+    for seq in [1, 2, 4, 5] {
+        run.checker.named(0, seq, event(7, 10 * seq));
+    }
+    // The range of another stream says nothing of this one, and the lower end of a range is not in it.
+    run.checker.gap(run.console, gap(8, 0, 100));
+    run.checker.gap(run.console, gap(7, 10, 30));
+    assert_eq!(run.checker.tally_of(run.console).reported, 1);
+    run.arrive(4);
+    run.checker.named(0, 3, event(7, 30));
+    run.checker.settle();
+    let tally = run.checker.tally_of(run.console);
+    assert_eq!((tally.reported, run.checker.in_flight(Promise::SemiDurable)), (2, 2));
+    assert_eq!(run.arrive(3), Verdict::Duplicate, "what is in a gap is not delivered");
+    let tally = run.closed();
+    assert_eq!((tally.expected, tally.delivered, tally.reported, tally.lost), (5, 1, 2, 2));
+}
+
+#[test]
+fn nondurable_consoles_miss_what_comes_while_they_are_away_and_nothing_else() {
+    let mut run = Roaming::new(Promise::Nondurable);
+    run.publish(1..=2);
+    run.arrive(1);
+    run.checker.away(run.console);
+    run.publish(3..=5);
+    run.checker.back(run.console);
+    assert_eq!((run.checker.in_flight(Promise::Nondurable), run.checker.waived(Promise::Nondurable)), (0, 4));
+    // 5 was published in the moment of coming back.
+    assert_eq!(run.arrive(5), Verdict::InOrder(Duration::from_millis(9)));
+    assert_eq!(run.checker.missing(Promise::Nondurable), 0);
+    run.publish(6..=7);
+    run.arrive(7);
+    let tally = run.closed();
+    assert_eq!((tally.expected, tally.delivered, tally.missed, tally.lost), (4, 3, 3, 1));
+    assert_eq!(tally.faults(Promise::Nondurable), 1);
 }

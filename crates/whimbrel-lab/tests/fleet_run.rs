@@ -121,6 +121,37 @@ async fn what_is_sent_again_after_a_broken_connection_is_no_failure() {
     assert_eq!((summary.reliable.duplicated, summary.reliable.lost, summary.faults), (0, 0, 0));
 }
 
+/// Consoles that lose their signal and come back, four that go on where they were and two that do not.
+const ROAMING: [&str; 6] = ["--roaming", "4", "--forgetful", "2", "--duration", "3s"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consoles_that_lose_their_signal_get_what_they_missed_if_they_are_semi_durable() {
+    let summary = fly_with(Box::new(|_, _| Fate::Pass), &ROAMING).await.expect("nothing is wrong with this broker");
+    let (semi_durable, nondurable) = (&summary.roaming.semi_durable, &summary.roaming.nondurable);
+    assert!(semi_durable.outages > 0 && nondurable.outages > 0, "{:?}", summary.roaming);
+    let tally = semi_durable.tally;
+    assert!(tally.recovered > 0 && tally.recovered < tally.delivered, "{tally:?}");
+    assert_eq!((tally.lost, tally.reported, tally.delivered), (0, 0, tally.expected));
+    assert!(nondurable.tally.missed > 0, "{:?}", nondurable.tally);
+    assert_eq!((nondurable.tally.lost, nondurable.tally.recovered, summary.faults), (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_lost_to_a_roaming_console_without_a_word_fails_the_run() {
+    for client in ["semi-durable-1", "nondurable-1"] {
+        let result = fly_with(once(client, 20, Fate::Drop), &ROAMING).await;
+        let error = result.map(|_| ()).expect_err("a fault has to be noticed").to_string();
+        assert_eq!(error, "the broker broke its promises; deliveries: 1 lost", "{client}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_roaming_console_gets_twice_fails_the_run() {
+    let result = fly_with(once("semi-durable-1", 20, Fate::Twice), &ROAMING).await;
+    let error = result.map(|_| ()).expect_err("a fault has to be noticed").to_string();
+    assert_eq!(error, "the broker broke its promises; deliveries: 1 repeated");
+}
+
 #[tokio::test]
 async fn no_broker_is_an_error_that_says_where_it_was_looked_for() {
     let line = ["demo", "--city", "--vehicles", "1", "--plain", "--broker", "mqtt://127.0.0.1:1", "--duration", "1s"];

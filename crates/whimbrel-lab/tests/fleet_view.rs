@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use whimbrel_lab::fleet::board::{Board, Phase, ROLES, Role, Seat};
+use whimbrel_lab::fleet::board::{Arrival, Board, Phase, ROLES, Role, Seat};
 use whimbrel_lab::fleet::checker::Interest;
 use whimbrel_lab::fleet::message::Outgoing;
 use whimbrel_lab::fleet::selection::{Content, Kind, Selection, Want, Watch};
@@ -58,7 +58,8 @@ fn flown_to(arrives: impl Fn(Role, Interest, u64, bool) -> bool) -> Board {
             };
             if arrives(*role, *interest, *seq, wanted) {
                 let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
-                board.arrived(*seat, &message.topic, &message.body, attributes, false);
+                let (topic, body) = (&*message.topic, &*message.body);
+                board.arrived(*seat, Arrival { topic, body, id: None, may_repeat: false }, attributes);
             }
         }
         board.confirmed();
@@ -163,5 +164,54 @@ fn no_size_is_too_small() {
     let board = flown(|_, _| false);
     for (width, height) in [(1, 1), (5, 3), (30, 10), (41, 8), (300, 5)] {
         drawn(&board, width, height, Some("a notice of some length, longer than a line".to_owned()));
+    }
+}
+
+#[test]
+fn consoles_without_a_signal_are_shown_with_what_they_recovered_and_missed() {
+    let board = flown(|_, _| false);
+    let [semi_durable, nondurable] = [Role::SemiDurable, Role::Nondurable].map(|role| {
+        board.want(role, 30);
+        let seat = |_| board.subscribed(role, Interest::All);
+        (0..30).map(seat).collect::<Vec<Seat>>()
+    });
+    board.signal(semi_durable[3], false);
+    board.signal(nondurable[5], false);
+    let trace = board.trace.clone();
+    let publish = |seq| {
+        // A vehicle that has not published in this run would be told apart by its number.
+        let position = trace.positions.iter().find(|position| position.fix.vehicle == 0).expect("a vehicle");
+        let message = Outgoing::new(&trace, position, seq);
+        board.publishing(position, seq, &message, board.now());
+        message
+    };
+    let next = |board: &Board| board.snapshot().published.sent;
+    assert!(next(&board) > 0);
+    let of_first = trace.positions.iter().take(4_000).filter(|position| position.fix.vehicle == 0).count() as u64;
+    let message = publish(of_first + 1);
+    let arrive = |seat: Seat| {
+        let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
+        let arrival = Arrival { topic: &message.topic, body: &message.body, id: None, may_repeat: false };
+        board.arrived(seat, arrival, attributes);
+    };
+    semi_durable.iter().enumerate().filter(|(index, _)| *index != 3).for_each(|(_, seat)| arrive(*seat));
+    nondurable.iter().enumerate().filter(|(index, _)| *index != 5).for_each(|(_, seat)| arrive(*seat));
+    let text = drawn(&board, 140, 60, None).join("\n");
+    assert!(
+        text.contains("2 without signal") && text.contains("○") && text.contains("nothing lost silently"),
+        "{text}"
+    );
+    assert!(text.contains("0 recovered") && text.contains("1 missed"), "{text}");
+    board.signal(semi_durable[3], true);
+    board.signal(nondurable[5], true);
+    assert!(drawn(&board, 140, 60, None).join("\n").contains("◐"), "what it missed is still coming");
+    arrive(semi_durable[3]);
+    let text = drawn(&board, 140, 60, None).join("\n");
+    assert!(text.contains("1 recovered") && !text.contains("◐"), "{text}");
+    let small = drawn(&board, 80, 24, None).join("\n");
+    for part in
+        ["1 recovered", "1 missed by nondurable", "in fences: ", "by speed: ", "0 away", "nothing lost silently"]
+    {
+        assert!(small.contains(part), "{part} is missing:\n{small}");
     }
 }

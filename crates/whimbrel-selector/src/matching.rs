@@ -16,6 +16,13 @@ use crate::topic::{TopicFilter, TopicName};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(Option<SelectorId>);
 
+impl Place {
+    /// The number of the selector under its filter, if there is one. Numbers of selectors that are gone are used again.
+    pub fn selector(self) -> Option<u32> {
+        self.0.map(SelectorId::number)
+    }
+}
+
 /// A selector that costs much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expensive {

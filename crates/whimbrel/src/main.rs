@@ -2,6 +2,8 @@
 
 mod connection;
 mod failure;
+mod follow;
+mod print;
 mod publish;
 mod serve;
 mod subscribe;

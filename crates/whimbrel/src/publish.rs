@@ -61,6 +61,9 @@ pub struct Publish {
     /// A user property, an attribute for selectors; repeatable
     #[arg(long, short, visible_alias = "attribute", value_name = "NAME=VALUE", value_parser = connection::property)]
     property: Vec<(String, String)>,
+    /// How important the message is, from 1 to 10: where a broker's cache has not room for all, it may keep what is more important
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=10))]
+    importance: Option<u8>,
     /// Seconds for which the message is of use
     #[arg(long, value_name = "SECONDS")]
     expiry: Option<u32>,
@@ -138,7 +141,7 @@ impl Publish {
     pub fn run(self) -> Result<()> {
         ensure!(
             self.connection.has_properties() || !self.uses_properties(),
-            "MQTT 3.1.1 has no properties: leave out --property, --expiry, --content-type and --response-topic, or use -V 5"
+            "MQTT 3.1.1 has no properties: leave out --property, --importance, --expiry, --content-type and --response-topic, or use -V 5"
         );
         let source = self.source()?;
         connection::block_on(async {
@@ -152,6 +155,7 @@ impl Publish {
 
     fn uses_properties(&self) -> bool {
         !self.property.is_empty()
+            || self.importance.is_some()
             || self.expiry.is_some()
             || self.content_type.is_some()
             || self.response_topic.is_some()
@@ -177,6 +181,9 @@ impl Publish {
         let mut message = Message::new(&self.topic, payload).qos(self.qos).retain(self.retain);
         for (name, value) in &self.property {
             message = message.property(name, value);
+        }
+        if let Some(importance) = self.importance {
+            message = message.property("w-importance", importance.to_string());
         }
         if let Some(seconds) = self.expiry {
             message = message.expiry(seconds);

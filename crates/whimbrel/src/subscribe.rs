@@ -1,20 +1,20 @@
 //! `whimbrel sub`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use serde_json::json;
 use tokio::time::Instant;
-use whimbrel_client::{Answer, Client, Event, Events, Filter, Message, QoS, RetainHandling};
-
+use whimbrel_client::{Answer, Client, Event, Events, Filter, Notice, QoS, RetainHandling, Subscription};
 use whimbrel_selector::Selector;
 
 use crate::connection::{self, Connection};
 use crate::failure::{self, Failure};
+use crate::follow::{Follow, Returning};
+use crate::print::{self, Printer};
 
 /// Output is written when it has grown this large, bytes, or when no message waits.
-const OUTPUT_BYTES: usize = 64 << 10;
+pub const OUTPUT_BYTES: usize = 64 << 10;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +23,8 @@ Examples:
   whimbrel sub fleet/7/state --count 1 --within 5       the retained message, or an error after 5 s
   whimbrel sub 'fleet/#' --selector 'speed > 50'        only messages whose property speed is a number above 50
   whimbrel sub 'fleet/#' -q 1 --id board --session 3600 a session that waits an hour for this client to return
+  whimbrel sub 'fleet/#' -q 1 --token-file fleet.token  goes on where it stopped, and tells what it missed
+  whimbrel sub 'fleet/#' -q 1 --from earliest           first all that the broker still has
 Exit status: 0 ended as asked (count reached, time over, or interrupted), 1 a failure, 2 a wrong command line.";
 
 const SELECTOR_HELP: &str = "\
@@ -66,13 +68,15 @@ pub struct Subscribe {
     #[arg(long)]
     retained_only: bool,
     /// Go on with the session of this --id, and let it outlive the connection by this long, seconds
-    #[arg(long, requires = "id", value_name = "SECONDS")]
+    #[arg(long, requires = "id", value_name = "SECONDS", conflicts_with_all = ["token_file", "from", "ack_by_token"])]
     session: Option<u32>,
     /// A user property of the subscription; repeatable
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = connection::property)]
     property: Vec<(String, String)>,
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    returning: Returning,
 }
 
 impl Subscribe {
@@ -93,6 +97,13 @@ impl Subscribe {
             self.connection.has_properties() || self.selector.is_none(),
             "MQTT 3.1.1 cannot carry a selector; leave out -V 3.1.1, or --selector"
         );
+        ensure!(
+            self.connection.has_properties() || !self.returning.is_used(),
+            "MQTT 3.1.1 carries no positions; leave out -V 3.1.1, or what is about coming back"
+        );
+        if self.returning.keeps_position(self.session.is_some()) {
+            return self.follow().await;
+        }
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
         let (client, mut events) = self.connection.connect(options).await?;
         self.subscribe(&client).await?;
@@ -103,13 +114,15 @@ impl Subscribe {
     }
 
     async fn subscribe(&self, client: &Client) -> Result<()> {
-        let retain_handling = if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send };
+        let retain_handling = self.retain_handling();
         let filters: Vec<_> =
             self.filters.iter().map(|filter| Filter { retain_handling, ..Filter::new(filter, self.qos) }).collect();
         let mut properties: Vec<_> =
             self.property.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         properties.extend(self.selector.as_deref().map(|selector| ("w-selector", selector)));
-        let Answer { reasons, text } =
+        properties.extend(self.returning.durability.map(|durability| ("w-durability", durability.name())));
+        properties.extend(self.returning.notices.then_some(("w-notices", "on")));
+        let Answer { reasons, text, .. } =
             client.subscribe_with(&filters, None, &properties).await.context("cannot subscribe")?;
         let refused: Vec<_> = self
             .filters
@@ -172,62 +185,41 @@ impl Subscribe {
             Event::Message(message) => message,
             Event::Disconnected { reason } => return Err(anyhow::Error::new(reason).context("the connection is over")),
         };
-        if self.retained_only && !message.retain {
-            return Ok(false);
+        let notice = message.notice();
+        if let Some(Notice::Gap(gap)) = &notice {
+            print::words(std::slice::from_ref(gap)).iter().for_each(|line| eprintln!("{line}"));
         }
-        if self.json {
-            output.extend_from_slice(json_line(&message, unix_millis()).as_bytes());
-        } else {
-            if self.verbose {
-                output.extend_from_slice(message.topic.as_bytes());
-                output.push(b' ');
-            }
-            output.extend_from_slice(&message.payload);
+        Ok(self.printer().put(&message, output) && notice.is_none())
+    }
+
+    fn printer(&self) -> Printer {
+        Printer { json: self.json, verbose: self.verbose, retained_only: self.retained_only }
+    }
+
+    /// Subscribes to the one filter, and follows it over as many connections as it takes.
+    async fn follow(&self) -> Result<()> {
+        let [filter] = &self.filters[..] else {
+            bail!("a position belongs to one subscription: give one FILTER, or start a process for each")
+        };
+        let mut subscription = Subscription::to(filter).qos(self.qos).retained(self.retain_handling());
+        if let Some(selector) = &self.selector {
+            subscription = subscription.selector(selector);
         }
-        output.push(b'\n');
-        Ok(true)
+        for (name, value) in &self.property {
+            subscription = subscription.property(name, value);
+        }
+        let follow = Follow {
+            options: self.connection.options(true, 0)?,
+            subscription,
+            returning: &self.returning,
+            printer: self.printer(),
+            end: self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        };
+        let left = follow.run(self.count.unwrap_or(u64::MAX)).await?;
+        if left > 0 { self.time_is_over(left) } else { Ok(()) }
     }
-}
 
-fn unix_millis() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Everything about a message. A payload that is no text comes in hexadecimal under another name.
-fn json_line(message: &Message, received_ms: u64) -> String {
-    let mut line = json!({
-        "topic": message.topic,
-        "qos": message.qos as u8,
-        "retain": message.retain,
-        "dup": message.dup,
-        "received_ms": received_ms,
-    });
-    match std::str::from_utf8(&message.payload) {
-        Ok(text) => line["payload"] = json!(text),
-        Err(_) => line["payload_hex"] = json!(hex(&message.payload)),
+    fn retain_handling(&self) -> RetainHandling {
+        if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send }
     }
-    if !message.properties.is_empty() {
-        line["properties"] = json!(message.properties);
-    }
-    if !message.subscription_ids.is_empty() {
-        line["subscription_ids"] = json!(message.subscription_ids);
-    }
-    if let Some(expiry) = message.expiry {
-        line["expiry"] = json!(expiry);
-    }
-    if let Some(content_type) = &message.content_type {
-        line["content_type"] = json!(content_type);
-    }
-    if let Some(topic) = &message.response_topic {
-        line["response_topic"] = json!(topic);
-    }
-    if let Some(correlation) = &message.correlation {
-        line["correlation_hex"] = json!(hex(correlation));
-    }
-    line.to_string()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

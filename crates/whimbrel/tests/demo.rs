@@ -39,6 +39,12 @@ fn every_delivery_is_checked_and_the_broker_ends_with_the_run() {
         assert_eq!((count("watchers"), count("lost"), count("wrong")), (watchers, 0, 0), "{summary}");
         assert!(count("delivered") > 0 && count("delivered") == count("expected"), "{summary}");
     }
+    let roaming = |name: &str| number(&format!("/roaming/{name}"));
+    assert!(roaming("semi_durable/outages") > 0 && roaming("semi_durable/recovered") > 0, "{summary}");
+    assert_eq!(roaming("semi_durable/lost") + roaming("nondurable/lost"), 0, "{summary}");
+    let all = roaming("semi_durable/delivered") + roaming("semi_durable/reported");
+    assert_eq!(all, roaming("semi_durable/expected"), "{summary}");
+    assert!(roaming("nondurable/missed") > 0, "{summary}");
     let address = broker_of(says.lines().next().expect("something is said"));
     TcpStream::connect(&address).map(|_| ()).expect_err("the broker has ended");
 }

@@ -1,46 +1,11 @@
 //! `whimbrel pub` and `whimbrel sub` as people use them, against `whimbrel serve`.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Output, Stdio};
+mod common;
 
-/// A process that ends with its test.
-struct Ends(Child);
+use std::io::Write;
+use std::process::Stdio;
 
-impl Drop for Ends {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn whimbrel(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
-    command.args(arguments);
-    command
-}
-
-/// A broker, and its URL.
-fn broker() -> (Ends, String) {
-    let off = ["--listen-tls=off", "--listen-ws=off", "--listen-wss=off", "--listen-http=off"];
-    let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt=127.0.0.1:0"]);
-    let serve = serve.args(off).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
-    let mut serve = Ends(serve);
-    let mut line = String::new();
-    let out = serve.0.stdout.take().expect("its output is piped");
-    BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
-    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
-    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
-    (serve, url)
-}
-
-fn run(arguments: &[&str]) -> Output {
-    whimbrel(arguments).output().expect("the command runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use common::{Ends, broker, run, text, whimbrel};
 
 #[test]
 fn a_retained_message_is_published_and_read_back_with_all_that_came_with_it() {
@@ -135,4 +100,14 @@ fn the_brokers_words_on_a_refusal_are_shown() {
     assert!(said.contains("refused by the broker") && said.contains("position 8") && said.contains("fence"), "{said}");
     let reserved = run(&["sub", "--url", &url, "--property", "w-replier=on", "t"]);
     assert!(text(&reserved.stderr).contains("w-replier is not available"), "{}", text(&reserved.stderr));
+}
+
+#[test]
+fn importance_is_a_property_from_1_to_10() {
+    let (_broker, url) = broker();
+    let output = run(&["pub", "--url", &url, "-q", "1", "--retain", "--importance", "9", "t", "x"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = run(&["sub", "--url", &url, "--count", "1", "--json", "t"]);
+    assert!(text(&output.stdout).contains(r#"["w-importance","9"]"#), "{}", text(&output.stdout));
+    assert_eq!(run(&["pub", "--url", &url, "--importance", "11", "t", "x"]).status.code(), Some(2));
 }

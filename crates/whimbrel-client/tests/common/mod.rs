@@ -45,6 +45,10 @@ impl Machine {
     fn handle(&mut self, input: Input<'_>) {
         let now = Time::from_nanos(1).after(self.start.elapsed());
         self.broker.handle(now, input, &mut self.outboxes);
+        // Catching up takes several turns, all of them due at once.
+        while self.broker.next_deadline().is_some_and(|(due, _)| due <= now) {
+            self.broker.handle(now, Input::Deadline, &mut self.outboxes);
+        }
     }
 }
 

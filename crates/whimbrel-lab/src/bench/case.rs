@@ -57,7 +57,7 @@ impl Case {
     pub fn method(self, bounds: Bounds) -> Method {
         let Bounds { body, window, unacknowledged } = bounds;
         let throughput = |publishers, subscribers, qos| {
-            Method::Throughput(Load { publishers, subscribers, qos, body, window, unacknowledged })
+            Method::Throughput(Load { publishers, subscribers, qos, body, window, unacknowledged, user: &[] })
         };
         match self {
             Case::A => throughput(1, 1, QoS::AtMostOnce),

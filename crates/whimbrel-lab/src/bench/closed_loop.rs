@@ -51,6 +51,8 @@ pub struct Load {
     pub window: u64,
     /// At QoS 1: messages of a publisher that the broker has not acknowledged yet, at most.
     pub unacknowledged: u64,
+    /// User properties of the subscriptions (MQTT 5).
+    pub user: &'static [(&'static str, &'static str)],
 }
 
 impl Load {
@@ -241,7 +243,12 @@ impl Generator {
         for index in 0..load.publishers * load.subscribers {
             let name = name("s", index);
             let mut link = Link::open(target, &name)?;
-            link.subscribe(index / load.subscribers, load.qos, &name)?;
+            let topic = index / load.subscribers;
+            if load.user.is_empty() {
+                link.subscribe(topic, load.qos, &name)?;
+            } else {
+                link.subscribe_with(&target.topic(topic, load.qos), load.qos, load.user)?;
+            }
             let mut endpoint = link.into_endpoint()?;
             lowat::wake_after(&endpoint.stream, load.wake_after_messages() * load.body)?;
             register(&mut endpoint, load.publishers + index)?;
@@ -391,7 +398,7 @@ mod tests {
     const TIMING: Timing = Timing { warm_up: Duration::from_millis(10), measure: Duration::from_millis(50) };
 
     fn load(publishers: usize, subscribers: usize, qos: QoS) -> Load {
-        Load { publishers, subscribers, qos, body: 100, window: 50, unacknowledged: 10 }
+        Load { publishers, subscribers, qos, body: 100, window: 50, unacknowledged: 10, user: &[] }
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub fn hello(protocol: Protocol, name: &str) -> Vec<u8> {
 pub fn subscription(protocol: Protocol, topic: &str, qos: QoS) -> Vec<u8> {
     let mut out = Vec::new();
     match protocol {
-        Protocol::Mqtt311 | Protocol::Mqtt5 => mqtt::subscribe(&mut out, protocol == Protocol::Mqtt5, 1, topic, qos),
+        Protocol::Mqtt311 | Protocol::Mqtt5 => {
+            mqtt::subscribe(&mut out, protocol == Protocol::Mqtt5, 1, (topic, qos), &[]);
+        }
         Protocol::Nats => {
             nats::subscribe(&mut out, topic, nats::LOAD_SID);
             nats::ping(&mut out);
@@ -79,6 +81,20 @@ impl Link {
         self.stream.write_all(&subscription(self.target.protocol, &topic, qos))?;
         self.wait_for("the subscription to be confirmed", |frame| {
             matches!(frame, Frame::Subscribed { .. } | Frame::Ready).then_some(())
+        })
+    }
+
+    /// Subscribes to a topic filter with user properties (MQTT 5) and returns where the subscription begins, as the broker says.
+    ///
+    /// # Errors
+    /// When the broker refuses, or does not answer within ten seconds.
+    pub fn subscribe_with(&mut self, filter: &str, qos: QoS, user: &[(&str, &str)]) -> Result<String> {
+        let mut out = Vec::new();
+        mqtt::subscribe(&mut out, self.target.protocol == Protocol::Mqtt5, 1, (filter, qos), user);
+        self.stream.write_all(&out)?;
+        self.wait_for("the subscription to be confirmed", |frame| match frame {
+            Frame::Subscribed { token } => Some(token.to_owned()),
+            _ => None,
         })
     }
 

@@ -13,6 +13,7 @@ pub mod peers;
 mod plot;
 pub mod process;
 pub mod report;
+mod semi;
 pub mod stats;
 pub mod target;
 #[cfg(test)]
@@ -44,6 +45,8 @@ pub struct Args {
 enum Command {
     /// Start this broker and its peers in turn, and compare them
     Compare(compare::CompareArgs),
+    /// Measure what semi-durable subscriptions cost
+    SemiDurable(Box<semi::SemiArgs>),
 }
 
 /// A measurement of one running broker.
@@ -135,6 +138,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let passed = match &args.command {
         Some(Command::Compare(args)) => compare::run(args)?,
+        Some(Command::SemiDurable(args)) => semi::run(args)?,
         None => run_one(&args.one)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -137,25 +137,24 @@ impl Running {
     /// # Errors
     /// When it cannot be started or does not serve within ten seconds; the message holds the end of its log.
     pub fn start(peer: Peer, programs: &Programs, core: usize, own_core: usize) -> Result<Running> {
-        Running::start_configured(peer, programs, "", [core, own_core])
+        Running::start_with(peer, programs, (core, own_core), "")
     }
 
-    /// The same with a configuration of one's own for this project's broker, which others have no use for. Of the cores the first is the
-    /// broker's, the second that of the calling thread.
+    /// The same with settings of our own broker, as in its configuration file.
     ///
     /// # Errors
-    /// As for [`Running::start`].
-    pub fn start_configured(
+    /// As [`Running::start`].
+    pub fn start_with(
         peer: Peer,
         programs: &Programs,
-        configuration: &str,
-        [core, own_core]: [usize; 2],
+        (core, own_core): (usize, usize),
+        settings: &str,
     ) -> Result<Running> {
         let program = programs.find(peer)?;
         let folder = ScratchFolder::make()?;
         // A child inherits the affinity of the thread that starts it.
         process::pin_thread(core)?;
-        let launched = launch(peer, &program, configuration, &folder.0);
+        let launched = launch(peer, &program, &folder.0, settings);
         process::pin_thread(own_core)?;
         let (child, address) = launched.with_context(|| format!("starting {}", program.display()))?;
         let target = Target { address, protocol: peer.protocol() };
@@ -216,11 +215,11 @@ impl Drop for Running {
 }
 
 /// Starts the process; the address is where it will listen, except for our own broker, which tells.
-fn launch(peer: Peer, program: &Path, configuration: &str, folder: &Path) -> Result<(Child, SocketAddr)> {
+fn launch(peer: Peer, program: &Path, folder: &Path, settings: &str) -> Result<(Child, SocketAddr)> {
     let [port, other_port] = free_ports()?;
     let mut command = Command::new(program);
     let (file, template) = match peer {
-        Peer::Whimbrel => ("whimbrel.toml", configuration),
+        Peer::Whimbrel => ("", ""),
         Peer::Mosquitto => ("mosquitto.conf", include_str!("../../../../bench/peers/mosquitto.conf")),
         Peer::Rumqttd => ("rumqttd.toml", include_str!("../../../../bench/peers/rumqttd.toml")),
         Peer::Nats | Peer::NatsMqtt | Peer::JetStream => {
@@ -228,9 +227,12 @@ fn launch(peer: Peer, program: &Path, configuration: &str, folder: &Path) -> Res
         }
     };
     if peer == Peer::Whimbrel {
-        let path = folder.join(file);
-        std::fs::write(&path, template).with_context(|| format!("writing {}", path.display()))?;
-        command.args(["serve", "--dev", "--listen-mqtt", "127.0.0.1:0", "--config"]).arg(path);
+        command.args(["serve", "--dev", "--listen-mqtt", "127.0.0.1:0"]);
+        if !settings.is_empty() {
+            let path = folder.join("whimbrel.toml");
+            std::fs::write(&path, settings).with_context(|| format!("writing {}", path.display()))?;
+            command.arg("--config").arg(path);
+        }
         for listener in ["tls", "ws", "wss", "http"] {
             command.args([format!("--listen-{listener}"), "off".to_owned()]);
         }

@@ -59,12 +59,12 @@ pub enum Frame<'a> {
     Ready,
     /// A subscription is accepted (SUBACK).
     Subscribed {
-        /// The properties of MQTT 5, see [`mqtt::user_property`].
-        properties: &'a [u8],
+        /// Where it begins; empty if the broker does not say so.
+        token: &'a str,
     },
     /// A delivered message.
     Message {
-        /// The properties of MQTT 5, see [`mqtt::user_property`].
+        /// The properties of MQTT 5, see [`mqtt::last_property`].
         properties: &'a [u8],
         /// Its body.
         body: &'a [u8],

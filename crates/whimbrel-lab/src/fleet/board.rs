@@ -4,12 +4,16 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use super::roles::{ROLES, Role, Seats};
+use whimbrel_client::{EventId, Gap};
 
-use super::checker::{Checker, Interest, Message, Promise, SubscriberId, Tally, Verdict};
-use super::delays::{Delays, Quantiles};
+pub use super::roles::{ROLES, Role, Seats};
+pub use super::snapshot::{LineRow, Phase, Published, Second, Sighting, Snapshot};
+
+use super::checker::{Checker, Interest, Message, Promise, SubscriberId, Verdict};
+use super::delays::Delays;
 use super::geo::{Motion, Place};
 use super::message::{self, Outgoing, Report};
+use super::roaming::{Class, Roaming, Signal};
 use super::selection::{Condition, Content, Selection, Watch};
 use super::trace::{Position, Trace};
 
@@ -19,52 +23,8 @@ pub const HISTORY: usize = 300;
 const RATE_SECONDS: usize = 5;
 /// How many different troubles are remembered, the first ones, with how often each occurred.
 const TROUBLES: usize = 20;
-
-/// How far the run is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// Subscribers and vehicles connect.
-    Connecting,
-    /// Positions are published.
-    Running,
-    /// Nothing is published any more; what is in flight may arrive.
-    Draining,
-}
-
-/// What vehicles did.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Published {
-    /// Positions handed to the broker.
-    pub sent: u64,
-    /// Those that the broker confirmed.
-    pub confirmed: u64,
-    /// Those of which the broker did not tell whether it has them.
-    pub unconfirmed: u64,
-    /// Positions left out because too many of the same vehicle waited for the broker.
-    pub held_back: u64,
-    /// How much later than due a position was handed to its vehicle at worst, µs.
-    pub latest_micros: u64,
-}
-
-/// Where the viewer last saw a vehicle.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Sighting {
-    /// Index of its line.
-    pub line: u32,
-    /// Where.
-    pub place: Place,
-    /// How it moved.
-    pub motion: Motion,
-}
-
-/// One second of traffic.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Second {
-    /// Messages published.
-    pub published: u64,
-    /// Messages delivered to all subscribers together.
-    pub delivered: u64,
-}
+/// User properties that begin so are the broker's.
+const RESERVED: &str = "w-";
 
 /// A line with its watcher.
 struct Watched {
@@ -75,6 +35,13 @@ struct Watched {
     seconds: VecDeque<u64>,
 }
 
+/// A console that loses its signal.
+struct Roamer {
+    role: Role,
+    subscriber: SubscriberId,
+    has_signal: bool,
+}
+
 struct State {
     phase: Phase,
     checker: Checker,
@@ -83,6 +50,9 @@ struct State {
     published: Published,
     delivered: u64,
     watched: Vec<Watched>,
+    /// Consoles that lose their signal.
+    roamers: Vec<Roamer>,
+    recovered: u64,
     /// The watcher of each condition.
     selected: Vec<Option<SubscriberId>>,
     sightings: Vec<Option<Sighting>>,
@@ -113,66 +83,21 @@ pub struct Seat {
     role: Role,
     subscriber: SubscriberId,
     watched: Option<usize>,
+    /// Its place among the consoles that lose their signal.
+    roamer: Option<usize>,
 }
 
-/// A line in a [`Snapshot`].
-#[derive(Clone, PartialEq, Debug, serde::Serialize)]
-pub struct LineRow {
-    /// The line's name.
-    pub name: String,
-    /// Vehicles last seen on it.
-    pub vehicles: u32,
-    /// Deliveries to its watcher per second, lately.
-    #[serde(skip)]
-    pub rate: f64,
-    /// Deliveries to its watcher.
-    pub delivered: u64,
-    /// Their delays in the last seconds.
-    #[serde(skip)]
-    pub recent: Quantiles,
-    /// Their delays in the whole run, ms.
-    pub delay_ms: Quantiles,
-    /// Broken promises.
-    pub faults: u64,
-}
-
-/// What there is to show of a run at one moment.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// How far the run is.
-    pub phase: Phase,
-    /// Since the start of publishing, or of the program before it.
-    pub elapsed: Duration,
-    /// Connections, in the order of [`ROLES`].
-    pub seats: [Seats; 4],
-    /// What vehicles did.
-    pub published: Published,
-    /// Deliveries to all subscribers together.
-    pub delivered: u64,
-    /// Mean rates of the last seconds, per second.
-    pub rates: (f64, f64),
-    /// The last seconds, oldest first.
-    pub seconds: Vec<Second>,
-    /// Delays of the last seconds.
-    pub recent: Quantiles,
-    /// Delays of the whole run.
-    pub overall: Quantiles,
-    /// Subscribers that may lose nothing: counts, in flight, overtaken.
-    pub reliable: (Tally, u64, u64),
-    /// Subscribers that may.
-    pub best_effort: (Tally, u64, u64),
-    /// Watched lines.
-    pub lines: Vec<LineRow>,
-    /// Watchers by content.
-    pub watches: Vec<Watch>,
-    /// Vehicles as the viewer saw them.
-    pub sightings: Vec<Option<Sighting>>,
-    /// The recording's time, ms since the Unix epoch.
-    pub replayed: i64,
-    /// How often the trace was replayed to its end.
-    pub laps: u64,
-    /// What went wrong, and how often.
-    pub troubles: Vec<(String, u64)>,
+/// A message that a subscriber got and that is no retained one.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Its topic.
+    pub topic: &'a str,
+    /// Its payload.
+    pub body: &'a [u8],
+    /// Its name, if the subscriber is told names.
+    pub id: Option<EventId>,
+    /// The broker says that it may repeat an earlier one.
+    pub may_repeat: bool,
 }
 
 impl Board {
@@ -195,6 +120,8 @@ impl Board {
             published: Published::default(),
             delivered: 0,
             watched: watched.iter().map(watch).collect(),
+            roamers: Vec::new(),
+            recovered: 0,
             selected: vec![None; selection.conditions.len()],
             sightings: vec![None; trace.vehicles.len()],
             seconds: VecDeque::new(),
@@ -273,18 +200,43 @@ impl Board {
 
     /// The broker has confirmed a subscription.
     pub fn subscribed(&self, role: Role, interest: Interest) -> Seat {
-        let promise = if role == Role::Viewer { Promise::BestEffort } else { Promise::Reliable };
         let mut state = self.state();
-        let subscriber = state.checker.subscribed(interest, promise);
-        let line = if let Interest::Line(line) = interest { Some(line) } else { None };
-        let watched = state.watched.iter().position(|watched| Some(watched.line) == line);
-        if let Some(index) = watched {
+        let subscriber = state.checker.subscribed(interest, role.promise());
+        let mut seat = Seat { role, subscriber, watched: None, roamer: None };
+        if role.roams() {
+            seat.roamer = Some(state.roamers.len());
+            state.roamers.push(Roamer { role, subscriber, has_signal: true });
+            return seat;
+        }
+        match interest {
+            Interest::All => {}
+            Interest::Line(line) => seat.watched = state.watched.iter().position(|watched| watched.line == line),
+            Interest::Selected(index) => state.selected[index] = Some(subscriber),
+        }
+        if let Some(index) = seat.watched {
             state.watched[index].subscriber = Some(subscriber);
         }
-        if let Interest::Selected(index) = interest {
-            state.selected[index] = Some(subscriber);
+        seat
+    }
+
+    /// A console has lost its signal, or has it back and its subscription is in force.
+    pub fn signal(&self, seat: Seat, has_signal: bool) {
+        let mut state = self.state();
+        let Some(roamer) = seat.roamer else { return };
+        state.roamers[roamer].has_signal = has_signal;
+        if has_signal {
+            state.checker.back(seat.subscriber);
+            state.seats.entry(seat.role).or_default().connected += 1;
+        } else {
+            state.checker.away(seat.subscriber);
+            let seats = state.seats.entry(seat.role).or_default();
+            (seats.connected, seats.outages) = (seats.connected.saturating_sub(1), seats.outages + 1);
         }
-        Seat { role, subscriber, watched }
+    }
+
+    /// The broker has told a subscriber of a gap.
+    pub fn gap(&self, seat: Seat, gap: Gap) {
+        self.state().checker.gap(seat.subscriber, gap);
     }
 
     /// A vehicle is about to hand this message, due at `at`, to the broker.
@@ -331,16 +283,10 @@ impl Board {
         self.state().laps = laps;
     }
 
-    /// A subscriber got a message that is no retained one; the broker `may_repeat` an earlier one.
-    pub fn arrived<'a>(
-        &self,
-        seat: Seat,
-        topic: &str,
-        body: &[u8],
-        attributes: impl Iterator<Item = (&'a str, &'a str)>,
-        may_repeat: bool,
-    ) {
+    /// A subscriber got a message. What the broker itself adds to its `attributes` does not count.
+    pub fn arrived<'a>(&self, seat: Seat, arrival: Arrival<'_>, attributes: impl Iterator<Item = (&'a str, &'a str)>) {
         let at = self.now();
+        let Arrival { topic, body, id, may_repeat } = arrival;
         let report = serde_json::from_slice::<Report>(body);
         let names = message::parse_topic(topic);
         let known = names.and_then(|(line, vehicle)| Some((*self.lines.get(line)?, *self.vehicles.get(vehicle)?)));
@@ -348,12 +294,19 @@ impl Board {
             self.state().checker.arrived_unreadable(seat.subscriber);
             return;
         };
-        let digest = message::digest(topic, body, attributes);
+        let digest = message::digest(topic, body, attributes.filter(|(name, _)| !name.starts_with(RESERVED)));
         let mut state = self.state();
         let place = Place { lat: report.lat, lon: report.lon };
         let content = Content { line, place, speed: report.speed };
         let message = Message { vehicle, content, seq: report.seq, digest };
         let verdict = state.checker.arrived(seat.subscriber, message, may_repeat, at);
+        if let Some(id) = id {
+            state.checker.named(vehicle, report.seq, id);
+        }
+        if let Verdict::Recovered(_) = verdict {
+            (state.delivered, state.recovered) = (state.delivered + 1, state.recovered + 1);
+            return;
+        }
         let (Verdict::InOrder(delay) | Verdict::OutOfOrder(delay)) = verdict else { return };
         state.delivered += 1;
         state.delays.record(delay);
@@ -371,10 +324,12 @@ impl Board {
     pub fn tick(&self) {
         let mut state = self.state();
         let state = &mut *state;
-        let now = Second { published: state.published.sent, delivered: state.delivered };
+        state.checker.settle();
+        let now = Second { published: state.published.sent, delivered: state.delivered, recovered: state.recovered };
         let second = Second {
             published: now.published - state.totals.published,
             delivered: now.delivered - state.totals.delivered,
+            recovered: now.recovered - state.totals.recovered,
         };
         state.totals = now;
         remember(&mut state.seconds, second, HISTORY);
@@ -388,7 +343,9 @@ impl Board {
     /// Messages on their way: to subscribers that may lose nothing, and to those that may.
     pub fn in_flight(&self) -> (u64, u64) {
         let state = self.state();
-        (state.checker.in_flight(Promise::Reliable), state.checker.in_flight(Promise::BestEffort))
+        let lasting = [Promise::Reliable, Promise::SemiDurable, Promise::Nondurable];
+        let lasting = lasting.map(|promise| state.checker.in_flight(promise)).iter().sum();
+        (lasting, state.checker.in_flight(Promise::BestEffort))
     }
 
     /// The run is over: what has not arrived is lost.
@@ -417,6 +374,10 @@ impl Board {
             overall: state.delays.overall(),
             reliable: checked(Promise::Reliable),
             best_effort: checked(Promise::BestEffort),
+            roaming: Roaming {
+                semi_durable: state.class(Role::SemiDurable),
+                nondurable: state.class(Role::Nondurable),
+            },
             lines: state.lines(&self.trace.lines),
             watches: state.watches(&self.selection, &self.trace.lines),
             sightings: state.sightings.clone(),
@@ -441,6 +402,24 @@ impl State {
         let (published, delivered) =
             last.fold((0, 0), |sum, second| (sum.0 + second.published, sum.1 + second.delivered));
         (published as f64 / count, delivered as f64 / count)
+    }
+
+    /// The consoles of a role that lose their signal.
+    fn class(&self, role: Role) -> Class {
+        let promise = role.promise();
+        let signal = |roamer: &Roamer| match (roamer.has_signal, self.checker.owed(roamer.subscriber)) {
+            (false, _) => Signal::None,
+            (true, 0) => Signal::Live,
+            (true, _) => Signal::CatchingUp,
+        };
+        Class {
+            signals: self.roamers.iter().filter(|roamer| roamer.role == role).map(signal).collect(),
+            outages: self.seats.get(&role).map_or(0, |seats| seats.outages),
+            tally: self.checker.tally(promise),
+            in_flight: self.checker.in_flight(promise),
+            missing: self.checker.missing(promise),
+            waived: self.checker.waived(promise),
+        }
     }
 
     fn watches(&self, selection: &Selection, lines: &[String]) -> Vec<Watch> {

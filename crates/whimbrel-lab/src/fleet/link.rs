@@ -7,15 +7,13 @@ use anyhow::{Context, bail};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use whimbrel_client::{Client, Event, Events, Filter, Message, Options, Publish, QoS, ReasonCode};
+use whimbrel_client::{Client, Event, Events, Message, Notice, Options, Publish, QoS, ReasonCode, Subscription};
 
-use super::board::{Board, Role, Seat};
+use super::board::{Arrival, Board, Role, Seat};
 use super::checker::Interest;
 use super::message::{self, Outgoing};
 use super::trace::Position;
 
-/// User property of SUBSCRIBE with a selector.
-const SELECTOR: &str = "w-selector";
 /// Connections being opened at the same time.
 const CONNECTING: usize = 64;
 /// How long one, and its subscription, may take to be accepted.
@@ -23,9 +21,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// How long the broker may take to confirm a message; then the connection is given up.
 pub const CONFIRM_LIMIT: Duration = Duration::from_secs(10);
 /// Pause before the first attempt to come back, doubled for each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest such pause.
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+pub(super) const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// Keep-alive of all connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long the broker keeps what a reliable subscriber missed while it comes back, s.
@@ -42,32 +40,46 @@ pub struct Order {
     pub at: Duration,
 }
 
+/// A subscriber that is wanted.
+pub struct Asked {
+    /// What for.
+    pub role: Role,
+    /// In what.
+    pub interest: Interest,
+    /// Its name.
+    pub client_id: String,
+    /// It is told the names of messages.
+    pub named: bool,
+}
+
 /// What all connections share.
 #[derive(Clone)]
 pub struct Network {
-    board: Arc<Board>,
+    pub(super) board: Arc<Board>,
     address: Arc<str>,
     gate: Arc<Semaphore>,
-    stop: watch::Receiver<bool>,
+    pub(super) stop: watch::Receiver<bool>,
 }
 
 /// A connection to be opened.
 #[derive(Clone)]
-struct Dial {
-    role: Role,
-    client_id: String,
+pub(super) struct Dial {
+    pub(super) role: Role,
+    pub(super) client_id: String,
     /// Ask the broker to forget what it knows of this client.
-    clean: bool,
+    pub(super) clean: bool,
     /// What to subscribe to.
-    wanted: Option<Wanted>,
+    pub(super) wanted: Option<Wanted>,
 }
 
 /// A subscription.
 #[derive(Clone)]
-struct Wanted {
-    filter: String,
-    selector: Option<String>,
-    qos: QoS,
+pub(super) struct Wanted {
+    pub(super) filter: String,
+    pub(super) selector: Option<String>,
+    pub(super) qos: QoS,
+    /// Messages come with their names, by which the checker knows what lies in gaps.
+    pub(super) named: bool,
 }
 
 impl Network {
@@ -96,24 +108,12 @@ impl Network {
     }
 
     /// Opens the connections of these subscribers and subscribes; their tasks run until `stop` is set.
-    pub async fn open_subscribers(
-        &self,
-        wanted: Vec<(Role, Interest, String)>,
-        tasks: &mut JoinSet<()>,
-    ) -> anyhow::Result<()> {
+    pub async fn open_subscribers(&self, wanted: Vec<Asked>, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
         let mut opening = JoinSet::new();
-        for (role, interest, client_id) in wanted {
-            let Board { trace, selection, .. } = &*self.board;
-            let (filter, selector) = match interest {
-                Interest::All => (message::all_filter(), None),
-                Interest::Line(line) => (message::line_filter(&trace.lines[line as usize]), None),
-                Interest::Selected(index) => {
-                    let selector = selection.selector(selection.conditions[index], &trace.lines);
-                    (message::all_filter(), Some(selector))
-                }
-            };
+        for Asked { role, interest, client_id, named } in wanted {
             let qos = if role == Role::Viewer { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-            let dial = Dial { role, client_id, clean: true, wanted: Some(Wanted { filter, selector, qos }) };
+            let wanted = Wanted { named, ..self.wanted(interest, qos) };
+            let dial = Dial { role, client_id, clean: true, wanted: Some(wanted) };
             let network = self.clone();
             opening.spawn(async move {
                 let connection = network.open(&dial).await?;
@@ -128,12 +128,32 @@ impl Network {
         Ok(())
     }
 
+    /// What to subscribe to for an interest.
+    pub(super) fn wanted(&self, interest: Interest, qos: QoS) -> Wanted {
+        let Board { trace, selection, .. } = &*self.board;
+        let (filter, selector) = match interest {
+            Interest::All => (message::all_filter(), None),
+            Interest::Line(line) => (message::line_filter(&trace.lines[line as usize]), None),
+            Interest::Selected(index) => {
+                let selector = selection.selector(selection.conditions[index], &trace.lines);
+                (message::all_filter(), Some(selector))
+            }
+        };
+        Wanted { filter, selector, qos, named: false }
+    }
+
     /// Connects and subscribes.
     async fn open(&self, dial: &Dial) -> anyhow::Result<(Client, Events)> {
         let connection = self.connect(dial).await?;
-        if let Some(Wanted { filter, selector, qos }) = &dial.wanted {
-            let property = selector.as_deref().map(|selector| (SELECTOR, selector));
-            let asked = connection.0.subscribe_with(&[Filter::new(filter, *qos)], None, property.as_slice()).await;
+        if let Some(Wanted { filter, selector, qos, named }) = &dial.wanted {
+            let mut subscription = Subscription::to(filter).qos(*qos);
+            if let Some(selector) = selector {
+                subscription = subscription.selector(selector);
+            }
+            if *named {
+                subscription = subscription.notices();
+            }
+            let asked = connection.0.subscribe_to(&subscription).await;
             let what = || selector.as_ref().map_or_else(|| filter.clone(), |text| format!("{filter} where {text}"));
             let answer = asked.with_context(|| format!("{} cannot subscribe to {}", dial.client_id, what()))?;
             let granted = answer.reasons;
@@ -161,7 +181,14 @@ impl Network {
         None
     }
 
-    async fn connect(&self, dial: &Dial) -> anyhow::Result<(Client, Events)> {
+    /// Tells the board what a subscriber got.
+    pub(super) fn tell(&self, seat: Seat, message: &Message, may_repeat: bool) {
+        let attributes = message.properties.iter().map(|(name, value)| (&**name, &**value));
+        let arrival = Arrival { topic: &message.topic, body: &message.payload, id: message.id(), may_repeat };
+        self.board.arrived(seat, arrival, attributes);
+    }
+
+    pub(super) async fn connect(&self, dial: &Dial) -> anyhow::Result<(Client, Events)> {
         let _turn = self.gate.acquire().await.context("no connection is opened any more")?;
         let session_expiry = if matches!(dial.role, Role::Console | Role::Watcher) { SESSION_EXPIRY } else { 0 };
         let options = Options::new(&*self.address)
@@ -270,9 +297,11 @@ impl Subscriber {
     }
 
     fn tell(&self, seat: Seat, message: &Message) {
-        let attributes = message.properties.iter().map(|(name, value)| (&**name, &**value));
-        // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
-        let may_repeat = message.dup && !self.dial.clean;
-        self.network.board.arrived(seat, &message.topic, &message.payload, attributes, may_repeat);
+        match message.notice() {
+            Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
+            Some(Notice::Silence { .. }) => {}
+            // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
+            None => self.network.tell(seat, message, message.dup && !self.dial.clean),
+        }
     }
 }

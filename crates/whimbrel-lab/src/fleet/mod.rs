@@ -12,11 +12,15 @@ pub mod geo;
 pub mod layout;
 mod link;
 pub mod message;
+mod outages;
 mod own_broker;
 mod replay;
+mod roamer;
+pub mod roaming;
 mod roles;
 pub mod schedule;
 pub mod selection;
+mod snapshot;
 pub mod summary;
 pub mod trace;
 pub mod view;
@@ -45,6 +49,8 @@ use view::terminal::LiveView;
 
 /// Seconds between two status lines.
 const STATUS_SECONDS: u64 = 5;
+/// Events of the busiest line that an own broker keeps: what comes in about the mean time without a signal.
+const SMALL_CACHE: usize = 12;
 /// Files a run needs besides its connections.
 const SPARE_FILES: u64 = 64;
 
@@ -61,10 +67,13 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let (trace, notice) = loaded?;
     let lines = busiest_lines(&trace, args.watchers as usize);
     let selection = select(&trace, &args);
-    let subscribers = u64::from(args.consoles + args.watchers) + selection.conditions.len() as u64;
+    let (semi_durable, nondurable) = args.roaming();
+    // Roaming consoles may have two connections at once, one of them without a signal.
+    let subscribers = u64::from(args.consoles + args.watchers + 2 * (semi_durable + nondurable));
+    let subscribers = subscribers + selection.conditions.len() as u64;
     raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
     let mut own = match args.broker {
-        None => Some(OwnBroker::start(&fence::configuration(&selection.fences)).await?),
+        None => Some(OwnBroker::start(&configuration(&trace, &selection)).await?),
         Some(_) => None,
     };
     let address = own.as_ref().map(|own| own.address.clone()).or(args.broker.clone()).unwrap_or_default();
@@ -121,6 +130,17 @@ fn load(args: &Args) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
     trace.keep_busiest(args.vehicles as usize);
     let notice = args.attribution.clone().or_else(|| attribution::notice(&path).map(str::to_owned));
     Ok((Arc::new(trace), notice))
+}
+
+/// An own broker's: the fences, and too small a cache for the busiest line, so that there are gaps to be told.
+fn configuration(trace: &Trace, selection: &Selection) -> String {
+    let mut text = fence::configuration(&selection.fences);
+    for line in busiest_lines(trace, 1) {
+        // Strings of JSON are strings of TOML, too.
+        let filter = serde_json::Value::from(message::line_filter(&trace.lines[line as usize]));
+        text += &format!("[[partition]]\nfilter = {filter}\ncapacity = \"{SMALL_CACHE} events\"\n");
+    }
+    text
 }
 
 /// What is watched by content: an own broker is told fences; any other may not even know selectors.

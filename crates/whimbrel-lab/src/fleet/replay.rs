@@ -11,8 +11,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::Args;
 use super::board::{Board, Phase, Role};
 use super::checker::Interest;
-use super::link::{CONFIRM_LIMIT, Network, Order};
+use super::link::{Asked, CONFIRM_LIMIT, Network, Order};
+use super::outages::Outages;
 use super::own_broker::OwnBroker;
+use super::roamer::Roamers;
 use super::schedule::Schedule;
 use super::summary::Summary;
 use super::view::Titles;
@@ -42,6 +44,7 @@ pub async fn run(
 ) -> Result<Summary> {
     let (stop_publishing, publishing_stops) = watch::channel(false);
     let (stop_receiving, receiving_stops) = watch::channel(false);
+    let (calm, signals_stay) = watch::channel(false);
     let (mut subscribers, mut vehicles) = (JoinSet::new(), JoinSet::new());
     let connecting = async {
         let receiving = Network::new(board.clone(), &titles.address, receiving_stops);
@@ -49,6 +52,8 @@ pub async fn run(
         let wanted = subscriptions(args, &board);
         board.want(Role::Vehicle, board.trace.vehicles.len() as u32);
         receiving.open_subscribers(wanted, &mut subscribers).await?;
+        let wanted = roamers(args, &board);
+        receiving.open_roamers(Roamers { wanted, calm: signals_stay }, &mut subscribers).await?;
         publishing.open_vehicles(&mut vehicles).await
     };
     let ways = tokio::select! {
@@ -64,6 +69,7 @@ pub async fn run(
     let connections = board.snapshot().seats;
     board.enter(Phase::Draining);
     drop(ways);
+    calm.send_replace(true);
     drain(&board, &mut vehicles, &stop_publishing).await;
     board.close();
     let summary = Summary::new(&board.trace, titles, board.snapshot(), connections);
@@ -74,7 +80,8 @@ pub async fn run(
 }
 
 /// Who subscribes to what, under which client identifier.
-fn subscriptions(args: &Args, board: &Board) -> Vec<(Role, Interest, String)> {
+fn subscriptions(args: &Args, board: &Board) -> Vec<Asked> {
+    let asked = |(role, interest, client_id)| Asked { role, interest, client_id, named: false };
     let mut wanted = vec![(Role::Viewer, Interest::All, "map-viewer".to_owned())];
     wanted.extend((1..=args.consoles).map(|n| (Role::Console, Interest::All, format!("console-{n}"))));
     let lines = board.watched_lines();
@@ -85,8 +92,40 @@ fn subscriptions(args: &Args, board: &Board) -> Vec<(Role, Interest, String)> {
     wanted.extend(lines.iter().map(watcher));
     let selected = 0..board.selection.conditions.len();
     wanted.extend(selected.map(|n| (Role::Watcher, Interest::Selected(n), format!("selector-{}", n + 1))));
+    let mut wanted: Vec<Asked> = wanted.into_iter().map(asked).collect();
+    if args.roaming().0 > 0 {
+        // Somebody has to know the names of all messages, to tell which of them lie in gaps.
+        let (role, interest, client_id) = (Role::Console, Interest::All, "console-witness".to_owned());
+        wanted.push(Asked { role, interest, client_id, named: true });
+    }
     for role in [Role::Console, Role::Watcher, Role::Viewer] {
-        board.want(role, wanted.iter().filter(|(of, ..)| *of == role).count() as u32);
+        board.want(role, wanted.iter().filter(|asked| asked.role == role).count() as u32);
+    }
+    wanted
+}
+
+/// Consoles that lose their signal. Of each five, one follows the busiest line, two a part of the city if there are
+/// fences, and the others other lines.
+fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)> {
+    let (semi_durable, nondurable) = args.roaming();
+    let lines = board.watched_lines();
+    let lines = if lines.is_empty() { (0..board.trace.lines.len() as u32).collect() } else { lines };
+    let conditions = &board.selection.conditions;
+    let parts: Vec<usize> = (0..conditions.len()).filter(|&index| conditions[index].fence.is_some()).collect();
+    let interest = |n: usize| match n % 5 {
+        0 => Interest::Line(lines[0]),
+        2 | 4 if !parts.is_empty() => Interest::Selected(parts[n / 2 % parts.len()]),
+        _ => Interest::Line(lines[n % lines.len()]),
+    };
+    let mut wanted = Vec::new();
+    for (role, count, name, odd) in
+        [(Role::SemiDurable, semi_durable, "semi-durable", 0), (Role::Nondurable, nondurable, "nondurable", 1)]
+    {
+        board.want(role, count);
+        wanted.extend((0..count).map(|n| {
+            let outages = Outages::new(args.seed, 2 * u64::from(n) + odd, args.speed_up);
+            (role, interest(n as usize), format!("{name}-{}", n + 1), outages)
+        }));
     }
     wanted
 }

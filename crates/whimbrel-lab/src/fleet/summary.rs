@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::board::{LineRow, Published, ROLES, Role, Seats, Snapshot};
 use super::checker::{Promise, Tally};
 use super::delays::Quantiles;
+use super::roaming::Roaming;
 use super::selection::{Kind, Watch};
 use super::trace::Trace;
 use super::view::{Titles, clock, grouped, millis};
@@ -37,6 +38,8 @@ pub struct Summary {
     pub best_effort: Tally,
     /// Connections by role.
     pub connections: Connections,
+    /// Consoles that lose their signal.
+    pub roaming: Roaming,
     /// Watched lines.
     pub lines: Vec<LineRow>,
     /// Watchers by content.
@@ -58,6 +61,10 @@ pub struct Connections {
     pub watchers: Seats,
     /// The subscriber to everything, QoS 0.
     pub viewers: Seats,
+    /// Consoles that lose their signal and go on where they were.
+    pub semi_durable: Seats,
+    /// Consoles that lose their signal and what they miss with it.
+    pub nondurable: Seats,
 }
 
 /// Watchers by content.
@@ -98,7 +105,7 @@ pub struct TraceSummary {
 
 impl Summary {
     /// The summary of a run that ended as `end` shows; `connections` are those while it ran.
-    pub fn new(trace: &Trace, titles: &Titles, end: Snapshot, connections: [Seats; 4]) -> Summary {
+    pub fn new(trace: &Trace, titles: &Titles, end: Snapshot, connections: [Seats; ROLES.len()]) -> Summary {
         let seconds = end.elapsed.as_secs_f64();
         let (reliable, best_effort) = (end.reliable.0, end.best_effort.0);
         let trace = TraceSummary {
@@ -133,6 +140,8 @@ impl Summary {
                 consoles: of(Role::Console),
                 watchers: of(Role::Watcher),
                 viewers: of(Role::Viewer),
+                semi_durable: of(Role::SemiDurable),
+                nondurable: of(Role::Nondurable),
             },
             lines: end.lines,
             selected: Selected {
@@ -141,16 +150,19 @@ impl Summary {
                 watchers: end.watches,
             },
             troubles: end.troubles,
-            faults: reliable.faults(Promise::Reliable) + best_effort.faults(Promise::BestEffort),
+            faults: reliable.faults(Promise::Reliable) + best_effort.faults(Promise::BestEffort) + end.roaming.faults(),
+            roaming: end.roaming,
         }
     }
 
     /// Why the run is no success; none if it is.
     pub fn failure(&self) -> Option<String> {
-        let Tally { lost, .. } = self.reliable;
-        let sum = |count: fn(&Tally) -> u64| count(&self.reliable) + count(&self.best_effort);
+        let Roaming { semi_durable, nondurable } = &self.roaming;
+        let lasting = [&self.reliable, &semi_durable.tally, &nondurable.tally];
+        let all = || lasting.into_iter().chain([&self.best_effort]);
+        let sum = |count: fn(&Tally) -> u64| all().map(count).sum::<u64>();
         let kinds = [
-            (lost, "lost"),
+            (lasting.iter().map(|tally| tally.lost).sum(), "lost"),
             (sum(|tally| tally.duplicated), "repeated"),
             (sum(|tally| tally.reordered), "out of order"),
             (sum(|tally| tally.altered), "altered"),
@@ -190,6 +202,7 @@ impl Summary {
             tally("QoS 1", &self.reliable),
             tally("QoS 0", &self.best_effort),
         ];
+        rows.extend(self.roaming.rows());
         rows.extend(self.selected.rows());
         for (count, what) in [
             (unconfirmed, "not confirmed by the broker"),

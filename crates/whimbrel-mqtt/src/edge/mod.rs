@@ -6,6 +6,7 @@ mod conn;
 mod following;
 mod inbound;
 mod outbound;
+mod recent;
 mod reply;
 mod subscribe;
 mod sys;
@@ -20,7 +21,7 @@ use whimbrel_selector::Expensive;
 pub use api::{ConnId, Input, Output, Reason};
 pub use conn::Origin;
 use conn::{Conn, State};
-use outbound::{Outbound, Template};
+use outbound::{Outbound, Templates};
 
 use crate::codec::{Frame, PacketId, ReasonCode, frame};
 use crate::config::{ANSWERS_MAX, Config, PARTIAL_FREE};
@@ -49,8 +50,7 @@ pub(crate) struct Edge {
     /// Connections with output of the present step.
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
-    /// For deliveries without and with the event's name.
-    templates: [Template; 2],
+    templates: Templates,
     hasher: Seeded,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
@@ -90,7 +90,7 @@ impl Broker {
             conns: Vec::new(),
             dirty: Vec::new(),
             spent: Vec::new(),
-            templates: [Template::default(); 2],
+            templates: Templates::default(),
             hasher: Seeded::new(seed ^ 0x5bd1_e995),
             attributes: AttributesBuf::new(),
             appended: AttributesBuf::new(),
@@ -404,7 +404,7 @@ impl Edge {
 
     /// Hands the output of the present step to the driver.
     fn flush(&mut self, out: &mut impl Output) {
-        self.templates.iter_mut().for_each(Template::forget);
+        self.templates.end_step();
         let mut dirty = core::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             let conn = &mut self.conns[id as usize];

@@ -6,6 +6,7 @@ use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output as CoreOutpu
 use whimbrel_event::{AttributesBuf, EventRef, Qos, Time};
 
 use super::conn::{Aliased, State};
+use super::recent::Recent;
 use super::{ConnId, Edge, Output};
 use crate::codec::{
     Ack, AckProperties, Codes, CodesAck, Packet, PacketId, Publish, PublishProperties, ReasonCode, SubscriptionIds,
@@ -21,7 +22,7 @@ pub(super) struct Outbound<'a, O> {
 
 /// Where the last PUBLISH was encoded, so that the next receiver of the same event gets a copy.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Template {
+struct Template {
     key: Option<Key>,
     conn: u32,
     start: usize,
@@ -32,12 +33,12 @@ pub(super) struct Template {
 
 /// What two PUBLISH packets must have in common to be equal but for their packet identifiers.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-struct Key {
-    serial: u64,
-    version: Version,
-    qos: Qos,
-    retain: bool,
-    named: bool,
+pub(super) struct Key {
+    pub(super) serial: u64,
+    pub(super) version: Version,
+    pub(super) qos: Qos,
+    pub(super) retain: bool,
+    pub(super) named: bool,
 }
 
 /// The user property with the event's name.
@@ -46,9 +47,19 @@ const NAME: &str = "w-id";
 /// The user property with the position at which a subscription begins.
 const TOKEN: &str = "w-token";
 
-impl Template {
-    pub(super) fn forget(&mut self) {
-        self.key = None;
+/// Encoded packets that others may get, too.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    /// Of this step, for deliveries without and with the event's name.
+    last: [Template; 2],
+    /// Of former steps.
+    recent: Recent,
+}
+
+impl Templates {
+    /// The step is over: its output goes to the driver.
+    pub(super) fn end_step(&mut self) {
+        self.last.iter_mut().for_each(|template| template.key = None);
     }
 }
 
@@ -63,9 +74,11 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         let Delivery { serial, qos, retain, .. } = *delivery;
         let key = Key { serial, version: conn.version, qos, retain, named };
         let start = conn.pending.len();
-        if plain && self.edge.templates[usize::from(named)].key == Some(key) {
-            self.edge.copy_template(named, id, delivery.tag);
-        } else {
+        // Whoever else catches up gets the same packet in another step.
+        let lasts = plain && self.edge.templates.recent.is_old(serial) && delivery.event.expires.is_none();
+        let is_copied = lasts && self.edge.copy_recent(&key, id, delivery.tag)
+            || plain && self.edge.copy_template(&key, id, delivery.tag);
+        if !is_copied {
             let (tag_at, alias_is_new) = self.edge.encode(id, delivery, self.now);
             let conn = &mut self.edge.conns[id as usize];
             let length = conn.pending.len() - start;
@@ -77,7 +90,12 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
                 return Sent::TooLarge;
             };
             if plain {
-                self.edge.templates[usize::from(named)] = Template { key: Some(key), conn: id, start, length, tag_at };
+                self.edge.templates.last[usize::from(named)] =
+                    Template { key: Some(key), conn: id, start, length, tag_at };
+            }
+            if lasts {
+                let Edge { templates, conns, .. } = &mut *self.edge;
+                templates.recent.keep(key, tag_at, &conns[id as usize].pending[start..]);
             }
         }
         let edge = &mut *self.edge;
@@ -237,10 +255,13 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
 }
 
 impl Edge {
-    /// Copies the encoded packet of the same event, with another packet identifier.
+    /// Copies the encoded packet of the same event, with another packet identifier; false if another packet was the last one.
     #[inline]
-    fn copy_template(&mut self, named: bool, id: u32, tag: u16) {
-        let Template { conn: from, start, length, tag_at, .. } = self.templates[usize::from(named)];
+    fn copy_template(&mut self, wanted: &Key, id: u32, tag: u16) -> bool {
+        let Template { key, conn: from, start, length, tag_at } = self.templates.last[usize::from(wanted.named)];
+        if key.as_ref() != Some(wanted) {
+            return false;
+        }
         let at = if from == id {
             let pending = &mut self.conns[id as usize].pending;
             let at = pending.len();
@@ -257,6 +278,12 @@ impl Edge {
             let pending = &mut self.conns[id as usize].pending;
             pending[at + tag_at..at + tag_at + 2].copy_from_slice(&tag.to_be_bytes());
         }
+        true
+    }
+
+    /// Copies the encoded packet of a cached event; false if there is none.
+    fn copy_recent(&mut self, key: &Key, id: u32, tag: u16) -> bool {
+        self.templates.recent.copy(key, tag, &mut self.conns[id as usize].pending)
     }
 
     /// Encodes a delivery; returns the offset of its packet identifier, and whether it introduces a topic alias.
@@ -304,7 +331,7 @@ impl Edge {
         }
         self.appended.clear();
         if delivery.named && conn.version == Version::V5 {
-            self.appended.push(NAME, &delivery.id.to_string());
+            self.appended.push(NAME, delivery.id.text().as_str());
         }
         // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
         let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();

@@ -50,6 +50,13 @@ impl GroupId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SelectorId(u32);
 
+impl SelectorId {
+    /// The number.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// What a selector has cost since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {

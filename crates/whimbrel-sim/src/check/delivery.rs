@@ -214,6 +214,7 @@ impl Checker {
             return;
         }
         let id = seen.message.id;
+        let name = seen.message.user_property("w-id").and_then(Name::parse);
         let sequence = self.book.delivered;
         let Some(session) = self.book.sessions.get_mut(&seen.to) else { return };
         let taken = session.flights.iter().any(|flight| flight.id == id);
@@ -228,7 +229,8 @@ impl Checker {
             sent_on: attached.then_some(seen.conn),
             sequence,
             group,
-            name: seen.message.user_property("w-id").and_then(Name::parse),
+            name,
+            tracked: name.is_some() || Checker::is_notice(seen),
         });
         if taken || id == 0 {
             self.broken(Rule::PacketIdentifier, format!("{}: the identifier is in use", seen.name()));

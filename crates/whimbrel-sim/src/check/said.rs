@@ -196,7 +196,7 @@ impl Checker {
             }
             let new = self.grant(id, grant.clone());
             if asked.retain_handling == 0 || asked.retain_handling == 1 && new {
-                self.owe_retained(id, &grant);
+                self.owe_retained(id, &grant, start.as_ref().is_some_and(|start| start.has_place() || !new));
             }
         }
         // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier of its own.

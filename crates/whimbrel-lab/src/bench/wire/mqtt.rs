@@ -8,6 +8,17 @@ const PUBACK: u8 = 4;
 const SUBACK: u8 = 9;
 const DISCONNECT: u8 = 14;
 
+/// Properties of MQTT 5.
+const USER_PROPERTY: u8 = 0x26;
+const REASON_STRING: u8 = 0x1F;
+const SESSION_EXPIRY: u8 = 0x11;
+
+/// A DISCONNECT without a reason.
+pub const DISCONNECT_PACKET: &[u8] = &[0xE0, 0];
+
+/// The user property of a SUBACK that says where the subscription begins.
+const TOKEN: &str = "w-token";
+
 /// Reason codes and return codes from here on are failures.
 const FAILURE: u8 = 0x80;
 
@@ -24,16 +35,27 @@ pub fn connect(out: &mut Vec<u8>, v5: bool, client_id: &str) {
     packet(out, 0x10, &rest);
 }
 
-/// Appends a SUBSCRIBE to one topic filter.
-pub fn subscribe(out: &mut Vec<u8>, v5: bool, packet_id: u16, filter: &str, qos: QoS) {
-    subscribe_with(out, v5, packet_id, (filter, qos), &[]);
+/// Appends a CONNECT of MQTT 5 with the longest keep-alive: with a clean start and a session that ends with the connection, or to a session
+/// that outlives it by so many seconds.
+pub fn connect_5(out: &mut Vec<u8>, client_id: &str, lasting: Option<u32>) {
+    let clean_start = u8::from(lasting.is_none()) << 1;
+    let mut rest = vec![0, 4, b'M', b'Q', b'T', b'T', 5, clean_start, 0xFF, 0xFF];
+    match lasting {
+        None => rest.push(0),
+        Some(seconds) => {
+            rest.extend_from_slice(&[5, SESSION_EXPIRY]);
+            rest.extend_from_slice(&seconds.to_be_bytes());
+        }
+    }
+    string(&mut rest, client_id);
+    packet(out, 0x10, &rest);
 }
 
-/// Appends a SUBSCRIBE to one topic filter, with user properties if it is MQTT 5.
-pub fn subscribe_with(out: &mut Vec<u8>, v5: bool, packet_id: u16, (filter, qos): (&str, QoS), user: &[(&str, &str)]) {
+/// Appends a SUBSCRIBE to one topic filter; `user` properties are for MQTT 5 only.
+pub fn subscribe(out: &mut Vec<u8>, v5: bool, packet_id: u16, (filter, qos): (&str, QoS), user: &[(&str, &str)]) {
     let mut rest = packet_id.to_be_bytes().to_vec();
     if v5 {
-        user_properties(&mut rest, user);
+        properties(&mut rest, user);
     }
     string(&mut rest, filter);
     rest.push(u8::from(qos == QoS::AtLeastOnce));
@@ -46,6 +68,60 @@ pub fn puback(out: &mut Vec<u8>, packet_id: u16) {
     out.extend_from_slice(&[0x40, 2, high, low]);
 }
 
+/// Appends a PUBLISH of MQTT 5 with user properties and without a packet identifier (QoS 0), or with this one (QoS 1).
+pub fn publish_with(out: &mut Vec<u8>, topic: &str, packet_id: Option<u16>, user: &[(&str, &str)], body: &[u8]) {
+    let mut rest = Vec::with_capacity(topic.len() + body.len() + 64);
+    string(&mut rest, topic);
+    if let Some(packet_id) = packet_id {
+        rest.extend_from_slice(&packet_id.to_be_bytes());
+    }
+    properties(&mut rest, user);
+    rest.extend_from_slice(body);
+    packet(out, 0x30 | u8::from(packet_id.is_some()) << 1, &rest);
+}
+
+/// Properties of MQTT 5 that are user properties.
+fn properties(rest: &mut Vec<u8>, user: &[(&str, &str)]) {
+    let mut all = Vec::new();
+    for (name, value) in user {
+        all.push(USER_PROPERTY);
+        string(&mut all, name);
+        string(&mut all, value);
+    }
+    length(rest, all.len());
+    rest.extend_from_slice(&all);
+}
+
+/// The value of the first user property of that name; `properties` begin with their length.
+fn user_property<'a>(bytes: &'a [u8], wanted: &str) -> Result<&'a str, WireError> {
+    let cut = WireError::Malformed("properties that end too early");
+    let (length, taken) = variable_integer(bytes)?.ok_or(cut)?;
+    let mut rest = bytes.get(taken..taken + length).unwrap_or_default();
+    while let Some((&kind, after)) = rest.split_first() {
+        match kind {
+            USER_PROPERTY => {
+                let (name, after) = take_string(after)?;
+                let (value, after) = take_string(after)?;
+                if name == wanted {
+                    return Ok(value);
+                }
+                rest = after;
+            }
+            REASON_STRING => rest = take_string(after)?.1,
+            _ => return Err(WireError::Malformed("a property that this packet does not have")),
+        }
+    }
+    Ok("")
+}
+
+fn take_string(bytes: &[u8]) -> Result<(&str, &[u8]), WireError> {
+    let cut = WireError::Malformed("a string that ends too early");
+    let Some((length, rest)) = number(bytes).map(usize::from).zip(bytes.get(2..)) else { return Err(cut) };
+    let Some((text, rest)) = rest.split_at_checked(length) else { return Err(cut) };
+    let text = std::str::from_utf8(text).map_err(|_| WireError::Malformed("a string that is no UTF-8"))?;
+    Ok((text, rest))
+}
+
 /// A PUBLISH to be filled in, with user properties if it is MQTT 5.
 pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize, user: &[(&str, &str)]) -> Template {
     let mut rest = Vec::new();
@@ -55,7 +131,7 @@ pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize, user: &[(&s
         rest.extend_from_slice(&[0, 0]);
     }
     if v5 {
-        user_properties(&mut rest, user);
+        properties(&mut rest, user);
     }
     let stamp_at = rest.len();
     rest.resize(stamp_at + body.max(STAMP_BYTES), b'.');
@@ -85,8 +161,8 @@ pub(super) fn parse(v5: bool, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>
         },
         SUBACK => match rest.last() {
             Some(&code) if code >= FAILURE => return Err(refused("SUBACK", code)),
-            Some(_) if v5 => Frame::Subscribed { properties: properties(rest.get(2..).unwrap_or_default())?.0 },
-            Some(_) => Frame::Subscribed { properties: &[] },
+            Some(_) if v5 => Frame::Subscribed { token: user_property(&rest[2..], TOKEN)? },
+            Some(_) => Frame::Subscribed { token: "" },
             None => return Err(WireError::Malformed("a SUBACK without a code")),
         },
         DISCONNECT => return Err(refused("DISCONNECT", rest.first().copied().unwrap_or(0))),
@@ -105,25 +181,20 @@ fn publish(v5: bool, first: u8, rest: &[u8]) -> Result<Frame<'_>, WireError> {
         ack = Ack::Packet(id);
         at += 2;
     }
-    let mut of_publish: &[u8] = &[];
+    let mut properties: &[u8] = &[];
     if v5 {
-        let (own, length) = properties(rest.get(at..).unwrap_or_default())?;
-        of_publish = own;
-        at += length;
+        let cut = WireError::Malformed("a PUBLISH without its properties");
+        let rest = rest.get(at..).unwrap_or_default();
+        let (length, bytes) = variable_integer(rest)?.ok_or(cut.clone())?;
+        properties = rest.get(bytes..bytes + length).ok_or(cut)?;
+        at += bytes + length;
     }
     let body = rest.get(at..).ok_or(WireError::Malformed("a PUBLISH shorter than its own header"))?;
-    Ok(Frame::Message { properties: of_publish, body, ack })
+    Ok(Frame::Message { properties, body, ack })
 }
 
-/// The properties at the beginning of `bytes`, and how long they are together with their length.
-fn properties(bytes: &[u8]) -> Result<(&[u8], usize), WireError> {
-    let (length, before) = variable_integer(bytes)?.ok_or(WireError::Malformed("no length of properties"))?;
-    let properties = bytes.get(before..before + length).ok_or(WireError::Malformed("properties that are cut off"))?;
-    Ok((properties, before + length))
-}
-
-/// The last user property of that name among properties of a PUBLISH or SUBACK.
-pub fn user_property<'a>(mut properties: &'a [u8], name: &str) -> Option<&'a str> {
+/// The last user property of that name among the properties of a PUBLISH.
+pub fn last_property<'a>(mut properties: &'a [u8], name: &str) -> Option<&'a str> {
     fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         bytes.get(2..)?.split_at_checked(usize::from(number(bytes)?))
     }
@@ -134,8 +205,8 @@ pub fn user_property<'a>(mut properties: &'a [u8], name: &str) -> Option<&'a str
             0x02 => rest.get(4..)?,
             0x23 => rest.get(2..)?,
             0x0B => rest.get(variable_integer(rest).ok()??.1..)?,
-            0x03 | 0x08 | 0x09 | 0x1F => text(rest)?.1,
-            0x26 => {
+            0x03 | 0x08 | 0x09 => text(rest)?.1,
+            &USER_PROPERTY => {
                 let (key, rest) = text(rest)?;
                 let (value, rest) = text(rest)?;
                 if key == name.as_bytes() {
@@ -179,17 +250,6 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn user_properties(out: &mut Vec<u8>, pairs: &[(&str, &str)]) {
-    let mut properties = Vec::new();
-    for (name, value) in pairs {
-        properties.push(0x26);
-        string(&mut properties, name);
-        string(&mut properties, value);
-    }
-    length(out, properties.len());
-    out.extend_from_slice(&properties);
-}
-
 fn packet(out: &mut Vec<u8>, first: u8, rest: &[u8]) {
     out.push(first);
     length(out, rest.len());
@@ -202,8 +262,7 @@ fn length(out: &mut Vec<u8>, mut length: usize) {
         let byte = (length % 128) as u8;
         length /= 128;
         if length == 0 {
-            out.push(byte);
-            break;
+            return out.push(byte);
         }
         out.push(byte | 0x80);
     }
@@ -226,11 +285,38 @@ mod tests {
     #[test]
     fn subscribe_has_the_bytes_of_the_specification() {
         let mut out = Vec::new();
-        subscribe(&mut out, false, 1, "b/#", QoS::AtMostOnce);
+        subscribe(&mut out, false, 1, ("b/#", QoS::AtMostOnce), &[]);
         assert_eq!(out, b"\x82\x08\0\x01\0\x03b/#\0");
         out.clear();
-        subscribe(&mut out, true, 1, "b/#", QoS::AtLeastOnce);
+        subscribe(&mut out, true, 1, ("b/#", QoS::AtLeastOnce), &[]);
         assert_eq!(out, b"\x82\x09\0\x01\0\0\x03b/#\x01");
+        out.clear();
+        subscribe(&mut out, true, 1, ("b/#", QoS::AtMostOnce), &[("a", "bc")]);
+        assert_eq!(out, b"\x82\x11\0\x01\x08\x26\0\x01a\0\x02bc\0\x03b/#\0");
+    }
+
+    #[test]
+    fn a_publish_with_properties_is_read_as_it_was_written() {
+        let mut out = Vec::new();
+        publish_with(&mut out, "t", Some(7), &[("index", "42")], b"body");
+        assert_eq!(out, b"\x32\x16\0\x01t\0\x07\x0c\x26\0\x05index\0\x0242body");
+        let whole = parse(true, &out).expect("well formed");
+        assert_eq!(
+            whole,
+            Some((Frame::Message { properties: &out[8..8], body: b"body", ack: Ack::Packet(7) }, out.len()))
+        );
+    }
+
+    #[test]
+    fn the_token_of_a_suback_is_read_among_other_properties() {
+        let token = |bytes: &'static [u8]| match parse(true, bytes) {
+            Ok(Some((Frame::Subscribed { token }, _))) => Ok(token),
+            other => Err(other),
+        };
+        assert_eq!(token(b"\x90\x04\0\x01\0\0"), Ok(""));
+        let with_reason = b"\x90\x17\0\x01\x13\x1f\0\x01r\x26\0\x07w-token\0\x02Ab\0";
+        assert_eq!(token(with_reason), Ok("Ab"));
+        assert!(token(b"\x90\x08\0\x01\x04\x26\0\x07w\0").is_err(), "a string beyond the properties");
     }
 
     #[test]
@@ -259,17 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn user_properties_are_found_as_they_were_written() {
-        let template = template(true, "t", QoS::AtLeastOnce, 8, &[("v", "17"), ("w-id", "ab:1")]);
+    fn the_last_user_property_of_a_name_is_found() {
+        let template = template(true, "t", QoS::AtLeastOnce, 8, &[("v", "17"), ("w-id", "ab:0"), ("w-id", "ab:1")]);
         let mut out = Vec::new();
         template.write(&mut out, 5, 1);
         let (frame, length) = parse(true, &out).expect("well formed").expect("whole");
         assert_eq!(length, out.len());
         let Frame::Message { properties, .. } = frame else { panic!("a message was expected, got {frame:?}") };
-        assert_eq!([user_property(properties, "v"), user_property(properties, "w-id")], [Some("17"), Some("ab:1")]);
-        assert_eq!(user_property(properties, "w"), None);
-        for cut in 0..properties.len() {
-            assert_eq!(user_property(&properties[..cut], "w-id"), None, "{cut} bytes");
-        }
+        assert_eq!([last_property(properties, "v"), last_property(properties, "w-id")], [Some("17"), Some("ab:1")]);
+        assert_eq!(last_property(properties, "w"), None);
     }
 }

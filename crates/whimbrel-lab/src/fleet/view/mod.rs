@@ -1,6 +1,7 @@
 //! What people see of a run: a live screen on a terminal, a status line every few seconds elsewhere.
 
 pub mod plain;
+mod roaming;
 pub mod screen;
 pub mod terminal;
 
@@ -60,7 +61,7 @@ pub fn millis(value: f64) -> String {
 pub fn faults(snapshot: &Snapshot) -> u64 {
     let (tally, _, missing) = &snapshot.reliable;
     let best_effort = snapshot.best_effort.0.faults(super::checker::Promise::BestEffort);
-    tally.faults(super::checker::Promise::Reliable) + missing + best_effort
+    tally.faults(super::checker::Promise::Reliable) + missing + best_effort + snapshot.roaming.seeming_faults()
 }
 
 #[cfg(test)]

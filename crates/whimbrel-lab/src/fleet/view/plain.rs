@@ -43,8 +43,20 @@ pub fn status(snapshot: &Snapshot) -> String {
             text.push_str(&format!(" ({lost} lost, {wrong} wrong)"));
         }
     }
+    let roaming = &snapshot.roaming;
+    if !roaming.is_empty() {
+        let (semi_durable, nondurable) = (&roaming.semi_durable, &roaming.nondurable);
+        text.push_str(&format!(
+            "  without signal {}  recovered {}  reported {}  silently lost {}  (nondurable: {} missed)",
+            semi_durable.away() + nondurable.away(),
+            grouped(semi_durable.tally.recovered),
+            grouped(semi_durable.tally.reported),
+            semi_durable.silent(),
+            grouped(nondurable.missed()),
+        ));
+    }
     if snapshot.phase == Phase::Draining {
-        text.push_str(&format!("  in flight {}", snapshot.reliable.1 + snapshot.best_effort.1));
+        text.push_str(&format!("  in flight {}", snapshot.in_flight()));
     }
     text
 }

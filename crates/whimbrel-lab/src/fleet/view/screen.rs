@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::canvas::{Canvas, Line as Stroke, Points};
 use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, Wrap};
 
-use super::{Titles, clock, faults, grouped, millis};
+use super::{Titles, clock, faults, grouped, millis, roaming};
 use crate::fleet::board::{Phase, ROLES, Role, Seats, Second, Sighting, Snapshot};
 use crate::fleet::fence::Fence;
 use crate::fleet::geo::Place;
@@ -116,10 +116,12 @@ impl Screen {
             each if side.height >= TALL => (6, each + 5),
             _ => (8, 0),
         };
-        let heights = [6, checks, content].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
-        let [traffic, checks, content, lines] = Layout::vertical(heights).areas(side);
+        let roaming = roaming::height(snapshot, side);
+        let heights = [6, checks, roaming, content].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
+        let [traffic, checks, roaming, content, lines] = Layout::vertical(heights).areas(side);
         show_traffic(frame, traffic, snapshot);
         show_checks(frame, checks, snapshot, &sums);
+        roaming::show(frame, roaming, snapshot);
         show_watches(frame, content, &sums, &snapshot.watches);
         show_lines(frame, lines, snapshot);
         frame.render_widget(notice, bottom);
@@ -216,7 +218,7 @@ fn lines_of(titles: &Titles, width: u16) -> u16 {
     u16::try_from((length + 10 * (length / width)).div_ceil(width)).unwrap_or(u16::MAX)
 }
 
-fn block(title: String) -> Block<'static> {
+pub(super) fn block(title: String) -> Block<'static> {
     Block::bordered().border_type(BorderType::Rounded).border_style(Style::new().dim()).title(title)
 }
 
@@ -253,7 +255,7 @@ fn per_second(rate: f64) -> String {
     format!("{:>7}/s ", grouped(rate.round() as u64))
 }
 
-fn connections(seats: &[Seats; 4]) -> Line<'static> {
+fn connections(seats: &[Seats; ROLES.len()]) -> Line<'static> {
     let mut spans = vec![];
     for (role, seats) in ROLES.into_iter().zip(seats) {
         let name = match role {
@@ -261,6 +263,8 @@ fn connections(seats: &[Seats; 4]) -> Line<'static> {
             Role::Console => "consoles",
             Role::Watcher => "watchers",
             Role::Viewer => "map",
+            // They have a place of their own.
+            Role::SemiDurable | Role::Nondurable => continue,
         };
         let Seats { connected, wanted, .. } = *seats;
         let count = if connected == wanted { connected.to_string() } else { format!("{connected}/{wanted}") };

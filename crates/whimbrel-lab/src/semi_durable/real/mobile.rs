@@ -96,7 +96,7 @@ impl Mobile {
         if let Some(from) = from.as_deref().filter(|_| kind.keeps()) {
             properties.push(("w-from", from));
         }
-        mqtt::subscribe_with(&mut out, true, 1, (TOPIC, QoS::AtMostOnce), &properties);
+        mqtt::subscribe(&mut out, true, 1, (TOPIC, QoS::AtMostOnce), &properties);
         let mut endpoint = Endpoint::connecting(target, out)?;
         let both = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut endpoint.stream, Token(self.index), both).context("watching a socket")?;
@@ -108,7 +108,7 @@ impl Mobile {
     /// Where it stands, as a subscription begins.
     fn position(&self) -> Option<String> {
         let token = self.token.as_ref()?;
-        Some(match mqtt::user_property(&self.last, "w-id") {
+        Some(match mqtt::last_property(&self.last, "w-id") {
             Some(id) => format!("{token},{id}"),
             None => token.clone(),
         })
@@ -125,10 +125,10 @@ impl Mobile {
         endpoint.receive(scratch, |frame, _| {
             match frame {
                 Frame::Ready => {}
-                Frame::Subscribed { properties } => {
+                Frame::Subscribed { token: begins } => {
                     subscribed = true;
-                    if token.is_none() {
-                        *token = mqtt::user_property(properties, "w-token").map(str::to_owned);
+                    if token.is_none() && !begins.is_empty() {
+                        *token = Some(begins.to_owned());
                     }
                 }
                 Frame::Message { properties, body, .. } => {

@@ -42,7 +42,7 @@ const FASTER: u32 = 10;
 const CAPACITY: u64 = 20_000;
 
 /// The cores of the broker and of the generator.
-const CORES: [usize; 2] = [0, 1];
+const CORES: (usize, usize) = (0, 1);
 
 const PEAK_PUBLISH: Head = Head {
     id: "peak-publish",
@@ -146,7 +146,7 @@ fn configuration(policy: &str) -> String {
 fn measure(variant: Variant, body: usize, fraction_down: f64, round: u64, effort: Effort) -> Result<Figures> {
     let programs = Programs { whimbrel: own_program(), peers: "target/bench-peers".into() };
     let configuration = variant.policy.map(configuration).unwrap_or_default();
-    let broker = Running::start_configured(Peer::Whimbrel, &programs, &configuration, CORES)?;
+    let broker = Running::start_with(Peer::Whimbrel, &programs, CORES, &configuration)?;
     let seconds = |whole: u64| Duration::from_secs(if effort.quick { 1 } else { whole });
     let load = Load {
         kind: variant.kind,

@@ -1,0 +1,199 @@
+//! A subscription that survives the loss of its connection.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use whimbrel_event::CheckpointToken;
+use whimbrel_mqtt::codec::{ReasonCode, RetainHandling};
+
+use crate::subscription::{Start, Subscription};
+use crate::{Client, Durability, Error, Event, Events, Message, Notice, Options, Position, Published};
+
+/// Pause before the first attempt to come back, doubled for each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest such pause.
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A semi-durable subscription over as many connections as it takes: when one is lost, the next goes on from the position
+/// after the last message that [`Follower::next`] has given. So nothing is missed and nothing comes twice, as long as the broker's cache has it; the rest is told as
+/// gaps.
+///
+/// ```no_run
+/// use whimbrel_client::{CheckpointStore, FileStore, Followed, Follower, Options, QoS, Start, Subscription};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut store = FileStore::new("positions.token");
+/// let mut subscription = Subscription::to("fleet/+/position").qos(QoS::AtLeastOnce);
+/// if let Some(position) = store.load()? {
+///     subscription = subscription.from(Start::After(position));
+/// }
+/// let mut follower = Follower::start(Options::new("mqtt://127.0.0.1:1883"), subscription).await?;
+/// loop {
+///     match follower.next().await? {
+///         Followed::Message(message) => println!("{}: {} bytes", message.topic, message.payload.len()),
+///         Followed::Notice(notice) => println!("{notice:?}"),
+///         Followed::Lost { reason, pause } => println!("{reason}; the next attempt is in {pause:?}"),
+///         Followed::Resumed => println!("back"),
+///     }
+///     // Only now: should this program end before, the message comes again.
+///     store.save(follower.position())?;
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Follower {
+    options: Options,
+    subscription: Subscription,
+    position: Position,
+    link: Link,
+}
+
+/// What happens to a [`Follower`], in order.
+#[derive(Clone, Debug)]
+pub enum Followed {
+    /// A message arrived.
+    Message(Message),
+    /// The broker tells a gap, or that nothing is missing.
+    Notice(Notice),
+    /// There is no connection any more, or another attempt to have one has failed.
+    Lost {
+        /// Why.
+        reason: Error,
+        /// How long until the next attempt.
+        pause: Duration,
+    },
+    /// There is a connection again, and the subscription goes on.
+    Resumed,
+}
+
+#[derive(Debug)]
+enum Link {
+    Up(Client, Events),
+    /// Just lost, and not told yet.
+    Lost(Error),
+    Down {
+        /// When the next attempt is made.
+        until: Instant,
+        /// The pause before it.
+        pause: Duration,
+    },
+}
+
+impl Follower {
+    /// Connects and subscribes: semi-durable, with notices, and without a session at the broker, for the position is kept
+    /// here. The subscription's own start counts for this first time; without one it begins now.
+    ///
+    /// # Errors
+    /// The broker cannot be reached or refuses the connection or the subscription ([`Error::NotSubscribed`]), or it is none of Whimbrel's.
+    pub async fn start(options: Options, subscription: Subscription) -> Result<Follower, Error> {
+        let options = options.clean_start(true);
+        let subscription = subscription.durability(Durability::SemiDurable).notices();
+        let (client, events, begins) = open(&options, &subscription).await?;
+        let position = match subscription.start() {
+            Some(Start::After(position)) => {
+                let mut position = position.clone();
+                position.resumed(begins);
+                position
+            }
+            _ => Position::at(begins),
+        };
+        // What was retained then is not sent again and again.
+        let subscription = subscription.retained(RetainHandling::DoNotSend);
+        Ok(Follower { options, subscription, position, link: Link::Up(client, events) })
+    }
+
+    /// What happens next. When the connection is lost it connects again, for as long as it takes. It may be given up and called anew: nothing is lost by that.
+    ///
+    /// # Errors
+    /// Going on makes no sense: another connection uses the client id, or the broker refuses ([`Error::is_temporary`]).
+    pub async fn next(&mut self) -> Result<Followed, Error> {
+        let (until, pause) = match &mut self.link {
+            Link::Up(_, events) => match events.next().await {
+                Some(Event::Message(message)) => return Ok(self.take(message)),
+                Some(Event::Disconnected { reason }) => return self.lost(reason, FIRST_PAUSE),
+                None => return self.lost(Error::Closed, FIRST_PAUSE),
+            },
+            Link::Lost(reason) => {
+                let reason = reason.clone();
+                return self.lost(reason, FIRST_PAUSE);
+            }
+            Link::Down { until, pause } => (*until, *pause),
+        };
+        sleep_until(until).await;
+        let subscription = self.subscription.clone().from(Start::After(self.position.clone()));
+        match open(&self.options, &subscription).await {
+            Ok((client, events, begins)) => {
+                self.position.resumed(begins);
+                self.link = Link::Up(client, events);
+                Ok(Followed::Resumed)
+            }
+            Err(error) => self.lost(error, (pause * 2).min(LAST_PAUSE)),
+        }
+    }
+
+    /// A message or notice, if there is one already.
+    pub fn try_next(&mut self) -> Option<Followed> {
+        let Link::Up(_, events) = &mut self.link else { return None };
+        match events.try_next()? {
+            Event::Message(message) => Some(self.take(message)),
+            Event::Disconnected { reason } => {
+                self.link = Link::Lost(reason);
+                None
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) -> Followed {
+        self.position.note(&message);
+        match message.notice() {
+            Some(notice) => Followed::Notice(notice),
+            None => Followed::Message(message),
+        }
+    }
+
+    fn lost(&mut self, reason: Error, pause: Duration) -> Result<Followed, Error> {
+        self.link = Link::Down { until: Instant::now() + pause, pause };
+        if reason.is_temporary() { Ok(Followed::Lost { reason, pause }) } else { Err(reason) }
+    }
+
+    /// The position after everything that was given out.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Tells the broker that all that was given out has been processed. With a subscription that is acknowledged so, and
+    /// a session, the broker keeps the position, too.
+    ///
+    /// # Errors
+    /// There is no connection at this moment, or the broker refuses.
+    pub async fn acknowledge(&self) -> Result<Published, Error> {
+        match &self.link {
+            Link::Up(client, _) => client.acknowledge(self.position.token(), self.subscription.identifier).await,
+            Link::Lost(_) | Link::Down { .. } => Err(Error::Closed),
+        }
+    }
+
+    /// Says goodbye, and gives the position.
+    pub async fn close(self) -> Position {
+        if let Link::Up(client, _) = &self.link {
+            client.disconnect().await;
+        }
+        self.position
+    }
+}
+
+/// Connects and subscribes; gives the token with which the subscription begins.
+async fn open(options: &Options, subscription: &Subscription) -> Result<(Client, Events, CheckpointToken), Error> {
+    let (client, events) = Client::connect(options.clone()).await?;
+    let answer = client.subscribe_to(subscription).await?;
+    let refused = answer.reasons.iter().find(|reason| reason.is_error()).copied();
+    let begins = answer.tokens().next().flatten();
+    let (reason, text) = match (refused, begins) {
+        (None, Some(token)) => return Ok((client, events, token)),
+        (None, None) => (ReasonCode::UNSPECIFIED_ERROR, Some("the broker gives no positions".to_owned())),
+        (Some(reason), _) => (reason, answer.text),
+    };
+    client.disconnect().await;
+    Err(Error::NotSubscribed { reason, text })
+}

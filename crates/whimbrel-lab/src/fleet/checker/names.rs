@@ -1,0 +1,57 @@
+//! Which event is which message, and which messages lie in a gap.
+
+use std::collections::VecDeque;
+
+use whimbrel_client::{EventId, Gap};
+
+use super::MAX_BEHIND;
+
+/// Gaps of one subscriber that are remembered; beyond it the oldest is forgotten, and what is in it counts as lost without a word.
+const GAPS: usize = 4_096;
+
+/// Names of events by vehicle and number, as subscribers were told them.
+#[derive(Default)]
+pub(super) struct Names(Vec<VecDeque<(u64, EventId)>>);
+
+impl Names {
+    pub(super) fn new(vehicles: usize) -> Names {
+        Names((0..vehicles).map(|_| VecDeque::new()).collect())
+    }
+
+    /// A subscriber was told the name of a vehicle's message.
+    pub(super) fn learn(&mut self, vehicle: u32, seq: u64, id: EventId) {
+        let names = &mut self.0[vehicle as usize];
+        let Err(place) = names.binary_search_by_key(&seq, |(seq, _)| *seq) else { return };
+        names.insert(place, (seq, id));
+        // A subscriber is never further behind.
+        if names.len() > 2 * MAX_BEHIND {
+            names.pop_front();
+        }
+    }
+
+    pub(super) fn of(&self, vehicle: usize, seq: u64) -> Option<EventId> {
+        let names = &self.0[vehicle];
+        names.binary_search_by_key(&seq, |(seq, _)| *seq).ok().map(|at| names[at].1)
+    }
+}
+
+/// What one subscriber was told to be missing.
+#[derive(Default)]
+pub(super) struct Gaps(VecDeque<Gap>);
+
+impl Gaps {
+    pub(super) fn add(&mut self, gap: Gap) {
+        if self.0.len() == GAPS {
+            self.0.pop_front();
+        }
+        self.0.push_back(gap);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn contains(&self, id: EventId) -> bool {
+        self.0.iter().any(|gap| gap.pubend == id.pubend && gap.from < id.tick && id.tick <= gap.to)
+    }
+}

@@ -1,0 +1,193 @@
+//! A console that loses its signal now and then: its connection is cut, without a word to the broker, and later it comes
+//! back with its position, a token and the ids of what it got since.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use whimbrel_client::{
+    Client, Durability, Event, Events, Message, Notice, Position, QoS, RetainHandling, Start, Subscription,
+};
+
+use super::board::{Role, Seat};
+use super::checker::Interest;
+use super::link::{Dial, FIRST_PAUSE, LAST_PAUSE, Network, Wanted};
+use super::outages::Outages;
+
+/// Consoles that lose their signal.
+pub struct Roamers {
+    /// Which, what they get, and when they lose their signal.
+    pub wanted: Vec<(Role, Interest, String, Outages)>,
+    /// Once it is set, nobody loses the signal any more, and whoever has none gets it back.
+    pub calm: watch::Receiver<bool>,
+}
+
+struct Roamer {
+    network: Network,
+    dial: Dial,
+    wanted: Wanted,
+    outages: Outages,
+    calm: watch::Receiver<bool>,
+    /// Where it is; what is nondurable has none.
+    position: Option<Position>,
+}
+
+/// Why a console has no connection any more.
+enum Cut {
+    /// Its signal went, and comes back at that moment.
+    NoSignal(Instant),
+    /// Something else happened.
+    Lost(String),
+    /// The run is over.
+    Stop,
+}
+
+impl Network {
+    /// Opens the connections of these consoles and subscribes; their tasks run until the network stops.
+    pub async fn open_roamers(&self, roamers: Roamers, tasks: &mut JoinSet<()>) -> Result<()> {
+        let mut opening = JoinSet::new();
+        for (role, interest, client_id, outages) in roamers.wanted {
+            let wanted = self.wanted(interest, QoS::AtLeastOnce);
+            let dial = Dial { role, client_id, clean: true, wanted: None };
+            let (network, calm) = (self.clone(), roamers.calm.clone());
+            let mut roamer = Roamer { network, dial, wanted, outages, calm, position: None };
+            opening.spawn(async move {
+                let connection = roamer.open().await?;
+                let seat = roamer.network.board.subscribed(role, interest);
+                roamer.network.board.connected(role);
+                anyhow::Ok((roamer, connection, seat))
+            });
+        }
+        while let Some(opened) = opening.join_next().await {
+            let (roamer, connection, seat) = opened.context("opening a connection was interrupted")??;
+            tasks.spawn(roamer.run(connection, seat));
+        }
+        Ok(())
+    }
+}
+
+impl Roamer {
+    /// Connects, and subscribes from where it is.
+    async fn open(&mut self) -> Result<(Client, Events)> {
+        let connection = self.network.connect(&self.dial).await?;
+        let Wanted { filter, selector, qos, .. } = &self.wanted;
+        let mut subscription = Subscription::to(filter).qos(*qos).retained(RetainHandling::DoNotSend);
+        if let Some(selector) = selector {
+            subscription = subscription.selector(selector);
+        }
+        let semi_durable = self.dial.role == Role::SemiDurable;
+        subscription = match semi_durable {
+            true => subscription.durability(Durability::SemiDurable).notices(),
+            false => subscription.durability(Durability::Nondurable),
+        };
+        if let Some(position) = &self.position {
+            subscription = subscription.from(Start::After(position.clone()));
+        }
+        let asked = connection.0.subscribe_to(&subscription).await;
+        let answer = asked.with_context(|| format!("{} cannot subscribe to {filter}", self.dial.client_id))?;
+        if answer.reasons.iter().any(|reason| reason.is_error()) {
+            let words = answer.text.unwrap_or_default();
+            bail!("{} was granted {:?} for {filter}: {words}", self.dial.client_id, answer.reasons);
+        }
+        if semi_durable {
+            let Some(token) = answer.tokens().next().flatten() else { bail!("the broker gives no position") };
+            match &mut self.position {
+                Some(position) => position.resumed(token),
+                None => self.position = Some(Position::at(token)),
+            }
+        }
+        Ok(connection)
+    }
+
+    async fn run(mut self, connection: (Client, Events), seat: Seat) {
+        let mut connection = Some(connection);
+        let mut outages = 0u32;
+        while let Some((client, mut events)) = connection.take() {
+            let board = self.network.board.clone();
+            let mut held = None;
+            let until = match self.listen(&mut events, seat).await {
+                Cut::Stop => {
+                    client.disconnect().await;
+                    return board.left(self.dial.role);
+                }
+                Cut::NoSignal(until) => {
+                    outages += 1;
+                    // Every other time the broker notices at once; otherwise it goes on sending into nowhere until this console is back.
+                    held = outages.is_multiple_of(2).then_some((client, events));
+                    until
+                }
+                Cut::Lost(why) => {
+                    board.trouble(why);
+                    Instant::now() + FIRST_PAUSE
+                }
+            };
+            board.signal(seat, false);
+            connection = self.come_back(until).await;
+            drop(held);
+            if connection.is_some() {
+                board.signal(seat, true);
+            }
+        }
+    }
+
+    /// Takes what comes until the connection ends.
+    async fn listen(&mut self, events: &mut Events, seat: Seat) -> Cut {
+        let (residence, outage) = self.outages.next().unwrap_or((Duration::MAX, Duration::ZERO));
+        let cut = Instant::now().checked_add(residence);
+        let (mut stop, mut calm) = (self.network.stop.clone(), self.calm.clone());
+        loop {
+            let ends = async {
+                match cut.filter(|_| !*calm.borrow_and_update()) {
+                    Some(cut) => tokio::select! {
+                        () = sleep_until(cut) => true,
+                        _ = calm.wait_for(|calm| *calm) => false,
+                    },
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Event::Message(message)) => self.tell(seat, &message),
+                    Some(Event::Disconnected { reason }) => return Cut::Lost(reason.to_string()),
+                    None => return Cut::Lost("the connection was closed".to_owned()),
+                },
+                is_cut = ends => if is_cut { return Cut::NoSignal(Instant::now() + outage) },
+                _ = stop.wait_for(|stop| *stop) => return Cut::Stop,
+            }
+        }
+    }
+
+    fn tell(&mut self, seat: Seat, message: &Message) {
+        if let Some(position) = &mut self.position {
+            position.note(message);
+        }
+        match message.notice() {
+            Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
+            Some(Notice::Silence { .. }) => {}
+            None => self.network.tell(seat, message, false),
+        }
+    }
+
+    /// Waits for the signal and connects again; none once the run stops.
+    async fn come_back(&mut self, until: Instant) -> Option<(Client, Events)> {
+        let (mut stop, mut calm) = (self.network.stop.clone(), self.calm.clone());
+        tokio::select! {
+            () = sleep_until(until) => {}
+            _ = calm.wait_for(|calm| *calm) => {}
+            _ = stop.wait_for(|stop| *stop) => return None,
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.open().await {
+                Ok(connection) => return Some(connection),
+                Err(error) => self.network.board.trouble(format!("{error:#}")),
+            }
+            if timeout(pause, stop.wait_for(|stop| *stop)).await.is_ok() {
+                return None;
+            }
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Commands as people run them, and a broker for them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A process that ends with its test.
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn whimbrel(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
+    command.args(arguments);
+    command
+}
+
+/// A broker, and its URL.
+pub fn broker() -> (Ends, String) {
+    broker_at("127.0.0.1:0")
+}
+
+/// A broker at that address, and its URL.
+pub fn broker_at(address: &str) -> (Ends, String) {
+    let off = ["--listen-tls=off", "--listen-ws=off", "--listen-wss=off", "--listen-http=off"];
+    let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt", address]);
+    let serve = serve.args(off).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
+    let mut serve = Ends(serve);
+    let mut line = String::new();
+    let out = serve.0.stdout.take().expect("its output is piped");
+    BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
+    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
+    (serve, url)
+}
+
+pub fn run(arguments: &[&str]) -> Output {
+    whimbrel(arguments).output().expect("the command runs")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
