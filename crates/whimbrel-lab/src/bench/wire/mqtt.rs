@@ -183,10 +183,10 @@ fn publish(v5: bool, first: u8, rest: &[u8]) -> Result<Frame<'_>, WireError> {
     }
     let mut properties: &[u8] = &[];
     if v5 {
-        let cut = WireError::Malformed("a PUBLISH without its properties");
+        let cut = || WireError::Malformed("a PUBLISH without its properties");
         let rest = rest.get(at..).unwrap_or_default();
-        let (length, bytes) = variable_integer(rest)?.ok_or(cut.clone())?;
-        properties = rest.get(bytes..bytes + length).ok_or(cut)?;
+        let (length, bytes) = variable_integer(rest)?.ok_or_else(cut)?;
+        properties = rest.get(bytes..bytes + length).ok_or_else(cut)?;
         at += bytes + length;
     }
     let body = rest.get(at..).ok_or(WireError::Malformed("a PUBLISH shorter than its own header"))?;
@@ -303,7 +303,7 @@ mod tests {
         let whole = parse(true, &out).expect("well formed");
         assert_eq!(
             whole,
-            Some((Frame::Message { properties: &out[8..8], body: b"body", ack: Ack::Packet(7) }, out.len()))
+            Some((Frame::Message { properties: &out[8..20], body: b"body", ack: Ack::Packet(7) }, out.len()))
         );
     }
 
