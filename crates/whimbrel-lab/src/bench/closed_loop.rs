@@ -334,7 +334,7 @@ impl Generator {
         let Subscriber { endpoint, order } = &mut self.subscribers[index];
         self.reads += endpoint.receive(&mut self.scratch, |frame, out| {
             match frame {
-                Frame::Message { body, ack } => {
+                Frame::Message { body, ack, .. } => {
                     order.note(wire::stamp(body)?);
                     wire::acknowledge(out, ack);
                 }
