@@ -190,7 +190,8 @@ impl Checker {
                 tracked: false,
             };
             start = Start::read(self, &grant, &request.terms, asked.retain_handling).map(Box::new);
-            let grant = Grant { tracked: start.is_some(), ..grant };
+            let grant = start.as_ref().map_or(grant, |start| start.terms.grant.clone());
+            *codes.last_mut().expect("just pushed") = grant.qos as u8;
             if start.as_ref().is_some_and(|start| start.fate != Fate::Granted) {
                 continue;
             }

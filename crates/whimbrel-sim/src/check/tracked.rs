@@ -5,7 +5,7 @@
 //! everything, over a link that takes everything at once. It is told each event in the call of the broker that accepts it, and what
 //! it is told names the events for the whole account: everybody else must be told the same name for the same event.
 
-use mqtt_protocol_core::mqtt::packet::Property;
+use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
@@ -72,7 +72,9 @@ impl Start {
             Some((place, fate)) => (Some(place), fate),
         };
         let by_token = term("w-from").is_some() || term("w-ack") == Some("token");
-        let terms = Terms { grant: Grant { tracked: true, ..grant.clone() }, notices, keeps, by_token };
+        // Whose client keeps the place needs no second phase: it is granted at least once.
+        let qos = if by_token { grant.qos.min(Qos::AtLeastOnce) } else { grant.qos };
+        let terms = Terms { grant: Grant { tracked: true, qos, ..grant.clone() }, notices, keeps, by_token };
         Some(Start { terms, place, fate, no: checker.book.published, handling })
     }
 }
