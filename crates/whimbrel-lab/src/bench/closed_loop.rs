@@ -273,7 +273,7 @@ impl Generator {
                 sent: 0,
                 accepted: 0,
                 received: 0,
-                packet_ids: (acknowledged && target.protocol != Protocol::Nats).then(PacketIds::new),
+                packet_ids: (acknowledged && target.protocol != Protocol::Nats).then(PacketIds::default),
                 stopped: false,
             });
         }

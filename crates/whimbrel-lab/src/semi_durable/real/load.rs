@@ -184,7 +184,7 @@ impl Publisher {
             )
         };
         let templates = (0..CLASSES as u64 * VALUES_PER_CLASS).map(template).collect();
-        Ok(Publisher { endpoint, templates, ids: PacketIds::new(), sent: 0, accepted: 0, received: 0 })
+        Ok(Publisher { endpoint, templates, ids: PacketIds::default(), sent: 0, accepted: 0, received: 0 })
     }
 
     fn publish(&mut self) -> Result<()> {

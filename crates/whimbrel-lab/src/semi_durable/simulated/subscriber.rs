@@ -140,11 +140,11 @@ impl Subscriber {
 
     /// Events up to `end` that have not come will not come.
     fn give_up(&mut self, end: usize, log: &[Published]) {
-        for index in self.next..end {
+        let rest = log.iter().enumerate().take(end).skip(self.next);
+        for (index, &Published { tick, importance }) in rest {
             if !self.counted.contains(&index) {
                 continue;
             }
-            let Published { tick, importance } = log[index];
             self.tally.expected += 1;
             self.tally.lost += 1;
             self.tally.expected_importance += u64::from(importance);
