@@ -137,6 +137,11 @@ silence_after = "1s"
 filter = "small/#"
 capacity = "3 events"
 
+# Small, so that tests of memory look for what should not be there.
+[[partition]]
+filter = "#"
+capacity = "8 MB"
+
 [[fence]]
 file = "{fences}"
 

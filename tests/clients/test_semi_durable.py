@@ -167,20 +167,23 @@ class Follower:
         client.on_connect, client.on_subscribe, client.on_message = self._on_connect, self._on_subscribe, self._on_message
         client.connect(*self.address)
         deadline = time.monotonic() + DEADLINE
-        while not until():
+        # A CONNECT of a connection that was cut may be read after that of the next, which it then takes over: one cut more.
+        alive = True
+        while alive and not until():
             assert time.monotonic() < deadline, f"{self.got} after {DEADLINE} s"
-            assert client.loop(0.1) == mqtt.MQTT_ERR_SUCCESS
-        for _ in range(steps):
-            assert client.loop(0.001) == mqtt.MQTT_ERR_SUCCESS
+            alive = client.loop(0.1) == mqtt.MQTT_ERR_SUCCESS
+        while alive and steps > 0:
+            steps -= 1
+            alive = client.loop(0.001) == mqtt.MQTT_ERR_SUCCESS
         # Whatever has come and was not read is lost with the connection.
-        client.socket().close()
+        if client.socket() is not None:
+            client.socket().close()
 
     def cut(self):
-        """Connects, and is cut at a random moment: one time in five perhaps before SUBACK. Returns whether it waited for that."""
+        """Connects, and is cut at a random moment: one time in five perhaps before SUBACK."""
         before = self.acknowledged
         waits = self.chance.random() < 0.8
         self.follow(lambda: not waits or self.acknowledged > before, self.chance.randrange(8))
-        return waits
 
     def _on_connect(self, client, _userdata, _flags, _code, _properties):
         asked = [("w-durability", "semi-durable"), ("w-notices", "on")]
@@ -245,15 +248,19 @@ def test_a_thousand_returns_under_load(broker, topic, request):
     follower.follow(lambda: follower.token is not None)
     load = Load(["mosquitto_pub", "-V", "5", "-h", host, "-p", str(port)], topic)
     request.addfinalizer(load.kill)
-    answered = 0
     for _ in range(RETURNS):
         load.go_on(chance.randrange(4))
-        answered += follower.cut()
+        follower.cut()
     load.end()
-    follower.follow(lambda: sum(len(numbers) for numbers in follower.got.values()) >= sum(load.sent.values()))
+
+    def has_all():
+        return sum(len(numbers) for numbers in follower.got.values()) >= sum(load.sent.values())
+
+    while not has_all():
+        follower.follow(has_all)
     expected = {name.encode(): list(range(1, count + 1)) for name, count in load.sent.items()}
     assert (follower.got, follower.notices, follower.refused) == (expected, [], []), f"seed {seed}"
-    assert follower.acknowledged >= answered > RETURNS / 2, "most connections live long enough to be answered"
+    assert follower.acknowledged > RETURNS / 2, "most connections live long enough to be answered"
 
 
 @feature("semi-durable-token", columns=["paho5"])

@@ -118,9 +118,9 @@ impl FileStore {
         let Some(rest) = text.strip_prefix(HEAD) else {
             let kind = HEAD.trim_end_matches(|c: char| c.is_ascii_digit());
             return Err(match text.starts_with(kind) {
-                true => StoreError::Later(self.path.clone()),
                 // The beginning of what this library writes, and no more of it.
-                false if HEAD.starts_with(text) => damaged(Damage::Torn),
+                _ if HEAD.starts_with(text) => damaged(Damage::Torn),
+                true => StoreError::Later(self.path.clone()),
                 false => foreign(),
             });
         };

@@ -54,6 +54,7 @@ impl Source {
             importance: (1 + mixed / PUBENDS % 10) as u8,
             expires: None,
             deadline_ms: None,
+            publisher: whimbrel_event::Publisher::UNKNOWN,
         };
         (self.serial, Event::keep(id, now, &event), now)
     }

@@ -24,6 +24,7 @@ fn event(serial: u64, payload: &[u8]) -> Arc<Event> {
         importance: (1 + serial % 10) as u8,
         expires: None,
         deadline_ms: None,
+        publisher: whimbrel_event::Publisher::UNKNOWN,
     };
     Event::keep(id, Time::from_nanos(serial), &event)
 }

@@ -98,8 +98,8 @@ impl Core {
             Source::Elsewhere(id) => (id, NOBODY, false),
             Source::Own { from, retain } => {
                 let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
-                let after = streams.last_for(binding, event.reliability);
                 let id = streams.accept(binding, event.reliability, now);
+                let after = streams.own.tell(id);
                 sessions.stats.events_accepted += 1;
                 sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
                 out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(*event) });

@@ -63,13 +63,14 @@ impl Core {
             let track = self.tracks.get_mut(id);
             let from = after.max(track.ahead.get(pubend));
             let session = track.session;
-            if track.lag.is_none() {
+            let lagged = track.lag.is_some();
+            if !lagged {
                 // So that it is told in order, after whatever waits.
                 self.fall_behind(id, None, false);
             }
             let lag = self.tracks.get_mut(id).lag.as_mut().expect("it lags now");
-            // One that has seen everything up to here stands before what is lost.
-            let from = if lag.next > self.serial { from } else { from.max(lag.positions.get(pubend)) };
+            // One that was live stands before what is lost; where it lags from now on is behind.
+            let from = if lagged { from.max(lag.positions.get(pubend)) } else { from };
             lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
             if self.sessions.is_attached(session) {
                 self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);

@@ -22,7 +22,7 @@ impl Core {
             }
             fresh.push(result.is_ok_and(|new| new));
             let begins = |core: &mut Core| asked.following.wants_token.then(|| core.begins(now, index, asked));
-            results.push(result.map(|_| Granted { qos: asked.qos, begins: begins(self) }));
+            results.push(result.map(|_| Granted { qos: asked.granted_qos(), begins: begins(self) }));
         }
         out.subscribed(link, &results);
         for ((asked, new), result) in filters.iter().zip(fresh).zip(results) {
@@ -69,7 +69,8 @@ impl Core {
         };
         self.sessions.get_mut(index).selector_bytes = all;
         let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
-        let Filter { qos, no_local, retain_as_published, identifier, selector, .. } = *asked;
+        let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
+        let qos = asked.granted_qos();
         let attached_only = asked.following.durability != Durability::Queued;
         let follow = Follow { index, asked, track, partitions, begin };
         if let Some(id) = known {
@@ -135,8 +136,10 @@ impl Core {
         let comes = |id: EventId| {
             lag.is_some_and(|lag| self.streams.knows(id.pubend) && lag.positions.get(id.pubend) < id.tick)
         };
+        let partitions = (track != NO_TRACK).then(|| self.tracks.get(track).partitions);
+        let is_cached = |id| partitions.is_some_and(|partitions| self.cache.holds(&partitions, id));
         for event in self.retained.matching(filter, now) {
-            if comes(event.id()) {
+            if comes(event.id()) && is_cached(event.id()) {
                 continue;
             }
             if !self.router.is_selected(spot, &Content::of(event)) {

@@ -313,15 +313,15 @@ fn a_subscriber_moves_between_brokers_that_have_heard_different_parts() {
     let got = two.brokers[0].settled_events(2);
     assert_eq!(payloads(&got), names(0..7));
     // The other broker is behind.
-    for at in 0..4 {
-        two.tell(1, &events[at]);
+    for event in &events[..4] {
+        two.tell(1, event);
     }
     let ids: Vec<EventId> = got.iter().map(|got| got.id).collect();
     let moved = two.brokers[1].subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &ids)));
     let begins = token(moved);
     assert_eq!(begins.position(ids[6].pubend), Some(ids[6].tick), "it is ahead of what the broker has seen");
-    for at in 4..10 {
-        two.tell(1, &events[at]);
+    for event in &events[4..] {
+        two.tell(1, event);
     }
     let got = two.brokers[1].settled_events(2);
     assert_eq!(payloads(&got), names(7..10), "nothing older is repeated");

@@ -1,4 +1,8 @@
 //! Experiments, the main job and side-by-side benchmarks.
 
 pub mod bench;
+pub mod experiment;
 pub mod fleet;
+pub mod goal;
+mod progress;
+mod semi_durable;

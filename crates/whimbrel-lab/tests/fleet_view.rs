@@ -178,7 +178,7 @@ fn consoles_without_a_signal_are_shown_with_what_they_recovered_and_missed() {
     board.signal(semi_durable[3], false);
     board.signal(nondurable[5], false);
     let trace = board.trace.clone();
-    let mut publish = |seq| {
+    let publish = |seq| {
         // A vehicle that has not published in this run would be told apart by its number.
         let position = trace.positions.iter().find(|position| position.fix.vehicle == 0).expect("a vehicle");
         let message = Outgoing::new(&trace, position, seq);

@@ -22,4 +22,5 @@ pub mod simulation;
 mod sink;
 pub mod speech;
 pub mod trace;
+mod wall;
 pub mod world;

@@ -273,6 +273,11 @@ impl Rig {
         &self.broker
     }
 
+    /// When the broker wants to act of its own accord.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.broker.next_deadline().map(|(at, _)| at)
+    }
+
     /// The server shuts down.
     pub fn drain(&mut self) {
         self.handle(Input::Drain);

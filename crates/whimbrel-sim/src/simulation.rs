@@ -3,11 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use whimbrel_core::cache::{Capacity, DefaultPlan, PartitionPlan, Plan, Policy};
+use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, Stats};
+use whimbrel_selector::Selector;
 
 use crate::access::Shape;
 use crate::check::{Bounds, Checker, Violation};
-use crate::client::{Client, Follower, Habits, Honest, Hostile, Persona};
+use crate::choice::Choice;
+use crate::client::{Client, Follower, Habits, Honest, Hostile, Persona, random_filter};
 use crate::link::Profile;
 use crate::random::Random;
 use crate::rig::START;
@@ -28,6 +32,12 @@ const HEAD_START: Duration = Duration::from_millis(1);
 
 /// Client id of the witness.
 const WITNESS: &str = "witness";
+
+/// Mean time between divisions of the cache, and between steps of the wall clock.
+const WEATHER: Duration = Duration::from_secs(3);
+
+/// Steps of the wall clock, nanoseconds: far back, back, a little, forward as far as it is followed, and far forward.
+const STEPS: [i64; 5] = [-3_600_000_000_000, -1_000_000_000, 2_000_000, 59_000_000_000, 31_536_000_000_000_000];
 
 /// How often it is looked whether the calm may end.
 const CALM_STEP: Duration = Duration::from_secs(10);
@@ -88,7 +98,8 @@ pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
 fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
     let mut random = Random::new(seed);
     let config = draw_config(&mut random);
-    let followed = random.chance(0);
+    let followed = random.chance(600);
+    let plans = *random.pick(&[Plans::Default, Plans::One, Plans::One, Plans::Many]);
     let bounds = Bounds {
         inflight_max: config.core.inflight_max.into(),
         session_queue_bytes: config.core.session_queue_bytes,
@@ -96,7 +107,7 @@ fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
         topic_alias_max: config.limits.topic_alias_maximum,
         connect_timeout: config.limits.connect_timeout,
         witness: followed.then_some(WITNESS),
-        nothing_overwritten: true,
+        nothing_overwritten: plans == Plans::Default,
     };
     let scale = *random.pick(&[1, 16, 64]);
     let storm = Duration::from_secs(*random.pick(&STORM));
@@ -109,7 +120,7 @@ fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
     if followed {
         follow(&mut world, &mut random);
     }
-    world.run_until(START + storm);
+    weather(&mut world, &mut random, START + storm, plans);
     world.calm();
     let calm = world.now();
     while world.checker().violations().is_empty() && !world.checker().is_unsure() {
@@ -134,6 +145,63 @@ fn report(seed: u64, world: &World<'_>) -> Report {
     Report { seed, digest, published, delivered, lasted, stats, cut_short, violations, story }
 }
 
+/// How the cache is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plans {
+    /// It has room for everything.
+    Default,
+    /// It is small.
+    One,
+    /// It is small, and divided again and again.
+    Many,
+}
+
+/// Lets the storm pass: the cache is divided anew, and the wall clock steps.
+fn weather(world: &mut World<'_>, random: &mut Random, until: Time, plans: Plans) {
+    if plans != Plans::Default {
+        world.divide(&draw_plan(random));
+    }
+    let steps = random.chance(300);
+    while world.now() < until {
+        let next = world.now() + random.span(WEATHER) + Duration::from_millis(1);
+        world.run_until(next.min(until));
+        if plans == Plans::Many {
+            world.divide(&draw_plan(random));
+        }
+        if steps {
+            world.step_wall(*random.pick(&STEPS));
+        }
+    }
+}
+
+/// A division of the cache with little room.
+fn draw_plan(random: &mut Random) -> Plan {
+    let mut partitions = Vec::new();
+    for _ in 0..random.below(4) {
+        let selector = random.chance(400).then(|| Choice::draw(random).to_string());
+        let selector = selector.map(|text| Selector::parse(&text).expect("a selector of a known form"));
+        let (filter, capacity, policy) = (random_filter(random).into(), draw_capacity(random), draw_policy(random));
+        partitions.push(PartitionPlan { filter, selector, capacity, policy });
+    }
+    let default = DefaultPlan { capacity: draw_capacity(random), policy: draw_policy(random) };
+    let ceiling = *random.pick(&[u64::MAX, u64::MAX, 100_000]);
+    Plan { partitions, default, ceiling }
+}
+
+fn draw_capacity(random: &mut Random) -> Capacity {
+    match random.below(3) {
+        0 => Capacity::Events(*random.pick(&[1, 10, 100, 1000])),
+        1 => Capacity::Bytes(*random.pick(&[1_000, 20_000, 1_000_000])),
+        _ => Capacity::Time { keep: Duration::from_secs(*random.pick(&[1, 5])), ceiling: 200_000 },
+    }
+}
+
+fn draw_policy(random: &mut Random) -> Policy {
+    let lifetime = Duration::from_secs(*random.pick(&[1, 10, 48]));
+    let priority = Policy::Priority { protected: *random.pick(&[0, 200, 900]), lifetime };
+    *random.pick(&[Policy::Lrp, Policy::Lrp, Policy::Random, priority, Policy::Value])
+}
+
 /// Bounds small enough to be reached, often enough.
 fn draw_config(random: &mut Random) -> Config {
     let mut config = Config::default();
@@ -143,6 +211,8 @@ fn draw_config(random: &mut Random) -> Config {
     config.limits.connect_timeout = Duration::from_secs(*random.pick(&[2, 10]));
     config.core.inflight_max = *random.pick(&[4, 1024]);
     config.core.session_queue_bytes = *random.pick(&[16 << 10, 128 << 10, 64 << 20]);
+    config.core.tracked_queue_bytes = *random.pick(&[2 << 10, 16 << 10, 256 << 10]);
+    config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
     config.core.best_effort_queue_bytes = *random.pick(&[8 << 10, 1 << 20]);
     config
 }

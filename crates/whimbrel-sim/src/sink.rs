@@ -1,8 +1,9 @@
-//! What the broker does in one call, collected for those who look at it and carry it away.
+//! What the broker does in one call, collected for those who look at it, tamper with it, and carry it away.
 
+use mqtt_protocol_core::mqtt::Version;
 use whimbrel_mqtt::{ConnId, Output};
 
-use crate::check::Outcome;
+use crate::check::{Outcome, Seen};
 
 /// Collects what the broker says in one call.
 pub(crate) struct Sink<'a> {
@@ -31,4 +32,13 @@ impl Output for Sink<'_> {
     fn notify_drained(&mut self, conn: ConnId) {
         self.notify.push(conn);
     }
+}
+
+/// Stands between the broker and everybody else: how the checkers are tested.
+pub trait Tamper {
+    /// May change what the broker hears.
+    fn mishear(&mut self, _conn: ConnId, _bytes: &mut Vec<u8>) {}
+
+    /// May change, add or take away what the broker says. `version` tells what is spoken on a connection.
+    fn tamper(&mut self, _seen: Seen<'_>, _outcome: &mut Outcome, _version: &dyn Fn(ConnId) -> Version) {}
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mqtt_protocol_core::mqtt::Version;
+use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Stats};
 
@@ -18,22 +18,15 @@ use crate::client::{Act, Client};
 use crate::link::{Arrival, Pipe, Profile};
 use crate::random::Random;
 use crate::sink::Sink;
+pub use crate::sink::Tamper;
 use crate::trace::{KEPT, Trace};
+use crate::wall::BrokerClock;
 
 /// How often the broker may be called without time moving on.
 const CALLS_AT_ONCE_MAX: u32 = 100_000;
 
 /// How often the gauges are looked at.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
-
-/// Stands between the broker and everybody else: how the checkers are tested.
-pub trait Tamper {
-    /// May change what the broker hears.
-    fn mishear(&mut self, _conn: ConnId, _bytes: &mut Vec<u8>) {}
-
-    /// May change, add or take away what the broker says. `version` tells what is spoken on a connection.
-    fn tamper(&mut self, _seen: Seen<'_>, _outcome: &mut Outcome, _version: &dyn Fn(ConnId) -> Version) {}
-}
 
 /// What happens at a moment.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +69,9 @@ struct Seat {
 
 /// See the module's documentation.
 pub struct World<'a> {
+    /// Time as it passes; the broker has a clock of its own.
     now: Time,
+    clock: BrokerClock,
     sequence: u64,
     queue: BTreeMap<(Time, u64), Event>,
     broker: Broker,
@@ -100,6 +95,7 @@ impl<'a> World<'a> {
     pub fn new(config: Config, checker: Checker, scale: usize, mut random: Random, now: Time) -> Self {
         World {
             now,
+            clock: BrokerClock::new(now),
             sequence: 0,
             queue: BTreeMap::new(),
             broker: Broker::new(config, random.next(), now),
@@ -116,6 +112,16 @@ impl<'a> World<'a> {
             gauges_at: now,
             at_once: 0,
         }
+    }
+
+    /// The wall clock of the broker's machine steps, forward or back; the broker is not told, and its clock makes of that what it does.
+    pub fn step_wall(&mut self, nanos: i64) {
+        self.clock.step_wall(self.now, nanos);
+    }
+
+    /// What the broker's clock says.
+    fn broker_now(&self) -> Time {
+        self.clock.read(self.now)
     }
 
     /// Keeps another number of entries of what happens, at least one, for the story of a failure.
@@ -168,7 +174,7 @@ impl<'a> World<'a> {
     /// Lets time pass, and ends early when a rule is broken or the checker cannot tell any more.
     pub fn run_until(&mut self, until: Time) {
         while self.checker.violations().is_empty() && !self.checker.is_unsure() {
-            let due = self.broker.next_deadline().map(|(at, _)| at.max(self.now));
+            let due = self.broker.next_deadline().map(|(at, _)| self.clock.when(at).max(self.now));
             let event = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = [due, event].into_iter().flatten().min().filter(|next| *next <= until) else { break };
             assert!(next >= self.now, "time goes forward");
@@ -181,13 +187,19 @@ impl<'a> World<'a> {
                 self.happen(event);
             }
             // What is due at this very moment may not have been done yet.
-            let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.now);
+            let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.broker_now());
             if self.now >= self.gauges_at && settled {
                 self.gauges_at = self.now + GAUGES_EVERY;
+                self.clock.look_at_wall(self.now);
                 self.look_at_gauges();
             }
         }
         self.now = until;
+    }
+
+    /// Divides the broker's cache anew.
+    pub fn divide(&mut self, plan: &Plan) {
+        self.call(Input::Cache(plan), Seen::Nothing);
     }
 
     /// Clients behave from now on, and links recover.
@@ -202,7 +214,7 @@ impl<'a> World<'a> {
     /// Everything owed must have come by now.
     pub fn finish(&mut self) {
         self.look_at_gauges();
-        self.checker.finish(self.now);
+        self.checker.finish(self.broker_now());
     }
 
     /// The server shuts down: every connection must end.
@@ -219,7 +231,7 @@ impl<'a> World<'a> {
             subscriptions: stats.subscriptions,
             queued_bytes: stats.queued_bytes,
         };
-        self.checker.gauges(self.now, &gauges);
+        self.checker.gauges(self.broker_now(), &gauges);
     }
 
     fn happen(&mut self, event: Event) {
@@ -279,6 +291,13 @@ impl<'a> World<'a> {
         self.schedule_cell(cell);
     }
 
+    /// Nothing is carried that way any more.
+    fn leave_cell(&mut self, line: usize, way: Way) {
+        if let Some(cell) = self.lines[line].cell {
+            self.cells[cell].leave(line, way);
+        }
+    }
+
     fn schedule_cell(&mut self, cell: usize) {
         let known = &mut self.cells[cell];
         let next = known.next_change().filter(|next| known.scheduled.is_none_or(|known| *next < known));
@@ -330,21 +349,22 @@ impl<'a> World<'a> {
                 Act::Vanish => {
                     known.up.die();
                     known.down.die();
-                    if let Some(cell) = known.cell {
-                        self.cells[cell].leave(line, Way::Up);
-                        self.cells[cell].leave(line, Way::Down);
-                    }
                 }
                 Act::Stall => known.down.stall(),
                 Act::Resume => known.down.resume(),
             }
+            if act == Act::Vanish {
+                self.leave_cell(line, Way::Up);
+                self.leave_cell(line, Way::Down);
+            }
             if matches!(act, Act::Finish | Act::Reset | Act::Vanish) {
-                known.client = None;
+                self.lines[line].client = None;
                 self.seats[seat].line = None;
             }
             if act == Act::Finish || act == Act::Reset {
                 // A client that has gone reads no more: what comes is thrown away.
                 self.lines[line].down.resume();
+                self.leave_cell(line, Way::Down);
             }
             self.schedule_line(line);
         }
@@ -354,6 +374,7 @@ impl<'a> World<'a> {
     fn open(&mut self, seat: usize) {
         if let Some(old) = self.seats[seat].line.take() {
             self.lines[old].client = None;
+            self.leave_cell(old, Way::Down);
         }
         let id = self.free.pop_first().expect("fewer connections than names");
         let conn = ConnId(id);
@@ -382,9 +403,7 @@ impl<'a> World<'a> {
         if let Some(line) = self.names.remove(&conn) {
             self.lines[line].conn = None;
             self.lines[line].up.die();
-            if let Some(cell) = self.lines[line].cell {
-                self.cells[cell].leave(line, Way::Up);
-            }
+            self.leave_cell(line, Way::Up);
             self.lines[line].down.finish(self.now);
             self.free.insert(conn.0);
             self.schedule_line(line);
@@ -393,23 +412,24 @@ impl<'a> World<'a> {
 
     /// Calls the broker, and carries away what it says.
     fn call(&mut self, input: Input<'_>, seen: Seen<'_>) {
+        let now = self.broker_now();
         let (names, lines, scale) = (&self.names, &self.lines, self.scale);
         let backlog = |conn: ConnId| names.get(&conn).map_or(0, |line| lines[*line].down.backlog() * scale);
         let mut sink = Sink { outcome: Outcome::default(), notify: Vec::new(), backlog: &backlog };
-        self.trace.note_seen(self.now, seen);
+        self.trace.note_seen(now, seen);
         match (input, &mut self.tamper) {
             (Input::Bytes { conn, bytes }, Some(tamper)) => {
                 let mut heard = bytes.to_vec();
                 tamper.mishear(conn, &mut heard);
-                self.broker.handle(self.now, Input::Bytes { conn, bytes: &heard }, &mut sink);
+                self.broker.handle(now, Input::Bytes { conn, bytes: &heard }, &mut sink);
             }
-            _ => self.broker.handle(self.now, input, &mut sink),
+            _ => self.broker.handle(now, input, &mut sink),
         }
         let Sink { mut outcome, notify, .. } = sink;
         if let Some(tamper) = &mut self.tamper {
             tamper.tamper(seen, &mut outcome, &|conn| self.trace.version(conn));
         }
-        self.trace.note_outcome(self.now, &outcome);
+        self.trace.note_outcome(now, &outcome);
         for (conn, bytes) in &outcome.sends {
             if let Some(line) = self.names.get(conn).copied() {
                 self.lines[line].down.write(self.now, bytes);
@@ -418,7 +438,7 @@ impl<'a> World<'a> {
         }
         let (names, lines) = (&self.names, &self.lines);
         let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());
-        self.checker.observe(self.now, seen, &outcome, backlog);
+        self.checker.observe(now, seen, &outcome, backlog);
         for conn in outcome.closes {
             self.let_go(conn);
         }

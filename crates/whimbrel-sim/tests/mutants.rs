@@ -11,44 +11,15 @@ use whimbrel_sim::simulation::run_tampered;
 use whimbrel_sim::speech::{Ack, Heard, Message, Said};
 use whimbrel_sim::world::Tamper;
 
+use tamper::{Spoken, hear, say};
+
+mod tamper;
+
 /// Worlds in which a mutant may show itself.
 const SEEDS: u64 = 60;
 
 /// How often a mutant lets a chance pass before it acts, so that worlds are well under way.
 const PATIENCE: u32 = 20;
-
-/// One packet that the broker says.
-struct Spoken {
-    conn: ConnId,
-    version: Version,
-    heard: Heard,
-    bytes: Vec<u8>,
-}
-
-impl Spoken {
-    fn message(&self) -> Option<&Message> {
-        match &self.heard {
-            Heard::Publish(message) => Some(message),
-            _ => None,
-        }
-    }
-
-    /// Says another message instead.
-    fn replace(&mut self, message: Message) {
-        self.bytes = Said::Publish(message.clone()).encode(self.version);
-        self.heard = Heard::Publish(message);
-    }
-
-    /// Changes the message; false if it is none, or the change does not apply.
-    fn change(&mut self, change: impl FnOnce(&mut Message) -> bool) -> bool {
-        let Some(mut message) = self.message().cloned() else { return false };
-        let changed = change(&mut message);
-        if changed {
-            self.replace(message);
-        }
-        changed
-    }
-}
 
 /// Does something to what the broker says, once, when it can: true when done.
 struct Once<F> {
@@ -62,23 +33,9 @@ impl<F: FnMut(&mut Vec<Spoken>, &mut u32) -> bool> Tamper for Once<F> {
         if self.done {
             return;
         }
-        let mut spoken = Vec::new();
-        for (conn, bytes) in &outcome.sends {
-            let (version, mut at) = (version(*conn), 0);
-            loop {
-                let from = at;
-                let packet = next_packet(version, bytes, &mut at).expect("the broker itself is not at fault");
-                let Some(packet) = packet else { break };
-                let bytes = bytes[from..at].to_vec();
-                spoken.push(Spoken { conn: *conn, version, heard: Heard::from(packet), bytes });
-            }
-        }
+        let mut spoken = hear(outcome, version);
         self.done = (self.act)(&mut spoken, &mut self.chances);
-        let mut sends: BTreeMap<ConnId, Vec<u8>> = BTreeMap::new();
-        for packet in spoken {
-            sends.entry(packet.conn).or_default().extend(packet.bytes);
-        }
-        outcome.sends = sends.into_iter().collect();
+        say(outcome, spoken);
     }
 }
 

@@ -47,7 +47,7 @@ fn play(first: u64, count: u64) -> Vec<Report> {
 }
 
 /// What the worlds are there to provoke, and how often the broker says it happened.
-fn provoked(stats: &Stats) -> [(&'static str, u64); 17] {
+fn provoked(stats: &Stats) -> [(&'static str, u64); 23] {
     let core = &stats.core;
     [
         ("takeovers", core.takeovers),
@@ -61,6 +61,12 @@ fn provoked(stats: &Stats) -> [(&'static str, u64); 17] {
         ("full queues", core.dropped_queue_full),
         ("expired messages", core.dropped_expired),
         ("messages too large for a client", core.dropped_too_large),
+        ("places to begin", core.resumed),
+        ("refused places", core.starts_refused),
+        ("deliveries out of the cache", core.deliveries_recovered),
+        ("overwritten gaps", core.gaps_overwritten),
+        ("gaps of slow clients", core.gaps_slow),
+        ("falls behind", core.fell_behind),
         ("keep-alive timeouts", stats.keep_alive_timeouts),
         ("connect timeouts", stats.connect_timeouts),
         ("malformed packets", stats.ended.count(0x81)),

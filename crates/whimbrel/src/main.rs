@@ -50,6 +50,8 @@ enum Command {
     Sub(subscribe::Subscribe),
     /// Measure what a broker costs per message.
     Bench(Box<whimbrel_lab::bench::Args>),
+    /// Repeat an experiment of the papers that this broker comes from.
+    Lab(whimbrel_lab::experiment::Args),
     /// Show version, commit and features.
     Version,
     /// Print a completion script for a shell.
@@ -71,6 +73,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Pub(publish) => publish.run()?,
         Command::Sub(subscribe) => subscribe.run()?,
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
+        Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),
         Command::Version => version::print()?,
         Command::Completions { shell } => completions(shell)?,
     }

@@ -47,7 +47,14 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel-lab",
         pure: false,
-        uses: &["whimbrel-event", "whimbrel-mqtt", "whimbrel-client", "whimbrel-sim"],
+        uses: &[
+            "whimbrel-event",
+            "whimbrel-selector",
+            "whimbrel-core",
+            "whimbrel-mqtt",
+            "whimbrel-client",
+            "whimbrel-sim",
+        ],
         tests_use: &[],
     },
     Layer {

@@ -19,7 +19,7 @@ use core::ops::ControlFlow;
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{Event, PubendId, Tick, Time};
+use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use outages::Outages;
@@ -171,6 +171,18 @@ impl Cache {
     pub fn serial_for(&self, pubend: PubendId, after: Tick) -> u64 {
         let number = self.pubends.find(pubend);
         number.and_then(|number| self.pubends.serial_for(number, after)).unwrap_or(self.end)
+    }
+
+    /// Whether one of `partitions` holds that event.
+    pub fn holds(&self, partitions: &PartitionSet, id: EventId) -> bool {
+        let mut found = false;
+        let from = self.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
+        // It is one of the first that have been written since its pubend's last mark, if it is there at all.
+        self.read(from, partitions, pubends::MARK_EVERY as usize + 1, |item| {
+            found = matches!(item, Item::Event { event, .. } if event.id() == id);
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
     }
 
     /// The serial of the oldest event that any partition holds; [`Cache::end_serial`] if there is none.

@@ -3,16 +3,20 @@
 use core::ops::ControlFlow;
 
 use whimbrel_event::{Event, EventId, Qos, Tick, Time};
+use whimbrel_selector::SharedFilter;
 
 use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::cache::{Item, PartitionSet};
+use crate::cache::Item;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
 
 /// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
 pub(crate) const CATCH_UP_SLICE: usize = 1024;
+
+/// Bytes of events that are looked at before others have their turn: selectors may read payloads.
+const CATCH_UP_WEIGHT: usize = 256 << 10;
 
 /// How far a turn got.
 enum Turn {
@@ -28,9 +32,12 @@ impl Core {
     /// A session's client takes more: what waits for it goes on, and whoever catches up; first one, then the other, and the next time
     /// the other way round.
     pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        let follow = &mut self.sessions.get_mut(index).follow;
+        let session = self.sessions.get_mut(index);
+        // While something of a former connection is to be sent again, what catches up has to wait for that.
+        let ready = session.takes_tracked(Qos::AtMostOnce);
+        let follow = &mut session.follow;
         let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
-        let first = catches_up && follow.catches_up_first;
+        let first = catches_up && ready && follow.catches_up_first;
         follow.catches_up_first = !first;
         if first {
             self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
@@ -45,16 +52,16 @@ impl Core {
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut impl Output) {
         while self.sessions.get(index).takes_tracked(Qos::AtMostOnce) {
-            let Some(&id) = self.sessions.get(index).follow.lagging.first() else { return };
+            let Some(&id) = self.sessions.get(index).follow.lagging.front() else { return };
             let turn = self.catch_up_one(now, id, budget, out);
             let follow = &mut self.sessions.get_mut(index).follow;
-            follow.lagging.remove(0);
+            follow.lagging.pop_front();
             match turn {
                 Turn::CaughtUp => {}
                 // Others of the session would find the window as it is now.
-                Turn::Blocked => return follow.lagging.push(id),
+                Turn::Blocked => return follow.lagging.push_back(id),
                 Turn::Over => {
-                    follow.lagging.push(id);
+                    follow.lagging.push_back(id);
                     if !core::mem::replace(&mut follow.catching_up, true) {
                         self.catching_up.push_back(index);
                     }
@@ -86,7 +93,9 @@ impl Core {
         let last = *serial;
         let track = tracks.get_mut(id);
         if track.division != *division {
-            (track.division, track.partitions) = (*division, PartitionSet::first(cache.plan().count()));
+            let text = &router.get(track.subscription).text;
+            let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
+            (track.division, track.partitions) = (*division, cache.candidates(filter, None));
         }
         let mut lag = track.lag.take().expect("a track that lags");
         let lost = if lag.slow { GapReason::Slow } else { GapReason::Overwritten };
@@ -97,7 +106,7 @@ impl Core {
             }
         }
         let (from, partitions) = (lag.next, track.partitions);
-        let mut reader = Reader { now, track, lag: &mut lag, router, sessions, blocked: false, out };
+        let mut reader = Reader { now, track, lag: &mut lag, router, sessions, blocked: false, weight: 0, out };
         let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, from, to } => {
                 let from = Tick(from.0 - 1).max(reader.lag.positions.get(pubend));
@@ -106,11 +115,15 @@ impl Core {
             }
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
+        let weighty = reader.weight >= CATCH_UP_WEIGHT;
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
         let (mut blocked, mut caught_up) = (reader.blocked, false);
         if !blocked {
             reader.lag.next = next.serial;
+            if weighty {
+                *budget = 0;
+            }
             if next.exhausted {
                 reader.lag.next = last + 1;
                 (blocked, caught_up) = reader.tell_rest(budget);
@@ -142,7 +155,7 @@ impl Core {
         let (session, (gaps, forgiven)) = (track.session, <(Gaps, Positions)>::default());
         self.sessions.stats.fell_behind += u64::from(slow);
         self.tracks.set_lag(id, Box::new(Lag { next, positions, gaps, forgiven, slow }));
-        self.sessions.get_mut(session).follow.lagging.push(id);
+        self.sessions.get_mut(session).follow.lagging.push_back(id);
     }
 }
 
@@ -154,6 +167,8 @@ struct Reader<'a, O> {
     router: &'a mut Router,
     sessions: &'a mut Sessions,
     blocked: bool,
+    /// Bytes of the events that were looked at.
+    weight: usize,
     out: &'a mut O,
 }
 
@@ -182,7 +197,8 @@ impl<O: Output> Reader<'_, O> {
             self.lag.gaps.passed(pubend, tick);
         }
         self.lag.positions.set(pubend, tick);
-        ControlFlow::Continue(())
+        self.weight += event.weight();
+        if self.weight >= CATCH_UP_WEIGHT { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn wants(&mut self, serial: u64, event: &std::sync::Arc<Event>) -> bool {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{CheckpointToken, Publisher, Qos, Tick, Time};
+use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Tick, Time};
 
 use super::{Begin, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track, notice};
 use crate::api::{Accepted, Durability, Filter, Following, Link, Output, Reason, Refusal, Start};
@@ -12,6 +12,9 @@ use crate::cache::PartitionSet;
 use crate::route::NO_TRACK;
 use crate::session::Publication;
 
+/// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
+const AWAY_MIN: Duration = Duration::from_millis(100);
+
 /// No client is away longer than this, as far as the worth of what is cached is concerned.
 const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -19,6 +22,14 @@ impl Following<'_> {
     /// Whether the core has to keep more of a subscription than the router does.
     pub(crate) fn is_tracked(&self) -> bool {
         self.durability == Durability::SemiDurable || self.notices
+    }
+}
+
+impl Filter<'_> {
+    /// The most that its deliveries have. Where the client keeps the position, what it has of an exactly-once delivery of a former
+    /// connection and what it asks for again could be the same event: its position makes it exactly once, not the hand-over.
+    pub(crate) fn granted_qos(&self) -> Qos {
+        if self.following.by_token { self.qos.min(Qos::AtLeastOnce) } else { self.qos }
     }
 }
 
@@ -39,6 +50,7 @@ impl Core {
         let Follow { index, asked, track, partitions, begin } = follow;
         if !asked.following.is_tracked() {
             if let Some(track) = track {
+                self.sessions.untrack_queue(index, track);
                 self.unfollow(track);
             }
             return NO_TRACK;
@@ -49,7 +61,7 @@ impl Core {
             session: index,
             subscription,
             without,
-            qos: asked.qos,
+            qos: asked.granted_qos(),
             identifier: asked.identifier,
             retain_as_published: asked.retain_as_published,
             keeps: asked.following.durability != Durability::Nondurable,
@@ -74,25 +86,39 @@ impl Core {
         if let Begin::Lag(lag) = begin {
             self.begin_at(now, id, asked, lag);
         }
-        if asked.following.by_token && track.is_none_or(|_| self.tracks.get(id).acknowledged.is_empty()) {
-            let lag = self.tracks.get(id).lag.as_ref().map(|lag| lag.positions.clone());
-            let here = lag.unwrap_or_else(|| self.streams.positions().collect());
-            self.tracks.get_mut(id).acknowledged = here;
+        if asked.following.by_token && self.tracks.get(id).acknowledged.is_empty() {
+            // From now on the client says what it is sure of; so far that is what it has not left unanswered.
+            self.tracks.get_mut(id).acknowledged = self.settled_position(index, id);
         }
         self.watch_silence(now, id);
         id
+    }
+
+    /// Up to where a subscription has got and its client has answered.
+    fn settled_position(&self, index: u32, id: u32) -> Positions {
+        let lag = self.tracks.get(id).lag.as_ref().map(|lag| lag.positions.clone());
+        let mut positions = lag.unwrap_or_else(|| self.streams.positions().collect());
+        let session = self.sessions.get(index);
+        let waits = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| &entry.event);
+        for event in session.inflight.of_track(id).chain(waits) {
+            step_back(&mut positions, event.id());
+        }
+        positions
     }
 
     /// A subscription gets other terms, and goes on where it is.
     fn change(&mut self, id: u32, new: Track) {
         let old = self.tracks.get_mut(id);
         let (lag, silence_at, told_at) = (old.lag.take(), old.silence_at.take(), old.told_at);
-        let (ahead, acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
+        let (ahead, mut acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
+        if !new.by_token {
+            acknowledged = Positions::default();
+        }
         let parked = old.parked && new.by_token;
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
         *old = Track { id, lag, silence_at, told_at, ahead, acknowledged, parked, ..new };
         if freed && lags {
-            self.sessions.get_mut(session).follow.lagging.push(id);
+            self.sessions.get_mut(session).follow.lagging.push_back(id);
         }
     }
 
@@ -107,16 +133,17 @@ impl Core {
             self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
         }
         self.sessions.purge_track(index, id);
+        self.sessions.get_mut(index).inflight.let_go(|track| track == id, false);
         let track = self.tracks.get_mut(id);
+        let is_listed = track.lag.is_some() && !track.parked;
         track.parked = false;
         track.ahead = Positions::default();
         if track.by_token {
             track.acknowledged = lag.positions.clone();
         }
         self.tracks.set_lag(id, lag);
-        let lagging = &mut self.sessions.get_mut(index).follow.lagging;
-        if !lagging.contains(&id) {
-            lagging.push(id);
+        if !is_listed {
+            self.sessions.get_mut(index).follow.lagging.push_back(id);
         }
     }
 
@@ -130,7 +157,7 @@ impl Core {
             self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
         }
         self.sessions.purge_track(track.session, id);
-        self.sessions.get_mut(track.session).inflight.forget_track(id);
+        self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);
     }
 
     /// The position at which a subscription begins that has just been made or changed.
@@ -156,8 +183,8 @@ impl Core {
         }
         let lag = of_track.lag.as_ref();
         let mut positions = lag.map_or_else(|| self.ahead_positions(&of_track.ahead), |lag| lag.positions.clone());
-        for id in unsent.iter().filter(|id| id.pubend != NO_PUBEND) {
-            positions.set(id.pubend, positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
+        for id in &unsent {
+            step_back(&mut positions, *id);
         }
         self.token_at(&positions, lag.map_or(&Gaps::default(), |lag| &lag.gaps))
     }
@@ -190,31 +217,29 @@ impl Core {
             }
         }
         for entry in self.sessions.take_tracked(index).iter() {
-            let id = entry.event.id();
             let lag = self.tracks.get_mut(entry.track).lag.as_mut().expect("all of the session's lag now");
-            if id.pubend != NO_PUBEND {
+            if entry.event.id().pubend != NO_PUBEND {
                 lag.next = lag.next.min(entry.serial);
-                lag.positions.set(id.pubend, lag.positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
+                step_back(&mut lag.positions, entry.event.id());
             }
         }
         for id in tracks {
             if !self.tracks.get(id).keeps {
-                self.give_up(index, id);
+                self.give_up(id);
             }
         }
         let Core { sessions, tracks, .. } = self;
-        sessions.get_mut(index).inflight.let_go(|track| tracks.get(track).by_token);
+        sessions.get_mut(index).inflight.let_go(|track| tracks.is_by_token(track), true);
     }
 
     /// What a subscription has not had is a gap, although the client was there: it gets nothing of the time when it is away.
-    fn give_up(&mut self, index: u32, id: u32) {
+    fn give_up(&mut self, id: u32) {
         let lag = self.tracks.get_mut(id).lag.as_mut().expect("who has left lags");
         for (pubend, to) in self.streams.positions() {
             let from = lag.positions.get(pubend);
             if from < to {
                 lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Slow });
                 lag.positions.set(pubend, to);
-                self.sessions.count_gap(index, GapReason::Slow);
             }
         }
     }
@@ -234,12 +259,11 @@ impl Core {
                 (lag.next, lag.positions) = (next, passed);
             }
             track.parked = track.by_token;
-            if track.parked {
-                self.sessions.get_mut(index).follow.lagging.retain(|other| *other != id);
-            }
             self.watch_silence(now, id);
         }
-        if let Some(away) = away.filter(|_| keeps) {
+        let Core { sessions, tracks, .. } = self;
+        sessions.get_mut(index).follow.lagging.retain(|id| !tracks.get(*id).parked);
+        if let Some(away) = away.filter(|away| keeps && *away >= AWAY_MIN) {
             self.cache.observe_outage(away.min(AWAY_MAX));
             self.sessions.get_mut(index).follow.away_known = true;
         }
@@ -261,8 +285,8 @@ impl Core {
         let span = self.sessions.limits.silence_after;
         let track = self.tracks.get(id);
         let (told_at, session) = (track.told_at, track.session);
-        let is_silent = track.notices && track.lag.is_none() && told_at.after(span) <= now;
-        if is_silent {
+        // Also one that gets events: its position in the streams that have none for it would stay behind.
+        if track.notices && track.lag.is_none() {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);
@@ -274,7 +298,7 @@ impl Core {
         let track = self.tracks.get_mut(id);
         track.silence_at = None;
         if track.notices {
-            let at = track.told_at.after(span).max(now.after(Duration::from_nanos(1)));
+            let at = now.after(span);
             track.silence_at = Some(at);
             self.timers.insert(at, Reason::Silence, id);
         }
@@ -346,5 +370,12 @@ impl Core {
         }
         self.sessions.stats.tokens_acknowledged += 1;
         Ok(())
+    }
+}
+
+/// A subscription has not got that event, or is not sure of it. Notices are in no stream.
+fn step_back(positions: &mut Positions, id: EventId) {
+    if id.pubend != NO_PUBEND {
+        positions.set(id.pubend, positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
     }
 }

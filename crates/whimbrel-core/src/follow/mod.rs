@@ -28,6 +28,12 @@ use crate::cache::PartitionSet;
 use crate::route::NO_GROUP;
 use crate::session::Terms;
 
+/// Stands for a tracked subscription that has ended, where something of it is still in flight.
+pub(crate) const ENDED: u32 = u32::MAX - 1;
+
+/// As [`ENDED`], of one whose client kept the position.
+pub(crate) const ENDED_BY_TOKEN: u32 = u32::MAX - 2;
+
 /// What the core keeps of a tracked subscription, beside what the router knows.
 #[derive(Debug)]
 pub(crate) struct Track {
@@ -148,6 +154,11 @@ impl Tracks {
     pub(crate) fn set_live(&mut self, id: u32) {
         assert!(self.get(id).lag.is_none(), "who is live has no lag");
         self.lagging -= 1;
+    }
+
+    /// Whether that is a subscription whose client keeps the position, or has been one.
+    pub(crate) fn is_by_token(&self, id: u32) -> bool {
+        id == ENDED_BY_TOKEN || self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|track| track.by_token)
     }
 
     /// All of them, ascending.

@@ -17,7 +17,7 @@ const ASSUMED: Duration = Duration::from_secs(60);
 const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// A place to begin may name so many pubends of brokers that are not known here; each of them is a gap.
-const STRANGERS_MAX: usize = 256;
+const STRANGERS_MAX: usize = 64;
 
 /// How a subscription begins.
 #[derive(Debug)]
@@ -43,9 +43,10 @@ impl Core {
         let following = &asked.following;
         let mut lag = match following.start {
             Start::Own => {
-                let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked && following.by_token);
+                let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked);
                 let Some(track) = parked else { return Ok(Begin::Keep) };
-                at(track.acknowledged.clone())
+                let lag = at(track.acknowledged.clone());
+                return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
             _ if following.durability != Durability::SemiDurable => return Err(Refusal::StartNotKept),
             start => {
@@ -130,19 +131,17 @@ impl Core {
     fn checked(&self, now: Time, mut positions: Positions, mut gaps: Gaps) -> Result<Lag, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         let is_ended = |pubend: PubendId| !self.streams.knows(pubend);
-        let mut strangers = 0;
+        if positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {
+            return Err(Refusal::TooManyStrangers);
+        }
         for (pubend, tick) in positions.iter() {
             if self.streams.closed(pubend).map_or(tick > latest, |closed| tick > closed) {
                 return Err(Refusal::FutureStart);
             }
             if is_ended(pubend) {
-                strangers += 1;
                 let to = Tick(now.as_nanos()).max(tick);
                 gaps.add(Gap { pubend, from: tick, to, reason: GapReason::Lost });
             }
-        }
-        if strangers > STRANGERS_MAX {
-            return Err(Refusal::TooManyStrangers);
         }
         positions.retain(|pubend| !is_ended(pubend));
         for (pubend, birth) in self.streams.births() {

@@ -213,6 +213,15 @@ impl Sessions {
         queue
     }
 
+    /// What waits for a tracked subscription that is tracked no more waits with the rest.
+    pub(crate) fn untrack_queue(&mut self, index: u32, track: u32) {
+        let session = self.get_mut(index);
+        for entry in session.follow.queue.iter().filter(|entry| entry.track == track).cloned().collect::<Vec<_>>() {
+            session.waiting.push(Queued { track: NO_TRACK, ..entry });
+        }
+        session.follow.queue.purge(track);
+    }
+
     /// What waits for a tracked subscription is dropped: it begins somewhere else.
     pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
         let (events, bytes) = self.get_mut(index).follow.queue.purge(track);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use whimbrel_event::{Event, Qos};
 
 use crate::api::Settlement;
+use crate::follow::{ENDED, ENDED_BY_TOKEN};
 use crate::route::NO_TRACK;
 
 /// Tags go from 1 to this number and then begin again.
@@ -197,18 +198,16 @@ impl Inflight {
         taken
     }
 
-    /// Lets go of what is for these tracked subscriptions: their client says itself up to where it has got. Of an exactly-once delivery
-    /// it is told to forget the tag when it is back.
-    pub(crate) fn let_go(&mut self, is_let_go: impl Fn(u32) -> bool) {
+    /// Lets go of what is for these tracked subscriptions: their client says itself up to where it has got. What was sent on the present
+    /// connection only if that has ended: the client still counts it in its window. Exactly-once deliveries stay: the client may wait
+    /// for their second phase.
+    pub(crate) fn let_go(&mut self, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
         for slot in &mut self.slots {
-            if slot.stage != Stage::Expect || slot.track == NO_TRACK || !is_let_go(slot.track) {
+            let waits = slot.stage == Stage::Expect && slot.qos == Qos::AtLeastOnce && (has_ended || !slot.sent);
+            if !waits || slot.track == NO_TRACK || !is_let_go(slot.track) {
                 continue;
             }
             slot.event = None;
-            if slot.qos == Qos::ExactlyOnce {
-                slot.stage = Stage::ExpectCompleted;
-                continue;
-            }
             if slot.sent {
                 self.occupied -= 1;
                 slot.sent = false;
@@ -220,10 +219,16 @@ impl Inflight {
         }
     }
 
-    /// What is in flight for a tracked subscription that has ended stays with the session.
-    pub(crate) fn forget_track(&mut self, track: u32) {
+    /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
+    /// position.
+    pub(crate) fn forget_track(&mut self, track: u32, by_token: bool) {
         let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
-        of_track.for_each(|slot| slot.track = NO_TRACK);
+        of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
+    }
+
+    /// The events of a tracked subscription that the client has not answered.
+    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = &Arc<Event>> {
+        self.slots.iter().filter(move |slot| slot.track == track).filter_map(|slot| slot.event.as_ref())
     }
 
     /// The events of a tracked subscription that are to be sent again, and have not been yet.

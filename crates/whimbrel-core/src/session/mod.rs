@@ -5,7 +5,7 @@ mod inflight;
 mod queue;
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -88,7 +88,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     /// Those that have fallen behind, those first whose turn it is.
-    pub(crate) lagging: SmallVec<[u32; 1]>,
+    pub(crate) lagging: VecDeque<u32>,
     /// The session waits for its turn to catch up.
     pub(crate) catching_up: bool,
     /// What waits for tracked subscriptions that are live, while the client is there.

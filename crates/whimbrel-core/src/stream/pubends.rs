@@ -15,6 +15,8 @@ pub struct Streams {
     host: HostId,
     /// The last tick of each stream that is used or silent. First the reliable ones, then those of best effort.
     last: [Tick; Streams::COUNT],
+    /// The last tick of each stream that other brokers have been told of.
+    told: [Tick; Streams::COUNT],
 }
 
 impl Streams {
@@ -27,7 +29,8 @@ impl Streams {
 
     /// New streams, all of whose ticks are greater than `floor`. The seed alone decides what their host is.
     pub fn new(mut seed: u64, floor: Tick) -> Self {
-        Streams { host: HostId::new(split_mix(&mut seed)), last: [floor; Streams::COUNT] }
+        let at_floor = [floor; Streams::COUNT];
+        Streams { host: HostId::new(split_mix(&mut seed)), last: at_floor, told: at_floor }
     }
 
     /// The host of all of them.
@@ -48,9 +51,9 @@ impl Streams {
         EventId { pubend: self.host.pubend(index), tick: *last }
     }
 
-    /// The last tick that is used or silent in the stream of a publisher with that binding.
-    pub fn last_for(&self, binding: u8, reliability: Reliability) -> Tick {
-        self.last[usize::from(Streams::index(binding, reliability))]
+    /// Notes that other brokers are told of that event, and of nothing else since the tick that is returned.
+    pub fn tell(&mut self, id: EventId) -> Tick {
+        core::mem::replace(&mut self.told[usize::from(id.pubend.index())], id.tick)
     }
 
     fn index(binding: u8, reliability: Reliability) -> u8 {

@@ -50,11 +50,6 @@ impl Sources {
         self.own.accept(binding, reliability, now)
     }
 
-    /// The last tick that is used or silent in the stream of a publisher with that binding.
-    pub(crate) fn last_for(&self, binding: u8, reliability: Reliability) -> Tick {
-        self.own.last_for(binding, reliability)
-    }
-
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
     pub(crate) fn add_host(&mut self, id: HostId, (reliable, best_effort): (u8, u8), birth: Tick) -> bool {
         let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);

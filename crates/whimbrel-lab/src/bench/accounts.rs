@@ -36,12 +36,14 @@ pub struct PacketIds {
     next: u16,
 }
 
-impl PacketIds {
+impl Default for PacketIds {
     /// All identifiers are free.
-    pub fn new() -> PacketIds {
+    fn default() -> PacketIds {
         PacketIds { waiting: vec![false; 1 << 16], next: 1 }
     }
+}
 
+impl PacketIds {
     /// The next identifier, if its former use has been acknowledged.
     pub fn take(&mut self) -> Option<u16> {
         let id = self.next;
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn packet_identifiers_are_never_zero_nor_in_use() {
-        let mut ids = PacketIds::new();
+        let mut ids = PacketIds::default();
         let all: Vec<u16> = (0..u16::MAX).map(|_| ids.take().expect("free")).collect();
         assert_eq!((all[0], all[all.len() - 1]), (1, u16::MAX));
         assert_eq!(ids.take(), None);

@@ -273,7 +273,7 @@ impl Generator {
                 sent: 0,
                 accepted: 0,
                 received: 0,
-                packet_ids: (acknowledged && target.protocol != Protocol::Nats).then(PacketIds::new),
+                packet_ids: (acknowledged && target.protocol != Protocol::Nats).then(PacketIds::default),
                 stopped: false,
             });
         }
@@ -334,7 +334,7 @@ impl Generator {
         let Subscriber { endpoint, order } = &mut self.subscribers[index];
         self.reads += endpoint.receive(&mut self.scratch, |frame, out| {
             match frame {
-                Frame::Message { body, ack } => {
+                Frame::Message { body, ack, .. } => {
                     order.note(wire::stamp(body)?);
                     wire::acknowledge(out, ack);
                 }

@@ -1,18 +1,17 @@
 //! All cases against all brokers, interleaved: one core for the broker, another for the generator.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::case::Case;
 use super::measure::{self, Sample, Settings};
 use super::peers::{Peer, Programs, Running};
 use super::report::{Conditions, Report};
 use super::{LoadArgs, plot, process};
+use crate::progress;
 
 /// What to compare.
 #[derive(Debug, clap::Args)]
@@ -99,7 +98,7 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
 }
 
 /// The program that runs, unless it is the load generator on its own.
-pub(super) fn own_program() -> PathBuf {
+pub fn own_program() -> PathBuf {
     let own = std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "whimbrel"));
     own.unwrap_or_else(|| PathBuf::from("target/release/whimbrel"))
 }
@@ -123,7 +122,7 @@ fn measure_all(args: &CompareArgs, settings: &Settings, programs: &Programs) -> 
             plan.extend(brokers.into_iter().map(|peer| (round, *case, peer)));
         }
     }
-    let progress = progress_bar(plan.len() as u64);
+    let progress = progress::bar(plan.len() as u64);
     let mut results = Results::new();
     for (round, case, peer) in plan {
         progress.set_message(format!("round {} of {}: {} {}", round + 1, args.rounds, case.id(), peer.name()));
@@ -140,11 +139,4 @@ fn measure_all(args: &CompareArgs, settings: &Settings, programs: &Programs) -> 
     }
     progress.finish_and_clear();
     results
-}
-
-fn progress_bar(length: u64) -> ProgressBar {
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg} (about {eta} left)");
-    ProgressBar::with_draw_target(Some(length), target).with_style(style.expect("the template is well formed"))
 }

@@ -1,15 +1,15 @@
 //! Load generator: what a broker costs per message, measured with the same load for every broker.
 
-mod accounts;
+pub mod accounts;
 pub mod case;
 pub mod closed_loop;
-mod compare;
+pub mod compare;
 pub mod idle;
 pub mod latency;
 pub mod link;
-mod lowat;
+pub mod lowat;
 pub mod measure;
-mod peers;
+pub mod peers;
 mod plot;
 pub mod process;
 pub mod report;

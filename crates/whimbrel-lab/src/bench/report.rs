@@ -11,6 +11,7 @@ use super::measure::{Metric, Settings};
 use super::peers::Peer;
 use super::process;
 use super::stats::Summary;
+use crate::goal::Goal;
 
 /// If the generator was later than this (99th percentile, microseconds; on an idle machine it is less than one), a latency says
 /// more about the machine than about the broker.
@@ -40,26 +41,6 @@ enum Against {
     Nothing,
 }
 
-/// The direction of a goal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Op {
-    /// At most.
-    #[serde(rename = "<=")]
-    AtMost,
-    /// At least.
-    #[serde(rename = ">=")]
-    AtLeast,
-}
-
-/// A row's goal.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Goal {
-    /// Direction.
-    pub op: Op,
-    /// Bound.
-    pub value: f64,
-}
-
 /// A row that every report of its case has.
 struct Wanted {
     case: Case,
@@ -71,7 +52,7 @@ struct Wanted {
 }
 
 const fn at_most(case: Case, metric: Metric, against: Against, value: f64) -> Wanted {
-    Wanted { case, metric, against, goal: Goal { op: Op::AtMost, value }, interval_decides: false }
+    Wanted { case, metric, against, goal: Goal::at_most(value), interval_decides: false }
 }
 
 const fn percentile(case: Case, metric: Metric, against: Against, value: f64) -> Wanted {
@@ -93,7 +74,7 @@ const WANTED: [Wanted; 11] = [
         case: Case::Idle,
         metric: Metric::Connects,
         against: Against::Nothing,
-        goal: Goal { op: Op::AtLeast, value: 10_000.0 },
+        goal: Goal::at_least(10_000.0),
         interval_decides: false,
     },
 ];
@@ -234,8 +215,7 @@ impl Row {
     }
 
     fn verdict(&self) -> String {
-        let op = if self.goal.op == Op::AtMost { "≤" } else { "≥" };
-        let goal = format!("{op} {}", number(self.goal.value));
+        let goal = self.goal.to_string();
         let against = self.against.map_or(String::new(), |peer| format!(" × {}", peer.name()));
         let figure = match (self.ours, self.interval, self.spread) {
             (Some(ours), Some([low, high]), Some([min, max])) => {
@@ -280,7 +260,9 @@ fn row(wanted: &Wanted, results: &Results, seed: u64) -> Row {
             summary.is_none().then(|| format!("{missing} was not measured"))
         });
         met = match (&why, &summary) {
-            (None, Some(summary)) => Some(is_met(goal, summary, wanted.interval_decides)),
+            (None, Some(summary)) => {
+                Some(goal.is_met(if wanted.interval_decides { summary.interval } else { [summary.median; 2] }))
+            }
             _ => None,
         };
     }
@@ -303,14 +285,6 @@ fn row(wanted: &Wanted, results: &Results, seed: u64) -> Row {
         case,
         metric,
         against,
-    }
-}
-
-fn is_met(goal: Goal, summary: &Summary, interval_decides: bool) -> bool {
-    let [low, high] = if interval_decides { summary.interval } else { [summary.median; 2] };
-    match goal.op {
-        Op::AtMost => low <= goal.value,
-        Op::AtLeast => high >= goal.value,
     }
 }
 

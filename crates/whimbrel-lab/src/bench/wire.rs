@@ -64,6 +64,8 @@ pub enum Frame<'a> {
     },
     /// A delivered message.
     Message {
+        /// The properties of MQTT 5, see [`mqtt::last_property`].
+        properties: &'a [u8],
         /// Its body.
         body: &'a [u8],
         /// What it asks for.
@@ -112,9 +114,15 @@ impl Template {
     pub fn new(protocol: Protocol, topic: &str, qos: QoS, body: usize) -> Template {
         assert!(body >= STAMP_BYTES, "a body must have room for its stamp");
         match protocol {
-            Protocol::Mqtt311 | Protocol::Mqtt5 => mqtt::template(protocol == Protocol::Mqtt5, topic, qos, body),
+            Protocol::Mqtt311 | Protocol::Mqtt5 => mqtt::template(protocol == Protocol::Mqtt5, topic, qos, body, &[]),
             Protocol::Nats => nats::template(topic, qos, body),
         }
+    }
+
+    /// The same over MQTT 5 with user properties.
+    pub fn with_attributes(topic: &str, qos: QoS, body: usize, attributes: &[(&str, &str)]) -> Template {
+        assert!(body >= STAMP_BYTES, "a body must have room for its stamp");
+        mqtt::template(true, topic, qos, body, attributes)
     }
 
     /// Appends the message to `out`. `packet_id` is only used by MQTT at QoS 1.
@@ -171,7 +179,7 @@ mod tests {
             assert_eq!(out.len(), 2 * template.wire_len());
             let (frame, length) = parse(protocol, &out[template.wire_len()..]).expect("well formed").expect("whole");
             assert_eq!(length, template.wire_len());
-            let Frame::Message { body, ack } = frame else {
+            let Frame::Message { body, ack, .. } = frame else {
                 panic!("{protocol}: a PUBLISH must parse as a message, got {frame:?}")
             };
             assert_eq!((body.len(), stamp(body)), (300, Ok(0x0102_0304_0506_0708)));

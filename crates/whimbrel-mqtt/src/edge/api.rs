@@ -40,7 +40,7 @@ pub enum Input<'a> {
         /// Of which connection.
         conn: ConnId,
     },
-    /// [`Broker::next_deadline`] has come.
+    /// [`crate::Broker::next_deadline`] has come.
     Deadline,
     /// The fences that selectors refer to, from now on.
     Fences(&'a Arc<Fences>),

@@ -28,14 +28,14 @@ const IDS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Wish {
     durability: Durability,
-    from: From,
+    from: Place,
     by_token: bool,
     notices: bool,
 }
 
 /// Where a subscription is to begin, as [`Start`].
 #[derive(Debug, Default)]
-enum From {
+enum Place {
     #[default]
     Own,
     Token(Box<CheckpointToken>, Vec<EventId>),
@@ -68,7 +68,7 @@ impl Wish {
         }
         let wish = Wish {
             durability: durability.map_or(Ok(Durability::default()), durability_of)?,
-            from: from.map_or(Ok(From::Own), from_of)?,
+            from: from.map_or(Ok(Place::Own), from_of)?,
             by_token: ack.map_or(Ok(false), by_token)? || from.is_some(),
             notices: notices.map_or(Ok(false), is_on)?,
         };
@@ -83,11 +83,11 @@ impl Wish {
     /// The same for the core; `wants_token` if the answer is to say where the subscription begins.
     pub(super) fn following(&self, wants_token: bool) -> Following<'_> {
         let start = match &self.from {
-            From::Own => Start::Own,
-            From::Token(token, later) => Start::Token(token, later),
-            From::After(ids) => Start::After(ids),
-            From::Since(at) => Start::Since(*at),
-            From::Earliest => Start::Earliest,
+            Place::Own => Start::Own,
+            Place::Token(token, later) => Start::Token(token, later),
+            Place::After(ids) => Start::After(ids),
+            Place::Since(at) => Start::Since(*at),
+            Place::Earliest => Start::Earliest,
         };
         let Wish { durability, by_token, notices, .. } = *self;
         Following { durability, start, by_token, notices, wants_token }
@@ -116,18 +116,18 @@ fn is_on(value: &str) -> Result<bool, String> {
 }
 
 /// Tokens have no colon, event ids have one, and times have at least two.
-fn from_of(value: &str) -> Result<From, String> {
+fn from_of(value: &str) -> Result<Place, String> {
     if value == "earliest" {
-        return Ok(From::Earliest);
+        return Ok(Place::Earliest);
     }
     let first = value.split(',').next().unwrap_or_default();
     match first.bytes().filter(|byte| *byte == b':').count() {
         0 => {
             let token = first.parse().map_err(|error| format!("{FROM}: {error}"))?;
-            Ok(From::Token(Box::new(token), ids(value, 1)?))
+            Ok(Place::Token(Box::new(token), ids(value, 1)?))
         }
-        1 => ids(value, 0).map(From::After),
-        _ => time(value).map(From::Since),
+        1 => ids(value, 0).map(Place::After),
+        _ => time(value).map(Place::Since),
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_time_is_one_of_rfc_3339_with_any_offset() {
         let at = |text| match from(text).expect("a time").from {
-            From::Since(at) => at.as_nanos(),
+            Place::Since(at) => at.as_nanos(),
             other => panic!("a time, not {other:?}"),
         };
         assert_eq!(at("2026-01-01T00:00:00Z"), 1_767_225_600_000_000_000);

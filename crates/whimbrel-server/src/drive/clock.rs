@@ -40,11 +40,14 @@ impl Clock {
 
     /// Steps forward to what the system's clock says, if that is ahead.
     pub(super) fn accept(&self) {
-        self.accept_at(system_time(), self.start.elapsed());
+        self.accept_at(system_time());
     }
 
-    fn accept_at(&self, system: Time, monotonic: Duration) {
-        let by = self.state.lock().accept(system, monotonic);
+    fn accept_at(&self, system: Time) {
+        let mut state = self.state.lock();
+        // Within the lock: the clock must not be set from a moment before one that somebody has read.
+        let by = state.accept(system, self.start.elapsed());
+        drop(state);
         if by > Duration::ZERO {
             tracing::warn!(?by, "the system's clock is accepted: the broker's clock has stepped forward");
         } else {
@@ -63,12 +66,14 @@ impl Clock {
     pub async fn watch(self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            self.look(system_time(), self.start.elapsed());
+            self.look(system_time());
         }
     }
 
-    fn look(&self, system: Time, monotonic: Duration) {
-        let found = self.state.lock().observe(system, monotonic);
+    fn look(&self, system: Time) {
+        let mut state = self.state.lock();
+        let found = state.observe(system, self.start.elapsed());
+        drop(state);
         if found.news {
             report(&found);
         }
@@ -108,12 +113,12 @@ mod tests {
     fn a_far_step_of_the_systems_clock_is_followed_once_it_is_accepted() {
         let clock = Clock::start();
         let begun = clock.now();
-        clock.look(begun + HOUR, clock.start.elapsed());
+        clock.look(begun + HOUR);
         let (offset, refused) = clock.numbers();
         assert!(offset > 1800.0 && offset <= 3600.0, "{offset}");
         assert_eq!(refused, 1);
         assert!(clock.now() < begun + HOUR / 2);
-        clock.accept_at(begun + HOUR, clock.start.elapsed());
+        clock.accept_at(begun + HOUR);
         assert!(clock.now() >= begun + HOUR);
         assert_eq!(clock.numbers(), (0.0, 1));
     }
@@ -122,7 +127,7 @@ mod tests {
     fn a_moment_of_the_runtime_is_when_the_clock_says_so() {
         let clock = Clock::start();
         for correction in [Duration::ZERO, Duration::from_secs(30)] {
-            clock.look(clock.now() + correction, clock.start.elapsed());
+            clock.look(clock.now() + correction);
             let at = clock.now() + HOUR;
             let instant = clock.instant(at).into_std();
             let monotonic = instant - clock.start;

@@ -134,8 +134,8 @@ impl Inbox {
         while self.rounds.len() <= round {
             self.rounds.push_back(Vec::new());
         }
-        let held = line.held && matches!(input, Input::Bytes(_));
-        self.rounds[round].push(Piece { conn: line.conn, input, whole, held });
+        // Whatever comes after what it is held for: the task is woken by the last of it.
+        self.rounds[round].push(Piece { conn: line.conn, input, whole, held: line.held });
         self.pieces += 1;
         line.next += 1;
     }

@@ -81,14 +81,15 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            match read_chunk(&hub, &mut line, &mut read, cx) {
+            let got = read_chunk(&hub, &mut line, &mut read, cx);
+            if let Some(until) = port.take_hold() {
+                return Poll::Ready(After::Held(until));
+            }
+            match got {
                 Read::Ended => return Poll::Ready(After::Nothing { peer_ended: true }),
                 Read::Idle => return Poll::Pending,
                 Read::Some => {}
                 Read::Full => break,
-            }
-            if let Some(until) = port.take_hold() {
-                return Poll::Ready(After::Held(until));
             }
         }
         Poll::Ready(After::Another)
@@ -130,14 +131,15 @@ where
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            match read_chunk(&hub, &mut line, &mut stream, cx) {
+            let got = read_chunk(&hub, &mut line, &mut stream, cx);
+            if let Some(until) = port.take_hold() {
+                return Poll::Ready(After::Held(until));
+            }
+            match got {
                 Read::Ended => return Poll::Ready(After::Nothing { peer_ended: true }),
                 Read::Idle => return Poll::Pending,
                 Read::Some => {}
                 Read::Full => break,
-            }
-            if let Some(until) = port.take_hold() {
-                return Poll::Ready(After::Held(until));
             }
         }
         Poll::Ready(After::Another)

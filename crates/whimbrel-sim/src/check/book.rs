@@ -108,6 +108,8 @@ pub(super) struct Flight {
     pub(super) group: Option<String>,
     /// The event's name, if it was told.
     pub(super) name: Option<Name>,
+    /// It is for a tracked subscription that has not ended.
+    pub(super) tracked: bool,
 }
 
 impl Flight {
@@ -151,6 +153,18 @@ pub(super) struct Session {
     pub(super) overflowed: Option<Time>,
     /// Since when something owed could have been sent.
     pub(super) stuck_since: Option<Time>,
+}
+
+impl Session {
+    /// The client has gone: what was on its way to subscriptions of which the client keeps the place is not sent again.
+    fn let_go(&mut self) {
+        let tracks = &self.tracks;
+        let is_let_go = |flight: &Flight| {
+            flight.tracked && tracks.get(&flight.identifier).is_some_and(|track| track.terms.by_token)
+        };
+        self.flights.retain(|flight| !is_let_go(flight) || flight.qos == Qos::ExactlyOnce);
+        self.flights.iter_mut().filter(|flight| is_let_go(flight)).for_each(|flight| flight.received = true);
+    }
 }
 
 /// What a session held when its connection ended.
@@ -266,7 +280,7 @@ impl Checker {
             }
             let attached = session.conn.is_some();
             for track in session.tracks.values_mut().filter(|track| attached || track.terms.keeps) {
-                track.owe(&publication, id, self.call);
+                track.owe(&publication, id);
             }
         }
         matched |= self.accept_shared(&publication);
@@ -275,7 +289,8 @@ impl Checker {
     }
 
     /// A subscription is made: what is retained is owed to it.
-    pub(super) fn owe_retained(&mut self, id: &str, grant: &Grant) {
+    /// `may_come_anyway`: with what the subscription missed.
+    pub(super) fn owe_retained(&mut self, id: &str, grant: &Grant, may_come_anyway: bool) {
         let (now, packet_maximum) = (self.now, self.session(id).packet_maximum);
         let live = |p: &&Rc<Publication>| p.expires.is_none_or(|at| at > now);
         let wanted = self.book.retained.values().filter(live).filter(|p| grant.wants(&p.message));
@@ -287,7 +302,9 @@ impl Checker {
             replay: true,
             call: self.call,
             // Whether No Local keeps one's own retained messages away is not settled by the standard.
-            optional: grant.no_local && publication.publisher == id || publication.may_exceed(packet_maximum),
+            optional: grant.no_local && publication.publisher == id
+                || publication.may_exceed(packet_maximum)
+                || may_come_anyway,
         });
         let owed: Vec<Owed> = owed.collect();
         self.book.sessions.get_mut(id).expect("a subscriber has a session").owed.extend(owed);
@@ -312,6 +329,7 @@ impl Checker {
         let limbo = Limbo { session: Session::default(), behind: line.behind, room };
         session.stuck_since = None;
         session.tracks.values_mut().for_each(Track::leave);
+        session.let_go();
         for flight in &mut session.flights {
             flight.sent_on = None;
         }
@@ -378,6 +396,9 @@ impl Checker {
         let gone = session.grants.remove(at);
         let tracks = session.tracks.values_mut().filter(|track| track.terms.grant.filter == gone.filter);
         tracks.for_each(|track| track.ended = true);
+        // What is on its way for it stays so.
+        let flights = session.flights.iter_mut().filter(|flight| flight.identifier == gone.identifier);
+        flights.for_each(|flight| flight.tracked = false);
         // What waits for an ended subscription may or may not come.
         for owed in &mut session.owed {
             owed.optional |= owed.identifier == gone.identifier && matches(text, &owed.publication.message.topic);

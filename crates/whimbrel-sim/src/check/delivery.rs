@@ -51,6 +51,9 @@ impl Checker {
     /// The broker delivers a message.
     pub(super) fn delivered(&mut self, conn: ConnId, mut message: Message) {
         self.book.delivered += 1;
+        if self.unsure {
+            return;
+        }
         if self.draining {
             // Who hears whose will while all connections end depends on the order in which they do.
             return;
@@ -214,6 +217,7 @@ impl Checker {
             return;
         }
         let id = seen.message.id;
+        let name = seen.message.user_property("w-id").and_then(Name::parse);
         let sequence = self.book.delivered;
         let Some(session) = self.book.sessions.get_mut(&seen.to) else { return };
         let taken = session.flights.iter().any(|flight| flight.id == id);
@@ -228,7 +232,8 @@ impl Checker {
             sent_on: attached.then_some(seen.conn),
             sequence,
             group,
-            name: seen.message.user_property("w-id").and_then(Name::parse),
+            name,
+            tracked: name.is_some() || Checker::is_notice(seen),
         });
         if taken || id == 0 {
             self.broken(Rule::PacketIdentifier, format!("{}: the identifier is in use", seen.name()));

@@ -3,7 +3,7 @@
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
-use super::book::{Limbo, Owed, Session};
+use super::book::{Flight, Limbo, Owed, Session};
 use super::line::{GRACE, Line};
 use super::track::Circumstances;
 use super::{Bounds, Checker, Gauges, Rule};
@@ -51,7 +51,7 @@ impl Session {
         if let Some(owed) = self.owed.iter().find(due) {
             return Some((owed.rule(), owed.publication.name()));
         }
-        let tracked = self.tracks.values().find_map(|track| track.due(u64::MAX, circumstances));
+        let tracked = self.tracks.values().find_map(|track| track.due(circumstances));
         tracked.filter(|_| room).map(|publication| (Rule::Delivery, publication.name()))
     }
 
@@ -131,7 +131,10 @@ impl Checker {
             if let Some((rule, name)) = session.stuck(&session.circumstances(self.now, &self.bounds), true) {
                 left.push((rule, format!("{id} never got {name}")));
             }
-            if let Some(flight) = session.flights.iter().find(|flight| flight.sent_on.is_some() || !flight.may_move()) {
+            // There is always a notice of silence that has just been sent.
+            let open =
+                |flight: &&Flight| flight.publication.no != 0 && (flight.sent_on.is_some() || !flight.may_move());
+            if let Some(flight) = session.flights.iter().find(open) {
                 left.push((Rule::Delivery, format!("{id} never settled {}", flight.publication.name())));
             }
         }

@@ -190,8 +190,6 @@ pub struct Checker {
     now: Time,
     /// Counts calls of the broker.
     call: u64,
-    /// Messages that were accepted before this call.
-    accepted_before: u64,
     lines: BTreeMap<ConnId, Line>,
     book: Book,
     /// Sessions that ended in this call, under the connection that they had: the broker may have sent before it knew.
@@ -212,7 +210,6 @@ impl Checker {
             bounds,
             now,
             call: 0,
-            accepted_before: 0,
             lines: BTreeMap::new(),
             book: Book::default(),
             limbo: BTreeMap::new(),
@@ -228,7 +225,6 @@ impl Checker {
     pub fn observe(&mut self, now: Time, seen: Seen<'_>, outcome: &Outcome, backlog: impl Fn(ConnId) -> usize) {
         self.now = now;
         self.call += 1;
-        self.accepted_before = self.book.published;
         (self.packets, self.kicks) = (0, 0);
         self.book.ended_groups.clear();
         self.pass_time();

@@ -14,7 +14,7 @@ pub(super) enum Notice {
     /// Part of a stream is missing.
     Gap { pubend: u64, from: u64, to: u64, reason: String },
     /// Nothing was to be delivered up to here.
-    Silence { token: String },
+    Silence { to: u64, token: String },
 }
 
 impl Notice {
@@ -40,7 +40,9 @@ impl Notice {
                 let pubend = u64::from_str_radix(member("pubend")?, 16).map_err(|_| format!("no pubend: {text}"))?;
                 Ok(Notice::Gap { pubend, from: tick("from")?, to: tick("to")?, reason })
             }
-            "silence" if member("pubend")? == "*" => Ok(Notice::Silence { token: member("token")?.to_owned() }),
+            "silence" if member("pubend")? == "*" => {
+                Ok(Notice::Silence { to: tick("to")?, token: member("token")?.to_owned() })
+            }
             _ => Err(format!("of no known kind: {text}")),
         }
     }
@@ -79,7 +81,7 @@ mod tests {
         let gap = br#"{"kind":"gap","pubend":"ab0","from":"5", "to" : "9","reason":"slow"}"#;
         assert_eq!(Notice::parse(gap), Ok(Notice::Gap { pubend: 0xab0, from: 5, to: 9, reason: "slow".to_owned() }));
         let silence = br#"{"kind":"silence","pubend":"*","from":"0","to":"9","token":"AQ-_"}"#;
-        assert_eq!(Notice::parse(silence), Ok(Notice::Silence { token: "AQ-_".to_owned() }));
+        assert_eq!(Notice::parse(silence), Ok(Notice::Silence { to: 9, token: "AQ-_".to_owned() }));
         for text in [
             r#"{}"#,
             r#"{"kind":"gap","pubend":"ab0","from":"5","to":"9"}"#,

@@ -190,13 +190,14 @@ impl Checker {
                 tracked: false,
             };
             start = Start::read(self, &grant, &request.terms, asked.retain_handling).map(Box::new);
-            let grant = Grant { tracked: start.is_some(), ..grant };
+            let grant = start.as_ref().map_or(grant, |start| start.terms.grant.clone());
+            *codes.last_mut().expect("just pushed") = grant.qos as u8;
             if start.as_ref().is_some_and(|start| start.fate != Fate::Granted) {
                 continue;
             }
             let new = self.grant(id, grant.clone());
             if asked.retain_handling == 0 || asked.retain_handling == 1 && new {
-                self.owe_retained(id, &grant);
+                self.owe_retained(id, &grant, start.as_ref().is_some_and(|start| start.has_place() || !new));
             }
         }
         // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier of its own.

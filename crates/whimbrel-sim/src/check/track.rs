@@ -69,17 +69,30 @@ impl Bound {
 pub(super) struct Place {
     pub(super) low: Bound,
     pub(super) high: Bound,
+    /// It is where the broker's memory begins, and of what was accepted up to that number it is to tell what it has.
+    pub(super) oldest: Option<u64>,
 }
 
 impl Place {
     /// Exactly there.
     pub(super) fn at(bound: Bound) -> Place {
-        Place { low: bound.clone(), high: bound }
+        Place { low: bound.clone(), high: bound, oldest: None }
     }
 
     /// Nobody knows, but behind that number.
     pub(super) fn unknown(no: u64) -> Place {
-        Place { low: Bound::default(), high: Bound::up_to(no) }
+        Place { low: Bound::default(), high: Bound::up_to(no), oldest: None }
+    }
+
+    /// Where the broker's memory begins, when that number of events has been accepted.
+    pub(super) fn oldest(no: u64) -> Place {
+        Place { oldest: Some(no), ..Place::default() }
+    }
+
+    /// Moves on to everything up to a tick.
+    pub(super) fn raise_all(&mut self, tick: u64) {
+        self.low.tick = self.low.tick.max(tick);
+        self.high.tick = self.high.tick.max(tick);
     }
 
     /// Moves on to an event.
@@ -95,8 +108,6 @@ struct Debt {
     publication: Rc<Publication>,
     /// The place may be behind it.
     optional: bool,
-    /// In which call of the broker it was accepted.
-    call: u64,
 }
 
 /// A range of a stream, from exclusive, to inclusive.
@@ -124,6 +135,8 @@ pub(super) struct Terms {
     pub(super) notices: bool,
     /// It gets what it missed while it was away.
     pub(super) keeps: bool,
+    /// Its client keeps the place: what is on its way when the client goes is not sent again.
+    pub(super) by_token: bool,
 }
 
 /// See the module's documentation.
@@ -137,6 +150,8 @@ pub(super) struct Track {
     delivered: BTreeSet<u64>,
     /// It was given up: what was on its way may come or not.
     pub(super) ended: bool,
+    /// Its client keeps the place, and has not named it since it came back.
+    parked: bool,
 }
 
 /// Broken rules.
@@ -146,18 +161,18 @@ impl Track {
     /// A subscription that begins at `place`, and is owed nothing yet.
     pub(super) fn new(terms: Terms, place: Place) -> Track {
         let (told, owed, delivered) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Track { terms, place, told, owed, delivered, ended: false }
+        Track { terms, place, told, owed, delivered, ended: false, parked: false }
     }
 
     /// An event was accepted that the subscription wants, of the client `owner`.
-    pub(super) fn owe(&mut self, publication: &Rc<Publication>, owner: &str, call: u64) {
+    pub(super) fn owe(&mut self, publication: &Rc<Publication>, owner: &str) {
         let own = self.terms.grant.no_local && publication.publisher == owner;
         let known = self.owed.contains_key(&publication.no) || self.is_told(publication);
         if own || known || self.ended || !self.terms.grant.wants(&publication.message) {
             return;
         }
         let optional = self.place.high.covers(publication);
-        self.owed.insert(publication.no, Debt { publication: publication.clone(), optional, call });
+        self.owed.insert(publication.no, Debt { publication: publication.clone(), optional });
     }
 
     /// An accepted event has got its name: tells whether it lies behind what was told.
@@ -201,7 +216,9 @@ impl Track {
     fn must_come(&self, debt: &Debt, circumstances: &Circumstances) -> bool {
         let live = debt.publication.expires.is_none_or(|at| at > circumstances.now);
         let small = !debt.publication.may_exceed(circumstances.packet_maximum);
-        !debt.optional && !self.ended && live && small
+        let old = self.place.oldest.is_some_and(|no| debt.publication.no <= no);
+        let forgotten = old && !circumstances.nothing_overwritten;
+        !debt.optional && !self.ended && live && small && !forgotten
     }
 
     /// The subscription gets an event.
@@ -257,23 +274,46 @@ impl Track {
         findings
     }
 
+    /// As [`Track::standing`], for one that goes on where it was: what its client has not settled is not behind it.
+    pub(super) fn standing_unsettled(&self, no: u64) -> Place {
+        Place { low: self.place.low.clone(), ..self.standing(no) }
+    }
+
     /// Where it stands, given that everything up to `no` has been accepted: what is told, and what is not wanted before the first
     /// event that is owed.
     pub(super) fn standing(&self, no: u64) -> Place {
         let mut place = self.place.clone();
         let first = self.owed.first_key_value().map(|(first, _)| first - 1);
-        place.high.no = place.high.no.max(first.unwrap_or(no).min(no));
+        if place.oldest.is_none() {
+            place.high.no = place.high.no.max(first.unwrap_or(no).min(no));
+        }
         for (pubend, tick) in &self.told {
             place.raise(Name { pubend: *pubend, tick: *tick });
         }
         place
     }
 
-    /// The first event that must still come, accepted before that call of the broker.
-    pub(super) fn due(&self, before: u64, circumstances: &Circumstances) -> Option<&Publication> {
-        let due = |debt: &&Debt| debt.call < before && self.must_come(debt, circumstances);
+    /// The first event that must still come.
+    pub(super) fn due(&self, circumstances: &Circumstances) -> Option<&Publication> {
+        let due = |debt: &&Debt| self.must_come(debt, circumstances);
         let strict = self.terms.notices || circumstances.nothing_overwritten;
-        self.owed.values().find(due).map(|debt| &*debt.publication).filter(|_| strict)
+        self.owed.values().find(due).map(|debt| &*debt.publication).filter(|_| strict && !self.parked)
+    }
+
+    /// An event that must still come, though it lies behind another place.
+    pub(super) fn left_out(&self, place: &Place, circumstances: &Circumstances) -> Option<String> {
+        let behind = |debt: &&Debt| place.low.covers(&debt.publication) && self.must_come(debt, circumstances);
+        let strict = self.terms.notices || circumstances.nothing_overwritten;
+        self.owed.values().find(behind).map(|debt| debt.publication.name()).filter(|_| strict)
+    }
+
+    /// Nothing more than what was delivered was wanted up to `tick`: where it stands then, and what is wrong about that.
+    pub(super) fn silence(&self, tick: u64, circumstances: &Circumstances) -> (Place, Option<String>) {
+        let mut place = self.standing(0);
+        place.raise_all(tick);
+        let earlier = |debt: &&Debt| debt.publication.id.get().is_some_and(|name| name.tick <= tick);
+        let missed = self.owed.values().filter(earlier).find(|debt| self.must_come(debt, circumstances));
+        (place, missed.map(|debt| format!("{} is still to come", debt.publication.name())))
     }
 
     /// Bytes that may be waiting for it, if each event costs `overhead` beside its content.
@@ -283,6 +323,7 @@ impl Track {
 
     /// Its client has gone: a subscription that keeps nothing is owed nothing.
     pub(super) fn leave(&mut self) {
+        self.parked = self.terms.by_token;
         if !self.terms.keeps {
             self.owed.clear();
         }
@@ -322,8 +363,8 @@ mod tests {
             choice: None,
             tracked: true,
         };
-        let mut track = Track::new(Terms { grant, notices: true, keeps: true }, place);
-        events(8).iter().for_each(|event| track.owe(event, "c", 0));
+        let mut track = Track::new(Terms { grant, notices: true, keeps: true, by_token: false }, place);
+        events(8).iter().for_each(|event| track.owe(event, "c"));
         track
     }
 
@@ -337,7 +378,7 @@ mod tests {
         for no in [1, 3, 2, 4, 5, 7, 6, 8] {
             assert_eq!(rules(track.deliver(&events(8)[no - 1], &CALM)), []);
         }
-        assert!(track.due(1, &CALM).is_none());
+        assert!(track.due(&CALM).is_none());
     }
 
     #[test]
@@ -348,7 +389,7 @@ mod tests {
         let mut other = track(Place::default());
         assert_eq!(rules(other.gap(Range { pubend: 1, from: 0, to: 45 }, false, &CALM)), []);
         assert_eq!(rules(other.deliver(&events(8)[4], &CALM)), []);
-        assert_eq!(other.due(1, &CALM).map(|p| p.no), Some(2), "another stream");
+        assert_eq!(other.due(&CALM).map(|p| p.no), Some(2), "another stream");
     }
 
     #[test]
@@ -392,9 +433,9 @@ mod tests {
         assert_eq!(rules(one.deliver(&events(8)[0], &CALM)), []);
         let mut again = track(one.standing(8));
         assert_eq!(rules(again.deliver(&events(8)[0], &CALM)), [Rule::Resumed]);
-        assert_eq!(again.due(1, &CALM).map(|p| p.no), Some(2));
+        assert_eq!(again.due(&CALM).map(|p| p.no), Some(2));
         one.owed.clear();
-        assert!(track(one.standing(8)).due(1, &CALM).is_none(), "nothing was wanted up to there");
+        assert!(track(one.standing(8)).due(&CALM).is_none(), "nothing was wanted up to there");
     }
 
     #[test]
@@ -405,7 +446,7 @@ mod tests {
         Rc::get_mut(&mut events[0]).expect("held once").expires = Some(Time::ZERO);
         let mut track = track(Place::at(Bound::up_to(8)));
         track.place = Place::default();
-        events.iter().for_each(|event| track.owe(event, "c", 0));
+        events.iter().for_each(|event| track.owe(event, "c"));
         assert_eq!(rules(track.deliver(&events[2], &CALM)), []);
     }
 

@@ -5,7 +5,7 @@
 //! everything, over a link that takes everything at once. It is told each event in the call of the broker that accepts it, and what
 //! it is told names the events for the whole account: everybody else must be told the same name for the same event.
 
-use mqtt_protocol_core::mqtt::packet::Property;
+use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
@@ -49,6 +49,11 @@ pub(super) struct Start {
 }
 
 impl Start {
+    /// The client said where to begin.
+    pub(super) fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// What becomes of a SUBSCRIBE with these user properties; `None` if it asks for nothing tracked.
     pub(super) fn read(
         checker: &Checker,
@@ -66,7 +71,10 @@ impl Start {
             None => (None, Fate::Granted),
             Some((place, fate)) => (Some(place), fate),
         };
-        let terms = Terms { grant: Grant { tracked: true, ..grant.clone() }, notices, keeps };
+        let by_token = term("w-from").is_some() || term("w-ack") == Some("token");
+        // Whose client keeps the place needs no second phase: it is granted at least once.
+        let qos = if by_token { grant.qos.min(Qos::AtLeastOnce) } else { grant.qos };
+        let terms = Terms { grant: Grant { tracked: true, qos, ..grant.clone() }, notices, keeps, by_token };
         Some(Start { terms, place, fate, no: checker.book.published, handling })
     }
 }
@@ -76,12 +84,13 @@ impl Checker {
     fn place_of(&self, from: &str) -> (Place, Fate) {
         let now = Place::unknown(self.book.published);
         if from == "earliest" {
-            return (Place::default(), Fate::Granted);
+            return (Place::oldest(self.book.published), Fate::Granted);
         }
         if let Some(tick) = moment(from) {
             let bound = |tick| Bound { tick, ..Bound::default() };
             // Whether an event of that very moment is meant is a matter of rounding.
-            return (Place { low: bound(tick.saturating_sub(1)), high: bound(tick) }, Fate::Granted);
+            let place = Place { low: bound(tick.saturating_sub(1)), high: bound(tick), oldest: None };
+            return (place, Fate::Granted);
         }
         let (token, ids) = match from.split_once(',') {
             _ if Name::parse(from.split(',').next().unwrap_or("")).is_some() => (None, Some(from)),
@@ -112,21 +121,31 @@ impl Checker {
     pub(super) fn start(&mut self, conn: ConnId, start: Start, properties: &[Property]) {
         let Some(id) = self.lines[&conn].client_id.clone() else { return };
         if self.book.sessions.get(&id).is_none_or(|session| session.conn != Some(conn)) {
+            // It was cut off in the call in which it subscribed.
+            self.unsure = true;
             return;
         }
         let grant = &start.terms.grant;
         if start.fate != Fate::Granted {
             let new = self.grant(&id, grant.clone());
             if start.handling == 0 || start.handling == 1 && new {
-                self.owe_retained(&id, grant);
+                self.owe_retained(&id, grant, true);
             }
         }
         let named = user_properties(properties).into_iter().filter(|(name, _)| name == "w-token");
         let tokens: Vec<String> = named.map(|(_, text)| text).collect();
-        let filter = grant.filter.clone();
+        let (filter, identifier) = (grant.filter.clone(), grant.identifier);
         let place = self.begin(&id, start);
         match &tokens[..] {
-            [token] if !token.is_empty() => self.keep_token(token, place),
+            [token] if !token.is_empty() => {
+                let (circumstances, track) = (self.circumstances(&id), &self.book.sessions[&id].tracks[&identifier]);
+                let known = self.book.tokens.get(token);
+                if let Some(left) = known.and_then(|known| track.left_out(known, &circumstances)) {
+                    let what = format!("the token of {filter} at {id} is ahead of {left}, which is to come");
+                    self.broken(Rule::Token, what);
+                }
+                self.keep_token(token, place);
+            }
             _ => self.broken(Rule::Token, format!("SUBACK of {filter} at {id} with tokens {tokens:?}")),
         }
     }
@@ -146,9 +165,9 @@ impl Checker {
             (place, _) => Track::new(terms, place.unwrap_or_else(|| Place::at(Bound::up_to(no)))),
         };
         for publication in &self.book.log {
-            track.owe(publication, id, self.call);
+            track.owe(publication, id);
         }
-        let place = track.standing(no);
+        let place = track.standing_unsettled(no);
         session.tracks.insert(identifier, track);
         place
     }
@@ -280,7 +299,6 @@ impl Checker {
             }
         };
         let circumstances = self.circumstances(&seen.to);
-        let (call, before) = (self.call, self.accepted_before);
         let Some(track) = self.track(seen).filter(|track| track.terms.notices) else {
             self.broken(Rule::Gap, format!("{}: nobody asked for notices", seen.name()));
             return;
@@ -292,11 +310,9 @@ impl Checker {
                 findings =
                     track.gap(Range { pubend, from, to }, reason == "assumed" || reason == "lost", &circumstances);
             }
-            Notice::Silence { token } => {
-                if let Some(owed) = track.due(call, &circumstances) {
-                    findings.push((Rule::Token, format!("{}: {} is still to come", seen.name(), owed.name())));
-                }
-                let place = track.standing(before);
+            Notice::Silence { to, token } => {
+                let (place, wrong) = track.silence(to, &circumstances);
+                findings.extend(wrong.map(|what| (Rule::Token, format!("{}: {what}", seen.name()))));
                 self.keep_token(&token, place);
             }
         }

@@ -175,7 +175,7 @@ impl Follower {
     }
 
     pub(super) fn closed(&mut self, now: Time) {
-        let pause = if self.calm { Duration::from_millis(10) } else { self.random.span(self.habits.downtime) };
+        let pause = if self.calm { Duration::from_millis(500) } else { self.random.span(self.habits.downtime) };
         self.stand = Stand::Down { until: now + pause };
     }
 
@@ -219,6 +219,8 @@ impl Follower {
         let Plan { filter, qos, choice, notices, retain_as_published, retain_handling } =
             self.habits.plans[plan].clone();
         let mut wanted = Wanted::new(&filter, qos);
+        // More may be retained than its queue takes, each time that it comes back.
+        let retain_handling = if self.calm { 2 } else { retain_handling };
         (wanted.retain_as_published, wanted.retain_handling) = (retain_as_published, retain_handling);
         let term = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut terms = vec![term("w-durability", "semi-durable")];

@@ -299,6 +299,10 @@ impl Honest {
                 properties.push(UserProperty::new(name, &*value).expect(IN_RANGE).into());
             }
         }
+        if self.random.chance(300) {
+            let importance = self.random.between(1, 10).to_string();
+            properties.push(UserProperty::new("w-importance", &*importance).expect(IN_RANGE).into());
+        }
         properties
     }
 

@@ -148,7 +148,7 @@ impl Persona {
             ack_delay: Duration::from_millis(*random.pick(&[0, 0, 0, 50, 800])),
             downtime: Duration::from_millis(*random.pick(&[50, 1000, 4000])),
             payload_max: *random.pick(&[40, 40, 200, 4_000]),
-            shared_permille: *random.pick(&[0, 0, 250]),
+            shared_permille: *random.pick(&[0, 100, 400]),
             selector_permille: if five { *random.pick(&[0, 400, 800]) } else { 0 },
             expiring_permille: *random.pick(&[0, 0, 300]),
             link: *random.pick(&[Profile::LAN, Profile::LAN, Profile::RADIO]),

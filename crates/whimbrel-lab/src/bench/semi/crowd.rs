@@ -376,7 +376,7 @@ impl Crowd {
         let resumed = plan.keep_sessions && !token.is_empty();
         let reads = endpoint.receive(scratch, |frame, out| {
             match frame {
-                Frame::Message { body, ack } => {
+                Frame::Message { body, ack, .. } => {
                     let number = wire::stamp(body)?;
                     wanted.came(number, values);
                     wire::acknowledge(out, ack);

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::link::{Endpoint, Link, SCRATCH_BYTES};
 use super::super::process;
-use super::super::report::{Goal, Op};
 use super::super::target::Target;
 use super::super::wire::{Frame, mqtt};
 use super::{Row, SemiArgs};
+use crate::goal::{Goal, Op};
 
 /// Ceilings, MiB.
 const CEILINGS: [u64; 2] = [64, 256];

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::super::report::{Goal, Op, number};
+use super::super::report::number;
 use super::super::stats::Summary;
 use super::{SemiArgs, process};
+use crate::goal::{Goal, Op};
 
 /// One figure, perhaps with a goal.
 #[derive(Clone, Debug, Serialize)]

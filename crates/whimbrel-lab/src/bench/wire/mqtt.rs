@@ -122,8 +122,8 @@ fn take_string(bytes: &[u8]) -> Result<(&str, &[u8]), WireError> {
     Ok((text, rest))
 }
 
-/// A PUBLISH to be filled in.
-pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize) -> Template {
+/// A PUBLISH to be filled in, with user properties if it is MQTT 5.
+pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize, user: &[(&str, &str)]) -> Template {
     let mut rest = Vec::new();
     string(&mut rest, topic);
     let packet_id_at = (qos == QoS::AtLeastOnce).then_some(rest.len());
@@ -131,7 +131,7 @@ pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize) -> Template
         rest.extend_from_slice(&[0, 0]);
     }
     if v5 {
-        rest.push(0);
+        properties(&mut rest, user);
     }
     let stamp_at = rest.len();
     rest.resize(stamp_at + body.max(STAMP_BYTES), b'.');
@@ -181,14 +181,43 @@ fn publish(v5: bool, first: u8, rest: &[u8]) -> Result<Frame<'_>, WireError> {
         ack = Ack::Packet(id);
         at += 2;
     }
+    let mut properties: &[u8] = &[];
     if v5 {
-        let properties = rest.get(at..).unwrap_or_default();
-        let (length, bytes) =
-            variable_integer(properties)?.ok_or(WireError::Malformed("a PUBLISH without a property length"))?;
+        let cut = || WireError::Malformed("a PUBLISH without its properties");
+        let rest = rest.get(at..).unwrap_or_default();
+        let (length, bytes) = variable_integer(rest)?.ok_or_else(cut)?;
+        properties = rest.get(bytes..bytes + length).ok_or_else(cut)?;
         at += bytes + length;
     }
     let body = rest.get(at..).ok_or(WireError::Malformed("a PUBLISH shorter than its own header"))?;
-    Ok(Frame::Message { body, ack })
+    Ok(Frame::Message { properties, body, ack })
+}
+
+/// The last user property of that name among the properties of a PUBLISH.
+pub fn last_property<'a>(mut properties: &'a [u8], name: &str) -> Option<&'a str> {
+    fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        bytes.get(2..)?.split_at_checked(usize::from(number(bytes)?))
+    }
+    let mut found = None;
+    while let Some((identifier, rest)) = properties.split_first() {
+        properties = match identifier {
+            0x01 => rest.get(1..)?,
+            0x02 => rest.get(4..)?,
+            0x23 => rest.get(2..)?,
+            0x0B => rest.get(variable_integer(rest).ok()??.1..)?,
+            0x03 | 0x08 | 0x09 => text(rest)?.1,
+            &USER_PROPERTY => {
+                let (key, rest) = text(rest)?;
+                let (value, rest) = text(rest)?;
+                if key == name.as_bytes() {
+                    found = std::str::from_utf8(value).ok();
+                }
+                rest
+            }
+            _ => return None,
+        };
+    }
+    found
 }
 
 fn refused(packet: &str, code: u8) -> WireError {
@@ -272,7 +301,10 @@ mod tests {
         publish_with(&mut out, "t", Some(7), &[("index", "42")], b"body");
         assert_eq!(out, b"\x32\x16\0\x01t\0\x07\x0c\x26\0\x05index\0\x0242body");
         let whole = parse(true, &out).expect("well formed");
-        assert_eq!(whole, Some((Frame::Message { body: b"body", ack: Ack::Packet(7) }, out.len())));
+        assert_eq!(
+            whole,
+            Some((Frame::Message { properties: &out[8..20], body: b"body", ack: Ack::Packet(7) }, out.len()))
+        );
     }
 
     #[test]
@@ -308,6 +340,19 @@ mod tests {
         let bytes = b"\x30\x10\0\x01b\x04\x23\0\x01\x11\0\0\0\0\0\0\0\x05";
         let (frame, length) = parse(true, bytes).expect("well formed").expect("whole");
         assert_eq!(length, bytes.len());
-        assert_eq!(frame, Frame::Message { body: &b"\0\0\0\0\0\0\0\x05"[..], ack: Ack::None });
+        let Frame::Message { properties, body, ack: Ack::None } = frame else { panic!("a message was expected") };
+        assert_eq!((body, properties), (&b"\0\0\0\0\0\0\0\x05"[..], &b"\x23\0\x01\x11"[..]));
+    }
+
+    #[test]
+    fn the_last_user_property_of_a_name_is_found() {
+        let template = template(true, "t", QoS::AtLeastOnce, 8, &[("v", "17"), ("w-id", "ab:0"), ("w-id", "ab:1")]);
+        let mut out = Vec::new();
+        template.write(&mut out, 5, 1);
+        let (frame, length) = parse(true, &out).expect("well formed").expect("whole");
+        assert_eq!(length, out.len());
+        let Frame::Message { properties, .. } = frame else { panic!("a message was expected, got {frame:?}") };
+        assert_eq!([last_property(properties, "v"), last_property(properties, "w-id")], [Some("17"), Some("ab:1")]);
+        assert_eq!(last_property(properties, "w"), None);
     }
 }

@@ -113,7 +113,7 @@ fn message<'a>(line: &'a [u8], body_at: usize, bytes: &'a [u8]) -> Result<Option
         return Ok(Some((Frame::Accepted(None), length)));
     }
     let ack = reply.map_or(Ack::None, Ack::Subject);
-    Ok(Some((Frame::Message { body, ack }, length)))
+    Ok(Some((Frame::Message { properties: &[], body, ack }, length)))
 }
 
 /// A decimal number of at most seven digits (nats-server's bodies are limited to 1 MB).
@@ -139,14 +139,16 @@ mod tests {
         delivered.extend_from_slice(&out[13..]);
         let (frame, length) = parse(&delivered).expect("well formed").expect("whole");
         assert_eq!(length, delivered.len());
-        let Frame::Message { body, ack: Ack::None } = frame else { panic!("a message was expected, got {frame:?}") };
+        let Frame::Message { body, ack: Ack::None, .. } = frame else {
+            panic!("a message was expected, got {frame:?}")
+        };
         assert_eq!(stamp(body), Ok(77));
     }
 
     #[test]
     fn replies_are_acknowledgements_to_give_and_accepted_ones_are_counted() {
         let (frame, _) = parse(b"MSG b.0 1 $JS.ACK.1 8\r\n12345678\r\n").expect("well formed").expect("whole");
-        assert_eq!(frame, Frame::Message { body: b"12345678", ack: Ack::Subject(b"$JS.ACK.1") });
+        assert_eq!(frame, Frame::Message { properties: &[], body: b"12345678", ack: Ack::Subject(b"$JS.ACK.1") });
         let (frame, _) = parse(b"MSG _INBOX.accepted 9 8\r\n{\"seq\":1\r\n").expect("well formed").expect("whole");
         assert_eq!(frame, Frame::Accepted(None));
         let refused = parse(b"MSG _INBOX.accepted 9 12\r\n{\"error\":{}}\r\n");

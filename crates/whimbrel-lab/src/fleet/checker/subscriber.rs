@@ -200,7 +200,8 @@ impl Subscriber {
     fn overtake(&mut self, vehicle: usize, index: usize) {
         let nondurable = self.promise == Promise::Nondurable;
         for before in self.vehicles[vehicle].expected.iter_mut().take(index) {
-            if !before.overtaken && !before.bordering && !(before.missed && nondurable) {
+            let is_excused = before.bordering || before.missed && nondurable;
+            if !before.overtaken && !is_excused {
                 before.overtaken = true;
                 self.overtaken += 1;
             }

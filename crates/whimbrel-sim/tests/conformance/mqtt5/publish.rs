@@ -1,7 +1,8 @@
 //! PUBLISH (3.3): flags, topics, what is forwarded, overlapping subscriptions.
 
 use crate::wire::{
-    Connect, Encode, PINGREQ, Packet, Props, Publish, Subscribe, V5, option, packet, property, puback, pubcomp, pubrec,
+    Ack, Connect, Encode, PINGREQ, Packet, Props, Publish, Subscribe, V5, option, packet, property, puback, pubcomp,
+    pubrec,
 };
 use crate::world::World;
 
@@ -314,4 +315,30 @@ fn a_subscription_identifier_comes_with_every_kind_of_delivery() {
     let all = identifiers(&mut world, conn);
     assert!(all.contains(&expected("live", 7)) && all.contains(&expected("waiting", 7)), "{all:?}");
     assert!(all.contains(&expected("shared", 300)), "{all:?}");
+}
+
+#[test]
+fn importance_and_deadline_are_numbers_within_their_bounds() {
+    let mut world = World::new();
+    let (subscriber, publisher) = (world.client("subscriber"), world.client("publisher"));
+    world.subscribe(subscriber, "t", 0);
+    for (name, value, fits) in [
+        ("w-importance", "1", true),
+        ("w-importance", "10", true),
+        ("w-importance", "0", false),
+        ("w-importance", "11", false),
+        ("w-importance", "high", false),
+        ("w-deadline-ms", "0", true),
+        ("w-deadline-ms", "4294967296", false),
+        ("w-deadline-ms", "-1", false),
+    ] {
+        let publish = Publish::new("t", value).qos(1, 1).props(Props::new().user(name, value));
+        let Packet::Ack { kind: Ack::Puback, code, props, .. } = world.ask(publisher, publish) else {
+            panic!("PUBACK expected for {name} {value}")
+        };
+        assert_eq!(code, if fits { 0 } else { 0x83 }, "{name} {value}");
+        let reason = props.text(property::REASON_STRING).unwrap_or_default();
+        assert_eq!(reason.starts_with(name), !fits, "{name} {value}: {reason}");
+        assert_eq!(world.payloads(subscriber).len(), usize::from(fits));
+    }
 }

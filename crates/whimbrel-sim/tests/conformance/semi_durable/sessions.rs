@@ -135,7 +135,7 @@ fn a_long_absence_is_caught_up_in_turns_without_a_seam() {
     let mut world = World::new();
     let publisher = world.client("publisher");
     let (conn, _) = world.reconnect(&Connect::v5("a").expiry(1000));
-    follow(&mut world, conn, "t", 0 | option::RETAIN_AS_PUBLISHED, semi_durable());
+    follow(&mut world, conn, "t", option::RETAIN_AS_PUBLISHED, semi_durable());
     world.fail(conn);
     let all: Vec<String> = (0..2000).map(|number| number.to_string()).collect();
     publish(&mut world, publisher, &all[..1500].iter().map(String::as_str).collect::<Vec<_>>());

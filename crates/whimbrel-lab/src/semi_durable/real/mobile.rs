@@ -1,0 +1,185 @@
+//! A mobile subscriber over a socket.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use mio::{Interest, Registry, Token};
+use whimbrel_sim::mobility::{Node, State, Stay};
+
+use super::load::{CLASSES, Kind, TOPIC, VALUES_PER_CLASS};
+use crate::bench::link::{Endpoint, hello};
+use crate::bench::lowat;
+use crate::bench::target::Target;
+use crate::bench::wire::{self, Frame, QoS, mqtt};
+
+/// What it has received, and what it knows that it will not receive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Events received.
+    pub received: u64,
+    /// Events passed over.
+    pub lost: u64,
+    /// Events that came again.
+    pub repeated: u64,
+    /// Times it came back.
+    pub returns: u64,
+}
+
+/// A connected subscriber's progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Away.
+    Away,
+    /// Connected, with no confirmation yet.
+    Asking,
+    /// Subscribed, and behind what has been published.
+    Behind,
+    /// Subscribed, and receiving what is published.
+    Live,
+}
+
+/// See the module's documentation.
+pub struct Mobile {
+    index: usize,
+    class: usize,
+    node: Node,
+    endpoint: Option<Endpoint>,
+    phase: Phase,
+    /// Where its first subscription began.
+    token: Option<String>,
+    /// The properties of the last event.
+    last: Vec<u8>,
+    /// The sequence number that it expects next; `None`: whatever comes.
+    next: Option<u64>,
+    /// What became of its events.
+    pub counts: Counts,
+}
+
+impl Mobile {
+    /// A subscriber that has not been anywhere yet.
+    pub fn new(index: usize, node: Node) -> Mobile {
+        Mobile {
+            index,
+            class: index % CLASSES,
+            node,
+            endpoint: None,
+            phase: Phase::Away,
+            token: None,
+            last: Vec::new(),
+            next: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Goes on to its next stay, and says how long that is.
+    ///
+    /// # Errors
+    /// When the system has no more sockets.
+    pub fn move_on(&mut self, target: Target, kind: Kind, registry: &Registry) -> Result<Duration> {
+        let Stay { duration, state, .. } = self.node.next().expect("its stays never end");
+        if let Some(mut endpoint) = self.endpoint.take() {
+            registry.deregister(&mut endpoint.stream).context("letting go of a socket")?;
+        }
+        self.phase = Phase::Away;
+        if state == State::Connected {
+            self.connect(target, kind, registry)?;
+        }
+        Ok(duration)
+    }
+
+    fn connect(&mut self, target: Target, kind: Kind, registry: &Registry) -> Result<()> {
+        let mut out = hello(target.protocol, &format!("mobile-{}", self.index));
+        let low = self.class as u64 * VALUES_PER_CLASS;
+        let selector = format!("v BETWEEN {low} AND {}", low + VALUES_PER_CLASS - 1);
+        let from = self.position();
+        let mut properties = vec![("w-selector", selector.as_str()), ("w-durability", kind.durability())];
+        if let Some(from) = from.as_deref().filter(|_| kind.keeps()) {
+            properties.push(("w-from", from));
+        }
+        mqtt::subscribe(&mut out, true, 1, (TOPIC, QoS::AtMostOnce), &properties);
+        let mut endpoint = Endpoint::connecting(target, out)?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut endpoint.stream, Token(self.index), both).context("watching a socket")?;
+        self.counts.returns += u64::from(self.token.is_some() || self.next.is_some());
+        (self.endpoint, self.phase) = (Some(endpoint), Phase::Asking);
+        Ok(())
+    }
+
+    /// Where it stands, as a subscription begins.
+    fn position(&self) -> Option<String> {
+        let token = self.token.as_ref()?;
+        Some(match mqtt::last_property(&self.last, "w-id") {
+            Some(id) => format!("{token},{id}"),
+            None => token.clone(),
+        })
+    }
+
+    /// Reads what has come. `batch`: bytes to be woken for from now on.
+    ///
+    /// # Errors
+    /// When the broker refuses, ends the connection or sends what nobody asked for.
+    pub fn receive(&mut self, scratch: &mut [u8], batch: usize) -> Result<()> {
+        let Mobile { endpoint: Some(endpoint), phase, token, last, next, counts, .. } = self else { return Ok(()) };
+        endpoint.flush()?;
+        let mut subscribed = false;
+        endpoint.receive(scratch, |frame, _| {
+            match frame {
+                Frame::Ready => {}
+                Frame::Subscribed { token: begins } => {
+                    subscribed = true;
+                    if token.is_none() && !begins.is_empty() {
+                        *token = Some(begins.to_owned());
+                    }
+                }
+                Frame::Message { properties, body, .. } => {
+                    last.clear();
+                    last.extend_from_slice(properties);
+                    count(wire::stamp(body)?, next, counts);
+                }
+                frame => bail!("a subscriber received {frame:?}, which it did not ask for"),
+            }
+            Ok(())
+        })?;
+        if subscribed {
+            *phase = Phase::Behind;
+            lowat::wake_after(&endpoint.stream, batch)?;
+        }
+        Ok(())
+    }
+
+    /// What it has received, if it takes part in what is published: then it must not fall behind. It does once it has come within
+    /// `near` of what has been `sent`.
+    pub fn progress(&mut self, sent: u64, near: u64) -> Option<u64> {
+        let next = self.next?;
+        if self.phase == Phase::Behind && next + near >= sent {
+            self.phase = Phase::Live;
+        }
+        (self.phase == Phase::Live).then_some(next)
+    }
+}
+
+/// Notes an event of a class, of which every tenth is.
+fn count(sequence: u64, next: &mut Option<u64>, counts: &mut Counts) {
+    let expected = next.unwrap_or(sequence);
+    if sequence < expected {
+        counts.repeated += 1;
+        return;
+    }
+    counts.lost += (sequence - expected) / CLASSES as u64;
+    counts.received += 1;
+    *next = Some(sequence + CLASSES as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_over_is_lost_and_what_comes_again_does_not_count() {
+        let (mut next, mut counts) = (None, Counts::default());
+        for sequence in [13, 23, 53, 43, 63] {
+            count(sequence, &mut next, &mut counts);
+        }
+        assert_eq!((counts.received, counts.lost, counts.repeated), (4, 2, 1));
+    }
+}

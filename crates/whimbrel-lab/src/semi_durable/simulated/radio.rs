@@ -1,0 +1,198 @@
+//! What is between a broker and its subscribers: nothing, or a link that all share.
+
+use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, NOTICE_TOPIC, Output, Refusal, Segment, Sent, Tell};
+use whimbrel_event::{EventId, PubendId, Tick, Time};
+use whimbrel_sim::access::{Access, Member};
+use whimbrel_sim::link::Arrival;
+
+use super::subscriber::{Published, Subscriber};
+
+/// Bytes at the beginning of a simulated packet that say what it is: a notice, or the tick of an event.
+const LABEL_BYTES: usize = 8;
+
+/// The link that all subscribers share, and who of them is on it.
+#[derive(Debug)]
+pub struct Shared {
+    /// The link.
+    pub access: Access,
+    /// By subscriber.
+    pub members: Vec<Option<Member>>,
+    /// By subscriber: its broker has been told to wait.
+    pub full: Vec<bool>,
+}
+
+/// What comes out of a broker, at one moment.
+pub struct Radio<'a> {
+    /// The present.
+    pub now: Time,
+    /// The only stream.
+    pub pubend: PubendId,
+    /// By number of the link.
+    pub subscribers: &'a mut [Subscriber],
+    /// All events that were published, by class.
+    pub logs: &'a [Vec<Published>],
+    /// `None`: what is sent has arrived.
+    pub shared: Option<&'a mut Shared>,
+}
+
+impl Output for Radio<'_> {
+    fn attached(&mut self, _: Link, _: bool) {}
+
+    fn refused(&mut self, link: Link, why: Refusal) {
+        panic!("subscriber {} was refused: {why:?}", link.0);
+    }
+
+    fn kicked(&mut self, link: Link, why: Kick) {
+        panic!("subscriber {} was thrown out: {why:?}", link.0);
+    }
+
+    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]) {
+        match results {
+            [Ok(granted)] => {
+                if let Some(token) = &granted.begins {
+                    self.subscribers[link.0 as usize].token = Some(token.clone());
+                }
+            }
+            other => panic!("subscriber {} asked for one subscription and was told {other:?}", link.0),
+        }
+    }
+
+    fn unsubscribed(&mut self, _: Link, _: &[bool]) {}
+
+    fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, _: Accepted) {}
+
+    fn completed(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn release(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        let index = link.0 as usize;
+        let Some(shared) = &mut self.shared else {
+            let subscriber = &mut self.subscribers[index];
+            if delivery.event.topic == NOTICE_TOPIC {
+                subscriber.notice(delivery.event.payload, self.pubend).expect("the broker's notices can be read");
+            } else {
+                subscriber.receive(delivery.id, &self.logs[subscriber.class]);
+            }
+            return Sent::Open;
+        };
+        let (length, name) = packet(delivery);
+        let tally = &mut self.subscribers[index].tally;
+        tally.packets += 1;
+        tally.bytes += length as u64;
+        tally.name_bytes += name as u64;
+        let member = shared.members[index].expect("only those who are there are delivered to");
+        shared.access.push(self.now, member, Arrival::Bytes(bytes(delivery, length)));
+        shared.full[index] = !shared.access.has_room(member);
+        if shared.full[index] { Sent::Full } else { Sent::Open }
+    }
+}
+
+/// The bytes that are simulated: what the packet is, and the rest of its length. A notice is kept whole.
+fn bytes(delivery: &Delivery<'_>, length: usize) -> Vec<u8> {
+    let notice = delivery.event.topic == NOTICE_TOPIC;
+    let mut bytes = if notice { 0 } else { delivery.id.tick.0 }.to_be_bytes().to_vec();
+    if notice {
+        bytes.extend_from_slice(delivery.event.payload);
+    }
+    bytes.resize(length.max(bytes.len()), b' ');
+    bytes
+}
+
+/// Hands a packet that came over the shared link to its subscriber.
+pub fn arrived(bytes: &[u8], pubend: PubendId, subscriber: &mut Subscriber, logs: &[Vec<Published>]) {
+    let (label, rest) = bytes.split_first_chunk::<LABEL_BYTES>().expect("packets are sent whole");
+    match u64::from_be_bytes(*label) {
+        0 => subscriber.notice(rest, pubend).expect("the broker's notices can be read"),
+        tick => subscriber.receive(EventId { pubend, tick: Tick(tick) }, &logs[subscriber.class]),
+    }
+}
+
+/// Bytes of the PUBLISH of MQTT 5 that carries a delivery at QoS 0, and how many of them name the event.
+fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
+    /// Identifier, and two lengths.
+    const USER_PROPERTY: usize = 5;
+    let name = if delivery.named { USER_PROPERTY + "w-id".len() + delivery.id.to_string().len() } else { 0 };
+    let attributes = delivery.event.attributes.iter();
+    let properties = name + attributes.map(|(key, value)| USER_PROPERTY + key.len() + value.len()).sum::<usize>();
+    let rest = 2 + delivery.event.topic.len() + number_bytes(properties) + properties + delivery.event.payload.len();
+    (1 + number_bytes(rest) + rest, name)
+}
+
+/// Bytes of a variable byte integer.
+fn number_bytes(number: usize) -> usize {
+    if number < 128 { 1 } else { 1 + number_bytes(number / 128) }
+}
+
+/// What comes out of the publisher's broker: its knowledge, for the others.
+#[derive(Debug, Default)]
+pub struct Backbone {
+    /// In the order in which it came out.
+    pub segments: Vec<Carried>,
+}
+
+/// Knowledge on its way to another broker.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// The stream.
+    pub pubend: PubendId,
+    /// The part begins after this tick.
+    pub after: Tick,
+    /// And ends with this one.
+    pub upto: Tick,
+    /// The value of the attribute and the importance of the event at its end.
+    pub event: std::sync::Arc<whimbrel_event::Event>,
+}
+
+impl Carried {
+    /// As a broker takes it.
+    pub fn segment(&self) -> Segment<'_> {
+        let Carried { pubend, after, upto, event } = self;
+        Segment { pubend: *pubend, after: *after, upto: *upto, what: Tell::Data(event.view()) }
+    }
+}
+
+impl Output for Backbone {
+    fn attached(&mut self, _: Link, _: bool) {}
+
+    fn refused(&mut self, _: Link, why: Refusal) {
+        panic!("the publisher was refused: {why:?}");
+    }
+
+    fn kicked(&mut self, _: Link, why: Kick) {
+        panic!("the publisher was thrown out: {why:?}");
+    }
+
+    fn subscribed(&mut self, _: Link, _: &[Result<Granted, Refusal>]) {}
+
+    fn unsubscribed(&mut self, _: Link, _: &[bool]) {}
+
+    fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, result: Accepted) {
+        assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");
+    }
+
+    fn completed(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn release(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn deliver(&mut self, _: Link, _: &Delivery<'_>) -> Sent {
+        unreachable!("the publisher subscribes to nothing")
+    }
+
+    fn knowledge(&mut self, segment: &Segment<'_>) {
+        let Segment { pubend, after, upto, what } = *segment;
+        let Tell::Data(event) = what else { return };
+        let event = whimbrel_event::Event::keep(EventId { pubend, tick: upto }, Time::from_nanos(upto.0), &event);
+        self.segments.push(Carried { pubend, after, upto, event });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_lengths_of_the_specification() {
+        assert_eq!([0, 127, 128, 16_383, 16_384].map(number_bytes), [1, 1, 2, 2, 3]);
+    }
+}
