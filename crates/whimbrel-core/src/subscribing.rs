@@ -145,7 +145,7 @@ impl Core {
             if !self.router.is_selected(spot, &Content::of(event)) {
                 continue;
             }
-            let qos = event.qos().min(asked.qos);
+            let qos = event.qos().min(asked.granted_qos());
             let terms = Terms {
                 qos,
                 identifier: asked.identifier,

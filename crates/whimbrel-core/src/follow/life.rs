@@ -139,7 +139,7 @@ impl Core {
         track.parked = false;
         track.ahead = Positions::default();
         if track.by_token {
-            track.acknowledged = lag.positions.clone();
+            track.acknowledged = lag.untold();
         }
         self.tracks.set_lag(id, lag);
         if !is_listed {

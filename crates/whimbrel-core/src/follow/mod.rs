@@ -108,6 +108,17 @@ pub(crate) struct Lag {
     pub(crate) slow: bool,
 }
 
+impl Lag {
+    /// Up to where it has been told everything, gaps included, also in streams that are not known here.
+    pub(crate) fn untold(&self) -> Positions {
+        let mut positions = self.positions.clone();
+        for gap in self.gaps.iter() {
+            positions.set(gap.pubend, gap.from);
+        }
+        positions
+    }
+}
+
 /// All tracked subscriptions.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks {

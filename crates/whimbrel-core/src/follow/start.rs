@@ -45,7 +45,7 @@ impl Core {
             Start::Own => {
                 let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked);
                 let Some(track) = parked else { return Ok(Begin::Keep) };
-                let lag = at(track.acknowledged.clone());
+                let lag = self.checked(now, track.acknowledged.clone(), Gaps::default())?;
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
             _ if following.durability != Durability::SemiDurable => return Err(Refusal::StartNotKept),

@@ -110,6 +110,8 @@ pub(super) struct Flight {
     pub(super) name: Option<Name>,
     /// It is for a tracked subscription that has not ended.
     pub(super) tracked: bool,
+    /// It is for one that has ended and whose client kept the place: it is not sent again.
+    pub(super) let_go: bool,
 }
 
 impl Flight {
@@ -160,10 +162,10 @@ impl Session {
     fn let_go(&mut self) {
         let tracks = &self.tracks;
         let is_let_go = |flight: &Flight| {
-            flight.tracked && tracks.get(&flight.identifier).is_some_and(|track| track.terms.by_token)
+            let by_token = || tracks.get(&flight.identifier).is_some_and(|track| track.terms.by_token);
+            flight.let_go || flight.tracked && by_token()
         };
         self.flights.retain(|flight| !is_let_go(flight) || flight.qos == Qos::ExactlyOnce);
-        self.flights.iter_mut().filter(|flight| is_let_go(flight)).for_each(|flight| flight.received = true);
     }
 }
 
@@ -394,11 +396,16 @@ impl Checker {
         let session = self.book.sessions.get_mut(id).expect("a subscriber has a session");
         let Some(at) = session.grants.iter().position(|grant| grant.filter == text) else { return false };
         let gone = session.grants.remove(at);
-        let tracks = session.tracks.values_mut().filter(|track| track.terms.grant.filter == gone.filter);
-        tracks.for_each(|track| track.ended = true);
-        // What is on its way for it stays so.
-        let flights = session.flights.iter_mut().filter(|flight| flight.identifier == gone.identifier);
-        flights.for_each(|flight| flight.tracked = false);
+        let mut by_token = false;
+        for track in session.tracks.values_mut().filter(|track| track.terms.grant.filter == gone.filter) {
+            track.ended = true;
+            by_token |= track.terms.by_token;
+        }
+        // What is on its way for it stays so; where the client kept the place, as long as the connection lasts.
+        for flight in session.flights.iter_mut().filter(|flight| flight.identifier == gone.identifier) {
+            flight.let_go |= flight.tracked && by_token;
+            flight.tracked = false;
+        }
         // What waits for an ended subscription may or may not come.
         for owed in &mut session.owed {
             owed.optional |= owed.identifier == gone.identifier && matches(text, &owed.publication.message.topic);

@@ -234,6 +234,7 @@ impl Checker {
             group,
             name,
             tracked: name.is_some() || Checker::is_notice(seen),
+            let_go: false,
         });
         if taken || id == 0 {
             self.broken(Rule::PacketIdentifier, format!("{}: the identifier is in use", seen.name()));

@@ -321,6 +321,16 @@ impl Track {
         self.owed.values().map(|debt| debt.publication.weight() + overhead).sum()
     }
 
+    /// Its client is back, and has not said yet where it is.
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// Its client goes on without a word from where it was sure last time: where the subscription began.
+    pub(super) fn restarted(self, terms: Terms) -> Track {
+        Track::new(terms, self.place)
+    }
+
     /// Its client has gone: a subscription that keeps nothing is owed nothing.
     pub(super) fn leave(&mut self) {
         self.parked = self.terms.by_token;

@@ -9,7 +9,7 @@ use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
-use super::book::Grant;
+use super::book::{Flight, Grant};
 use super::delivery::Delivered;
 use super::line::Due;
 use super::notice::{Notice, TOPIC};
@@ -156,8 +156,15 @@ impl Checker {
         let Start { terms, place, no, .. } = start;
         let (identifier, filter) = (terms.grant.identifier, terms.grant.filter.clone());
         let known = session.tracks.iter().find(|(_, track)| !track.ended && track.terms.grant.filter == filter);
-        let known = known.map(|(identifier, _)| *identifier).and_then(|known| session.tracks.remove(&known));
+        let known = known.map(|(identifier, _)| *identifier);
+        if let Some(known) = known.filter(|_| place.is_some()) {
+            // What of it waits to be sent again does not fit its new place.
+            let is_old = |flight: &Flight| flight.tracked && flight.identifier == known && flight.sent_on.is_none();
+            session.flights.retain(|flight| !is_old(flight) || flight.qos == Qos::ExactlyOnce);
+        }
+        let known = known.and_then(|known| session.tracks.remove(&known));
         let mut track = match (place, known) {
+            (None, Some(known)) if known.is_parked() => known.restarted(terms),
             (None, Some(mut known)) => {
                 known.terms = terms;
                 known
