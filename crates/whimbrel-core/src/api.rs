@@ -36,7 +36,7 @@ pub struct Limits {
     /// Bytes that wait in one session for its tracked subscriptions (semi-durable, or with notices); one that would exceed it reads
     /// from the cache instead, once the client takes more.
     pub tracked_queue_bytes: usize,
-    /// A subscription with notices that got nothing for so long is told how far it has come.
+    /// How often a subscription with notices is told how far it has come.
     pub silence_after: Duration,
     /// What tokens are bound to.
     pub deployment: Deployment,

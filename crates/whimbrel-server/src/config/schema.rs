@@ -143,7 +143,7 @@ keys! {
     "limits" "sys_interval" None, "DURATION", Kind::Duration(0, HOUR), "10s",
         "How often the $SYS topics are published; 0s means never";
     "limits" "silence_after" None, "DURATION", Kind::Duration(SECOND, 24 * HOUR), "30s",
-        "How long a subscription with notices gets nothing before it is told how far it has come";
+        "How often a subscription with notices is told how far it has come";
 
     "" "data" flag("data", "WHIMBREL_DATA"), "DIR", Kind::Later, "", "Where the broker keeps its journal";
     "" "peer" flag("peer", "WHIMBREL_PEER"), "ADDR:PORT", Kind::Later, "", "Another broker of the overlay";
