@@ -365,7 +365,7 @@ fn moment(text: &str) -> Option<u64> {
     Some(START.as_nanos() + seconds * 1_000_000_000 + nanos)
 }
 
-/// Writes a moment of the day on which simulated worlds begin, so that [`moment`] reads it.
+/// Writes a moment of the day on which simulated worlds begin, as the account of a world reads it.
 pub fn moment_text(at: Time) -> String {
     let nanos = at.as_nanos() - START.as_nanos();
     let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
