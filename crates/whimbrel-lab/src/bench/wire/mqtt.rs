@@ -314,7 +314,7 @@ mod tests {
             other => Err(other),
         };
         assert_eq!(token(b"\x90\x04\0\x01\0\0"), Ok(""));
-        let with_reason = b"\x90\x17\0\x01\x13\x1f\0\x01r\x26\0\x07w-token\0\x02Ab\0";
+        let with_reason = b"\x90\x16\0\x01\x12\x1f\0\x01r\x26\0\x07w-token\0\x02Ab\0";
         assert_eq!(token(with_reason), Ok("Ab"));
         assert!(token(b"\x90\x08\0\x01\x04\x26\0\x07w\0").is_err(), "a string beyond the properties");
     }
