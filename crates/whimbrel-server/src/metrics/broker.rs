@@ -31,6 +31,11 @@ pub const COUNTERS: &[Row<Number>] = &[
     }),
     ("whimbrel_events_accepted", "Events that got their id", |s| s.core.events_accepted),
     ("whimbrel_payload_bytes_accepted", "Payload bytes of accepted events", |s| s.core.payload_bytes_accepted),
+    (
+        "whimbrel_publishers_held",
+        "Events after which their publisher was held up: its stream ran ahead of the clock",
+        |s| s.core.publishers_held,
+    ),
     ("whimbrel_events_refused", "Events refused for their topic or a bound", |s| s.core.events_refused),
     ("whimbrel_publishes_repeated", "QoS 2 publishes that came again and were not published again", |s| {
         s.core.publishes_repeated
