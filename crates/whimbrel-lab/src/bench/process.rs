@@ -97,9 +97,10 @@ pub fn allow_open_files(files: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raising the limit of open files")
 }
 
-/// How many cores this machine has.
+/// How many cores this process has, as found when it asked first: a thread that is tied to one sees only that.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// One line about the machine: processor, cores, kernel.
