@@ -4,7 +4,7 @@ use whimbrel_event::{Event, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use crate::broker::Core;
-use crate::cache::{PartitionGauges, Plan};
+use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
 use crate::route::{Kind, Router, Target};
 
@@ -20,12 +20,7 @@ pub struct Interest {
 impl Interest {
     /// Whether it has everything that a subscription can match.
     fn covers(&self, wanted: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
-        let content = match (&self.selector, selector) {
-            (None, _) => true,
-            (Some(own), Some(wanted)) => own.covers(wanted),
-            (Some(own), None) => own.is_everything(),
-        };
-        content && filter(&self.filter).covers(wanted)
+        all_content(self.selector.as_ref(), selector) && filter(&self.filter).covers(wanted)
     }
 }
 

@@ -24,6 +24,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 
 use outages::Outages;
 use partition::{Around, Partition};
+pub(crate) use plan::all_content;
 pub use plan::{
     Capacity, DEFAULT_BYTES, DefaultPlan, PARTITIONS_MAX, PROTECTED_LIFETIME, PROTECTED_PER_MILLE, PartitionPlan,
     PartitionSet, Plan, Policy,

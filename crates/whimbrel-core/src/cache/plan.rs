@@ -121,17 +121,21 @@ impl Plan {
                 continue;
             }
             set.insert(number);
-            let all_content = match (&partition.selector, selector) {
-                (None, _) => true,
-                (Some(of_partition), Some(wanted)) => of_partition.covers(wanted),
-                (Some(of_partition), None) => of_partition.is_everything(),
-            };
-            if all_content && topics.covers(filter) {
+            if all_content(partition.selector.as_ref(), selector) && topics.covers(filter) {
                 return set;
             }
         }
         set.insert(self.partitions.len());
         set
+    }
+}
+
+/// Whether everything that is true under `narrow` is under `wide`; without a selector everything is.
+pub(crate) fn all_content(wide: Option<&Selector>, narrow: Option<&Selector>) -> bool {
+    match (wide, narrow) {
+        (None, _) => true,
+        (Some(wide), Some(narrow)) => wide.covers(narrow),
+        (Some(wide), None) => wide.is_everything(),
     }
 }
 

@@ -141,16 +141,11 @@ impl Core {
     /// Makes a live subscription lag from the end of the consolidated stream on; if there is an event there that it has not had,
     /// `missed`, from before that.
     pub(crate) fn fall_behind(&mut self, id: u32, missed: Option<EventId>, slow: bool) {
-        let mut positions = self.streams.positions().collect::<Positions>();
-        let mut next = self.serial + 1;
+        let track = self.tracks.get(id);
+        let (mut positions, mut next) = (self.ahead_positions(&track.ahead), self.serial + 1);
         if let Some(id) = missed {
             next = self.serial;
             positions.set(id.pubend, Tick(id.tick.0 - 1));
-        }
-        let track = self.tracks.get(id);
-        // What it had before it came here is still behind it.
-        for (pubend, tick) in track.ahead.iter() {
-            positions.advance(pubend, tick);
         }
         let (session, (gaps, forgiven)) = (track.session, <(Gaps, Positions)>::default());
         self.sessions.stats.fell_behind += u64::from(slow);

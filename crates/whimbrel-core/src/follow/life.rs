@@ -98,12 +98,16 @@ impl Core {
     fn settled_position(&self, index: u32, id: u32) -> Positions {
         let lag = self.tracks.get(id).lag.as_ref().map(|lag| lag.positions.clone());
         let mut positions = lag.unwrap_or_else(|| self.streams.positions().collect());
-        let session = self.sessions.get(index);
-        let waits = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| &entry.event);
-        for event in session.inflight.of_track(id).chain(waits) {
-            step_back(&mut positions, event.id());
-        }
+        self.unanswered(index, id, true).into_iter().for_each(|id| step_back(&mut positions, id));
         positions
+    }
+
+    /// What is in flight for a subscription, `with_sent` also what was sent on the present connection, and what waits for it.
+    fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
+        let session = self.sessions.get(index);
+        let waits = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
+        let flies = session.inflight.of_track(id).filter(|(_, sent)| with_sent || !sent).map(|(event, _)| event.id());
+        flies.chain(waits).collect()
     }
 
     /// A subscription gets other terms, and goes on where it is.
@@ -175,9 +179,9 @@ impl Core {
         if track == NO_TRACK {
             return self.live_token(now);
         }
-        let (of_track, session) = (self.tracks.get(track), self.sessions.get(index));
-        let waits = session.follow.queue.iter().filter(|entry| entry.track == track).map(|entry| &entry.event);
-        let unsent: Vec<_> = session.inflight.unsent_of(track).chain(waits).map(|event| event.id()).collect();
+        let of_track = self.tracks.get(track);
+        // What was sent on this connection comes to the client before this answer.
+        let unsent = self.unanswered(index, track, false);
         if of_track.lag.is_none() && of_track.ahead.is_empty() && unsent.is_empty() {
             return self.live_token(now);
         }
@@ -190,7 +194,7 @@ impl Core {
     }
 
     /// Where a live subscription stands that is ahead of some streams.
-    fn ahead_positions(&self, ahead: &Positions) -> Positions {
+    pub(super) fn ahead_positions(&self, ahead: &Positions) -> Positions {
         let mut positions: Positions = self.streams.positions().collect();
         for (pubend, tick) in ahead.iter() {
             positions.advance(pubend, tick);

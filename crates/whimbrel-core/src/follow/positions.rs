@@ -27,18 +27,11 @@ impl Positions {
         }
     }
 
-    /// Moves a position forward; `false` if it was there already, or beyond.
-    pub(crate) fn advance(&mut self, pubend: PubendId, tick: Tick) -> bool {
+    /// Moves a position forward, unless it is there already or beyond.
+    pub(crate) fn advance(&mut self, pubend: PubendId, tick: Tick) {
         match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
-            Ok(at) if self.entries[at].1 >= tick => false,
-            Ok(at) => {
-                self.entries[at].1 = tick;
-                true
-            }
-            Err(at) => {
-                self.entries.insert(at, (pubend, tick));
-                true
-            }
+            Ok(at) => self.entries[at].1 = self.entries[at].1.max(tick),
+            Err(at) => self.entries.insert(at, (pubend, tick)),
         }
     }
 

@@ -157,19 +157,19 @@ impl Core {
             untold.set(gap.pubend, gap.from.min(positions.get(gap.pubend)));
         }
         let latest = untold.iter().map(|(_, tick)| tick).max().unwrap_or_default();
-        let mut token = self.streams.token(self.sessions.limits.deployment, latest);
-        for (pubend, _) in self.streams.positions() {
-            token.set(pubend, untold.get(pubend));
-        }
-        token
+        self.token_of(latest, &untold)
     }
 
     /// The token of all subscriptions that are live: silence is declared up to now on all own streams, so that what comes is later.
     pub(crate) fn live_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
+        self.token_of(common, &self.streams.positions().collect())
+    }
+
+    fn token_of(&self, common: Tick, positions: &Positions) -> CheckpointToken {
         let mut token = self.streams.token(self.sessions.limits.deployment, common);
-        for (pubend, passed) in self.streams.positions() {
-            token.set(pubend, passed);
+        for (pubend, _) in self.streams.positions() {
+            token.set(pubend, positions.get(pubend));
         }
         token
     }

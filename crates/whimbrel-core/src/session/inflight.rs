@@ -45,6 +45,15 @@ pub(crate) struct Slot {
     pub(crate) sent: bool,
 }
 
+impl Slot {
+    /// The delivery is over, and its place in the window free; gives what it kept.
+    fn end(&mut self, occupied: &mut u16) -> Option<Arc<Event>> {
+        *occupied -= u16::from(core::mem::take(&mut self.sent));
+        self.stage = Stage::Settled;
+        self.event.take()
+    }
+}
+
 /// The unsettled deliveries of a session, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Inflight {
@@ -158,12 +167,12 @@ impl Inflight {
     }
 
     fn finish(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        if slot.sent {
-            self.occupied -= 1;
-        }
-        slot.stage = Stage::Settled;
-        slot.event = None;
+        self.slots[index].end(&mut self.occupied);
+        self.drop_settled();
+    }
+
+    /// Forgets what is settled and has nothing unsettled before it.
+    fn drop_settled(&mut self) {
         let unsent_from = self.slots.len() - self.unsent as usize;
         let mut popped: usize = 0;
         while self.slots.front().is_some_and(|s| s.stage == Stage::Settled) {
@@ -180,21 +189,15 @@ impl Inflight {
     pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<(u32, Arc<Event>, bool)> {
         let mut taken = Vec::new();
         for slot in &mut self.slots {
-            if slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect && groups.binary_search(&slot.group).is_ok()
+            if slot.qos == Qos::AtLeastOnce
+                && slot.stage == Stage::Expect
+                && groups.binary_search(&slot.group).is_ok()
+                && let Some(event) = slot.end(&mut self.occupied)
             {
-                if let Some(event) = slot.event.take() {
-                    taken.push((slot.group, event, slot.as_published));
-                }
-                if slot.sent {
-                    self.occupied -= 1;
-                    slot.sent = false;
-                }
-                slot.stage = Stage::Settled;
+                taken.push((slot.group, event, slot.as_published));
             }
         }
-        if self.slots.front().is_some_and(|s| s.stage == Stage::Settled) {
-            self.finish(0);
-        }
+        self.drop_settled();
         taken
     }
 
@@ -204,19 +207,11 @@ impl Inflight {
     pub(crate) fn let_go(&mut self, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
         for slot in &mut self.slots {
             let waits = slot.stage == Stage::Expect && slot.qos == Qos::AtLeastOnce && (has_ended || !slot.sent);
-            if !waits || slot.track == NO_TRACK || !is_let_go(slot.track) {
-                continue;
+            if waits && slot.track != NO_TRACK && is_let_go(slot.track) {
+                slot.end(&mut self.occupied);
             }
-            slot.event = None;
-            if slot.sent {
-                self.occupied -= 1;
-                slot.sent = false;
-            }
-            slot.stage = Stage::Settled;
         }
-        if self.slots.front().is_some_and(|s| s.stage == Stage::Settled) {
-            self.finish(0);
-        }
+        self.drop_settled();
     }
 
     /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
@@ -226,15 +221,10 @@ impl Inflight {
         of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
-    /// The events of a tracked subscription that the client has not answered.
-    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = &Arc<Event>> {
-        self.slots.iter().filter(move |slot| slot.track == track).filter_map(|slot| slot.event.as_ref())
-    }
-
-    /// The events of a tracked subscription that are to be sent again, and have not been yet.
-    pub(crate) fn unsent_of(&self, track: u32) -> impl Iterator<Item = &Arc<Event>> {
-        let of_track = self.slots.iter().filter(move |slot| slot.track == track && !slot.sent);
-        of_track.filter_map(|slot| slot.event.as_ref())
+    /// The events of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
+    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (&Arc<Event>, bool)> {
+        let of_track = self.slots.iter().filter(move |slot| slot.track == track);
+        of_track.filter_map(|slot| Some((slot.event.as_ref()?, slot.sent)))
     }
 
     /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.

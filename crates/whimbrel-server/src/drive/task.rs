@@ -69,9 +69,33 @@ fn read_chunk<R: AsyncRead + Unpin>(hub: &Hub, line: &mut Line, from: &mut R, cx
     })
 }
 
+/// How a turn ends with what has just been read; `None`: it goes on.
+fn end_of_turn(port: &Port, read: Read) -> Option<Poll<After>> {
+    if let Some(until) = port.take_hold() {
+        return Some(Poll::Ready(After::Held(until)));
+    }
+    match read {
+        Read::Ended => Some(Poll::Ready(After::Nothing { peer_ended: true })),
+        Read::Idle => Some(Poll::Pending),
+        Read::Full => Some(Poll::Ready(After::Another)),
+        Read::Some => None,
+    }
+}
+
+/// Takes turns until the machine has let go of the connection, or the peer of it: which of them is returned.
+async fn take_turns(mut turn: impl FnMut(&mut Context<'_>) -> Poll<After>) -> bool {
+    loop {
+        match poll_fn(&mut turn).await {
+            After::Another => yield_now().await,
+            After::Held(until) => sleep_until(until).await,
+            After::Nothing { peer_ended } => return peer_ended,
+        }
+    }
+}
+
 /// Serves a plain TCP connection until it ends.
 pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut read: OwnedReadHalf) {
-    let mut turn = |cx: &mut Context<'_>| {
+    let turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
             // A peer that takes nothing more may have said goodbye: what it sent is read to its end.
@@ -81,26 +105,13 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            let got = read_chunk(&hub, &mut line, &mut read, cx);
-            if let Some(until) = port.take_hold() {
-                return Poll::Ready(After::Held(until));
-            }
-            match got {
-                Read::Ended => return Poll::Ready(After::Nothing { peer_ended: true }),
-                Read::Idle => return Poll::Pending,
-                Read::Some => {}
-                Read::Full => break,
+            if let Some(end) = end_of_turn(&port, read_chunk(&hub, &mut line, &mut read, cx)) {
+                return end;
             }
         }
         Poll::Ready(After::Another)
     };
-    let peer_ended = loop {
-        match poll_fn(&mut turn).await {
-            After::Another => yield_now().await,
-            After::Held(until) => sleep_until(until).await,
-            After::Nothing { peer_ended } => break peer_ended,
-        }
-    };
+    let peer_ended = take_turns(turn).await;
     let closing = port.is_closing();
     if closing && !peer_ended {
         let written = poll_fn(|cx| {
@@ -120,7 +131,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut unflushed = false;
-    let mut turn = |cx: &mut Context<'_>| {
+    let turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
             match write_out(&port, &mut stream, &mut unflushed, cx) {
@@ -131,26 +142,13 @@ where
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            let got = read_chunk(&hub, &mut line, &mut stream, cx);
-            if let Some(until) = port.take_hold() {
-                return Poll::Ready(After::Held(until));
-            }
-            match got {
-                Read::Ended => return Poll::Ready(After::Nothing { peer_ended: true }),
-                Read::Idle => return Poll::Pending,
-                Read::Some => {}
-                Read::Full => break,
+            if let Some(end) = end_of_turn(&port, read_chunk(&hub, &mut line, &mut stream, cx)) {
+                return end;
             }
         }
         Poll::Ready(After::Another)
     };
-    let peer_ended = loop {
-        match poll_fn(&mut turn).await {
-            After::Another => yield_now().await,
-            After::Held(until) => sleep_until(until).await,
-            After::Nothing { peer_ended } => break peer_ended,
-        }
-    };
+    let peer_ended = take_turns(turn).await;
     let closing = port.is_closing();
     if !peer_ended {
         let last = async {
