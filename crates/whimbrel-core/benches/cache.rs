@@ -1,18 +1,17 @@
 //! What it costs to write to the cache and to read from it.
 //!
-//! `keep` is what an event costs without a cache: it is allocated, waits in a plain queue of the same length, and is dropped. `write` is the same with
-//! the cache in place of the queue, so the difference is the cache's own part.
+//! `make` is what making the event costs, which is part of all others. `keep` is what it costs to keep one elsewhere: it is allocated, waits in a plain
+//! queue as long as the cache, and is dropped.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use whimbrel_core::cache::{Cache, Capacity, DefaultPlan, PartitionPlan, PartitionSet, Plan, Policy};
 use whimbrel_event::{
-    Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time,
+    AcceptedEvent, Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time,
 };
 
 #[global_allocator]
@@ -38,7 +37,7 @@ impl Source {
         Source { attributes, serial: 0 }
     }
 
-    fn next(&mut self) -> (u64, Arc<Event>, Time) {
+    fn next(&mut self) -> (u64, AcceptedEvent<'_>) {
         self.serial += 1;
         let now = Time::from_nanos(self.serial * 1_000_000);
         let mixed = self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -56,7 +55,14 @@ impl Source {
             deadline_ms: None,
             publisher: whimbrel_event::Publisher::UNKNOWN,
         };
-        (self.serial, Event::keep(id, now, &event), now)
+        (self.serial, AcceptedEvent { id, accepted: now, event })
+    }
+}
+
+impl Source {
+    fn keep(&mut self) -> Event {
+        let (_, AcceptedEvent { id, accepted, event }) = self.next();
+        Event::keep(id, accepted, &event)
     }
 }
 
@@ -81,20 +87,24 @@ fn full(events: u64, partitions: u64, policy: Policy) -> (Cache, Source) {
 }
 
 fn write(cache: &mut Cache, source: &mut Source, partitions: u64) {
-    let (serial, event, now) = source.next();
-    cache.write(serial, (serial % partitions) as usize, event, now);
+    let (serial, event) = source.next();
+    cache.write(serial, (serial % partitions) as usize, &event, event.accepted);
 }
 
 fn writes(c: &mut Criterion) {
     let mut group = c.benchmark_group("write");
     group.throughput(Throughput::Elements(1));
     for events in SIZES {
+        group.bench_function(BenchmarkId::new("make", events), |b| {
+            let mut source = Source::new();
+            b.iter(|| black_box(source.next().0));
+        });
         group.bench_function(BenchmarkId::new("keep", events), |b| {
             let mut source = Source::new();
-            let mut queue: VecDeque<Arc<Event>> = (0..events).map(|_| source.next().1).collect();
+            let mut queue: VecDeque<Event> = (0..events).map(|_| source.keep()).collect();
             b.iter(|| {
                 queue.pop_front();
-                queue.push_back(source.next().1);
+                queue.push_back(source.keep());
             });
         });
         for (name, policy) in POLICIES {

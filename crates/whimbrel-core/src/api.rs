@@ -1,7 +1,6 @@
 //! What an edge may ask of the broker, and what it is told.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use whimbrel_event::{CheckpointToken, Deployment, Event, EventId, EventRef, HostId, PubendId, Qos, Tick, Time};
 use whimbrel_selector::Selector;
@@ -74,7 +73,7 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Will {
     /// The message; its own id and acceptance time mean nothing, its expiry counts from publication.
-    pub event: Arc<Event>,
+    pub event: Event,
     /// Whether it becomes the topic's retained message.
     pub retain: bool,
     /// How long after the end of the connection it waits for the session to come back.

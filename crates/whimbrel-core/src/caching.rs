@@ -1,6 +1,6 @@
 //! The cache's division: which events belong to which partition is found in the same pass as who wants them.
 
-use whimbrel_event::{Event, Time};
+use whimbrel_event::{AcceptedEvent, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use crate::broker::Core;
@@ -62,7 +62,7 @@ impl Core {
             dealing.push(spot);
         }
         let rest = plan.partitions.len();
-        cache.reconfigure(plan, now, |event| deal(router, event).unwrap_or(rest));
+        cache.reconfigure(plan, now, |event| deal(router, event.unpack()).unwrap_or(rest));
         self.division += 1;
     }
 
@@ -82,12 +82,11 @@ fn filter(text: &str) -> TopicFilter<'_> {
 }
 
 /// The partition that an event belongs to, if one names it.
-fn deal(router: &mut Router, event: &std::sync::Arc<Event>) -> Option<usize> {
-    let wanted = router.route(event.topic()).expect("the topic of an accepted event is checked");
+fn deal(router: &mut Router, event: AcceptedEvent<'_>) -> Option<usize> {
+    let wanted = router.route(event.event.topic).expect("the topic of an accepted event is checked");
     let partition = |target: &Target| (target.kind == Kind::Partition).then_some(target.to as usize);
     let plain = wanted.targets.iter().filter_map(partition).min();
     let groups = wanted.groups.cloned();
-    let selected =
-        groups.and_then(|groups| router.select(&groups, &Content::of(event)).iter().filter_map(partition).min());
+    let selected = groups.and_then(|groups| router.select(&groups, &Content(event)).iter().filter_map(partition).min());
     plain.into_iter().chain(selected).min()
 }

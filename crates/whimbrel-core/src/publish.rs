@@ -1,7 +1,5 @@
 //! An event comes in: it gets its id, is retained if asked, and goes to everyone who wants it.
 
-use std::sync::Arc;
-
 use whimbrel_event::{Event, EventId, EventRef, Publisher, Qos, Time};
 
 use crate::api::{Accepted, Output, Publish, Refusal, Segment, Tell};
@@ -88,7 +86,7 @@ impl Core {
         now: Time,
         source: Source,
         event: &EventRef<'_>,
-        kept: Option<Arc<Event>>,
+        kept: Option<Event>,
         out: &mut impl Output,
     ) -> Result<bool, Refusal> {
         let Core { sessions, router, groups: shared, retained, streams, serial, tracks, .. } = self;
@@ -120,13 +118,13 @@ impl Core {
             round.offer(target, &mut publication, shared, tracks, sessions, out);
         }
         if let Some(groups) = groups {
-            for target in router.select(&groups, &Content { event: *event, id, accepted: now }) {
+            for target in router.select(&groups, &Content(publication.accepted())) {
                 round.offer(target, &mut publication, shared, tracks, sessions, out);
             }
         }
         let Round { matched, partition, .. } = round;
         sessions.stats.events_unwanted += u64::from(!matched);
-        self.cache.write(self.serial, partition, publication.keep(), now);
+        self.cache.write(self.serial, partition, &publication.accepted(), now);
         while let Some(track) = self.fallen.pop() {
             self.fall_behind(track, Some(id), true);
         }

@@ -3,7 +3,6 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use whimbrel_event::{Event, Time};
 use whimbrel_selector::{TopicFilter, TopicName};
@@ -15,7 +14,7 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 /// before the first wildcard.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
-    topics: BTreeMap<Box<str>, Arc<Event>>,
+    topics: BTreeMap<Box<str>, Event>,
     bytes: usize,
     /// Before this moment a sweep is not worth its cost.
     sweep_at: Time,
@@ -37,7 +36,7 @@ impl Retained {
         count <= max && self.bytes - old.unwrap_or(0) + bytes <= bytes_max
     }
 
-    pub(crate) fn set(&mut self, event: Arc<Event>) {
+    pub(crate) fn set(&mut self, event: Event) {
         self.bytes += event.weight();
         if let Some(slot) = self.topics.get_mut(event.topic()) {
             self.bytes -= slot.weight();
@@ -71,7 +70,7 @@ impl Retained {
     }
 
     /// All that match and have not expired, in topic order.
-    pub(crate) fn matching<'a>(&'a self, filter: TopicFilter<'a>, now: Time) -> impl Iterator<Item = &'a Arc<Event>> {
+    pub(crate) fn matching<'a>(&'a self, filter: TopicFilter<'a>, now: Time) -> impl Iterator<Item = &'a Event> {
         let prefix = filter.literal_prefix();
         // `a/#` also matches `a`, which does not begin with `a/`.
         let parent = prefix.strip_suffix('/').and_then(|parent| self.topics.get_key_value(parent));

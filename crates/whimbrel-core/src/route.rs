@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use whimbrel_event::{Event, Qos, Seeded};
+use whimbrel_event::{Packed, Qos, Seeded};
 use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Place, Selector, SharedFilter, Subject, TopicError, TopicFilter,
     TopicName,
@@ -334,14 +334,15 @@ impl Router {
     }
 
     /// Whether a subscription at a spot under that filter wants a cached event, which is the one with that serial.
-    pub(crate) fn wants_cached(&mut self, number: u32, serial: u64, event: &Arc<Event>) -> bool {
+    pub(crate) fn wants_cached(&mut self, number: u32, serial: u64, event: Packed<'_>) -> bool {
         let Router { index, subscriptions, verdicts, .. } = self;
         let known = subscriptions[number as usize].as_ref().expect("a subscription id in use");
         let spot = known.spot.expect("tracked subscriptions are in the index");
         verdicts.of(spot.place, serial, || {
             let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
-            let name = TopicName::new(event.topic()).expect("checked when it was accepted");
-            filter.matches(name) && (!spot.selective || index.is_selected(spot.place, &Content::of(event)))
+            let event = event.unpack();
+            let name = TopicName::new(event.event.topic).expect("checked when it was accepted");
+            filter.matches(name) && (!spot.selective || index.is_selected(spot.place, &Content(event)))
         })
     }
 

@@ -1,7 +1,5 @@
 //! Shared subscriptions: one subscription whose events are handed out among its members.
 
-use std::sync::Arc;
-
 use hashbrown::HashTable;
 use whimbrel_event::{Event, Qos, Seeded, Time};
 use whimbrel_selector::Selector;
@@ -170,7 +168,7 @@ impl Groups {
     }
 
     /// Puts back what a member that left had not acknowledged, before everything that waits.
-    pub(crate) fn put_back(&mut self, id: u32, events: Vec<(Arc<Event>, bool)>, sessions: &mut Sessions) {
+    pub(crate) fn put_back(&mut self, id: u32, events: Vec<(Event, bool)>, sessions: &mut Sessions) {
         let group = self.group(id);
         for (event, retain) in events.into_iter().rev() {
             let qos = event.qos();

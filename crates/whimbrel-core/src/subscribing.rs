@@ -142,7 +142,7 @@ impl Core {
             if comes(event.id()) && is_cached(event.id()) {
                 continue;
             }
-            if !self.router.is_selected(spot, &Content::of(event)) {
+            if !self.router.is_selected(spot, &Content(event.packed().unpack())) {
                 continue;
             }
             let qos = event.qos().min(asked.granted_qos());

@@ -1,7 +1,5 @@
 //! The laws of knowledge, and that it agrees with a list of ticks.
 
-use std::sync::Arc;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use whimbrel_core::stream::{
@@ -17,7 +15,7 @@ const PUBEND: PubendId = PubendId(0x50);
 /// The last tick of the models.
 const LAST: u64 = 40;
 
-fn event(tick: u64, payload: usize) -> Arc<Event> {
+fn event(tick: u64, payload: usize) -> Event {
     let event = EventRef {
         topic: "t",
         attributes: Attributes::EMPTY,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Attributes, EventId, Time};
+use crate::{AcceptedEvent, Attributes, EventId, Packed, Time};
 
 /// The importance of an event that does not say otherwise.
 pub const IMPORTANCE_DEFAULT: u8 = 5;
@@ -70,6 +70,16 @@ impl Publisher {
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         Publisher(hash.max(1))
     }
+
+    /// As a number; 0 is [`Publisher::UNKNOWN`].
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From its number.
+    pub fn from_bits(bits: u64) -> Publisher {
+        Publisher(bits)
+    }
 }
 
 /// An event as it passes through: its bytes belong to somebody else.
@@ -97,40 +107,12 @@ pub struct EventRef<'a> {
     pub publisher: Publisher,
 }
 
-/// An event that is kept: one allocation for all its text and bytes, shared by everyone who waits for it.
-#[derive(Debug)]
-pub struct Event {
-    id: EventId,
-    accepted: Time,
-    bytes: Box<[u8]>,
-    topic_end: u32,
-    attributes_end: u32,
-    payload_end: u32,
-    extra: Option<Box<ExtraHeaders>>,
-    expires: Option<Time>,
-    deadline_ms: Option<u32>,
-    publisher: Publisher,
-    qos: Qos,
-    reliability: Reliability,
-    importance: u8,
-}
+/// An event that is kept: one allocation for all of it, shared by everyone who waits for it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Event(Arc<[u8]>);
 
-/// Headers of a kept event; few events have any.
-#[derive(Debug)]
-struct ExtraHeaders {
-    text_payload: Option<bool>,
-    content_type: Option<Box<str>>,
-    response_topic: Option<Box<str>>,
-    correlation: Option<Box<[u8]>>,
-}
-
-impl ExtraHeaders {
-    fn weight(&self) -> usize {
-        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| allocated(text.len()));
-        let correlation = self.correlation.as_ref().map_or(0, |bytes| allocated(bytes.len()));
-        allocated(size_of::<ExtraHeaders>()) + text(&self.content_type) + text(&self.response_topic) + correlation
-    }
-}
+/// An event that takes no more bytes than this is packed on the stack first.
+const SMALL: usize = 256;
 
 /// What an allocation takes: sizes are rounded up to 16 bytes below 64, and to one of four steps of each doubling above, as mimalloc has it.
 fn allocated(bytes: usize) -> usize {
@@ -145,105 +127,81 @@ impl Event {
     /// Keeps `event`, which was accepted at `accepted` under the name `id`.
     ///
     /// # Panics
-    /// When topic, attributes and payload together exceed 4 GiB; edges bound packets far below.
-    pub fn keep(id: EventId, accepted: Time, event: &EventRef<'_>) -> Arc<Event> {
-        let attributes = event.attributes.as_bytes();
-        let total = event.topic.len() + attributes.len() + event.payload.len();
-        assert!(u32::try_from(total).is_ok(), "an event of {total} bytes passed the edge's bound");
-        let mut bytes = Vec::with_capacity(total);
-        bytes.extend_from_slice(event.topic.as_bytes());
-        bytes.extend_from_slice(attributes);
-        bytes.extend_from_slice(event.payload);
-        let headers = &event.headers;
-        let extra = (!headers.is_empty()).then(|| {
-            Box::new(ExtraHeaders {
-                text_payload: headers.text_payload,
-                content_type: headers.content_type.map(Box::from),
-                response_topic: headers.response_topic.map(Box::from),
-                correlation: headers.correlation.map(Box::from),
-            })
-        });
-        Arc::new(Event {
-            id,
-            accepted,
-            bytes: bytes.into_boxed_slice(),
-            topic_end: event.topic.len() as u32,
-            attributes_end: (event.topic.len() + attributes.len()) as u32,
-            payload_end: total as u32,
-            extra,
-            expires: event.expires,
-            deadline_ms: event.deadline_ms,
-            publisher: event.publisher,
-            qos: event.qos,
-            reliability: event.reliability,
-            importance: event.importance,
-        })
+    /// As [`AcceptedEvent::pack`].
+    pub fn keep(id: EventId, accepted: Time, event: &EventRef<'_>) -> Event {
+        let event = AcceptedEvent { id, accepted, event: *event };
+        let len = event.packed_len();
+        // A small one is packed beside the allocation, so that there is but one.
+        let mut small = [0; SMALL];
+        if let Some(bytes) = small.get_mut(..len) {
+            event.pack(bytes);
+            return Event(Arc::from(&*bytes));
+        }
+        let mut bytes = vec![0; len];
+        event.pack(&mut bytes);
+        Event(bytes.into())
+    }
+
+    /// Keeps an event that is packed somewhere else.
+    pub fn copied(event: Packed<'_>) -> Event {
+        Event(event.as_bytes().into())
+    }
+
+    /// The event in the form in which it is kept.
+    #[inline]
+    pub fn packed(&self) -> Packed<'_> {
+        Packed::kept(&self.0)
     }
 
     /// The event's name.
     pub fn id(&self) -> EventId {
-        self.id
+        self.packed().id()
     }
 
     /// When it was accepted.
     pub fn accepted(&self) -> Time {
-        self.accepted
+        self.packed().accepted()
     }
 
     /// How its publisher handed it over.
     pub fn qos(&self) -> Qos {
-        self.qos
+        self.packed().qos()
     }
 
     /// Who published it.
     pub fn publisher(&self) -> Publisher {
-        self.publisher
+        self.packed().publisher()
     }
 
-    /// What it costs to keep, bytes: what an allocator with size classes gives for it (`examples/cache_memory.rs` of the core compares that with
-    /// what a process takes).
+    /// What it costs to keep, bytes: what an allocator with size classes gives for it.
     pub fn weight(&self) -> usize {
-        let counts = 2 * size_of::<usize>();
-        let extra = self.extra.as_ref().map_or(0, |extra| extra.weight());
-        allocated(counts + size_of::<Event>()) + allocated(self.bytes.len()) + extra
+        allocated(2 * size_of::<usize>() + self.0.len())
     }
 
     /// True at and after its expiry.
     pub fn is_expired(&self, now: Time) -> bool {
-        self.expires.is_some_and(|at| at <= now)
+        self.packed().is_expired(now)
     }
 
     /// When it expires, if ever.
     pub fn expires(&self) -> Option<Time> {
-        self.expires
+        self.packed().expires()
     }
 
     /// The topic's name.
     pub fn topic(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..self.topic_end as usize]).expect("kept from a str")
+        self.view().topic
     }
 
     /// A view of the whole event.
     pub fn view(&self) -> EventRef<'_> {
-        let attributes = &self.bytes[self.topic_end as usize..self.attributes_end as usize];
-        let extra = self.extra.as_deref();
-        EventRef {
-            topic: self.topic(),
-            attributes: Attributes::kept(attributes),
-            payload: &self.bytes[self.attributes_end as usize..self.payload_end as usize],
-            headers: Headers {
-                text_payload: extra.and_then(|e| e.text_payload),
-                content_type: extra.and_then(|e| e.content_type.as_deref()),
-                response_topic: extra.and_then(|e| e.response_topic.as_deref()),
-                correlation: extra.and_then(|e| e.correlation.as_deref()),
-            },
-            qos: self.qos,
-            reliability: self.reliability,
-            importance: self.importance,
-            expires: self.expires,
-            deadline_ms: self.deadline_ms,
-            publisher: self.publisher,
-        }
+        self.packed().view()
+    }
+}
+
+impl core::fmt::Debug for Event {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.packed().fmt(f)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod clock;
 mod event;
 mod hash;
 mod id;
+mod packed;
 mod time;
 mod token;
 
@@ -20,5 +21,6 @@ pub use id::{
     EVENT_ID_TEXT_MAX, EventId, EventIdText, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId,
     Tick,
 };
+pub use packed::{AcceptedEvent, Packed};
 pub use time::Time;
 pub use token::{CheckpointToken, Deployment, InvalidToken, TokenFull};

@@ -4,6 +4,7 @@
 //! has overwritten: up to which tick of each pubend it is incomplete, and the holes after that. A reader begins at a serial, over the
 //! partitions that may hold what it wants, and meets every event there is and every hole.
 
+mod chunk;
 mod classes;
 mod meter;
 mod outages;
@@ -17,9 +18,8 @@ mod slots;
 
 use core::ops::ControlFlow;
 use core::time::Duration;
-use std::sync::Arc;
 
-use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
+use whimbrel_event::{AcceptedEvent, EventId, PubendId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use outages::Outages;
@@ -89,17 +89,18 @@ impl Cache {
     ///
     /// # Panics
     /// When there is no such partition, or `serial` is not above all before.
-    pub fn write(&mut self, serial: u64, partition: usize, event: Arc<Event>, now: Time) {
+    pub fn write(&mut self, serial: u64, partition: usize, event: &AcceptedEvent<'_>, now: Time) {
         assert!(serial >= self.end, "serial {serial} after {}", self.end);
         self.end = serial + 1;
-        let id = event.id();
+        let id = event.id;
         if self.pubends.is_full_for(id.pubend) {
             self.forget_pubends();
         }
         let pubend = self.pubends.number(id.pubend);
         if self.pubends.written(pubend, id.tick, serial) {
+            let oldest = self.first_serial();
             let partitions = &self.partitions;
-            self.pubends.thin(pubend, |from| partitions.iter().filter_map(|p| p.slots.first_at(from)).min());
+            self.pubends.thin(pubend, oldest, |from| partitions.iter().filter_map(|p| p.slots.first_at(from)).min());
         }
         let into = &mut self.partitions[partition];
         let before = into.slots.bytes;
@@ -113,7 +114,7 @@ impl Cache {
     /// cannot follow so many at a time.
     fn forget_pubends(&mut self) {
         let mut is_used = vec![false; self.pubends.count()];
-        for slot in self.partitions.iter().flat_map(|partition| partition.slots.walk(0)) {
+        for (slot, _) in self.partitions.iter().flat_map(|partition| partition.slots.walk(0)) {
             is_used[usize::from(slot.pubend())] = true;
         }
         if is_used.iter().all(|is_used| *is_used) {

@@ -1,16 +1,15 @@
 //! One partition: what it holds and what it overwrites.
 
 use core::time::Duration;
-use std::sync::Arc;
 
-use whimbrel_event::{Event, Time};
+use whimbrel_event::{AcceptedEvent, Time};
 
 use super::classes::Classes;
 use super::meter::Meter;
 use super::outages::Outages;
 use super::plan::{Capacity, PartitionPlan, Policy};
 use super::slot::What;
-use super::slots::Slots;
+use super::slots::{Charge, Slots};
 
 /// How much there may be.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +42,13 @@ pub(super) struct Around<'a> {
     pub(super) outages: &'a mut Outages,
 }
 
-/// What each event is charged for the hole that it may leave, bytes, measured with `examples/cache_memory.rs`. `random` has as many holes as events, and
-/// leaves gaps between blocks; the other policies have fewer.
-fn hole_bytes(policy: Policy) -> u64 {
+/// What each event is charged besides its bytes, measured with `examples/cache_memory.rs`. `random` has as many holes as events, and in all of its chunks
+/// something has gone that was not yet compacted; the others have fewer.
+fn charge(policy: Policy) -> Charge {
     match policy {
-        Policy::Lrp => 0,
-        Policy::Random => 48,
-        Policy::Priority { .. } | Policy::Value => 16,
+        Policy::Lrp => Charge { place: 52, dead: 24 },
+        Policy::Random => Charge { place: 150, dead: 176 },
+        Policy::Priority { .. } | Policy::Value => Charge { place: 64, dead: 56 },
     }
 }
 
@@ -69,7 +68,7 @@ impl Partition {
         let policy = plan.policy;
         let mut partition = Partition {
             plan,
-            slots: Slots::new(hole_bytes(policy)),
+            slots: Slots::new(charge(policy)),
             classes: Classes::default(),
             meter: None,
             written: 0,
@@ -91,12 +90,12 @@ impl Partition {
     /// Goes on with the events of a partition that has ended.
     pub(super) fn adopt(&mut self, old: Partition, around: &mut Around<'_>) {
         self.slots = old.slots;
-        self.slots.charge_holes(hole_bytes(self.plan.policy));
+        self.slots.recharge(charge(self.plan.policy));
         (self.written, self.overwritten) = (old.written, old.overwritten);
         if self.plan.capacity == old.plan.capacity && old.meter.is_some() {
             self.meter = old.meter;
         } else if let Some(meter) = &mut self.meter {
-            self.slots.walk(0).for_each(|slot| {
+            self.slots.walk(0).for_each(|(slot, _)| {
                 if let What::Event { since, .. } = slot.what {
                     meter.count(since);
                 }
@@ -107,7 +106,7 @@ impl Partition {
                 self.classes = old.classes;
             }
             (_, Policy::Priority { .. }) => self.reclass(|_| 0),
-            (_, Policy::Value) => self.reclass(|event| event.view().importance),
+            (_, Policy::Value) => self.reclass(|importance| importance),
             (_, Policy::Lrp | Policy::Random) => {}
         }
         let limit = match self.plan.capacity {
@@ -120,7 +119,7 @@ impl Partition {
         while limit.is_exceeded(self.slots.events, self.slots.bytes) && self.overwrite_one(around) {}
     }
 
-    fn reclass(&mut self, class: impl Fn(&Event) -> u8) {
+    fn reclass(&mut self, class: impl Fn(u8) -> u8) {
         let classes = &mut self.classes;
         self.slots.reclass(class, |at, serial, class, since, cost| classes.add(class, cost, serial, since, at));
     }
@@ -134,13 +133,14 @@ impl Partition {
     }
 
     /// Keeps an event, and overwrites what it takes the place of.
-    pub(super) fn write(&mut self, serial: u64, pubend: u16, event: Arc<Event>, around: &mut Around<'_>) {
+    pub(super) fn write(&mut self, serial: u64, pubend: u16, event: &AcceptedEvent<'_>, around: &mut Around<'_>) {
         self.written += 1;
         let limit = self.limit(around.now);
-        let weight = self.slots.cost(&event);
+        let len = event.packed_len();
+        let weight = self.slots.cost(len);
         if limit.is_exceeded(1, weight) {
             self.overwritten += 1;
-            self.slots.push_hole(serial, pubend, event.id().tick);
+            self.slots.push_hole(serial, pubend, event.id.tick);
             return;
         }
         let class = match self.plan.policy {
@@ -149,9 +149,9 @@ impl Partition {
                 0
             }
             Policy::Priority { .. } => 0,
-            Policy::Value => event.view().importance,
+            Policy::Value => event.event.importance,
         };
-        let at = self.slots.push(serial, event, pubend, class, around.now);
+        let at = self.slots.push(serial, event, len, pubend, class, around.now);
         match self.plan.policy {
             Policy::Lrp | Policy::Random => {}
             Policy::Priority { protected, lifetime } => {
@@ -192,7 +192,7 @@ impl Partition {
     /// What changed capacity or the passing of time ask for.
     pub(super) fn overwrite_one(&mut self, around: &mut Around<'_>) -> bool {
         let overwritten = match self.plan.policy {
-            Policy::Lrp => self.slots.pop().is_some(),
+            Policy::Lrp => self.slots.pop(),
             Policy::Random => match self.slots.draw(around.random) {
                 Some(at) => {
                     self.slots.overwrite(at);
@@ -238,8 +238,10 @@ impl Partition {
     fn demote(&mut self, protected: Limit, now: Time) -> bool {
         let Some(oldest) = self.classes.oldest(0) else { return false };
         let at = self.slots.locate(oldest.serial, oldest.at);
-        let What::Event { event, .. } = &self.slots.get(at).what else { unreachable!("an event of the lrp part") };
-        let (weight, importance) = (self.slots.cost(event), event.view().importance);
+        let What::Event { len, importance, .. } = self.slots.get(at).what else {
+            unreachable!("an event of the lrp part")
+        };
+        let weight = self.slots.cost(len as usize);
         if protected.is_exceeded(1, weight) {
             return self.overwrite_oldest(0);
         }
@@ -269,8 +271,8 @@ impl Partition {
     fn overwrite_oldest(&mut self, class: u8) -> bool {
         let oldest = self.classes.oldest(class).expect("a class with an event");
         let at = self.slots.locate(oldest.serial, oldest.at);
-        let What::Event { event, .. } = &self.slots.get(at).what else { unreachable!("the oldest of a class") };
-        let weight = self.slots.cost(event);
+        let What::Event { len, .. } = self.slots.get(at).what else { unreachable!("the oldest of a class") };
+        let weight = self.slots.cost(len as usize);
         self.classes.remove_oldest(class, weight, at, &mut self.slots);
         self.slots.overwrite(at);
         self.overwritten += 1;

@@ -140,20 +140,27 @@ impl Pubends {
         pubend.marks.len() > pubend.thin_at
     }
 
-    /// Takes out marks between which nothing is left: `first_at` tells the lowest serial, from a given one on, of which there is something.
-    pub(super) fn thin(&mut self, number: u16, first_at: impl Fn(u64) -> Option<u64>) {
-        let pubend = &mut self.all[usize::from(number)];
-        let old = core::mem::take(&mut pubend.marks);
+    /// Takes out marks between which nothing is left: those before `oldest`, the lowest serial of which there is something, and if they are still many, all
+    /// others. `first_at` tells the lowest serial, from a given one on, of which there is something.
+    pub(super) fn thin(&mut self, number: u16, oldest: u64, first_at: impl Fn(u64) -> Option<u64>) {
+        let Pubend { marks, thin_at, .. } = &mut self.all[usize::from(number)];
+        while marks.get(1).is_some_and(|second| second.serial <= oldest) {
+            marks.pop_front();
+        }
+        if marks.len() <= *thin_at * 3 / 4 {
+            return;
+        }
+        let old = core::mem::take(marks);
         for mark in old {
             // The mark before this one is needed if there is something behind it up to this one.
-            if let Some(before) = pubend.marks.back()
+            if let Some(before) = marks.back()
                 && first_at(before.serial).is_none_or(|serial| serial >= mark.serial)
             {
-                pubend.marks.pop_back();
+                marks.pop_back();
             }
-            pubend.marks.push_back(mark);
+            marks.push_back(mark);
         }
-        pubend.thin_at = MARKS_MIN.max(pubend.marks.len() * 2);
+        *thin_at = MARKS_MIN.max(marks.len() * 2);
     }
 
     /// Where a reader begins that knows all events of that pubend up to `after`: all later ones that are kept have at least that serial.

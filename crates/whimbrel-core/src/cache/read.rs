@@ -1,14 +1,13 @@
 //! Reading several partitions in the order of serials.
 
 use core::ops::ControlFlow;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
-use whimbrel_event::{Event, PubendId, Tick};
+use whimbrel_event::{Packed, PubendId, Tick};
 
 use super::pubends::Pubends;
 use super::slot::{Slot, What};
-use super::slots::{Slots, Walk};
+use super::slots::{Slots, Walk, event_at};
 
 /// What a reader is shown.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub enum Item<'a> {
         /// Its number in the broker's own order.
         serial: u64,
         /// The event.
-        event: &'a Arc<Event>,
+        event: Packed<'a>,
     },
     /// From the one tick to the other (both included), events of the pubend were overwritten in one of the partitions. Other partitions may
     /// still have events in between; they are shown later.
@@ -45,7 +44,7 @@ pub struct Next {
 
 /// One partition's part of what is read.
 struct Cursor<'a> {
-    head: &'a Slot,
+    head: (&'a Slot, &'a [u8]),
     first: u64,
     rest: Walk<'a>,
 }
@@ -54,16 +53,16 @@ impl<'a> Cursor<'a> {
     fn new(slots: &'a Slots, from: u64) -> Option<Self> {
         let mut rest = slots.walk(from);
         let head = rest.next()?;
-        Some(Cursor { head, first: head.first(), rest })
+        Some(Cursor { head, first: head.0.first(), rest })
     }
 
     /// Goes on by one; false at the end.
     #[inline]
     fn advance(&mut self) -> bool {
         match self.rest.next() {
-            Some(slot) => {
-                self.head = slot;
-                self.first = slot.first();
+            Some(head) => {
+                self.head = head;
+                self.first = head.0.first();
                 true
             }
             None => false,
@@ -83,9 +82,15 @@ impl<'a> Reading<'a> {
         Reading { cursors: partitions.filter_map(|slots| Cursor::new(slots, from)).collect(), pubends, looked_at: 0 }
     }
 
-    fn show(&self, slot: &'a Slot, visit: &mut impl FnMut(Item<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn show(
+        &self,
+        (slot, data): (&'a Slot, &'a [u8]),
+        visit: &mut impl FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         match &slot.what {
-            What::Event { event, .. } => visit(Item::Event { serial: slot.last, event }),
+            What::Event { place, len, .. } => {
+                visit(Item::Event { serial: slot.last, event: event_at(data, *place, *len) })
+            }
             What::Hole { from, to, pubend, .. } => {
                 let _ = visit(Item::Hole { pubend: self.pubends.id(*pubend), from: *from, to: *to });
                 ControlFlow::Continue(())

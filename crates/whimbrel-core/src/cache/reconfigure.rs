@@ -1,15 +1,16 @@
 //! Changing the division while events are there.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use whimbrel_event::{Event, Time};
+use whimbrel_event::{Packed, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::Cache;
 use super::partition::{Around, Partition};
 use super::plan::{PARTITIONS_MAX, PartitionPlan, PartitionSet, Plan};
+use super::slot::Slot;
 use super::slot::What;
-use super::slots::Slots;
+use super::slots::{Slots, event_at};
 
 /// Empty partitions for a plan.
 pub(super) fn partitions(plan: &Plan) -> Vec<Partition> {
@@ -55,7 +56,17 @@ struct Dealt {
     serial: u64,
     pubend: u16,
     since: Time,
-    event: Arc<Event>,
+    /// Which chunk has it, and where.
+    chunk: usize,
+    place: u32,
+    len: u32,
+}
+
+/// Events of partitions that have ended, and the bytes of their chunks.
+#[derive(Default)]
+struct Estate {
+    dealt: Vec<Dealt>,
+    chunks: Vec<Vec<u8>>,
 }
 
 impl Cache {
@@ -68,11 +79,11 @@ impl Cache {
     ///
     /// # Panics
     /// When the plan has more than [`PARTITIONS_MAX`] partitions, or `deal` names one that does not exist.
-    pub fn reconfigure(&mut self, plan: Plan, now: Time, deal: impl FnMut(&Arc<Event>) -> usize) {
+    pub fn reconfigure(&mut self, plan: Plan, now: Time, deal: impl FnMut(Packed<'_>) -> usize) {
         let heirs: Vec<PartitionSet> = (0..self.plan.count()).map(|number| heirs(&self.plan, &plan, number)).collect();
         let old = core::mem::replace(&mut self.partitions, partitions(&plan));
         self.plan = plan;
-        let mut dealt = Vec::new();
+        let mut estate = Estate::default();
         for (number, partition) in old.into_iter().enumerate() {
             let others = heirs.iter().enumerate().filter(|(other, _)| *other != number);
             let sole = Some(heirs[number]).filter(|own| own.len() == 1).and_then(|own| own.iter().next());
@@ -81,25 +92,33 @@ impl Cache {
                     let mut around = Around { now, random: &mut self.random, outages: &mut self.outages };
                     self.partitions[heir].adopt(partition, &mut around);
                 }
-                None => self.dissolve(partition.slots, &heirs[number], &mut dealt),
+                None => self.dissolve(partition.slots, &heirs[number], &mut estate),
             }
         }
-        self.deal(dealt, deal);
+        self.deal(estate, deal);
         self.bytes = self.partitions.iter().map(|partition| partition.slots.bytes).sum();
         self.hold_ceiling(now);
     }
 
     /// Collects the events of a partition, and tells its heirs what it lacks.
-    fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet, dealt: &mut Vec<Dealt>) {
+    fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet, estate: &mut Estate) {
         for pubend in 0..self.pubends.count() {
             let pubend = pubend as u16;
             let to = slots.incomplete(pubend);
             heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         }
-        for slot in slots.into_slots() {
+        for (slots, data) in slots.into_chunks() {
+            self.dissolve_chunk(slots, heirs, estate);
+            estate.chunks.push(data);
+        }
+    }
+
+    fn dissolve_chunk(&mut self, slots: VecDeque<Slot>, heirs: &PartitionSet, estate: &mut Estate) {
+        for slot in slots {
             match slot.what {
-                What::Event { event, since, pubend, .. } => {
-                    dealt.push(Dealt { serial: slot.last, pubend, since, event });
+                What::Event { place, len, since, pubend, .. } => {
+                    let chunk = estate.chunks.len();
+                    estate.dealt.push(Dealt { serial: slot.last, pubend, since, chunk, place, len });
                 }
                 What::Hole { to, pubend, .. } => {
                     heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
@@ -108,15 +127,17 @@ impl Cache {
         }
     }
 
-    fn deal(&mut self, mut dealt: Vec<Dealt>, mut deal: impl FnMut(&Arc<Event>) -> usize) {
+    fn deal(&mut self, estate: Estate, mut deal: impl FnMut(Packed<'_>) -> usize) {
+        let Estate { mut dealt, chunks } = estate;
         dealt.sort_unstable_by_key(|event| event.serial);
         let mut latest = Time::ZERO;
-        for Dealt { serial, pubend, since, event } in dealt {
+        for Dealt { serial, pubend, since, chunk, place, len } in dealt {
+            let event = event_at(&chunks[chunk], place, len);
             // The age of a protected event counts from later than those of its neighbours.
             latest = latest.max(since);
-            let into = deal(&event);
+            let into = deal(event);
             let mut around = Around { now: latest, random: &mut self.random, outages: &mut self.outages };
-            self.partitions[into].write(serial, pubend, event, &mut around);
+            self.partitions[into].write(serial, pubend, &event.unpack(), &mut around);
         }
     }
 }

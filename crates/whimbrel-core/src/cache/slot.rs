@@ -1,10 +1,8 @@
 //! One place in the order of serials, and merging the holes among several.
 
-use std::sync::Arc;
+use whimbrel_event::{Tick, Time};
 
-use whimbrel_event::{Event, Tick, Time};
-
-const _: () = assert!(size_of::<Slot>() == 32, "a slot has four words");
+const _: () = assert!(size_of::<Slot>() == 40, "a slot has five words");
 
 /// A place in the order of serials.
 #[derive(Debug)]
@@ -18,12 +16,16 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) enum What {
     Event {
-        event: Arc<Event>,
+        tick: Tick,
+        /// Where its bytes are in its chunk's.
+        place: u32,
+        len: u32,
         /// When it arrived, or moved to the protected part.
         since: Time,
         pubend: u16,
         /// What the policy says of it (see [`super::classes`]).
         class: u8,
+        importance: u8,
     },
     /// No event of the pubend from the one tick to the other is in the partition, and some were.
     Hole {
@@ -50,14 +52,25 @@ impl Slot {
         }
     }
 
+    /// Bytes of its event.
+    pub(super) fn len(&self) -> usize {
+        match self.what {
+            What::Event { len, .. } => len as usize,
+            What::Hole { .. } => 0,
+        }
+    }
+
     pub(super) fn is_event(&self) -> bool {
         matches!(self.what, What::Event { .. })
     }
 }
 
-/// The slots of a chunk with holes between the same events merged.
+/// The slots of a chunk with holes between the same events merged, and the bytes of its events without those that are gone.
 pub(super) struct Merged<'i> {
     pub(super) slots: Vec<Slot>,
+    pub(super) data: Vec<u8>,
+    /// Where the events are that it takes.
+    old: &'i [u8],
     /// Classes of its events, a bit for each.
     pub(super) classes: u16,
     /// Where in `slots` the holes after the last event begin.
@@ -67,21 +80,31 @@ pub(super) struct Merged<'i> {
 }
 
 impl<'i> Merged<'i> {
-    /// For so many slots.
-    pub(super) fn new(slots: usize, drop_holes: bool, incomplete: &'i mut Vec<Tick>) -> Self {
-        Merged { slots: Vec::with_capacity(slots), classes: 0, run: 0, drop_holes, incomplete }
+    /// Begins with room for so many slots and bytes.
+    pub(super) fn new(
+        (slots, bytes): (usize, usize),
+        old: &'i [u8],
+        drop_holes: bool,
+        incomplete: &'i mut Vec<Tick>,
+    ) -> Self {
+        let (slots, data) = (Vec::with_capacity(slots), Vec::with_capacity(bytes));
+        Merged { slots, data, old, classes: 0, run: 0, drop_holes, incomplete }
     }
 
     /// The next slot.
-    pub(super) fn take(&mut self, slot: Slot) {
-        match slot.what {
-            What::Event { class, .. } => {
+    pub(super) fn take(&mut self, mut slot: Slot) {
+        match &mut slot.what {
+            What::Event { place, len, class, .. } => {
                 self.end_run();
-                self.classes |= 1 << class;
+                self.classes |= 1 << *class;
+                let from = *place as usize;
+                *place = self.data.len() as u32;
+                self.data.extend_from_slice(&self.old[from..from + *len as usize]);
                 self.slots.push(slot);
                 self.run = self.slots.len();
             }
             What::Hole { to, pubend, .. } => {
+                let (to, pubend) = (*to, *pubend);
                 let place = usize::from(pubend);
                 if self.drop_holes {
                     if self.incomplete.len() <= place {

@@ -1,19 +1,26 @@
 //! The events of one partition in the order of their serials, and what is known to be missing.
 //!
-//! Slots stand in chunks, so that memory grows and shrinks by little, and nothing that has to be moved is longer than a chunk. An event that is
+//! Slots and the bytes of their events stand in chunks, so that memory grows and shrinks by little, and nothing that has to be moved is longer than a chunk. An event that is
 //! overwritten in the middle leaves a hole. Holes between the same two events are merged per pubend, a chunk at a time. A hole that has no
 //! event before it is not kept: what is known then is the tick up to which the partition is incomplete.
 
 use std::collections::{VecDeque, vec_deque};
-use std::sync::Arc;
 
-use whimbrel_event::{Event, Tick, Time};
+use whimbrel_event::{AcceptedEvent, Packed, Tick, Time};
 
-use super::slot::{Merged, Slot, What};
+use super::chunk::{BLOCK, Chunk, block};
+use super::slot::{Slot, What};
 use crate::stream::split_mix;
 
-/// Slots of a chunk.
-pub(super) const CHUNK: usize = 256;
+/// Slots of a chunk, at most.
+pub(super) const CHUNK: usize = 512;
+
+/// Into so many chunks at least a partition is divided, so that what the first and the last leave unused is little: a chunk has no more than this part of
+/// the slots and bytes.
+const PARTS: usize = 16;
+
+/// Slots of a chunk of the smallest partition.
+const CHUNK_MIN: usize = 8;
 
 /// Neighbours that have no more slots than this together become one chunk.
 const JOIN_MAX: usize = CHUNK * 3 / 4;
@@ -24,30 +31,22 @@ const FRESH_MIN: usize = 16;
 /// Holes that a partition may have besides as many as it has events.
 const HOLES_SLACK: u64 = 256;
 
-/// How often a random place is drawn before the oldest event is taken. At least one draw in six succeeds.
+/// How often a random place is drawn before the oldest event is taken. Where chunks are of like sizes at least one draw in six succeeds; where large
+/// events make short ones, fewer do.
 const DRAWS_MAX: usize = 128;
 
-/// What the place of an event costs besides the event, bytes: its slot, and its part of what chunks and the allocator leave unused.
-const PLACE_BYTES: u64 = 40;
-
-/// Up to [`CHUNK`] slots.
-#[derive(Debug)]
-struct Chunk {
-    slots: VecDeque<Slot>,
-    /// Of its last slot.
-    last: u64,
-    /// How many slots at its front were taken out.
-    gone: usize,
-    holes: usize,
-    /// Holes since it was last compacted.
-    fresh: usize,
-    /// The classes of its events, a bit for each; may have more.
-    classes: u16,
+/// What an event costs besides its own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Charge {
+    /// Its slot, the hole that it may leave, and its part of what chunks and the allocator leave unused, bytes.
+    pub(super) place: u64,
+    /// Its part of the dead bytes that wait to be compacted, as 256ths of its own bytes.
+    pub(super) dead: u64,
 }
 
-impl Chunk {
-    fn new() -> Self {
-        Chunk { slots: VecDeque::with_capacity(CHUNK), last: 0, gone: 0, holes: 0, fresh: 0, classes: 0 }
+impl Charge {
+    fn of(self, len: usize) -> u64 {
+        self.place + len as u64 + ((len as u64 * self.dead) >> 8)
     }
 }
 
@@ -65,13 +64,18 @@ pub(super) struct At {
 pub(super) struct Slots {
     /// None of them is empty; the first slot of all is an event.
     chunks: VecDeque<Chunk>,
+    /// The last one that was taken out: its memory serves the next.
+    spare: Option<Chunk>,
+    /// No chunk has more slots.
+    width: usize,
+    /// Chunks that were begun since that was looked at.
+    begun: usize,
     /// Chunks that were taken out at the front.
     gone: u64,
     pub(super) events: u64,
     pub(super) holes: u64,
     pub(super) bytes: u64,
-    /// What each event costs besides its weight.
-    place_bytes: u64,
+    charge: Charge,
     /// Slots that were looked at or moved besides those that were asked for.
     pub(super) work: u64,
     /// By the number of the pubend: up to here events may be missing anywhere.
@@ -79,12 +83,13 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `hole_bytes` is what each event is charged for the hole that it may leave.
-    pub(super) fn new(hole_bytes: u64) -> Self {
-        let place_bytes = PLACE_BYTES + hole_bytes;
+    pub(super) fn new(charge: Charge) -> Self {
         Slots {
-            place_bytes,
+            charge,
             chunks: VecDeque::new(),
+            spare: None,
+            width: 0,
+            begun: 0,
             gone: 0,
             events: 0,
             holes: 0,
@@ -94,16 +99,15 @@ impl Slots {
         }
     }
 
-    /// What an event costs, bytes.
-    pub(super) fn cost(&self, event: &Event) -> u64 {
-        event.weight() as u64 + self.place_bytes
+    /// What an event of so many bytes costs.
+    pub(super) fn cost(&self, len: usize) -> u64 {
+        self.charge.of(len)
     }
 
-    /// From now on each event is charged otherwise for the hole that it may leave.
-    pub(super) fn charge_holes(&mut self, hole_bytes: u64) {
-        let place_bytes = PLACE_BYTES + hole_bytes;
-        self.bytes = self.bytes - self.events * self.place_bytes + self.events * place_bytes;
-        self.place_bytes = place_bytes;
+    /// From now on each event is charged otherwise.
+    pub(super) fn recharge(&mut self, charge: Charge) {
+        self.charge = charge;
+        self.bytes = self.walk(0).filter(|(slot, _)| slot.is_event()).map(|(slot, _)| charge.of(slot.len())).sum();
     }
 
     /// Nothing is known any more of what had that number.
@@ -137,15 +141,27 @@ impl Slots {
         self.chunks.front().map(|chunk| &chunk.slots[0])
     }
 
-    /// Appends an event. Serials must grow.
-    pub(super) fn push(&mut self, serial: u64, event: Arc<Event>, pubend: u16, class: u8, since: Time) -> At {
-        self.bytes += self.cost(&event);
+    /// Appends an event of so many bytes. Serials must grow.
+    pub(super) fn push(
+        &mut self,
+        serial: u64,
+        event: &AcceptedEvent<'_>,
+        len: usize,
+        pubend: u16,
+        class: u8,
+        since: Time,
+    ) -> At {
+        self.bytes += self.cost(len);
         self.events += 1;
-        let chunk = self.tail();
+        let chunk = self.tail(len);
         chunk.classes |= 1 << class;
         chunk.last = serial;
-        chunk.slots.push_back(Slot { last: serial, what: What::Event { event, since, pubend, class } });
-        let index = chunk.gone + chunk.slots.len() - 1;
+        let (place, len) = chunk.put(event, len);
+        let (tick, importance) = (event.id.tick, event.event.importance);
+        let what = What::Event { tick, place, len, since, pubend, class, importance };
+        chunk.slots.push_back(Slot { last: serial, what });
+        let (index, width) = (chunk.gone + chunk.slots.len() - 1, chunk.slots.len());
+        self.width = self.width.max(width);
         At { chunk: self.gone + self.chunks.len() as u64 - 1, index }
     }
 
@@ -156,31 +172,51 @@ impl Slots {
             return;
         }
         self.holes += 1;
-        let chunk = self.tail();
-        chunk.holes += 1;
-        chunk.fresh += 1;
+        let chunk = self.tail(0);
+        chunk.lose(0);
         chunk.last = serial;
         chunk.slots.push_back(Slot { last: serial, what: What::Hole { from: tick, to: tick, span: 0, pubend } });
+        let width = chunk.slots.len();
+        self.width = self.width.max(width);
         let place = self.chunks.len() - 1;
         self.tidy(place);
     }
 
-    fn tail(&mut self) -> &mut Chunk {
-        if self.chunks.back().is_none_or(|chunk| chunk.slots.len() >= CHUNK) {
-            self.chunks.push_back(Chunk::new());
+    /// The chunk that takes the next slot, with so many bytes.
+    fn tail(&mut self, len: usize) -> &mut Chunk {
+        let slots = (self.events as usize / PARTS).clamp(CHUNK_MIN, CHUNK);
+        let is_full = |chunk: &mut Chunk| {
+            let is_full = chunk.slots.len() >= slots || !chunk.has_room(len);
+            if is_full {
+                chunk.close();
+            }
+            is_full
+        };
+        if self.chunks.back_mut().is_none_or(is_full) {
+            let events = self.events.max(1);
+            let mean = (self.bytes.saturating_sub(self.events * self.charge.place) / events) as usize;
+            let part = BLOCK.min(self.bytes as usize / PARTS).min(mean * slots);
+            // A large event is alone, so that what is left of a block is little.
+            let room = if len > BLOCK / 8 { len } else { block(part.max(len)).min(BLOCK) };
+            self.chunks.push_back(Chunk::new(room, self.spare.take()));
+            self.begun += 1;
+            if self.begun > self.chunks.len() {
+                self.begun = 0;
+                self.width = self.chunks.iter().map(|chunk| chunk.slots.len()).max().unwrap_or(0);
+            }
         }
         self.chunks.back_mut().expect("there is one now")
     }
 
-    /// Takes the oldest event out; what it leaves at the front is no hole.
-    pub(super) fn pop(&mut self) -> Option<Arc<Event>> {
-        let slot = self.take_front()?;
-        let What::Event { event, pubend, .. } = slot.what else { unreachable!("the first slot is an event") };
+    /// Takes the oldest event out; what it leaves at the front is no hole. False if there is none.
+    pub(super) fn pop(&mut self) -> bool {
+        let Some(slot) = self.take_front() else { return false };
+        let What::Event { tick, len, pubend, .. } = slot.what else { unreachable!("the first slot is an event") };
         self.events -= 1;
-        self.bytes -= self.cost(&event);
-        self.miss(pubend, event.id().tick);
+        self.bytes -= self.cost(len as usize);
+        self.miss(pubend, tick);
         self.absorb();
-        Some(event)
+        true
     }
 
     /// Takes the first slot out; the caller counts it.
@@ -189,7 +225,7 @@ impl Slots {
         let slot = chunk.slots.pop_front();
         chunk.gone += 1;
         if chunk.slots.is_empty() {
-            self.chunks.pop_front();
+            self.spare = self.chunks.pop_front();
             self.gone += 1;
         }
         slot
@@ -208,32 +244,26 @@ impl Slots {
     }
 
     /// Takes an event out that is there; it leaves a hole.
-    pub(super) fn overwrite(&mut self, at: At) -> Arc<Event> {
+    pub(super) fn overwrite(&mut self, at: At) {
         let (place, index) = self.resolve(at).expect("the place of an event");
         if place == 0 && index == 0 {
-            return self.pop().expect("the place of an event");
+            assert!(self.pop(), "the place of an event");
+            return;
         }
         let chunk = &mut self.chunks[place];
-        let hole = What::Hole { from: Tick(0), to: Tick(0), span: 0, pubend: 0 };
         let slot = &mut chunk.slots[index];
-        let What::Event { event, pubend, .. } = core::mem::replace(&mut slot.what, hole) else {
-            unreachable!("the place of an event")
-        };
-        let tick = event.id().tick;
+        let What::Event { tick, len, pubend, .. } = slot.what else { unreachable!("the place of an event") };
         slot.what = What::Hole { from: tick, to: tick, span: 0, pubend };
-        chunk.holes += 1;
-        chunk.fresh += 1;
+        chunk.lose(len as usize);
         self.events -= 1;
         self.holes += 1;
-        self.bytes -= self.cost(&event);
+        self.bytes -= self.cost(len as usize);
         self.tidy(place);
-        event
     }
 
     /// Bounds the holes after one came to a chunk.
     fn tidy(&mut self, place: usize) {
-        let chunk = &self.chunks[place];
-        if chunk.fresh >= FRESH_MIN.max(chunk.slots.len() / 4) {
+        if self.chunks[place].is_sparse(FRESH_MIN) {
             self.compact(place, false);
             self.join(place);
         }
@@ -246,25 +276,10 @@ impl Slots {
     fn compact(&mut self, place: usize, drop_holes: bool) {
         let is_tail = place + 1 == self.chunks.len();
         let Some(chunk) = self.chunks.get_mut(place) else { return };
-        let old = core::mem::take(&mut chunk.slots);
-        self.work += old.len() as u64;
         let before = chunk.holes;
-        let mut merged = Merged::new(old.len(), drop_holes, &mut self.incomplete);
-        for slot in old {
-            merged.take(slot);
-        }
-        merged.end_run();
-        let (merged, classes) = (merged.slots, merged.classes);
-        // Not shrunk, as an allocator may leave a block as large as it was.
-        let mut slots = VecDeque::with_capacity(if is_tail { CHUNK } else { merged.len() });
-        slots.extend(merged);
-        chunk.holes = slots.iter().filter(|slot| !slot.is_event()).count();
-        chunk.fresh = 0;
-        chunk.gone = 0;
-        chunk.classes = classes;
+        self.work += chunk.slots.len() as u64;
+        chunk.compact(is_tail, drop_holes, &mut self.incomplete);
         self.holes -= (before - chunk.holes) as u64;
-        chunk.last = slots.back().map_or(0, |slot| slot.last);
-        chunk.slots = slots;
         // The first chunk begins with an event: it is never the empty one.
         if chunk.slots.is_empty() {
             self.chunks.remove(place);
@@ -278,18 +293,14 @@ impl Slots {
                 continue;
             }
             let (one, two) = (&self.chunks[first], &self.chunks[first + 1]);
-            if one.slots.len() + two.slots.len() > JOIN_MAX {
+            if one.slots.len() + two.slots.len() > JOIN_MAX || one.len() + two.len() > BLOCK / 2 {
                 continue;
             }
             let second = self.chunks.remove(first + 1).expect("a neighbour");
             let chunk = &mut self.chunks[first];
             self.work += second.slots.len() as u64;
-            chunk.slots.reserve_exact(second.slots.len());
-            chunk.slots.extend(second.slots);
-            chunk.last = second.last;
-            chunk.holes += second.holes;
-            chunk.fresh += second.fresh;
-            chunk.classes |= second.classes;
+            chunk.append(second);
+            self.width = self.width.max(chunk.slots.len());
         }
     }
 
@@ -330,7 +341,7 @@ impl Slots {
                     }
                     (place, index)
                 }
-                None => (scaled(high, self.chunks.len()), scaled(low, CHUNK)),
+                None => (scaled(high, self.chunks.len()), scaled(low, self.width)),
             };
             let chunk = &self.chunks[place];
             if chunk.slots.get(index).is_some_and(Slot::is_event) {
@@ -410,24 +421,24 @@ impl Slots {
 
     /// The lowest serial, of those from `from` on, that there is something of.
     pub(super) fn first_at(&self, from: u64) -> Option<u64> {
-        self.walk(from).next().map(|slot| slot.first().max(from))
+        self.walk(from).next().map(|(slot, _)| slot.first().max(from))
     }
 
-    /// All slots.
-    pub(super) fn into_slots(self) -> impl Iterator<Item = Slot> {
-        self.chunks.into_iter().flat_map(|chunk| chunk.slots)
+    /// All slots, in chunks, with the bytes of their events.
+    pub(super) fn into_chunks(self) -> impl Iterator<Item = (VecDeque<Slot>, Vec<u8>)> {
+        self.chunks.into_iter().map(Chunk::into_parts)
     }
 
-    /// Gives every event the class that `of` tells, and tells `found` of it, with what it costs.
-    pub(super) fn reclass(&mut self, of: impl Fn(&Event) -> u8, mut found: impl FnMut(At, u64, u8, Time, u64)) {
+    /// Gives every event the class that `of` makes of its importance, and tells `found` of it, with what it costs.
+    pub(super) fn reclass(&mut self, of: impl Fn(u8) -> u8, mut found: impl FnMut(At, u64, u8, Time, u64)) {
         for (place, chunk) in self.chunks.iter_mut().enumerate() {
             chunk.classes = 0;
             for (index, slot) in chunk.slots.iter_mut().enumerate() {
-                if let What::Event { event, class, since, .. } = &mut slot.what {
-                    *class = of(event);
+                if let What::Event { len, class, since, importance, .. } = &mut slot.what {
+                    *class = of(*importance);
                     chunk.classes |= 1 << *class;
                     let at = At { chunk: self.gone + place as u64, index: chunk.gone + index };
-                    found(at, slot.last, *class, *since, event.weight() as u64 + self.place_bytes);
+                    found(at, slot.last, *class, *since, self.charge.of(*len as usize));
                 }
             }
         }
@@ -436,8 +447,10 @@ impl Slots {
     /// All slots from the first one that is about `from` or a later serial.
     pub(super) fn walk(&self, from: u64) -> Walk<'_> {
         let (place, index) = self.seek(from);
-        let slots = self.chunks.get(place).map(|chunk| chunk.slots.range(index..)).unwrap_or_default();
-        Walk { chunks: self.chunks.range((place + 1).min(self.chunks.len())..), slots }
+        let mut walk = Walk { chunks: self.chunks.range(place..), slots: vec_deque::Iter::default(), data: &[] };
+        walk.next_chunk();
+        walk.slots = self.chunks.get(place).map(|chunk| chunk.slots.range(index..)).unwrap_or_default();
+        walk
     }
 }
 
@@ -446,24 +459,37 @@ fn scaled(random: u64, bound: usize) -> usize {
     ((random * bound as u64) >> 32) as usize
 }
 
-/// Slots one by one.
+/// Slots one by one, each with the bytes of its chunk's events.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     slots: vec_deque::Iter<'a, Slot>,
+    data: &'a [u8],
     chunks: vec_deque::Iter<'a, Chunk>,
 }
 
+impl Walk<'_> {
+    fn next_chunk(&mut self) -> Option<()> {
+        let chunk = self.chunks.next()?;
+        (self.slots, self.data) = (chunk.slots.iter(), chunk.data());
+        Some(())
+    }
+}
+
 impl<'a> Iterator for Walk<'a> {
-    type Item = &'a Slot;
+    type Item = (&'a Slot, &'a [u8]);
 
     #[inline]
-    fn next(&mut self) -> Option<&'a Slot> {
-        match self.slots.next() {
-            Some(slot) => Some(slot),
-            None => {
-                self.slots = self.chunks.next()?.slots.iter();
-                self.slots.next()
-            }
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(slot) = self.slots.next() {
+            return Some((slot, self.data));
         }
+        self.next_chunk()?;
+        self.slots.next().map(|slot| (slot, self.data))
     }
+}
+
+/// The event at a place among a chunk's bytes.
+#[inline]
+pub(super) fn event_at(data: &[u8], place: u32, len: u32) -> Packed<'_> {
+    Packed::kept(&data[place as usize..][..len as usize])
 }

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use whimbrel_event::{Event, EventId, Qos, Tick, Time};
+use whimbrel_event::{EventId, Packed, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
 use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
@@ -168,13 +168,13 @@ struct Reader<'a, O> {
 }
 
 impl<O: Output> Reader<'_, O> {
-    fn look_at(&mut self, serial: u64, event: &std::sync::Arc<Event>) -> ControlFlow<()> {
-        let EventId { pubend, tick } = event.id();
+    fn look_at(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
+        let EventId { pubend, tick } = packed.id();
         if self.lag.positions.get(pubend) >= tick {
             return ControlFlow::Continue(());
         }
-        if self.wants(serial, event) {
-            let qos = event.qos().min(self.track.qos);
+        if self.wants(serial, packed) {
+            let qos = packed.qos().min(self.track.qos);
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
                 None => true,
@@ -183,20 +183,20 @@ impl<O: Output> Reader<'_, O> {
                 (self.lag.next, self.blocked) = (serial, true);
                 return ControlFlow::Break(());
             }
-            let terms = self.track.terms(event.qos(), false);
-            let taken =
-                self.sessions.offer_tracked(self.track.session, &mut Publication::of(event, serial), terms, self.out);
+            let terms = self.track.terms(packed.qos(), false);
+            let mut publication = Publication::of_packed(packed, serial);
+            let taken = self.sessions.offer_tracked(self.track.session, &mut publication, terms, self.out);
             assert!(taken, "it was asked whether it takes the event");
             self.sessions.stats.deliveries_recovered += 1;
             self.track.told_at = self.now;
             self.lag.gaps.passed(pubend, tick);
         }
         self.lag.positions.set(pubend, tick);
-        self.weight += event.weight();
+        self.weight += packed.as_bytes().len();
         if self.weight >= CATCH_UP_WEIGHT { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn wants(&mut self, serial: u64, event: &std::sync::Arc<Event>) -> bool {
+    fn wants(&mut self, serial: u64, event: Packed<'_>) -> bool {
         let comes = !event.is_expired(self.now) && !self.track.is_own(event.publisher());
         comes && self.router.wants_cached(self.track.subscription, serial, event)
     }

@@ -1,7 +1,5 @@
 //! Notices: gaps and silence as events that a client can read.
 
-use std::sync::Arc;
-
 use whimbrel_event::{
     Attributes, Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability, Tick,
     Time,
@@ -19,21 +17,21 @@ pub const NOTICE_TOPIC: &str = "$whimbrel/notice";
 const ALL_PUBENDS: &str = "*";
 
 /// The notice of a gap.
-pub(super) fn gap(gap: &Gap, now: Time) -> Arc<Event> {
+pub(super) fn gap(gap: &Gap, now: Time) -> Event {
     let Gap { pubend, from, to, reason } = gap;
     let reason = reason.name();
     notice(&format!(r#"{{"kind":"gap","pubend":"{pubend}","from":"{from}","to":"{to}","reason":"{reason}"}}"#), now)
 }
 
 /// The notice that nothing is missing up to a token.
-pub(super) fn silence(since: Time, common: Tick, token: &str, now: Time) -> Arc<Event> {
+pub(super) fn silence(since: Time, common: Tick, token: &str, now: Time) -> Event {
     let (from, to) = (Tick(since.as_nanos()).min(common), common);
     let text =
         format!(r#"{{"kind":"silence","pubend":"{ALL_PUBENDS}","from":"{from}","to":"{to}","token":"{token}"}}"#);
     notice(&text, now)
 }
 
-fn notice(text: &str, now: Time) -> Arc<Event> {
+fn notice(text: &str, now: Time) -> Event {
     let event = EventRef {
         topic: NOTICE_TOPIC,
         attributes: Attributes::EMPTY,

@@ -1,8 +1,6 @@
 //! Delivery with back-pressure: what goes out at once, what waits, and what is dropped when a bound is reached.
 
-use std::sync::Arc;
-
-use whimbrel_event::{Event, EventId, EventRef, Qos, Time};
+use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
 
 use super::inflight::{Settled, Slot, Stage};
 use super::queue::{Queue, Queued};
@@ -18,17 +16,26 @@ pub(crate) struct Publication<'a> {
     pub(crate) id: EventId,
     pub(crate) accepted: Time,
     pub(crate) serial: u64,
-    pub(crate) kept: Option<Arc<Event>>,
+    pub(crate) kept: Option<Event>,
 }
 
 impl<'a> Publication<'a> {
     /// The publication of an event that was kept before.
-    pub(crate) fn of(event: &'a Arc<Event>, serial: u64) -> Self {
-        let kept = Some(event.clone());
-        Publication { event: event.view(), id: event.id(), accepted: event.accepted(), serial, kept }
+    pub(crate) fn of(event: &'a Event, serial: u64) -> Self {
+        Publication { kept: Some(event.clone()), ..Self::of_packed(event.packed(), serial) }
     }
 
-    pub(crate) fn keep(&mut self) -> Arc<Event> {
+    /// The publication of an event that is packed somewhere.
+    pub(crate) fn of_packed(event: Packed<'a>, serial: u64) -> Self {
+        let AcceptedEvent { id, accepted, event } = event.unpack();
+        Publication { event, id, accepted, serial, kept: None }
+    }
+
+    pub(crate) fn accepted(&self) -> AcceptedEvent<'a> {
+        AcceptedEvent { id: self.id, accepted: self.accepted, event: self.event }
+    }
+
+    pub(crate) fn keep(&mut self) -> Event {
         let (id, accepted, event) = (self.id, self.accepted, &self.event);
         self.kept.get_or_insert_with(|| Event::keep(id, accepted, event)).clone()
     }

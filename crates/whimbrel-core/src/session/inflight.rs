@@ -1,7 +1,6 @@
 //! Deliveries that a client has not settled yet.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use whimbrel_event::{Event, Qos};
 
@@ -30,7 +29,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// The event, while it may have to be sent again or given to somebody else.
-    pub(crate) event: Option<Arc<Event>>,
+    pub(crate) event: Option<Event>,
     pub(crate) identifier: u32,
     /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
     pub(crate) group: u32,
@@ -47,7 +46,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// The delivery is over, and its place in the window free; gives what it kept.
-    fn end(&mut self, occupied: &mut u16) -> Option<Arc<Event>> {
+    fn end(&mut self, occupied: &mut u16) -> Option<Event> {
         *occupied -= u16::from(core::mem::take(&mut self.sent));
         self.stage = Stage::Settled;
         self.event.take()
@@ -186,7 +185,7 @@ impl Inflight {
     /// Takes out what shared subscriptions (`groups`, ascending) may give to other members, with its group and its retain mark:
     /// at-least-once deliveries that the client has not acknowledged, oldest first. Exactly-once ones stay: the protocol forbids
     /// to give them to anyone else.
-    pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<(u32, Arc<Event>, bool)> {
+    pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<(u32, Event, bool)> {
         let mut taken = Vec::new();
         for slot in &mut self.slots {
             if slot.qos == Qos::AtLeastOnce
@@ -222,7 +221,7 @@ impl Inflight {
     }
 
     /// The events of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
-    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (&Arc<Event>, bool)> {
+    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (&Event, bool)> {
         let of_track = self.slots.iter().filter(move |slot| slot.track == track);
         of_track.filter_map(|slot| Some((slot.event.as_ref()?, slot.sent)))
     }

@@ -1,14 +1,13 @@
 //! What waits for a session: until its window, its connection or its client's return lets it go.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use whimbrel_event::{Event, Qos, Time};
 
 /// One waiting delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Queued {
-    pub(crate) event: Arc<Event>,
+    pub(crate) event: Event,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
     pub(crate) qos: Qos,

@@ -4,7 +4,6 @@ use core::marker::PhantomData;
 use core::mem;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 
 use whimbrel_event::{Event, PubendId, Tick};
 
@@ -51,7 +50,7 @@ pub enum TickState {
 #[derive(Debug)]
 pub enum Passed {
     /// An event.
-    Data(Arc<Event>),
+    Data(Event),
     /// A range that is lost.
     Lost {
         /// The tick before the range.
@@ -106,7 +105,7 @@ pub struct Knowledge<I: Interest> {
     /// another of the same kind. A tick with an event counts as silent here, so that a stream without holes is one run.
     runs: BTreeMap<Tick, Run>,
     /// The events, each within a silent run.
-    events: BTreeMap<Tick, Arc<Event>>,
+    events: BTreeMap<Tick, Event>,
     /// What the events weigh together.
     bytes: usize,
     forgotten: u64,
@@ -166,7 +165,7 @@ impl<I: Interest> Knowledge<I> {
     ///
     /// # Panics
     /// When it is of another stream.
-    pub fn data(&mut self, event: Arc<Event>) {
+    pub fn data(&mut self, event: Event) {
         self.put(event);
         self.keep_bounds();
     }
@@ -252,7 +251,7 @@ impl<I: Interest> Knowledge<I> {
         self.forgotten
     }
 
-    fn put(&mut self, event: Arc<Event>) {
+    fn put(&mut self, event: Event) {
         let id = event.id();
         assert_eq!(self.pubend, id.pubend, "an event of another stream");
         if id.tick <= self.base {

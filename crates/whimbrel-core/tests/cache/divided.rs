@@ -1,6 +1,5 @@
 //! Which partitions a subscription may find its events in, and changing the division.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_core::cache::{Cache, Capacity, DefaultPlan, PartitionPlan, PartitionSet, Plan, Policy};
@@ -50,14 +49,14 @@ fn a_subscription_looks_only_where_its_events_may_be() {
 }
 
 /// The first partition whose filter matches, as an index would tell.
-fn deal(plan: &Plan) -> impl Fn(&Arc<Event>) -> usize {
+fn deal(plan: &Plan) -> impl Fn(&Event) -> usize {
     let prefixes: Vec<String> = plan.partitions.iter().map(|p| p.filter.trim_end_matches('#').to_string()).collect();
     move |event| prefixes.iter().position(|prefix| event.topic().starts_with(&**prefix)).unwrap_or(prefixes.len())
 }
 
 fn reconfigure(world: &mut World, plan: &Plan) {
     let deal = deal(plan);
-    world.cache.reconfigure(plan.clone(), world.now, &deal);
+    world.cache.reconfigure(plan.clone(), world.now, |event| deal(&Event::copied(event)));
     for written in &mut world.all {
         written.partition = deal(&written.event);
     }

@@ -7,11 +7,10 @@ use whimbrel_core::cache::{Capacity, Policy};
 
 use crate::world::{World, plan};
 
-/// Bytes that an event costs in an lrp partition besides its weight.
-const SLOT: u64 = 40;
-
+/// What an event costs in an lrp partition.
 fn cost(world: &World, serial: u64) -> u64 {
-    world.all[serial as usize - 1].event.weight() as u64 + SLOT
+    let len = world.all[serial as usize - 1].event.packed().as_bytes().len() as u64;
+    len + len * 24 / 256 + 52
 }
 
 fn importance(world: &World, serial: u64) -> u8 {

@@ -1,7 +1,6 @@
 //! A cache, and a list of all that was written to it.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_core::cache::{Cache, Capacity, DefaultPlan, Item, Next, PartitionPlan, PartitionSet, Plan, Policy};
@@ -29,7 +28,7 @@ pub struct Written {
     pub serial: u64,
     pub partition: usize,
     pub at: Time,
-    pub event: Arc<Event>,
+    pub event: Event,
 }
 
 /// What a reader was shown.
@@ -46,7 +45,7 @@ pub struct World {
     pub random: Random,
 }
 
-pub fn event(pubend: u64, tick: u64, topic: &str, importance: u8, payload: usize) -> Arc<Event> {
+pub fn event(pubend: u64, tick: u64, topic: &str, importance: u8, payload: usize) -> Event {
     let id = EventId { pubend: PubendId(pubend), tick: Tick(tick) };
     let event = EventRef {
         topic,
@@ -96,7 +95,7 @@ impl World {
         };
         let event = event(pubend, tick, &topic, importance, payload);
         self.all.push(Written { serial, partition, at: self.now, event: event.clone() });
-        self.cache.write(serial, partition, event, self.now);
+        self.cache.write(serial, partition, &event.packed().unpack(), self.now);
         serial
     }
 
@@ -128,7 +127,7 @@ impl World {
             shown.push(match item {
                 Item::Event { serial, event } => {
                     let written = &self.all[serial as usize - 1];
-                    assert!(Arc::ptr_eq(event, &written.event), "the event of another serial");
+                    assert_eq!(event, written.event.packed(), "the event of another serial");
                     Shown::Event(serial)
                 }
                 Item::Hole { pubend, from, to } => Shown::Hole(pubend, from, to),

@@ -141,7 +141,7 @@ pub struct Carried {
     /// And ends with this one.
     pub upto: Tick,
     /// The value of the attribute and the importance of the event at its end.
-    pub event: std::sync::Arc<whimbrel_event::Event>,
+    pub event: whimbrel_event::Event,
 }
 
 impl Carried {

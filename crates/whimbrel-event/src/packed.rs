@@ -1,0 +1,344 @@
+//! Events in one run of bytes: the form in which they are kept, cached and logged.
+//!
+//! Numbers are little endian. First what every event has, 40 bytes:
+//!
+//! | at | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | pubend |
+//! | 8 | 8 | tick |
+//! | 16 | 8 | when it was accepted, nanoseconds |
+//! | 24 | 8 | publisher |
+//! | 32 | 1 | flags: quality of service (2 bits), reliable, then which of the parts below are there |
+//! | 33 | 1 | importance |
+//! | 34 | 2 | bytes of the topic |
+//! | 36 | 4 | bytes of the attributes |
+//!
+//! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a length of 4, a byte of flags, and for each that
+//! is there its length of 4 and its bytes). Then topic, attributes, and the payload, which is the rest.
+
+use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
+use crate::{Attributes, EventId, PubendId, Tick, Time};
+
+/// Bytes that every event has.
+const FIXED: usize = 40;
+
+const QOS: u8 = 0b11;
+const RELIABLE: u8 = 1 << 2;
+const EXPIRES: u8 = 1 << 3;
+const DEADLINE: u8 = 1 << 4;
+const HEADERS: u8 = 1 << 5;
+
+const TEXT_PAYLOAD_KNOWN: u8 = 1;
+const TEXT_PAYLOAD: u8 = 1 << 1;
+const CONTENT_TYPE: u8 = 1 << 2;
+const RESPONSE_TOPIC: u8 = 1 << 3;
+const CORRELATION: u8 = 1 << 4;
+
+/// An accepted event: what was published, the name that it was given, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptedEvent<'a> {
+    /// Its name.
+    pub id: EventId,
+    /// When it was accepted.
+    pub accepted: Time,
+    /// What was published.
+    pub event: EventRef<'a>,
+}
+
+impl AcceptedEvent<'_> {
+    /// How many bytes it takes, packed.
+    pub fn packed_len(&self) -> usize {
+        let event = &self.event;
+        let expires = if event.expires.is_some() { 8 } else { 0 };
+        let deadline = if event.deadline_ms.is_some() { 4 } else { 0 };
+        let headers = if event.headers.is_empty() { 0 } else { 4 + headers_len(&event.headers) };
+        let variable = event.topic.len() + event.attributes.as_bytes().len() + event.payload.len();
+        FIXED + expires + deadline + headers + variable
+    }
+
+    /// Packs it.
+    ///
+    /// # Panics
+    /// When `into` is not [`AcceptedEvent::packed_len`] bytes long, the topic has 64 KiB or more, or the attributes 4 GiB; edges bound both far below.
+    pub fn pack(&self, into: &mut [u8]) {
+        let AcceptedEvent { id, accepted, event } = self;
+        let attributes = event.attributes.as_bytes();
+        let topic_len = u16::try_from(event.topic.len()).expect("a topic has less than 64 KiB");
+        let attributes_len = u32::try_from(attributes.len()).expect("attributes have less than 4 GiB");
+        let (fixed, rest) = into.split_first_chunk_mut::<FIXED>().expect("room for what every event has");
+        fixed[0..8].copy_from_slice(&id.pubend.0.to_le_bytes());
+        fixed[8..16].copy_from_slice(&id.tick.0.to_le_bytes());
+        fixed[16..24].copy_from_slice(&accepted.as_nanos().to_le_bytes());
+        fixed[24..32].copy_from_slice(&event.publisher.to_bits().to_le_bytes());
+        fixed[32] = flags(event);
+        fixed[33] = event.importance;
+        fixed[34..36].copy_from_slice(&topic_len.to_le_bytes());
+        fixed[36..40].copy_from_slice(&attributes_len.to_le_bytes());
+        let mut rest = Room(rest);
+        if let Some(expires) = event.expires {
+            rest.put(&expires.as_nanos().to_le_bytes());
+        }
+        if let Some(deadline) = event.deadline_ms {
+            rest.put(&deadline.to_le_bytes());
+        }
+        if !event.headers.is_empty() {
+            put_headers(&event.headers, &mut rest);
+        }
+        rest.put(event.topic.as_bytes());
+        rest.put(attributes);
+        rest.put(event.payload);
+        assert!(rest.0.is_empty(), "an event is packed into as many bytes as it takes");
+    }
+}
+
+fn flags(event: &EventRef<'_>) -> u8 {
+    let reliable = if event.reliability == Reliability::Reliable { RELIABLE } else { 0 };
+    let expires = if event.expires.is_some() { EXPIRES } else { 0 };
+    let deadline = if event.deadline_ms.is_some() { DEADLINE } else { 0 };
+    let headers = if event.headers.is_empty() { 0 } else { HEADERS };
+    event.qos as u8 | reliable | expires | deadline | headers
+}
+
+/// The bytes of each header that has some, in their order.
+fn parts<'a>(headers: &Headers<'a>) -> [Option<&'a [u8]>; 3] {
+    [headers.content_type.map(str::as_bytes), headers.response_topic.map(str::as_bytes), headers.correlation]
+}
+
+/// Behind the length.
+fn headers_len(headers: &Headers<'_>) -> usize {
+    1 + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
+}
+
+fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
+    let mut flags = match headers.text_payload {
+        None => 0,
+        Some(false) => TEXT_PAYLOAD_KNOWN,
+        Some(true) => TEXT_PAYLOAD_KNOWN | TEXT_PAYLOAD,
+    };
+    for (part, flag) in parts(headers).iter().zip([CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION]) {
+        flags |= if part.is_some() { flag } else { 0 };
+    }
+    let len = |bytes: usize| u32::try_from(bytes).expect("headers have less than 4 GiB").to_le_bytes();
+    rest.put(&len(headers_len(headers)));
+    rest.put(&[flags]);
+    for part in parts(headers).into_iter().flatten() {
+        rest.put(&len(part.len()));
+        rest.put(part);
+    }
+}
+
+/// What is left to fill.
+struct Room<'a>(&'a mut [u8]);
+
+impl Room<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let (here, rest) = core::mem::take(&mut self.0).split_at_mut(bytes.len());
+        here.copy_from_slice(bytes);
+        self.0 = rest;
+    }
+}
+
+/// An event that was packed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Packed<'a>(&'a [u8]);
+
+impl<'a> Packed<'a> {
+    /// An event in bytes that [`AcceptedEvent::pack`] has filled. Others are a bug, for which any method may panic.
+    pub fn kept(bytes: &'a [u8]) -> Self {
+        Packed(bytes)
+    }
+
+    /// All its bytes.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    fn number(self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    /// The event's name.
+    pub fn id(self) -> EventId {
+        EventId { pubend: PubendId(self.number(0)), tick: Tick(self.number(8)) }
+    }
+
+    /// When it was accepted.
+    pub fn accepted(self) -> Time {
+        Time::from_nanos(self.number(16))
+    }
+
+    /// Who published it.
+    pub fn publisher(self) -> Publisher {
+        Publisher::from_bits(self.number(24))
+    }
+
+    /// How its publisher handed it over.
+    pub fn qos(self) -> Qos {
+        match self.0[32] & QOS {
+            0 => Qos::AtMostOnce,
+            1 => Qos::AtLeastOnce,
+            _ => Qos::ExactlyOnce,
+        }
+    }
+
+    /// 1 to [`crate::IMPORTANCE_MAX`].
+    pub fn importance(self) -> u8 {
+        self.0[33]
+    }
+
+    /// When it expires, if ever.
+    pub fn expires(self) -> Option<Time> {
+        (self.0[32] & EXPIRES != 0).then(|| Time::from_nanos(self.number(FIXED)))
+    }
+
+    /// True at and after its expiry.
+    pub fn is_expired(self, now: Time) -> bool {
+        self.expires().is_some_and(|at| at <= now)
+    }
+
+    /// Everything else.
+    #[inline]
+    pub fn view(self) -> EventRef<'a> {
+        let flags = self.0[32];
+        let topic_len = u16::from_le_bytes([self.0[34], self.0[35]]);
+        let mut rest = Rest(&self.0[36..]);
+        let attributes_len = rest.length();
+        let expires = (flags & EXPIRES != 0).then(|| Time::from_nanos(u64::from_le_bytes(rest.array())));
+        let deadline_ms = (flags & DEADLINE != 0).then(|| u32::from_le_bytes(rest.array()));
+        let headers = if flags & HEADERS == 0 { Headers::EMPTY } else { rest.headers() };
+        let topic = rest.text(usize::from(topic_len));
+        let attributes = Attributes::kept(rest.take(attributes_len));
+        EventRef {
+            topic,
+            attributes,
+            payload: rest.0,
+            headers,
+            qos: self.qos(),
+            reliability: if flags & RELIABLE != 0 { Reliability::Reliable } else { Reliability::BestEffort },
+            importance: self.importance(),
+            expires,
+            deadline_ms,
+            publisher: self.publisher(),
+        }
+    }
+
+    /// What was published, with its name.
+    pub fn unpack(self) -> AcceptedEvent<'a> {
+        AcceptedEvent { id: self.id(), accepted: self.accepted(), event: self.view() }
+    }
+}
+
+impl core::fmt::Debug for Packed<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.unpack().fmt(f)
+    }
+}
+
+/// What is left to read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    #[inline]
+    fn take(&mut self, bytes: usize) -> &'a [u8] {
+        let (here, rest) = self.0.split_at(bytes);
+        self.0 = rest;
+        here
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        self.take(N).try_into().expect("as many bytes as were taken")
+    }
+
+    fn length(&mut self) -> usize {
+        u32::from_le_bytes(self.array()) as usize
+    }
+
+    fn text(&mut self, bytes: usize) -> &'a str {
+        core::str::from_utf8(self.take(bytes)).expect("packed from a str")
+    }
+
+    fn headers(&mut self) -> Headers<'a> {
+        let len = self.length();
+        let mut block = Rest(self.take(len));
+        let [flags] = block.array();
+        let mut part = |flag: u8| {
+            (flags & flag != 0).then(|| {
+                let len = block.length();
+                block.take(len)
+            })
+        };
+        let text = |part: &'a [u8]| core::str::from_utf8(part).expect("packed from a str");
+        Headers {
+            text_payload: (flags & TEXT_PAYLOAD_KNOWN != 0).then_some(flags & TEXT_PAYLOAD != 0),
+            content_type: part(CONTENT_TYPE).map(text),
+            response_topic: part(RESPONSE_TOPIC).map(text),
+            correlation: part(CORRELATION),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AttributesBuf;
+
+    fn packed(event: &AcceptedEvent<'_>) -> Vec<u8> {
+        let mut bytes = vec![0xa5; event.packed_len()];
+        event.pack(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn every_part_comes_out_as_it_went_in() {
+        let mut attributes = AttributesBuf::new();
+        attributes.push("line", "N56");
+        let headers = Headers {
+            text_payload: Some(false),
+            content_type: Some("text/plain"),
+            response_topic: Some("r"),
+            correlation: Some(b"\0\x01"),
+        };
+        let full = EventRef {
+            topic: "fleet/7/position",
+            attributes: attributes.as_attributes(),
+            payload: b"52.2,21.0",
+            headers,
+            qos: Qos::ExactlyOnce,
+            reliability: Reliability::Reliable,
+            importance: 9,
+            expires: Some(Time::from_nanos(50)),
+            deadline_ms: Some(20),
+            publisher: Publisher::named("bus-7"),
+        };
+        // Each optional part is there or not, in all combinations.
+        for parts in 0..1_u32 << 9 {
+            let has = |bit: u32| parts & (1 << bit) != 0;
+            let event = EventRef {
+                attributes: if has(0) { full.attributes } else { Attributes::EMPTY },
+                payload: if has(1) { full.payload } else { b"" },
+                headers: Headers {
+                    text_payload: if has(2) { Some(has(3)) } else { None },
+                    content_type: headers.content_type.filter(|_| has(4)),
+                    response_topic: headers.response_topic.filter(|_| has(5)),
+                    correlation: headers.correlation.filter(|_| has(6)),
+                },
+                qos: [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][parts as usize % 3],
+                reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },
+                expires: full.expires.filter(|_| has(7)),
+                deadline_ms: full.deadline_ms.filter(|_| has(8)),
+                ..full
+            };
+            let id = EventId { pubend: PubendId(u64::MAX - 1), tick: Tick(2) };
+            let bytes = packed(&AcceptedEvent { id, accepted: Time::from_nanos(10), event });
+            let packed = Packed::kept(&bytes);
+            let AcceptedEvent { id: of, accepted, event: view } = packed.unpack();
+            assert_eq!((of, accepted), (id, Time::from_nanos(10)));
+            assert_eq!((view.topic, view.attributes, view.payload), (event.topic, event.attributes, event.payload));
+            assert_eq!((view.headers, view.qos, view.reliability), (event.headers, event.qos, event.reliability));
+            assert_eq!((view.importance, view.deadline_ms, view.expires), (9, event.deadline_ms, event.expires));
+            assert_eq!((view.publisher, packed.publisher()), (event.publisher, event.publisher));
+            assert_eq!((packed.expires(), packed.qos()), (event.expires, event.qos));
+        }
+    }
+}
