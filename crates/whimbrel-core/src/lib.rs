@@ -25,6 +25,8 @@ pub mod stream;
 mod subscribing;
 mod timers;
 
+#[cfg(feature = "mutants")]
+pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Delivery, Durability, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish,
     Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell, Will,

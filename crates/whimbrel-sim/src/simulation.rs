@@ -82,22 +82,29 @@ impl fmt::Display for Report {
 
 /// Plays the scenario of that seed.
 pub fn run(seed: u64) -> Report {
-    play(seed, KEPT, None)
+    play(seed, KEPT, None, |_| {})
 }
 
 /// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, kept: usize) -> Report {
-    play(seed, kept, None)
+    play(seed, kept, None, |_| {})
 }
 
 /// As [`run`], with somebody between the broker and everybody else.
 pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
-    play(seed, KEPT, Some(tamper))
+    play(seed, KEPT, Some(tamper), |_| {})
 }
 
-fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>) -> Report {
+/// As [`run`], with a fault in the broker.
+#[cfg(feature = "mutants")]
+pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
+    play(seed, KEPT, None, |config| config.core.mutant = Some(mutant))
+}
+
+fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>, alter: impl FnOnce(&mut Config)) -> Report {
     let mut random = Random::new(seed);
-    let config = draw_config(&mut random);
+    let mut config = draw_config(&mut random);
+    alter(&mut config);
     let followed = random.chance(600);
     let plans = *random.pick(&[Plans::Default, Plans::One, Plans::One, Plans::Many]);
     let bounds = Bounds {

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Property, Qos, UserProperty};
+use whimbrel_core::Mutant;
 use whimbrel_mqtt::ConnId;
 use whimbrel_sim::check::{Outcome, Rule, Seen};
 use whimbrel_sim::packets::next_packet;
-use whimbrel_sim::simulation::{run, run_tampered};
+use whimbrel_sim::simulation::{Report, run, run_mutant, run_tampered};
 use whimbrel_sim::speech::{Heard, Message, Said};
 use whimbrel_sim::world::Tamper;
 
@@ -147,9 +148,13 @@ impl<F: FnMut(&mut Vec<Spoken>, &Ears) -> bool> Tamper for Between<F> {
 
 /// Plays worlds until the mutant has been caught by one of `rules`, in a world that is in order without it.
 fn caught(what: &str, rules: &[Rule], mut mutant: impl FnMut() -> Box<dyn Tamper>) {
+    caught_in(what, rules, |seed| run_tampered(seed, &mut *mutant()));
+}
+
+fn caught_in(what: &str, rules: &[Rule], mut world: impl FnMut(u64) -> Report) {
     let mut others = Vec::new();
     for seed in 0..SEEDS {
-        let report = run_tampered(seed, &mut *mutant());
+        let report = world(seed);
         let Some(first) = report.violations.first() else { continue };
         if !run(seed).violations.is_empty() {
             continue;
@@ -458,5 +463,12 @@ fn a_suback_token_is_ahead_of_the_place() {
             return true;
         }
         false
+    });
+}
+
+#[test]
+fn a_partition_forgets_what_it_lacks_when_the_cache_is_divided_anew() {
+    caught_in("wrong completeness after a policy change", &[Rule::Delivery, Rule::Hole], |seed| {
+        run_mutant(seed, Mutant::ForgottenOverwriting)
     });
 }

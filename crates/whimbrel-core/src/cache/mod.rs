@@ -65,6 +65,8 @@ pub struct Cache {
     end: u64,
     /// All partitions together.
     bytes: u64,
+    #[cfg(feature = "mutants")]
+    forgets: bool,
 }
 
 impl Cache {
@@ -81,7 +83,15 @@ impl Cache {
             random: seed,
             end: 1,
             bytes: 0,
+            #[cfg(feature = "mutants")]
+            forgets: false,
         }
+    }
+
+    /// Whether what a partition lacks is forgotten when its events are dealt anew: a fault.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn forget_overwriting(&mut self, forgets: bool) {
+        self.forgets = forgets;
     }
 
     /// Keeps an event that belongs to `partition`, and overwrites what it takes the place of. Amortised over many events the cost of each is
