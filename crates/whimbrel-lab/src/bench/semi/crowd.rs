@@ -16,6 +16,12 @@ use super::wanted::{ATTRIBUTE, Values, Wanted};
 /// broker's to answer for.
 const AT_ONCE: usize = 1_000;
 
+/// Connections that are begun before those who stayed are looked at again.
+const OPENED_AT_ONCE: usize = 8;
+
+/// How long all are there before they leave, as the measure of what their being there costs those who stay.
+const ALL_THERE: Duration = Duration::from_secs(3);
+
 /// Without any progress for this long the broker counts as stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
@@ -31,7 +37,7 @@ const LATENCY_MAX: Duration = Duration::from_secs(60);
 /// How much longer than the absence the run may take, seconds: so many events are prepared.
 const RUN_SECONDS: u64 = 120;
 
-/// Connections that are read before those who stayed are looked at again.
+/// Sockets of those who stayed that are read at once.
 const READ_AT_ONCE: usize = 16;
 
 /// Bytes of a body, as in the experiment on semi-durable subscriptions.
@@ -77,6 +83,8 @@ pub(super) struct Outcome {
     pub(super) recovered: u64,
     pub(super) missed: u64,
     pub(super) wrong: u64,
+    /// While all were there, before they left.
+    pub(super) all_there: Latency,
     pub(super) before: Latency,
     pub(super) during: Latency,
     pub(super) after: Latency,
@@ -118,6 +126,9 @@ pub(super) struct Crowd {
     caught_up: usize,
     /// The events before this one are those of the absence.
     storm_at: u64,
+    /// What those who come back had got before they left.
+    had: u64,
+    all_there: Latency,
     last_progress: Instant,
 }
 
@@ -160,13 +171,39 @@ impl Crowd {
             confirmed: 0,
             caught_up: 0,
             storm_at: 0,
+            had: 0,
+            all_there: Latency::default(),
             last_progress: Instant::now(),
         };
         crowd.visit()?;
+        crowd.be_there()?;
+        crowd.leave()?;
+        crowd.subscribers[plan.staying..].iter_mut().for_each(|one| one.token.clear());
+        // They come once more for tokens that lie after all of that.
+        crowd.visit()?;
+        crowd.leave()?;
         Ok(crowd)
     }
 
-    /// Those who are to come back connect for the first time and leave again.
+    /// Events go on from now.
+    fn begin_clock(&mut self) {
+        self.start = Instant::now() - self.due(self.sent);
+    }
+
+    /// Latencies while all are there.
+    fn be_there(&mut self) -> Result<()> {
+        self.begin_clock();
+        self.run_until(Instant::now() + SETTLING)?;
+        self.begin_phase()?;
+        self.run_until(Instant::now() + ALL_THERE)?;
+        self.all_there = self.begin_phase()?;
+        self.await_all()?;
+        let far = &mut self.subscribers[self.plan.staying..];
+        self.had = far.iter().map(|one| one.wanted.received).sum();
+        Ok(())
+    }
+
+    /// Those who are to come back connect.
     fn visit(&mut self) -> Result<()> {
         let mut events = Events::with_capacity(AT_ONCE);
         while self.confirmed < self.plan.returning {
@@ -177,6 +214,11 @@ impl Crowd {
             }
             self.check_progress()?;
         }
+        Ok(())
+    }
+
+    /// Those who are to come back leave.
+    fn leave(&mut self) -> Result<()> {
         for subscriber in &mut self.subscribers[self.plan.staying..] {
             let mut endpoint = subscriber.endpoint.take().context("everybody is there")?;
             endpoint.out.extend_from_slice(mqtt::DISCONNECT_PACKET);
@@ -190,10 +232,11 @@ impl Crowd {
     /// The absence, the storm, and what comes after.
     pub(super) fn run(mut self) -> Result<Outcome> {
         let clock = CpuClock::of(self.plan.pid)?;
-        self.start = Instant::now();
-        self.run_until(self.start + SETTLING.min(self.plan.away / 2))?;
+        self.begin_clock();
+        let gone = Instant::now();
+        self.run_until(gone + SETTLING.min(self.plan.away / 2))?;
         self.begin_phase()?;
-        self.run_until(self.start + self.plan.away)?;
+        self.run_until(gone + self.plan.away)?;
         let before = self.begin_phase()?;
         let (begin, cpu) = (Instant::now(), clock.read()?);
         self.storm_at = self.sent;
@@ -209,7 +252,8 @@ impl Crowd {
         }
         let (caught_up, broker_cpu) = (begin.elapsed(), clock.read()? - cpu);
         let lateness = quantile(&self.lateness, 0.99);
-        let recovered = self.subscribers[self.plan.staying..].iter().map(|one| one.wanted.received).sum();
+        let far = &self.subscribers[self.plan.staying..];
+        let recovered = far.iter().map(|one| one.wanted.received).sum::<u64>() - self.had;
         let during = self.begin_phase()?;
         self.run_until(Instant::now() + AFTER)?;
         let after = self.begin_phase()?;
@@ -222,6 +266,7 @@ impl Crowd {
             recovered,
             missed: sum(|wanted| wanted.missed),
             wrong: sum(|wanted| wanted.wrong),
+            all_there: self.all_there,
             before,
             during,
             after,
@@ -244,8 +289,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// No more events: waits for what is on its way, and counts what does not come as missed.
-    fn finish(&mut self) -> Result<()> {
+    /// No more events: waits for what is on its way.
+    fn await_all(&mut self) -> Result<()> {
         let end = self.sent;
         let patience = Instant::now() + STALLED_AFTER;
         let mut missing = 0..self.subscribers.len();
@@ -254,10 +299,18 @@ impl Crowd {
             if self.subscribers[index].wanted.has_all(end, &self.values) || Instant::now() > patience {
                 missing.start += 1;
             } else {
+                self.publisher.flush()?;
                 self.read_near()?;
-                self.read_far()?;
+                self.read_far(false)?;
             }
         }
+        Ok(())
+    }
+
+    /// What does not come any more counts as missed.
+    fn finish(&mut self) -> Result<()> {
+        self.await_all()?;
+        let end = self.sent;
         for subscriber in &mut self.subscribers {
             subscriber.wanted.pass(end, &self.values);
         }
@@ -278,7 +331,7 @@ impl Crowd {
     fn step(&mut self) -> Result<()> {
         self.publish_due()?;
         self.read_near()?;
-        self.read_far()
+        self.read_far(true)
     }
 
     /// Publishes the events whose time has come; an event's latency counts from its time.
@@ -317,22 +370,24 @@ impl Crowd {
     }
 
     /// Reads what has come for those who are back, and in between what has come for those who stayed.
-    fn read_far(&mut self) -> Result<()> {
+    fn read_far(&mut self, publishes: bool) -> Result<()> {
         let mut events = Events::with_capacity(AT_ONCE);
         self.far.poll(&mut events, Some(Duration::ZERO)).context("looking at the sockets")?;
-        for (turn, event) in events.iter().enumerate() {
+        for event in &events {
             self.receive_far(event.token().0)?;
-            if turn % READ_AT_ONCE == 0 {
+            // What one of them has caught up with takes a tenth of a millisecond to judge; those who stayed wait for no more than that.
+            if publishes {
                 self.publish_due()?;
-                self.read_near()?;
             }
+            self.read_near()?;
         }
         Ok(())
     }
 
     /// Begins as many connections as may be on their way at once.
     fn open_more(&mut self) -> Result<()> {
-        while self.opened < self.plan.returning && self.opened < self.confirmed + AT_ONCE {
+        let end = self.plan.returning.min(self.confirmed + AT_ONCE).min(self.opened + OPENED_AT_ONCE);
+        while self.opened < end {
             let index = self.plan.staying + self.opened;
             let subscriber = &mut self.subscribers[index];
             let mut hello = Vec::new();

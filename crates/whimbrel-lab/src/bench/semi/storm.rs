@@ -88,6 +88,8 @@ pub(super) fn rows(args: &SemiArgs) -> Result<Vec<Row>> {
         plain("broker's CPU time until then", "s", seconds(outcome.broker_cpu)),
         plain("events recovered", "", outcome.recovered as f64),
         plain("events missed, repeated, unwanted or out of order", "", wrong as f64).at_most(0.0),
+        plain("latency p99 of those who stayed, all being there", "ms", seconds(outcome.all_there.p99) * 1e3),
+        plain("latency p50 of those who stayed, all being there", "ms", seconds(outcome.all_there.p50) * 1e3),
         plain("latency p99 of those who stayed, before", "ms", seconds(outcome.before.p99) * 1e3),
         plain("latency p99 of those who stayed, during", "ms", seconds(outcome.during.p99) * 1e3),
         plain("latency p50 of those who stayed, before", "ms", seconds(outcome.before.p50) * 1e3),
