@@ -1,7 +1,7 @@
 //! The events of one partition in the order of their serials, and what is known to be missing.
 //!
-//! Slots and the bytes of their events stand in chunks, so that memory grows and shrinks by little, and nothing that has to be moved is longer than a chunk. An event that is
-//! overwritten in the middle leaves a hole. Holes between the same two events are merged per pubend, a chunk at a time. A hole that has no
+//! Slots and the bytes of their events stand in chunks, so that memory grows and shrinks by little, and nothing that has to be moved is longer than a
+//! chunk. An event that is overwritten in the middle leaves a hole. Holes between the same two events are merged per pubend, a chunk at a time. A hole that has no
 //! event before it is not kept: what is known then is the tick up to which the partition is incomplete.
 
 use std::collections::{VecDeque, vec_deque};
@@ -15,8 +15,8 @@ use crate::stream::split_mix;
 /// Slots of a chunk, at most.
 pub(super) const CHUNK: usize = 512;
 
-/// Into so many chunks at least a partition is divided, so that what the first and the last leave unused is little: a chunk has no more than this part of
-/// the slots and bytes.
+/// Into so many chunks at least a partition is divided, so that what the first and the last leave unused is little: a chunk has no more
+/// than this part of the slots and bytes.
 const PARTS: usize = 16;
 
 /// Slots of a chunk of the smallest partition.
