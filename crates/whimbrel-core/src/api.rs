@@ -39,9 +39,6 @@ pub struct Limits {
     pub silence_after: Duration,
     /// What tokens are bound to.
     pub deployment: Deployment,
-    /// A fault to be built in.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<Mutant>,
 }
 
 /// A fault that is built in on purpose, to see whether a test notices.
@@ -76,8 +73,6 @@ impl Default for Limits {
             tracked_queue_bytes: 256 << 10,
             silence_after: Duration::from_secs(30),
             deployment: Deployment::named("whimbrel"),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
     }
 }

@@ -84,6 +84,14 @@ impl Core {
         }
     }
 
+    /// Builds a fault in.
+    #[cfg(feature = "mutants")]
+    pub fn build_in(&mut self, mutant: crate::Mutant) {
+        match mutant {
+            crate::Mutant::ForgottenOverwriting => self.cache.forget_overwriting(),
+        }
+    }
+
     /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
     pub fn set_fences(&mut self, fences: Arc<Fences>) {
         self.router.set_fences(fences);

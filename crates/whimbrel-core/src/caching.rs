@@ -62,8 +62,6 @@ impl Core {
             dealing.push(spot);
         }
         let rest = plan.partitions.len();
-        #[cfg(feature = "mutants")]
-        cache.forget_overwriting(self.sessions.limits.mutant == Some(crate::Mutant::ForgottenOverwriting));
         cache.reconfigure(plan, now, |event| deal(router, event.unpack()).unwrap_or(rest));
         self.division += 1;
     }

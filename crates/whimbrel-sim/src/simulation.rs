@@ -98,13 +98,12 @@ pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
 /// As [`run`], with a fault in the broker.
 #[cfg(feature = "mutants")]
 pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
-    play(seed, KEPT, None, |config| config.core.mutant = Some(mutant))
+    play(seed, KEPT, None, |world| world.build_in(mutant))
 }
 
-fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>, alter: impl FnOnce(&mut Config)) -> Report {
+fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>, alter: impl FnOnce(&mut World<'_>)) -> Report {
     let mut random = Random::new(seed);
-    let mut config = draw_config(&mut random);
-    alter(&mut config);
+    let config = draw_config(&mut random);
     let followed = random.chance(600);
     let plans = *random.pick(&[Plans::Default, Plans::One, Plans::One, Plans::Many]);
     let bounds = Bounds {
@@ -120,6 +119,7 @@ fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>, alter: impl FnO
     let storm = Duration::from_secs(*random.pick(&STORM));
     let mut world = World::new(config, Checker::new(bounds, START), scale, random.fork(), START);
     world.keep(kept);
+    alter(&mut world);
     if let Some(tamper) = tamper {
         world.tamper(tamper);
     }

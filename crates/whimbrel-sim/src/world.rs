@@ -134,6 +134,12 @@ impl<'a> World<'a> {
         self.tamper = Some(tamper);
     }
 
+    /// Builds a fault into the broker.
+    #[cfg(feature = "mutants")]
+    pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
+        self.broker.build_in(mutant);
+    }
+
     /// Adds a client that comes and goes as it likes over links of that kind.
     pub fn add(&mut self, client: Client, link: Profile) {
         self.add_at(client, link, None);

@@ -88,10 +88,10 @@ impl Cache {
         }
     }
 
-    /// Whether what a partition lacks is forgotten when its events are dealt anew: a fault.
+    /// From now on what a partition lacks is forgotten when its events are dealt anew: a fault.
     #[cfg(feature = "mutants")]
-    pub(crate) fn forget_overwriting(&mut self, forgets: bool) {
-        self.forgets = forgets;
+    pub(crate) fn forget_overwriting(&mut self) {
+        self.forgets = true;
     }
 
     /// Keeps an event that belongs to `partition`, and overwrites what it takes the place of. Amortised over many events the cost of each is

@@ -127,6 +127,12 @@ impl Broker {
         self.edge.flush(out);
     }
 
+    /// Builds a fault into the core.
+    #[cfg(feature = "mutants")]
+    pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
+        self.core.build_in(mutant);
+    }
+
     /// When [`Input::Deadline`] is wanted, and why.
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
         let silence = self.edge.silence.first().map(|(at, _)| (*at, Reason::Silence));
