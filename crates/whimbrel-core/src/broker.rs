@@ -11,6 +11,7 @@ use whimbrel_selector::{Expensive, Fences};
 use crate::api::{Attach, Input, Kick, Limits, Link, Output, Reason, Refusal};
 use crate::cache::{Cache, Plan};
 use crate::caching::Interest;
+use crate::copies::Copies;
 use crate::follow::Tracks;
 use crate::publish::NOBODY;
 use crate::retained::Retained;
@@ -35,6 +36,7 @@ pub struct Core {
     pub(crate) timers: Timers,
     pub(crate) tracks: Tracks,
     pub(crate) cache: Cache,
+    pub(crate) copies: Copies,
     /// What the broker asks other brokers for on its own behalf.
     pub(crate) buffer: Vec<Interest>,
     /// Where the partitions of the cache stand in the router's index.
@@ -72,6 +74,7 @@ impl Core {
             timers: Timers::default(),
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
+            copies: Copies::new(split_mix(&mut seed)),
             buffer: Vec::new(),
             dealing: Vec::new(),
             division: 0,

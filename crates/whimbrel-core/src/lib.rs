@@ -13,6 +13,7 @@ mod broker;
 pub mod cache;
 mod caching;
 mod content;
+mod copies;
 mod follow;
 mod publish;
 mod remote;

@@ -105,7 +105,8 @@ impl Core {
             }
         };
         *serial += 1;
-        let mut publication = Publication { event: *event, id, accepted: now, serial: *serial, kept };
+        let accepted = kept.as_ref().map_or(now, Event::accepted);
+        let mut publication = Publication { event: *event, id, accepted, serial: *serial, kept };
         if retain {
             if event.payload.is_empty() {
                 retained.clear(event.topic);
@@ -133,11 +134,11 @@ impl Core {
 
     fn make_room_for_retained(&mut self, now: Time, event: &EventRef<'_>) -> Result<(), Refusal> {
         let Core { sessions, retained, .. } = self;
-        let bytes = size_of::<Event>() + event.topic.len() + event.attributes.as_bytes().len() + event.payload.len();
+        let bytes = Event::weight_of(event);
         let (max, bytes_max) = (sessions.limits.retained_max, sessions.limits.retained_bytes);
-        if !retained.has_room(event.topic, bytes + 16, max, bytes_max) {
+        if !retained.has_room(event.topic, bytes, max, bytes_max) {
             retained.sweep(now);
-            if !retained.has_room(event.topic, bytes + 16, max, bytes_max) {
+            if !retained.has_room(event.topic, bytes, max, bytes_max) {
                 return Err(Refusal::TooMuchRetained);
             }
         }

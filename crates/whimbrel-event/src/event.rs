@@ -1,6 +1,6 @@
 //! Events: as they pass through (borrowed) and as they are kept (owned).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::{AcceptedEvent, Attributes, EventId, Packed, Time};
 
@@ -123,6 +123,10 @@ fn allocated(bytes: usize) -> usize {
     bytes.next_multiple_of(step)
 }
 
+fn weight(packed: usize) -> usize {
+    allocated(2 * size_of::<usize>() + packed)
+}
+
 impl Event {
     /// Keeps `event`, which was accepted at `accepted` under the name `id`.
     ///
@@ -145,6 +149,11 @@ impl Event {
     /// Keeps an event that is packed somewhere else.
     pub fn copied(event: Packed<'_>) -> Event {
         Event(event.as_bytes().into())
+    }
+
+    /// The event for as long as somebody keeps it.
+    pub fn downgrade(&self) -> WeakEvent {
+        WeakEvent(Arc::downgrade(&self.0))
     }
 
     /// The event in the form in which it is kept.
@@ -175,7 +184,12 @@ impl Event {
 
     /// What it costs to keep, bytes: what an allocator with size classes gives for it.
     pub fn weight(&self) -> usize {
-        allocated(2 * size_of::<usize>() + self.0.len())
+        weight(self.0.len())
+    }
+
+    /// What it would cost to keep `event`.
+    pub fn weight_of(event: &EventRef<'_>) -> usize {
+        weight(event.packed_len())
     }
 
     /// True at and after its expiry.
@@ -196,6 +210,17 @@ impl Event {
     /// A view of the whole event.
     pub fn view(&self) -> EventRef<'_> {
         self.packed().view()
+    }
+}
+
+/// An event that somebody may have kept, and somebody may not have any more.
+#[derive(Clone, Debug)]
+pub struct WeakEvent(Weak<[u8]>);
+
+impl WeakEvent {
+    /// The event, if it is still kept.
+    pub fn upgrade(&self) -> Option<Event> {
+        self.0.upgrade().map(Event)
     }
 }
 

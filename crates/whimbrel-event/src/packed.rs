@@ -1,4 +1,4 @@
-//! Events in one run of bytes: the form in which they are kept, cached and logged.
+//! Events in one run of bytes: the form in which they are kept and cached.
 //!
 //! Numbers are little endian. First what every event has, 40 bytes:
 //!
@@ -45,15 +45,21 @@ pub struct AcceptedEvent<'a> {
     pub event: EventRef<'a>,
 }
 
+impl EventRef<'_> {
+    /// How many bytes it takes, packed.
+    pub fn packed_len(&self) -> usize {
+        let expires = if self.expires.is_some() { 8 } else { 0 };
+        let deadline = if self.deadline_ms.is_some() { 4 } else { 0 };
+        let headers = if self.headers.is_empty() { 0 } else { 4 + headers_len(&self.headers) };
+        let variable = self.topic.len() + self.attributes.as_bytes().len() + self.payload.len();
+        FIXED + expires + deadline + headers + variable
+    }
+}
+
 impl AcceptedEvent<'_> {
     /// How many bytes it takes, packed.
     pub fn packed_len(&self) -> usize {
-        let event = &self.event;
-        let expires = if event.expires.is_some() { 8 } else { 0 };
-        let deadline = if event.deadline_ms.is_some() { 4 } else { 0 };
-        let headers = if event.headers.is_empty() { 0 } else { 4 + headers_len(&event.headers) };
-        let variable = event.topic.len() + event.attributes.as_bytes().len() + event.payload.len();
-        FIXED + expires + deadline + headers + variable
+        self.event.packed_len()
     }
 
     /// Packs it.
@@ -197,7 +203,7 @@ impl<'a> Packed<'a> {
         self.expires().is_some_and(|at| at <= now)
     }
 
-    /// Everything else.
+    /// What was published.
     #[inline]
     pub fn view(self) -> EventRef<'a> {
         let flags = self.0[32];
@@ -223,7 +229,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// What was published, with its name.
+    /// What was published, with its name and when it was accepted.
     pub fn unpack(self) -> AcceptedEvent<'a> {
         AcceptedEvent { id: self.id(), accepted: self.accepted(), event: self.view() }
     }

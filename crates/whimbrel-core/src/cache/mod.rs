@@ -15,6 +15,8 @@ mod read;
 mod reconfigure;
 mod slot;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use core::ops::ControlFlow;
 use core::time::Duration;

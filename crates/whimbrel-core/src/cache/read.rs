@@ -5,9 +5,10 @@ use core::ops::ControlFlow;
 use smallvec::SmallVec;
 use whimbrel_event::{Packed, PubendId, Tick};
 
+use super::chunk::Bytes;
 use super::pubends::Pubends;
 use super::slot::{Slot, What};
-use super::slots::{Slots, Walk, event_at};
+use super::slots::{Slots, Walk};
 
 /// What a reader is shown.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub struct Next {
 
 /// One partition's part of what is read.
 struct Cursor<'a> {
-    head: (&'a Slot, &'a [u8]),
+    head: (&'a Slot, &'a Bytes),
     first: u64,
     rest: Walk<'a>,
 }
@@ -84,13 +85,11 @@ impl<'a> Reading<'a> {
 
     fn show(
         &self,
-        (slot, data): (&'a Slot, &'a [u8]),
+        (slot, bytes): (&'a Slot, &'a Bytes),
         visit: &mut impl FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         match &slot.what {
-            What::Event { place, len, .. } => {
-                visit(Item::Event { serial: slot.last, event: event_at(data, *place, *len) })
-            }
+            What::Event { place, len, .. } => visit(Item::Event { serial: slot.last, event: bytes.get(*place, *len) }),
             What::Hole { from, to, pubend, .. } => {
                 let _ = visit(Item::Hole { pubend: self.pubends.id(*pubend), from: *from, to: *to });
                 ControlFlow::Continue(())

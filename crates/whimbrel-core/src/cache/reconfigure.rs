@@ -6,11 +6,12 @@ use whimbrel_event::{Packed, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::Cache;
+use super::chunk::Bytes;
 use super::partition::{Around, Partition};
 use super::plan::{PARTITIONS_MAX, PartitionPlan, PartitionSet, Plan};
 use super::slot::Slot;
 use super::slot::What;
-use super::slots::{Slots, event_at};
+use super::slots::Slots;
 
 /// Empty partitions for a plan.
 pub(super) fn partitions(plan: &Plan) -> Vec<Partition> {
@@ -62,11 +63,11 @@ struct Dealt {
     len: u32,
 }
 
-/// Events of partitions that have ended, and the bytes of their chunks.
+/// Events of partitions that have ended, and the bytes of their chunks with how many of their events are still to be dealt.
 #[derive(Default)]
 struct Estate {
     dealt: Vec<Dealt>,
-    chunks: Vec<Vec<u8>>,
+    chunks: Vec<(Bytes, usize)>,
 }
 
 impl Cache {
@@ -109,9 +110,10 @@ impl Cache {
             let to = slots.incomplete(pubend);
             heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         }
-        for (slots, data) in slots.into_chunks() {
+        for (slots, bytes) in slots.into_chunks() {
+            let before = estate.dealt.len();
             self.dissolve_chunk(slots, heirs, estate);
-            estate.chunks.push(data);
+            estate.chunks.push((bytes, estate.dealt.len() - before));
         }
     }
 
@@ -130,16 +132,22 @@ impl Cache {
     }
 
     fn deal(&mut self, estate: Estate, mut deal: impl FnMut(Packed<'_>) -> usize) {
-        let Estate { mut dealt, chunks } = estate;
+        let Estate { mut dealt, mut chunks } = estate;
         dealt.sort_unstable_by_key(|event| event.serial);
         let mut latest = Time::ZERO;
         for Dealt { serial, pubend, since, chunk, place, len } in dealt {
-            let event = event_at(&chunks[chunk], place, len);
+            let (bytes, left) = &mut chunks[chunk];
+            let event = bytes.get(place, len);
             // The age of a protected event counts from later than those of its neighbours.
             latest = latest.max(since);
             let into = deal(event);
             let mut around = Around { now: latest, random: &mut self.random, outages: &mut self.outages };
             self.partitions[into].write(serial, pubend, &event.unpack(), &mut around);
+            *left -= 1;
+            if *left == 0 {
+                // As they are dealt in their order, only few chunks are there twice.
+                *bytes = Bytes::default();
+            }
         }
     }
 }

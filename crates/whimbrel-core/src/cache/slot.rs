@@ -2,6 +2,8 @@
 
 use whimbrel_event::{Tick, Time};
 
+use super::chunk::Bytes;
+
 const _: () = assert!(size_of::<Slot>() == 40, "a slot has five words");
 
 /// A place in the order of serials.
@@ -68,9 +70,9 @@ impl Slot {
 /// The slots of a chunk with holes between the same events merged, and the bytes of its events without those that are gone.
 pub(super) struct Merged<'i> {
     pub(super) slots: Vec<Slot>,
-    pub(super) data: Vec<u8>,
+    pub(super) bytes: Bytes,
     /// Where the events are that it takes.
-    old: &'i [u8],
+    old: &'i mut Bytes,
     /// Classes of its events, a bit for each.
     pub(super) classes: u16,
     /// Where in `slots` the holes after the last event begin.
@@ -80,15 +82,15 @@ pub(super) struct Merged<'i> {
 }
 
 impl<'i> Merged<'i> {
-    /// Begins with room for so many slots and bytes.
+    /// Begins with room for so many slots, and for the bytes of events.
     pub(super) fn new(
-        (slots, bytes): (usize, usize),
-        old: &'i [u8],
+        slots: usize,
+        bytes: Bytes,
+        old: &'i mut Bytes,
         drop_holes: bool,
         incomplete: &'i mut Vec<Tick>,
     ) -> Self {
-        let (slots, data) = (Vec::with_capacity(slots), Vec::with_capacity(bytes));
-        Merged { slots, data, old, classes: 0, run: 0, drop_holes, incomplete }
+        Merged { slots: Vec::with_capacity(slots), bytes, old, classes: 0, run: 0, drop_holes, incomplete }
     }
 
     /// The next slot.
@@ -97,9 +99,7 @@ impl<'i> Merged<'i> {
             What::Event { place, len, class, .. } => {
                 self.end_run();
                 self.classes |= 1 << *class;
-                let from = *place as usize;
-                *place = self.data.len() as u32;
-                self.data.extend_from_slice(&self.old[from..from + *len as usize]);
+                self.bytes.take(self.old, place, *len);
                 self.slots.push(slot);
                 self.run = self.slots.len();
             }

@@ -6,9 +6,9 @@
 
 use std::collections::{VecDeque, vec_deque};
 
-use whimbrel_event::{AcceptedEvent, Packed, Tick, Time};
+use whimbrel_event::{AcceptedEvent, Tick, Time};
 
-use super::chunk::{BLOCK, Chunk, block};
+use super::chunk::{BLOCK, Bytes, Chunk, block};
 use super::slot::{Slot, What};
 use crate::stream::split_mix;
 
@@ -99,6 +99,12 @@ impl Slots {
         }
     }
 
+    /// What it takes from the allocator, bytes.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> u64 {
+        self.chunks.iter().chain(&self.spare).map(Chunk::held).sum()
+    }
+
     /// What an event of so many bytes costs.
     pub(super) fn cost(&self, len: usize) -> u64 {
         self.charge.of(len)
@@ -173,7 +179,7 @@ impl Slots {
         }
         self.holes += 1;
         let chunk = self.tail(0);
-        chunk.lose(0);
+        chunk.skip();
         chunk.last = serial;
         chunk.slots.push_back(Slot { last: serial, what: What::Hole { from: tick, to: tick, span: 0, pubend } });
         let width = chunk.slots.len();
@@ -196,9 +202,7 @@ impl Slots {
             let events = self.events.max(1);
             let mean = (self.bytes.saturating_sub(self.events * self.charge.place) / events) as usize;
             let part = BLOCK.min(self.bytes as usize / PARTS).min(mean * slots);
-            // A large event is alone, so that what is left of a block is little.
-            let room = if len > BLOCK / 8 { len } else { block(part.max(len)).min(BLOCK) };
-            self.chunks.push_back(Chunk::new(room, self.spare.take()));
+            self.chunks.push_back(Chunk::new(block(part.max(len)).min(BLOCK), self.spare.take()));
             self.begun += 1;
             if self.begun > self.chunks.len() {
                 self.begun = 0;
@@ -222,8 +226,7 @@ impl Slots {
     /// Takes the first slot out; the caller counts it.
     fn take_front(&mut self) -> Option<Slot> {
         let chunk = self.chunks.front_mut()?;
-        let slot = chunk.slots.pop_front();
-        chunk.gone += 1;
+        let slot = chunk.pop();
         if chunk.slots.is_empty() {
             self.spare = self.chunks.pop_front();
             self.gone += 1;
@@ -252,9 +255,9 @@ impl Slots {
         }
         let chunk = &mut self.chunks[place];
         let slot = &mut chunk.slots[index];
-        let What::Event { tick, len, pubend, .. } = slot.what else { unreachable!("the place of an event") };
+        let What::Event { tick, place: at, len, pubend, .. } = slot.what else { unreachable!("the place of an event") };
         slot.what = What::Hole { from: tick, to: tick, span: 0, pubend };
-        chunk.lose(len as usize);
+        chunk.lose(at, len);
         self.events -= 1;
         self.holes += 1;
         self.bytes -= self.cost(len as usize);
@@ -293,7 +296,7 @@ impl Slots {
                 continue;
             }
             let (one, two) = (&self.chunks[first], &self.chunks[first + 1]);
-            if one.slots.len() + two.slots.len() > JOIN_MAX || one.len() + two.len() > BLOCK / 2 {
+            if one.slots.len() + two.slots.len() > JOIN_MAX || one.small() + two.small() > BLOCK / 2 {
                 continue;
             }
             let second = self.chunks.remove(first + 1).expect("a neighbour");
@@ -425,7 +428,7 @@ impl Slots {
     }
 
     /// All slots, in chunks, with the bytes of their events.
-    pub(super) fn into_chunks(self) -> impl Iterator<Item = (VecDeque<Slot>, Vec<u8>)> {
+    pub(super) fn into_chunks(self) -> impl Iterator<Item = (VecDeque<Slot>, Bytes)> {
         self.chunks.into_iter().map(Chunk::into_parts)
     }
 
@@ -447,7 +450,7 @@ impl Slots {
     /// All slots from the first one that is about `from` or a later serial.
     pub(super) fn walk(&self, from: u64) -> Walk<'_> {
         let (place, index) = self.seek(from);
-        let mut walk = Walk { chunks: self.chunks.range(place..), slots: vec_deque::Iter::default(), data: &[] };
+        let mut walk = Walk { chunks: self.chunks.range(place..), slots: vec_deque::Iter::default(), bytes: None };
         walk.next_chunk();
         walk.slots = self.chunks.get(place).map(|chunk| chunk.slots.range(index..)).unwrap_or_default();
         walk
@@ -463,33 +466,27 @@ fn scaled(random: u64, bound: usize) -> usize {
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     slots: vec_deque::Iter<'a, Slot>,
-    data: &'a [u8],
+    bytes: Option<&'a Bytes>,
     chunks: vec_deque::Iter<'a, Chunk>,
 }
 
 impl Walk<'_> {
     fn next_chunk(&mut self) -> Option<()> {
         let chunk = self.chunks.next()?;
-        (self.slots, self.data) = (chunk.slots.iter(), chunk.data());
+        (self.slots, self.bytes) = (chunk.slots.iter(), Some(chunk.bytes()));
         Some(())
     }
 }
 
 impl<'a> Iterator for Walk<'a> {
-    type Item = (&'a Slot, &'a [u8]);
+    type Item = (&'a Slot, &'a Bytes);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(slot) = self.slots.next() {
-            return Some((slot, self.data));
+            return self.bytes.map(|bytes| (slot, bytes));
         }
         self.next_chunk()?;
-        self.slots.next().map(|slot| (slot, self.data))
+        self.slots.next().zip(self.bytes)
     }
-}
-
-/// The event at a place among a chunk's bytes.
-#[inline]
-pub(super) fn event_at(data: &[u8], place: u32, len: u32) -> Packed<'_> {
-    Packed::kept(&data[place as usize..][..len as usize])
 }

@@ -9,6 +9,7 @@ use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::cache::Item;
+use crate::copies::Copies;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
 
@@ -89,7 +90,7 @@ impl Core {
     }
 
     fn catch_up_one(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut impl Output) -> Turn {
-        let Core { tracks, router, cache, sessions, streams, serial, division, .. } = self;
+        let Core { tracks, router, cache, copies, sessions, streams, serial, division, .. } = self;
         let last = *serial;
         let track = tracks.get_mut(id);
         if track.division != *division {
@@ -106,7 +107,7 @@ impl Core {
             }
         }
         let (from, partitions) = (lag.next, track.partitions);
-        let mut reader = Reader { now, track, lag: &mut lag, router, sessions, blocked: false, weight: 0, out };
+        let mut reader = Reader { now, track, lag: &mut lag, router, copies, sessions, blocked: false, weight: 0, out };
         let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, from, to } => {
                 let from = Tick(from.0 - 1).max(reader.lag.positions.get(pubend));
@@ -160,6 +161,7 @@ struct Reader<'a, O> {
     track: &'a mut Track,
     lag: &'a mut Lag,
     router: &'a mut Router,
+    copies: &'a mut Copies,
     sessions: &'a mut Sessions,
     blocked: bool,
     /// Bytes of the events that were looked at.
@@ -185,6 +187,9 @@ impl<O: Output> Reader<'_, O> {
             }
             let terms = self.track.terms(packed.qos(), false);
             let mut publication = Publication::of_packed(packed, serial);
+            if qos > Qos::AtMostOnce && self.sessions.get(self.track.session).is_persistent() {
+                publication.kept = Some(self.copies.of(serial, packed));
+            }
             let taken = self.sessions.offer_tracked(self.track.session, &mut publication, terms, self.out);
             assert!(taken, "it was asked whether it takes the event");
             self.sessions.stats.deliveries_recovered += 1;

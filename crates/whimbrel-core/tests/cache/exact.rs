@@ -117,6 +117,21 @@ fn random_overwrites_any_event_with_equal_probability() {
     }
 }
 
+#[test]
+fn random_is_fair_to_large_and_small_events() {
+    let mut world = World::new(plan(1, Capacity::Events(4_000), Policy::Random), 3);
+    for number in 0..5_000 {
+        let payload = if (3_000..3_600).contains(&number) { 0 } else { 9_000 };
+        world.write(0, 1, 5, payload);
+    }
+    let held = world.held(0);
+    for from in [0, 1_000, 2_000, 3_000] {
+        // A thousand writes have overwritten each with the same probability: 0.78 of them stay, 13 of a thousand more or less.
+        let stay = held.iter().filter(|serial| (from + 1..=from + 1_000).contains(*serial)).count();
+        assert!((715..845).contains(&stay), "{stay} of a thousand after {from}");
+    }
+}
+
 /// The policy with priorities over plain lists.
 struct Priorities {
     plain: VecDeque<u64>,

@@ -1,0 +1,56 @@
+//! What the cache really holds, beside what it says.
+
+use whimbrel_event::{
+    AcceptedEvent, Attributes, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
+};
+
+use super::{Cache, Capacity, DefaultPlan, Plan, Policy};
+
+fn write(cache: &mut Cache, importance: u8, payload: &[u8]) {
+    let serial = cache.end_serial();
+    let now = Time::from_nanos(serial * 1_000_000);
+    let event = EventRef {
+        topic: "fleet/7",
+        attributes: Attributes::EMPTY,
+        payload,
+        headers: Headers::EMPTY,
+        qos: Qos::AtLeastOnce,
+        reliability: Reliability::Reliable,
+        importance,
+        expires: None,
+        deadline_ms: None,
+        publisher: Publisher::UNKNOWN,
+    };
+    let id = EventId { pubend: PubendId(1 + serial % 3), tick: Tick(now.as_nanos()) };
+    cache.write(serial, 0, &AcceptedEvent { id, accepted: now, event }, now);
+}
+
+/// A cache of that many bytes, full of small events of the highest importance.
+fn full(policy: Policy, bytes: u64) -> Cache {
+    let default = DefaultPlan { capacity: Capacity::Bytes(bytes), policy };
+    let mut cache = Cache::new(Plan { partitions: Vec::new(), default, ceiling: bytes }, 1);
+    while cache.gauges().all(|gauges| gauges.overwritten == 0) {
+        write(&mut cache, 10, b"x");
+    }
+    cache
+}
+
+fn held(cache: &Cache) -> u64 {
+    cache.partitions.iter().map(|partition| partition.slots.held()).sum()
+}
+
+#[test]
+fn what_is_overwritten_leaves_no_room_behind() {
+    const BYTES: u64 = 1 << 20;
+    for policy in [Policy::Lrp, Policy::Random, Policy::PRIORITY, Policy::Value] {
+        for sizes in [&[0_usize][..], &[900], &[2_000], &[4_040, 26_000], &[1, 900, 300_000], &[50, 50, 50, 9_000]] {
+            let mut cache = full(policy, BYTES);
+            for turn in 0..6_000 {
+                write(&mut cache, 1 + (turn % 3) as u8, &vec![b'x'; sizes[turn % sizes.len()]]);
+                let (held, said) = (held(&cache), cache.bytes());
+                assert!(said <= BYTES);
+                assert!(held <= said * 3 / 2 + 128 * 1024, "{policy:?} {sizes:?} {turn}: {held} held, {said} said");
+            }
+        }
+    }
+}
