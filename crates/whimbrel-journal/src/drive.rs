@@ -19,34 +19,34 @@ pub fn perform_write(storage: &impl Storage, step: &WriteStep, buffer: &mut Vec<
 }
 
 /// What became of a chore.
-pub(crate) enum Outcome {
-    Created(Result<(), Fault>),
-    Removed,
-    Fetched(Result<Vec<u8>, Fault>),
+#[derive(Debug)]
+pub struct ChoreDone {
+    chore: Chore,
+    outcome: Result<Vec<u8>, Fault>,
 }
 
-/// Does a chore, without the lock of the journal.
-pub(crate) fn perform_chore(storage: &impl Storage, chore: Chore) -> Outcome {
-    match chore {
-        Chore::Create { slot, bytes } => Outcome::Created(storage.create(slot, bytes)),
-        Chore::Remove { slot } => {
-            // What could not be removed is found, and removed or used, at the next opening.
-            let _ = storage.remove(slot);
-            Outcome::Removed
-        }
+/// Does a chore. What became of it must be told to [`Log::chore_done`].
+pub fn perform_chore(storage: &impl Storage, chore: Chore) -> ChoreDone {
+    let outcome = match chore {
+        Chore::Create { slot, bytes } => storage.create(slot, bytes).map(|()| Vec::new()),
+        Chore::Remove { slot } => storage.remove(slot).map(|()| Vec::new()),
         Chore::Fetch { slot, offset, bytes } => {
             let mut buffer = vec![0; bytes];
-            Outcome::Fetched(storage.read(slot, offset, &mut buffer).map(|()| buffer))
+            storage.read(slot, offset, &mut buffer).map(|()| buffer)
         }
-    }
+    };
+    ChoreDone { chore, outcome }
 }
 
-pub(crate) fn report_chore(log: &mut Log, chore: Chore, outcome: Outcome) {
-    match (chore, outcome) {
-        (Chore::Create { slot, .. }, Outcome::Created(outcome)) => log.created(slot, &outcome),
-        (_, Outcome::Fetched(Ok(bytes))) => log.fetched(Ok(&bytes)),
-        (_, Outcome::Fetched(Err(fault))) => log.fetched(Err(fault)),
-        (..) => log.removed(),
+impl Log {
+    /// Takes the outcome of a chore. What could not be removed is found, and removed or used, at the next opening.
+    pub fn chore_done(&mut self, done: ChoreDone) {
+        match (done.chore, done.outcome) {
+            (Chore::Create { slot, .. }, outcome) => self.created(slot, outcome.map(|_| ())),
+            (Chore::Remove { .. }, _) => self.removed(),
+            (Chore::Fetch { .. }, Ok(bytes)) => self.fetched(Ok(&bytes)),
+            (Chore::Fetch { .. }, Err(fault)) => self.fetched(Err(fault)),
+        }
     }
 }
 
@@ -76,8 +76,7 @@ impl<'a, S: Storage> Stepped<'a, S> {
     /// Does the next chore; false if there is none.
     pub fn chore(&mut self) -> bool {
         let Some(chore) = self.log.next_chore() else { return false };
-        let outcome = perform_chore(self.storage, chore);
-        report_chore(&mut self.log, chore, outcome);
+        self.log.chore_done(perform_chore(self.storage, chore));
         true
     }
 

@@ -6,8 +6,9 @@
 //!    one holds a relocated copy and counts.
 //! 3. The frames of the tail are applied as if they had just been committed. A torn end is cut.
 //! 4. For each stream the parts must follow each other without a hole from what is chopped to its last tick. A hole is damage.
-//! 5. The last frame is written again and synced: it may be known to the operating system only, after a crash of the program or a
-//!    failed sync, and must not be built upon before it is durable.
+//!
+//! Before a file can become the tail it is *settled*: after a crash of the program, or a failed sync, the operating system may show what
+//! the disk does not have. Nothing is built upon that. Recovery writes nothing else than a damaged header, and so cannot do harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +44,8 @@ struct Candidate {
     slot: Slot,
     header: Header,
     summary: Option<Summary>,
+    /// Its header had to be taken from the summary.
+    repaired: bool,
 }
 
 impl Log {
@@ -63,10 +66,7 @@ impl Log {
             report.bytes_read += extra + HEAD as u64;
             match header.filter(|header| u64::from(header.bytes) == *length) {
                 Some(header) => {
-                    if repaired {
-                        report.note(*slot, 0, "the header of the file is damaged");
-                    }
-                    candidates.push(Candidate { slot: *slot, header, summary });
+                    candidates.push(Candidate { slot: *slot, header, summary, repaired });
                 }
                 None => others.push((*slot, *length, blank)),
             }
@@ -83,7 +83,7 @@ impl Log {
         let options = Options { segment_bytes, ..options };
         options.check()?;
         let log = Log::empty(options, journal);
-        Recovery { storage, log, report, lost: Vec::new(), doubt: BTreeSet::new(), spare: Vec::new() }
+        Recovery { storage, log, report, lost: Vec::new(), doubt: BTreeSet::new(), spare: Vec::new(), notes: Vec::new() }
             .run(candidates, &others)
     }
 }
@@ -141,6 +141,8 @@ struct Recovery<'a, S> {
     /// Streams that may have lost records at their end, because nothing tells what a hole held.
     doubt: BTreeSet<u32>,
     spare: Vec<Slot>,
+    /// Damaged heads, by segment. Of a file in which nothing is needed, that is only what a crash left when it was about to be used again.
+    notes: Vec<(u64, Slot, &'static str)>,
 }
 
 impl<S: Storage> Recovery<'_, S> {
@@ -171,6 +173,11 @@ impl<S: Storage> Recovery<'_, S> {
         if let Some(tail) = &tail {
             self.tail(tail)?;
         }
+        for (seq, slot, what) in std::mem::take(&mut self.notes) {
+            if self.log.is_used(seq) {
+                self.report.note(slot, 0, what);
+            }
+        }
         let whole = self.find_holes();
         let named: BTreeSet<Slot> = tail.iter().chain(&candidates).map(|candidate| candidate.slot).collect();
         for (slot, length, blank) in others.iter().filter(|(slot, ..)| !named.contains(slot)) {
@@ -200,7 +207,7 @@ impl<S: Storage> Recovery<'_, S> {
                 false
             })?;
             if frames > 0 {
-                return Ok(Some(Candidate { slot: *slot, header, summary: None }));
+                return Ok(Some(Candidate { slot: *slot, header, summary: None, repaired: true }));
             }
         }
         Ok(None)
@@ -209,6 +216,7 @@ impl<S: Storage> Recovery<'_, S> {
     /// Reads the states of all streams from the first frame; false if there is no frame in the segment.
     fn states(&mut self, candidate: &Candidate) -> Result<bool, OpenError> {
         let Candidate { slot, header, .. } = candidate;
+        self.storage.settle(*slot)?;
         let mut states = None;
         let mut any = false;
         let salt = header.salt();
@@ -231,7 +239,7 @@ impl<S: Storage> Recovery<'_, S> {
 
     /// A segment before the tail.
     fn older(&mut self, candidate: &Candidate) -> Result<(), OpenError> {
-        let Candidate { slot, header, summary } = candidate;
+        let Candidate { slot, header, summary, .. } = candidate;
         match summary {
             Some(summary) => self.log.take_summary(*slot, header, summary),
             None => {
@@ -239,7 +247,7 @@ impl<S: Storage> Recovery<'_, S> {
                 if end.frames == 0 {
                     self.log.forget(header.seq);
                 } else {
-                    self.report.note(*slot, SECTOR as u32, "the summary of the file is damaged");
+                    self.notes.push((header.seq, *slot, "the summary of the file is damaged"));
                 }
                 self.log.finish();
             }
@@ -247,40 +255,32 @@ impl<S: Storage> Recovery<'_, S> {
         if self.log.is_free(header.seq) {
             self.log.forget(header.seq);
             self.spare.push(*slot);
+        } else if candidate.repaired {
+            self.notes.push((header.seq, *slot, "the header of the file is damaged"));
         }
         Ok(())
     }
 
     fn tail(&mut self, tail: &Candidate) -> Result<(), OpenError> {
-        let Candidate { slot, header, summary } = tail;
+        let Candidate { slot, header, summary, .. } = tail;
         let limit = summary.as_ref().map_or(header.bytes, |summary| summary.end);
         let end = self.frames(tail, limit, true)?;
         self.report.tail_bytes = u64::from(end.end) - HEAD as u64;
         if end.torn {
             self.report.torn = Some((*slot, u64::from(end.end)));
         }
-        self.rewrite(*slot, (0, SECTOR as u32), Some(header.encode().to_vec()))?;
-        self.rewrite(*slot, end.last, None)?;
+        if tail.repaired {
+            // With one frame only, it may be a segment whose beginning was not finished.
+            if end.frames > 1 {
+                self.report.note(*slot, 0, "the header of the file is damaged");
+            }
+            self.storage.write(*slot, 0, &header.encode())?;
+            self.storage.sync(*slot)?;
+        }
         if let Some(summary) = summary {
-            self.rewrite(*slot, (SECTOR as u32, (HEAD - SECTOR) as u32), None)?;
-            self.rewrite(*slot, (summary.end, summary.behind - summary.end), None)?;
             self.log.take_indexes(header.seq, summary);
             self.log.finish();
         }
-        self.storage.sync(*slot)?;
-        Ok(())
-    }
-
-    fn rewrite(&self, slot: Slot, (offset, length): (u32, u32), bytes: Option<Vec<u8>>) -> Result<(), OpenError> {
-        let bytes = match bytes {
-            Some(bytes) => bytes,
-            None => {
-                let mut bytes = vec![0; length as usize];
-                self.storage.read(slot, u64::from(offset), &mut bytes)?;
-                bytes
-            }
-        };
-        self.storage.write(slot, u64::from(offset), &bytes)?;
         Ok(())
     }
 

@@ -27,8 +27,6 @@ pub(crate) struct ScanEnd {
     pub end: u32,
     /// Frames found.
     pub frames: u32,
-    /// The last frame: offset and length.
-    pub last: (u32, u32),
     /// What follows is the beginning of a frame.
     pub torn: bool,
     /// Bytes read.
@@ -101,7 +99,6 @@ pub(crate) fn scan<S: Storage>(
             let bytes = &window.at(offset, frame.length as usize)?[..frame.length as usize];
             let more = on(Found::Frame { frame: &frame, bytes, copy: false });
             offset = frame.end();
-            end.last = (frame.offset, frame.length);
             if !more {
                 limit = offset;
             }
@@ -117,7 +114,6 @@ pub(crate) fn scan<S: Storage>(
                 let bytes = &before[(frame.offset - offset) as usize..];
                 limit = if on(Found::Frame { frame: &frame, bytes, copy: true }) { limit } else { next };
             }
-            end.last = (offset, next - offset);
             offset = next;
         }
         end.frames += 1;

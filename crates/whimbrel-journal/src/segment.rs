@@ -106,8 +106,6 @@ pub(crate) struct Summary {
     pub end: u32,
     pub frames: u32,
     pub runs: Vec<Run>,
-    /// Where what lies behind the last frame ends.
-    pub behind: u32,
 }
 
 impl Summary {
@@ -192,11 +190,7 @@ pub(crate) fn read_head(storage: &impl Storage, slot: Slot, length: u64) -> Resu
         }
     }
     let runs = if told.salt().sum(&[&list]) == list_sum { get_runs(&list, count) } else { None };
-    let list_end = if place == 0 { end } else { place.saturating_add(list_len) };
-    let summary = runs.map(|runs| {
-        let behind = runs.iter().map(|run| run.index.0.saturating_add(run.index.1)).fold(list_end, u32::max);
-        Summary { end, frames, runs, behind }
-    });
+    let summary = runs.map(|runs| Summary { end, frames, runs });
     Ok(Head { header, summary, repaired, blank, extra })
 }
 

@@ -39,6 +39,13 @@ pub trait Storage {
     /// Any error ends all writing to this journal: what the disk holds is unknown then, and a second try would prove nothing.
     fn sync(&self, slot: Slot) -> Result<(), Fault>;
 
+    /// Makes what readers see of this file, and what survives, the same: makes durable what is still to be written, and forgets what the
+    /// system remembers and could not write. For recovery, before it trusts what it reads.
+    ///
+    /// # Errors
+    /// When it cannot be done.
+    fn settle(&self, slot: Slot) -> Result<(), Fault>;
+
     /// Fills `bytes` from the file.
     ///
     /// # Errors

@@ -193,6 +193,14 @@ impl Storage for Twin {
         Ok(())
     }
 
+    fn settle(&self, slot: Slot) -> Result<(), Fault> {
+        self.sync(slot)?;
+        let mut state = self.state();
+        let file = state.file(slot)?;
+        file.seen.clone_from(&file.durable);
+        Ok(())
+    }
+
     fn read(&self, slot: Slot, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         let mut state = self.state();
         state.bytes_read += bytes.len() as u64;

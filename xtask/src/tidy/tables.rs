@@ -106,6 +106,7 @@ pub const IMPURE_PACKAGES: &[&str] = &[
 pub const DRIVER_FILES: &[(&str, &str)] = &[
     ("crates/whimbrel-journal/src/file.rs", "the journal is useful alone: here are real files, and only here"),
     ("crates/whimbrel-journal/src/journal.rs", "the journal is useful alone: here are its two threads and its lock, and only here"),
+    ("crates/whimbrel-journal/src/sync.rs", "the lock of handover.rs, in one place so that a test can exchange it"),
     ("crates/whimbrel-journal/src/twin.rs", "the twin of a disk is shared between a journal's threads and needs a lock; it is deterministic"),
 ];
 

@@ -32,6 +32,7 @@ impl Log {
                 let before = self.segments.last_key_value().map(|(seq, _)| *seq);
                 self.space.spare.remove(&step.slot);
                 self.space.next_seq = header.seq + 1;
+                self.counters.segments += 1;
                 self.begin(step.slot, header.seq);
                 self.streams.values_mut().for_each(|state| state.fresh = NONE);
                 self.advance(crate::frame::frame_len(&sections) as u32);
@@ -65,10 +66,17 @@ impl Log {
         let mut fresh = 0;
         for section in collect.sections.iter().filter(|section| section.entry.kind.is_records()) {
             self.apply_section(&section.entry, (offset, offset + length));
-            if section.entry.kind == Kind::Fresh {
-                fresh += u64::from(section.entry.bytes);
+            let Entry { kind, count, bytes, .. } = section.entry;
+            if kind == Kind::Fresh {
+                fresh += u64::from(bytes);
+                self.counters.records += u64::from(count);
+            } else {
+                self.counters.moved_bytes += u64::from(bytes);
             }
         }
+        self.counters.commits += 1;
+        self.counters.record_bytes += fresh;
+        self.counters.frame_bytes += u64::from(length);
         self.advance(length);
         for effect in &collect.effects {
             self.apply(*effect);
@@ -234,8 +242,7 @@ impl Log {
         dead.values().for_each(|at| self.use_run(*at, -1));
     }
 
-    /// Takes the outcome of [`super::Chore::Create`].
-    pub fn created(&mut self, slot: Slot, outcome: &Result<(), Fault>) {
+    pub(crate) fn created(&mut self, slot: Slot, outcome: Result<(), Fault>) {
         self.space.busy = false;
         match outcome {
             Ok(()) => {
@@ -247,8 +254,7 @@ impl Log {
         }
     }
 
-    /// Takes the end of [`super::Chore::Remove`]. If it failed, the file is found again when the journal is opened.
-    pub fn removed(&mut self) {
+    pub(crate) fn removed(&mut self) {
         self.space.busy = false;
         self.space.disk_full = false;
     }

@@ -135,7 +135,28 @@ pub struct Log {
     committed: u64,
     poison: Option<Fault>,
     mover: Mover,
+    /// Copies that are being made; while there are any, no segment is given back.
+    pins: u32,
+    counters: Counters,
 }
+
+/// What was written since the journal was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Batches that are durable.
+    pub commits: u64,
+    /// Records appended and durable.
+    pub records: u64,
+    /// Bytes of these records with what each needs in its section (1 to 5 bytes for the length, as many for the distance to the one before).
+    pub record_bytes: u64,
+    /// Bytes of relocated records.
+    pub moved_bytes: u64,
+    /// Bytes of frames: records, relocated ones, directories, padding.
+    pub frame_bytes: u64,
+    /// Segments begun.
+    pub segments: u64,
+}
+
 
 impl Log {
     /// The stream of this name; it is born if there is none. A birth counts as an operation and is durable with its ticket; what is
@@ -267,6 +288,11 @@ impl Log {
     /// The streams by name.
     pub fn streams(&self) -> impl Iterator<Item = (StreamId, Stream)> {
         self.names.iter().map(|(id, number)| (*id, Stream(*number)))
+    }
+
+    /// What was written since the journal was opened.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// The settings, with the segment size that the journal was made with.

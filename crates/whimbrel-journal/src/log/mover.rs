@@ -115,7 +115,7 @@ impl Log {
     }
 
     /// Takes the outcome of [`Chore::Fetch`].
-    pub fn fetched(&mut self, outcome: Result<&[u8], Fault>) {
+    pub(crate) fn fetched(&mut self, outcome: Result<&[u8], Fault>) {
         self.space.busy = false;
         let Some((_, _, at)) = self.mover.target else { return };
         let taken = match outcome {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Log, NONE, Segment, StreamState};
+use super::{Counters, Log, NONE, Segment, StreamState};
 use crate::collect::Collect;
 use crate::scan::ScanEnd;
 use crate::segment::{Run, Summary};
@@ -32,6 +32,8 @@ impl Log {
             committed: 0,
             poison: None,
             mover: Mover::default(),
+            pins: 0,
+            counters: Counters::default(),
         }
     }
 
@@ -78,6 +80,10 @@ impl Log {
 
     pub(crate) fn is_free(&self, seq: u64) -> bool {
         self.segments.get(&seq).is_some_and(Segment::is_unused)
+    }
+
+    pub(crate) fn is_used(&self, seq: u64) -> bool {
+        self.segments.get(&seq).is_some_and(|segment| !segment.is_unused())
     }
 
     pub(crate) fn forget(&mut self, seq: u64) {

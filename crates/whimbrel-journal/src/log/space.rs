@@ -100,6 +100,21 @@ impl Log {
         (EXTENT_BYTES << (8 * total / self.extents_max()).min(15)).min(self.options.segment_bytes)
     }
 
+    pub(crate) fn pin(&mut self) {
+        self.pins += 1;
+    }
+
+    pub(crate) fn unpin(&mut self) {
+        self.pins = self.pins.checked_sub(1).expect("what is let go was kept");
+        let unused: Vec<u64> = self.segments.iter().filter(|(_, segment)| segment.is_unused()).map(|(seq, _)| *seq).collect();
+        unused.into_iter().for_each(|seq| self.free(seq));
+    }
+
+    /// Whether making a file failed and should be tried again some time.
+    pub fn wants_retry(&self) -> bool {
+        (self.space.disk_full || self.space.failed) && self.space.spare.len() <= RESERVE_SEGMENTS as usize
+    }
+
     fn extents_max(&self) -> usize {
         (self.options.segment_bytes / 1024) as usize
     }
@@ -110,7 +125,7 @@ impl Log {
         let newest = self.segments.last_key_value().map(|(seq, _)| *seq);
         let unused = self.segments.get(&seq).is_some_and(Segment::is_unused);
         // The newest segment holds the states of all streams.
-        if unused && active != Some(seq) && newest != Some(seq) {
+        if unused && self.pins == 0 && active != Some(seq) && newest != Some(seq) {
             let segment = self.segments.remove(&seq).expect("looked up above");
             self.space.spare.insert(segment.slot);
             self.mover.forget(seq);

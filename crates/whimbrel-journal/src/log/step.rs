@@ -57,22 +57,22 @@ impl WriteStep {
     }
 }
 
-/// Something that may take long and runs beside the writing. One at a time.
+/// Something that may take long and runs beside the writing, see [`crate::perform_chore`]. One at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chore {
-    /// [`crate::Storage::create`], then [`Log::created`].
+    /// [`crate::Storage::create`].
     Create {
         /// The file.
         slot: Slot,
         /// Its length.
         bytes: u64,
     },
-    /// [`crate::Storage::remove`], then [`Log::removed`].
+    /// [`crate::Storage::remove`].
     Remove {
         /// The file.
         slot: Slot,
     },
-    /// [`crate::Storage::read`], then [`Log::fetched`].
+    /// [`crate::Storage::read`].
     Fetch {
         /// The file.
         slot: Slot,
