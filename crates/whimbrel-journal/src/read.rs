@@ -1,6 +1,6 @@
 //! Reading the records of a stream, in big sequential pieces.
 
-use crate::frame::{Frame, Peek, Records};
+use crate::frame::{Entry, Frame, Peek, Records};
 use crate::log::{Log, Place, ReadPlan};
 use crate::segment::{Extent, get_index};
 use crate::storage::Storage;
@@ -89,6 +89,16 @@ pub(crate) fn read(
     }
 }
 
+/// How far an extent is read.
+struct Position {
+    /// The tick up to which everything was given or is not wanted.
+    seen: Tick,
+    /// The last tick that the extent covers.
+    last: Tick,
+    /// Where something was that is no frame, since the last record that was given.
+    hole: Option<u32>,
+}
+
 struct Reading<'a> {
     wanted: Wanted,
     /// The first tick that was not looked at.
@@ -130,45 +140,70 @@ impl Reading<'_> {
 
     /// Reads an extent, which holds every record up to `last`.
     fn extent(&mut self, storage: &impl Storage, plan: &ReadPlan, extent: Extent, last: Tick) -> Result<(), Stop> {
-        let mut seen = extent.after.max(plan.after).max(self.next - 1);
+        let mut at = Position { seen: extent.after.max(plan.after).max(self.next - 1), last, hole: None };
         let mut offset = extent.offset;
-        let mut hole = None;
         let mut want = PIECE;
-        while offset < extent.end && seen < last {
+        while offset < extent.end && at.seen < last {
             let length = want.min((extent.end - offset) as usize);
             self.fill(storage, plan, offset, length)?;
-            let mut at = 0;
-            while seen < last {
-                match Frame::peek(&self.buffer.bytes[at..], plan.salt, offset + at as u32, plan.frame_max) {
-                    Peek::Frame(frame) if frame.length as usize <= length - at => {
-                        self.frame(plan, (&frame, at), (&mut seen, last), &mut hole)?;
-                        at += frame.length as usize;
+            want = PIECE;
+            let mut done = 0;
+            while at.seen < last && done < length {
+                let here = offset + done as u32;
+                let room = plan.frame_max.min(extent.end - here);
+                match Frame::peek(&self.buffer.bytes[done..], plan.salt, here, room) {
+                    Peek::Frame(frame) if frame.length as usize <= length - done => {
+                        self.frame(plan, (&frame, done), &mut at)?;
+                        done += frame.length as usize;
                     }
-                    Peek::Frame(frame) if at == 0 && frame.end() > extent.end => return Err(cut(&frame, seen, last)),
+                    // It is whole and reaches beyond what was read.
                     Peek::Frame(frame) => {
                         want = PIECE.max(frame.length as usize);
                         break;
                     }
-                    Peek::Short(more) if at + more > length && offset as usize + at + more <= extent.end as usize => {
+                    Peek::Short(more) if done > 0 && more <= room as usize => {
                         want = PIECE.max(more);
                         break;
                     }
                     Peek::Short(_) | Peek::Nothing => {
-                        hole.get_or_insert(offset + at as u32);
-                        at += SECTOR;
+                        offset = self.skip(storage, plan, (here, extent.end), &mut at)?;
+                        done = 0;
+                        break;
                     }
                 }
-                if at >= length {
-                    break;
-                }
             }
-            offset += at as u32;
+            offset += done as u32;
         }
-        if seen < last {
-            let offset = hole.unwrap_or(extent.end);
-            return Err(Stop::Broken { offset, after: seen, last, what: "a frame is damaged" });
+        if at.seen < last {
+            let offset = at.hole.unwrap_or(extent.end);
+            return Err(Stop::Broken { offset, after: at.seen, last, what: "a frame is damaged" });
         }
         Ok(())
+    }
+
+    /// Goes past what is no frame: to the next one, or to the end. If it was a frame whose second header is whole, its records are given.
+    fn skip(
+        &mut self,
+        storage: &impl Storage,
+        plan: &ReadPlan,
+        (begin, end): (u32, u32),
+        at: &mut Position,
+    ) -> Result<u32, Stop> {
+        let length = plan.frame_max.min(end - begin) as usize;
+        self.fill(storage, plan, begin, length)?;
+        let is_frame = |skipped: &usize| {
+            let here = begin + *skipped as u32;
+            matches!(Frame::peek(&self.buffer.bytes[*skipped..], plan.salt, here, end - here), Peek::Frame(_))
+        };
+        let skipped = (SECTOR..length).step_by(SECTOR).find(is_frame).unwrap_or(length);
+        let next = begin + skipped as u32;
+        at.hole.get_or_insert(begin);
+        if let Some(frame) = Frame::peek_end(&self.buffer.bytes[..skipped], plan.salt, next)
+            && frame.offset >= begin
+        {
+            self.frame(plan, (&frame, (frame.offset - begin) as usize), at)?;
+        }
+        Ok(next)
     }
 
     fn fill(&mut self, storage: &impl Storage, plan: &ReadPlan, offset: u32, length: usize) -> Result<(), Stop> {
@@ -177,20 +212,16 @@ impl Reading<'_> {
         filled.map_err(|fault| Stop::Failed(fault.into()))
     }
 
-    /// Gives the records of one frame. `seen` is the tick up to which everything was given or is not wanted.
-    fn frame(
-        &mut self,
-        plan: &ReadPlan,
-        (frame, at): (&Frame, usize),
-        (seen, last): (&mut Tick, Tick),
-        hole: &mut Option<u32>,
-    ) -> Result<(), Stop> {
-        let mine = |entry: &crate::frame::Entry| entry.kind.is_records() && entry.stream == plan.stream;
+    /// Gives the records of one frame, which lies `begin` bytes behind the beginning of the buffer.
+    fn frame(&mut self, plan: &ReadPlan, (frame, begin): (&Frame, usize), at: &mut Position) -> Result<(), Stop> {
+        let Position { seen, last, hole } = at;
+        let last = *last;
+        let mine = |entry: &Entry| entry.kind.is_records() && entry.stream == plan.stream;
         if !frame.entries.iter().any(|entry| mine(entry) && entry.last > *seen && entry.after < last) {
             return Ok(());
         }
         let Reading { wanted, next, given, any, buffer, sink } = self;
-        let bytes = &buffer.bytes[at..at + frame.length as usize];
+        let bytes = &buffer.bytes[begin..begin + frame.length as usize];
         for (entry, body) in frame.sections(bytes, plan.salt) {
             if !mine(entry) || entry.last <= *seen || entry.after >= last {
                 continue;
@@ -223,9 +254,4 @@ impl Reading<'_> {
         *hole = None;
         Ok(())
     }
-}
-
-/// A frame that reaches beyond the place in which it should lie.
-fn cut(frame: &Frame, seen: Tick, last: Tick) -> Stop {
-    Stop::Broken { offset: frame.offset, after: seen, last, what: "a frame is longer than its place" }
 }

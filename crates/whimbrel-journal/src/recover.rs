@@ -98,12 +98,12 @@ fn create(
     mut report: Report,
 ) -> Result<(Log, Report), OpenError> {
     let mut log = Log::empty(options, identity);
-    for (slot, length, blank) in others {
+    for (slot, _, blank) in others {
         let mut sector = [0; SECTOR];
-        if *length >= (HEAD + SECTOR) as u64 {
+        if !blank {
             storage.read(*slot, HEAD as u64, &mut sector)?;
         }
-        if !blank && sector.iter().any(|byte| *byte != 0) {
+        if sector.iter().any(|byte| *byte != 0) {
             return Err(OpenError::NoHeader);
         }
         storage.remove(*slot)?;

@@ -163,7 +163,15 @@ pub(crate) fn read_head(storage: &impl Storage, slot: Slot, length: u64) -> Resu
     storage.read(slot, 0, &mut bytes)?;
     let (sector, rest) = bytes.split_at(SECTOR);
     let mut header = Header::decode(sector, slot)?;
-    let blank = sector.iter().all(|byte| *byte == 0);
+    let mut extra = 0;
+    let mut blank = sector.iter().all(|byte| *byte == 0);
+    if blank && length >= (HEAD + SECTOR) as u64 {
+        // A head that was lost as a whole has a frame behind it.
+        let mut first = [0; SECTOR];
+        storage.read(slot, HEAD as u64, &mut first)?;
+        extra += SECTOR as u64;
+        blank = first.iter().all(|byte| *byte == 0);
+    }
     let mut repaired = false;
     let mut fixed = Bytes(&rest[4..SUMMARY_FIXED]);
     let (journal, seq) = (fixed.u64().unwrap_or(0), fixed.u64().unwrap_or(0));
@@ -174,16 +182,15 @@ pub(crate) fn read_head(storage: &impl Storage, slot: Slot, length: u64) -> Resu
     let told = Header { journal, seq, bytes: length.min(u64::from(u32::MAX)) as u32, frame_max };
     let whole = rest[..4] == told.salt().sum(&[&rest[4..SUMMARY_FIXED]]).to_le_bytes();
     if !whole || header.is_some_and(|header| (header.journal, header.seq) != (journal, seq)) {
-        return Ok(Head { header, summary: None, repaired, blank, extra: 0 });
+        return Ok(Head { header, summary: None, repaired, blank, extra });
     }
     if header.is_none() {
         (header, repaired) = (Some(told), true);
     }
     let mut list = rest[SUMMARY_FIXED..].get(..list_len as usize).unwrap_or_default().to_vec();
-    let mut extra = 0;
     if place != 0 && u64::from(place) + u64::from(list_len) <= length {
         list.resize(list_len as usize, 0);
-        extra = u64::from(list_len);
+        extra += u64::from(list_len);
         match storage.read(slot, u64::from(place), &mut list) {
             Ok(()) => {}
             Err(Fault::Full) | Err(Fault::Failed(_)) => list.clear(),
