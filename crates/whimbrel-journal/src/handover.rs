@@ -73,7 +73,7 @@ impl<S: Storage> Handover<S> {
     pub fn submit<T>(&self, operation: impl FnOnce(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
         let mut inner = self.lock();
         let outcome = operation(&mut inner.log);
-        self.wake(&mut inner);
+        self.wake(&mut inner, outcome.is_err());
         outcome
     }
 
@@ -85,7 +85,7 @@ impl<S: Storage> Handover<S> {
         let mut inner = self.lock();
         loop {
             let outcome = operation(&mut inner.log);
-            self.wake(&mut inner);
+            self.wake(&mut inner, outcome.is_err());
             match outcome {
                 Err(Refused::Busy) if !inner.closing => inner = self.sleep(inner),
                 outcome => return outcome,
@@ -138,7 +138,7 @@ impl<S: Storage> Handover<S> {
             };
             let committed = inner.log.written(step, outcome);
             let progress = progress.or((committed > before).then_some(Progress::Committed(committed)));
-            self.wake(&mut inner);
+            self.wake(&mut inner, true);
             if inner.waiting > 0 {
                 self.progress.notify_all();
             }
@@ -157,7 +157,7 @@ impl<S: Storage> Handover<S> {
             if inner.closing {
                 return;
             }
-            self.wake(&mut inner);
+            self.wake(&mut inner, true);
             let Some(chore) = inner.chore.take() else {
                 inner = self.wait_for_chore(inner);
                 continue;
@@ -203,9 +203,9 @@ impl<S: Storage> Handover<S> {
         inner
     }
 
-    /// Wakes who has something to do.
-    fn wake(&self, inner: &mut Inner) {
-        if inner.chore.is_none() {
+    /// Wakes who has something to do. Chores come up only by commits, by chores, and where there is no room.
+    fn wake(&self, inner: &mut Inner, chores: bool) {
+        if chores && inner.chore.is_none() {
             inner.chore = inner.log.next_chore();
             if inner.chore.is_some() {
                 self.chore.notify_one();

@@ -122,6 +122,11 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.wait(ticket)
     }
 
+    /// The disk.
+    pub fn storage(&self) -> &S {
+        self.shared.storage()
+    }
+
     /// See [`Log::committed`].
     pub fn committed(&self) -> Ticket {
         self.shared.with(|log| log.committed())

@@ -18,7 +18,7 @@ use crate::log::{Durable, HOLE, Log, RunRef, Segment, StreamState};
 use crate::scan::{Found, ScanEnd, scan};
 use crate::segment::{Head, Header, Run, Summary, read_head};
 use crate::storage::{Slot, Storage};
-use crate::types::{Damage, HEAD, OpenError, Options, SECTOR, StreamId, Tick};
+use crate::types::{Damage, HEAD, OpenError, Options, SECTOR, StreamId};
 use crate::wire::{Bytes, Salt};
 
 /// What was found when a journal was opened.
@@ -363,16 +363,12 @@ impl<S: Storage> Recovery<'_, S> {
             found.push(Damage { file, offset, lost: Some((id, after, last)), what });
         }
         let whole = found.is_empty();
-        for (id, last) in self.log.doubt(&self.doubt) {
-            found.push(Damage { file: None, offset: 0, lost: Some((id, last, Tick::MAX)), what: DOUBT });
-        }
+        found.extend(self.log.doubt(&self.doubt));
         found.iter().for_each(|damage| self.log.stop(damage.clone()));
         self.report.damages.extend(found);
         whole
     }
 }
-
-const DOUBT: &str = "a frame is lost that may have held the end of this stream";
 
 impl Log {
     /// Takes the states of all streams; `None` if they make no sense.

@@ -56,8 +56,11 @@ fn read_around(journal: &mut Stepped<'_, Twin>, number: u64, written: &[(u64, Ve
                 assert_eq!(of, id(number));
                 assert!(last >= from && last > after);
                 journal.log.stop(damage.clone());
-                from = last + 1;
                 found.push(damage);
+                if last == u64::MAX {
+                    break;
+                }
+                from = last + 1;
             }
             Err(error) => panic!("{error}"),
         }

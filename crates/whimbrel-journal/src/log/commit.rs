@@ -6,7 +6,7 @@ use crate::collect::Effect;
 use crate::frame::{Entry, Kind};
 use crate::segment::{Extent, Run};
 use crate::storage::{Fault, Slot};
-use crate::types::{Tick, Ticket};
+use crate::types::{Damage, Tick, Ticket};
 
 impl Log {
     /// Takes the outcome of a write: an error of the write, or of the sync after it, poisons the journal. Returns the ticket up to
@@ -14,6 +14,7 @@ impl Log {
     pub fn written(&mut self, step: WriteStep, outcome: Result<(), Fault>) -> Ticket {
         assert!(self.flying, "a write is reported once");
         self.flying = false;
+        self.space.room = None;
         if let Err(fault) = outcome {
             self.poison = Some(fault);
             return self.committed();
@@ -229,20 +230,21 @@ impl Log {
         durable.chopped = durable.chopped.max(upto);
         state.chopped = state.chopped.max(upto);
         let Durable { chopped, last, .. } = *durable;
-        let healed = |lost: Tick| lost <= chopped || (lost == Tick::MAX && chopped > last);
-        if state.stopped.as_ref().and_then(|damage| damage.lost).is_some_and(|(.., lost)| healed(lost)) {
-            state.stopped = None;
-            durable.doubtful = false;
-        }
+        durable.doubtful &= chopped <= last;
         let kept = match chopped.checked_add(1) {
             Some(first) => state.runs.split_off(&first),
             None => std::collections::BTreeMap::new(),
         };
         let dead = std::mem::replace(&mut state.runs, kept);
+        let healed = |damage: &Damage| damage.lost.is_none_or(|(.., lost)| lost <= chopped || lost == Tick::MAX);
+        if state.stopped.as_ref().is_some_and(healed) {
+            state.stopped = state.next_damage();
+        }
         dead.values().for_each(|at| self.use_run(*at, -1));
     }
 
     pub(crate) fn created(&mut self, slot: Slot, outcome: Result<(), Fault>) {
+        self.space.room = None;
         self.space.busy = false;
         match outcome {
             Ok(()) => {
@@ -255,6 +257,7 @@ impl Log {
     }
 
     pub(crate) fn removed(&mut self) {
+        self.space.room = None;
         self.space.busy = false;
         self.space.disk_full = false;
     }
@@ -263,5 +266,6 @@ impl Log {
     pub fn retry_space(&mut self) {
         self.space.disk_full = false;
         self.space.failed = false;
+        self.space.room = None;
     }
 }

@@ -93,6 +93,14 @@ impl Log {
         Some(Chore::Fetch { slot, offset: u64::from(offset), bytes: bytes as usize })
     }
 
+    /// Whether relocation will go on by itself. Only asked when space is short.
+    pub(super) fn is_moving(&mut self) -> bool {
+        if self.mover.ready.is_some() {
+            return self.has_room(RESERVE_SEGMENTS - 1);
+        }
+        self.mover.placed || self.mover.target.is_some() || self.find_target(true)
+    }
+
     /// Chooses the oldest part in use of the segment with the least in use.
     fn find_target(&mut self, short: bool) -> bool {
         if !std::mem::take(&mut self.mover.stale) && !short {

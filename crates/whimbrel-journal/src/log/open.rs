@@ -7,7 +7,7 @@ use crate::collect::Collect;
 use crate::scan::ScanEnd;
 use crate::segment::{Run, Summary};
 use crate::storage::Slot;
-use crate::types::{Options, StreamId, Tick};
+use crate::types::{Damage, Options, StreamId, Tick};
 
 use super::mover::Mover;
 use super::space::Space;
@@ -110,34 +110,18 @@ impl Log {
 
     /// Ranges of ticks that should be somewhere and are nowhere: after the first, up to the second.
     pub(crate) fn holes(&self) -> Vec<(StreamId, Tick, Tick)> {
-        let mut holes = Vec::new();
-        for state in self.streams.values() {
-            let Some(durable) = state.durable else { continue };
-            let mut seen = durable.chopped;
-            for (last, at) in &state.runs {
-                if at.after > seen {
-                    holes.push((state.id, seen, at.after));
-                }
-                seen = *last;
-            }
-            if durable.last > seen {
-                holes.push((state.id, seen, durable.last));
-            }
-        }
-        holes
+        let of = |state: &StreamState| state.holes().into_iter().map(|(after, last)| (state.id, after, last)).collect::<Vec<_>>();
+        self.streams.values().flat_map(of).collect()
     }
 
-    /// Notes which streams may have lost their end; names all of them, also those noted earlier, with their last known tick.
-    pub(crate) fn doubt(&mut self, found: &BTreeSet<u32>) -> Vec<(StreamId, Tick)> {
-        let mut doubtful = Vec::new();
+    /// Notes which streams may have lost their end; names all of them, also those noted earlier.
+    pub(crate) fn doubt(&mut self, found: &BTreeSet<u32>) -> Vec<Damage> {
         for (number, state) in &mut self.streams {
-            let Some(durable) = &mut state.durable else { continue };
-            durable.doubtful |= found.contains(number);
-            if durable.doubtful {
-                doubtful.push((state.id, durable.last));
+            if let Some(durable) = &mut state.durable {
+                durable.doubtful |= found.contains(number);
             }
         }
-        doubtful
+        self.streams.values().filter_map(StreamState::doubt).collect()
     }
 
     /// The numbers of the next segment and file, and the files that are free.

@@ -1,6 +1,6 @@
 //! Where the records of a stream are.
 
-use super::{Log, Segment};
+use super::{Log, Segment, StreamState};
 use crate::segment::{Extent, Header};
 use crate::storage::Slot;
 use crate::types::{Damage, ReadError, Stream, StreamId, Tick};
@@ -48,7 +48,9 @@ impl Log {
             let (file, offset, what) = seen.map_or((None, 0, HOLE), |damage| (damage.file, damage.offset, damage.what));
             return Err(ReadError::Damaged(Damage { file, offset, lost, what }));
         }
-        let Some((last, at)) = found else { return Ok(None) };
+        let Some((last, at)) = found else {
+            return state.doubt().map_or(Ok(None), |damage| Err(ReadError::Damaged(damage)));
+        };
         let segment = &self.segments[&at.seq];
         let active = self.active.as_ref().filter(|active| active.seq == at.seq);
         let place = match active {
@@ -97,5 +99,38 @@ impl Log {
     }
 }
 
+impl StreamState {
+    /// Ranges of ticks that should be somewhere and are nowhere: after the first, up to the second.
+    pub(crate) fn holes(&self) -> Vec<(Tick, Tick)> {
+        let mut holes = Vec::new();
+        let Some(durable) = self.durable else { return holes };
+        let mut seen = durable.chopped;
+        for (last, at) in &self.runs {
+            if at.after > seen {
+                holes.push((seen, at.after));
+            }
+            seen = *last;
+        }
+        if durable.last > seen {
+            holes.push((seen, durable.last));
+        }
+        holes
+    }
+
+    /// That records at the end may be lost.
+    pub(crate) fn doubt(&self) -> Option<Damage> {
+        let durable = self.durable.filter(|durable| durable.doubtful)?;
+        Some(Damage { file: None, offset: 0, lost: Some((self.id, durable.last, Tick::MAX)), what: DOUBT })
+    }
+
+    /// What else is lost, after a damage was chopped.
+    pub(super) fn next_damage(&self) -> Option<Damage> {
+        let hole = self.holes().first().map(|(after, last)| Some((self.id, *after, *last)));
+        hole.map(|lost| Damage { file: None, offset: 0, lost, what: HOLE }).or_else(|| self.doubt())
+    }
+}
+
+/// What [`Damage::what`] says when a frame is lost and nothing tells whose records were in it.
+const DOUBT: &str = "a frame is lost that may have held the end of this stream";
 /// What [`Damage::what`] says when a range of ticks is nowhere.
 pub(crate) const HOLE: &str = "no segment holds these records any more";

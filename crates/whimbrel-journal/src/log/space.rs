@@ -26,6 +26,8 @@ pub(crate) struct Space {
     pub disk_full: bool,
     /// It cannot make files for another reason; appends are refused when those that there are are full.
     pub failed: bool,
+    /// Whether data has room, while nothing has changed that.
+    pub room: Option<bool>,
 }
 
 impl Log {
@@ -62,13 +64,24 @@ impl Log {
         self.space.spare.len() > keep as usize || self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
-    pub(super) fn check_room(&self) -> Result<(), Refused> {
-        if self.has_room(RESERVE_SEGMENTS) { Ok(()) } else { Err(self.no_room()) }
+    /// Whether data has room. The answer is kept until a step or a chore begins or ends, as this is asked for each record.
+    pub(super) fn check_room(&mut self) -> Result<(), Refused> {
+        let room = match self.space.room {
+            Some(room) => room,
+            None => self.has_room(RESERVE_SEGMENTS),
+        };
+        self.space.room = Some(room);
+        if room { Ok(()) } else { Err(self.no_room()) }
     }
 
-    /// Whether it is worth waiting.
-    pub(super) fn no_room(&self) -> Refused {
-        if self.space.busy || self.may_grow() { Refused::Busy } else { Refused::Full }
+    /// Whether it is worth waiting: something is under way that may give room.
+    pub(super) fn no_room(&mut self) -> Refused {
+        let chops = !self.collect.effects.is_empty();
+        if self.space.busy || self.may_grow() || self.flying || chops || self.is_moving() {
+            Refused::Busy
+        } else {
+            Refused::Full
+        }
     }
 
     /// Whether a frame of this length, with its runs in the index, fits behind what is there and in flight.
