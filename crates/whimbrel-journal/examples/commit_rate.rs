@@ -45,7 +45,9 @@ fn rates(directory: &Path, rounds: u32) -> Outcome<()> {
     let bar = ProgressBar::new(u64::from(rounds) * 2 * shapes.len() as u64);
     bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} measurements, {eta} left")?);
     println!("records of {RECORD} bytes; medians of {rounds} rounds, bare and journal in turns");
-    println!("appenders window |  bare commits/s  records/s  us/record | journal commits/s  records/s  us/record | ratio");
+    println!(
+        "appenders window |  bare commits/s  records/s  us/record | journal commits/s  records/s  us/record | ratio"
+    );
     for (appenders, window) in shapes {
         let (mut bare, mut journal) = (Vec::new(), Vec::new());
         for _ in 0..rounds {

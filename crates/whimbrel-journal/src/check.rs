@@ -68,7 +68,9 @@ pub fn check(storage: &impl Storage) -> Result<CheckReport, OpenError> {
             storage.read(slot, u64::from(run.index.0), &mut index)?;
             report.bytes_read += index.len() as u64;
             if get_index(&index, header.salt()).is_none() {
-                found.wrong.push((u64::from(run.index.0), format!("the index of stream number {} is damaged", run.stream)));
+                found
+                    .wrong
+                    .push((u64::from(run.index.0), format!("the index of stream number {} is damaged", run.stream)));
             }
         }
         report.segments.push(found);
@@ -87,7 +89,9 @@ fn check_frames(
     let limit = summary.map_or(header.bytes, |summary| summary.end.min(header.bytes));
     let end = scan(storage, (slot, header), limit, &mut |next| {
         match next {
-            Found::Hole { offset } => found.wrong.push((u64::from(offset), "a frame is damaged in both headers".into())),
+            Found::Hole { offset } => {
+                found.wrong.push((u64::from(offset), "a frame is damaged in both headers".into()))
+            }
             Found::Frame { frame, bytes, copy } => {
                 let offset = u64::from(frame.offset);
                 if copy {

@@ -22,7 +22,11 @@ impl Log {
     /// Marks what a copy must hold, and keeps it until [`Log::end_cut`], which must follow.
     pub fn begin_cut(&mut self) -> Cut {
         self.pin();
-        Cut { bytes: self.options().segment_bytes, sealed: self.sealed().map(|(_, slot)| slot).collect(), tail: self.tail() }
+        Cut {
+            bytes: self.options().segment_bytes,
+            sealed: self.sealed().map(|(_, slot)| slot).collect(),
+            tail: self.tail(),
+        }
     }
 
     /// Lets go of what [`Log::begin_cut`] has kept.

@@ -33,7 +33,12 @@ enum Stop {
     /// The budget is spent, or the end of the range is reached; this is the next tick to read.
     Enough(Option<Tick>),
     /// What stands there is not what was expected: at this offset, after this tick, up to this one.
-    Broken { offset: u32, after: Tick, last: Tick, what: &'static str },
+    Broken {
+        offset: u32,
+        after: Tick,
+        last: Tick,
+        what: &'static str,
+    },
     Failed(ReadError),
 }
 
@@ -61,7 +66,6 @@ pub(crate) fn read(
             Ok(None) => return Ok(None),
             // What came before the damage is given first; the next call tells of it.
             Err(ReadError::Damaged(damage)) if damage.lost.is_some_and(|(_, after, _)| after >= wanted.to) => {
-                drop(damage);
                 return Ok(None);
             }
             Err(ReadError::Damaged(_)) if reading.any => return Ok(Some(reading.next)),
@@ -83,7 +87,12 @@ pub(crate) fn read(
             Err(Stop::Broken { .. }) if reading.any => return Ok(Some(reading.next)),
             Err(Stop::Broken { offset, after, last, what }) => {
                 let lost = Some((plan.id, after, last));
-                return Err(ReadError::Damaged(Damage { file: Some(plan.slot), offset: u64::from(offset), lost, what }));
+                return Err(ReadError::Damaged(Damage {
+                    file: Some(plan.slot),
+                    offset: u64::from(offset),
+                    lost,
+                    what,
+                }));
             }
         }
     }
@@ -128,7 +137,12 @@ impl Reading<'_> {
     }
 
     /// The extents of a run in a sealed segment; all frames of it if the index is damaged.
-    fn index(&mut self, storage: &impl Storage, plan: &ReadPlan, (offset, length): (u32, u32)) -> Result<Vec<Extent>, Stop> {
+    fn index(
+        &mut self,
+        storage: &impl Storage,
+        plan: &ReadPlan,
+        (offset, length): (u32, u32),
+    ) -> Result<Vec<Extent>, Stop> {
         self.buffer.bytes.resize(length as usize, 0);
         let (begin, end) = plan.frames;
         let all = vec![Extent { offset: begin, end, after: plan.after }];

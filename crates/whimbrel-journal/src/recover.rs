@@ -28,7 +28,7 @@ pub struct Report {
     pub created: bool,
     /// Files.
     pub files: usize,
-    /// Bytes read: at most the tail, the longest frame, and 4 KiB per file, and for files with more than about 60 streams the rest of their
+    /// Bytes read: at most the tail, the longest frame, and 4 KiB per file, and for files with more than 63 streams or so the rest of their
     /// list (at most 60 bytes per stream).
     pub bytes_read: u64,
     /// Bytes of frames in the newest segment.
@@ -83,8 +83,16 @@ impl Log {
         let options = Options { segment_bytes, ..options };
         options.check()?;
         let log = Log::empty(options, journal);
-        Recovery { storage, log, report, lost: Vec::new(), doubt: BTreeSet::new(), spare: Vec::new(), notes: Vec::new() }
-            .run(candidates, &others)
+        Recovery {
+            storage,
+            log,
+            report,
+            lost: Vec::new(),
+            doubt: BTreeSet::new(),
+            spare: Vec::new(),
+            notes: Vec::new(),
+        }
+        .run(candidates, &others)
     }
 }
 
@@ -146,11 +154,7 @@ struct Recovery<'a, S> {
 }
 
 impl<S: Storage> Recovery<'_, S> {
-    fn run(
-        mut self,
-        mut candidates: Vec<Candidate>,
-        others: &[(Slot, u64, bool)],
-    ) -> Result<(Log, Report), OpenError> {
+    fn run(mut self, mut candidates: Vec<Candidate>, others: &[(Slot, u64, bool)]) -> Result<(Log, Report), OpenError> {
         let top = candidates.last().map_or(0, |newest| newest.header.seq);
         if let Some(found) = self.unnamed_tail(&candidates, others)? {
             candidates.push(found);
@@ -189,7 +193,8 @@ impl<S: Storage> Recovery<'_, S> {
                 self.report.note(*slot, 0, "nothing in the file says what it is; it is left alone");
             }
         }
-        let next_slot = named.iter().copied().chain(others.iter().map(|(slot, ..)| *slot)).chain(self.spare.iter().copied());
+        let next_slot =
+            named.iter().copied().chain(others.iter().map(|(slot, ..)| *slot)).chain(self.spare.iter().copied());
         let next_slot = next_slot.max().map_or(0, |slot| slot + 1);
         self.log.set_files(next_seq, next_slot, &self.spare);
         Ok((self.log, self.report))
@@ -350,14 +355,20 @@ impl<S: Storage> Recovery<'_, S> {
             self.log.reach(entry.stream, entry.last);
         }
         let (file, offset) = (Some(slot), u64::from(offset));
-        self.lost.push(Damage { file, offset, lost: Some((id, entry.after, entry.last)), what: "a section is damaged" });
+        self.lost.push(Damage {
+            file,
+            offset,
+            lost: Some((id, entry.after, entry.last)),
+            what: "a section is damaged",
+        });
     }
 
     /// Stops the streams whose parts do not follow each other; says whether there are none.
     fn find_holes(&mut self) -> bool {
         let mut found: Vec<Damage> = Vec::new();
         for (id, after, last) in self.log.holes() {
-            let same = |damage: &&Damage| matches!(damage.lost, Some((of, from, to)) if of == id && from < last && to > after);
+            let same =
+                |damage: &&Damage| matches!(damage.lost, Some((of, from, to)) if of == id && from < last && to > after);
             let seen = self.lost.iter().find(same);
             let (file, offset, what) = seen.map_or((None, 0, HOLE), |d| (d.file, d.offset, d.what));
             found.push(Damage { file, offset, lost: Some((id, after, last)), what });

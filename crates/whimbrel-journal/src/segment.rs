@@ -111,7 +111,12 @@ pub(crate) struct Summary {
 impl Summary {
     /// What is written behind the last frame, whose length is a multiple of a sector, and into the rest of the head.
     /// `extents` holds those of each run.
-    pub(crate) fn encode(header: &Header, (end, frames): (u32, u32), runs: &mut [Run], extents: &[Vec<Extent>]) -> [Vec<u8>; 2] {
+    pub(crate) fn encode(
+        header: &Header,
+        (end, frames): (u32, u32),
+        runs: &mut [Run],
+        extents: &[Vec<Extent>],
+    ) -> [Vec<u8>; 2] {
         let salt = header.salt();
         let mut behind = Vec::new();
         for (run, extents) in runs.iter_mut().zip(extents) {
@@ -134,7 +139,11 @@ impl Summary {
         assert_eq!(head.len(), SUMMARY_FIXED);
         let sum = salt.sum(&[&head[4..]]);
         head[..4].copy_from_slice(&sum.to_le_bytes());
-        if place == 0 { head.extend_from_slice(&list) } else { behind.extend_from_slice(&list) }
+        if place == 0 {
+            head.extend_from_slice(&list)
+        } else {
+            behind.extend_from_slice(&list)
+        }
         head.resize(HEAD - SECTOR, 0);
         behind.resize(behind.len().next_multiple_of(SECTOR), 0);
         [behind, head]

@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
-    Fault, Journal, Log, OpenError, Options, Progress, ReadBuffer, Refused, Storage, Stream, StreamId, Ticket, Wanted, check,
+    Fault, Journal, Log, OpenError, Options, Progress, ReadBuffer, Refused, Storage, Stream, StreamId, Ticket, Wanted,
+    check,
 };
 
 const SMALL: Options = Options { segment_bytes: 256 << 10, batch_bytes: 16 << 10, max_bytes: 16 << 20 };
@@ -76,7 +77,10 @@ fn a_second_process_is_kept_out() {
     let place = tempfile::tempdir().unwrap();
     let journal = Journal::open(place.path(), SMALL, |_| {}).unwrap();
     let refused = Journal::open(place.path(), SMALL, |_| {}).unwrap_err();
-    assert!(matches!(&refused, OpenError::Storage(Fault::Failed(why)) if why.ends_with("in use by another process")), "{refused}");
+    assert!(
+        matches!(&refused, OpenError::Storage(Fault::Failed(why)) if why.ends_with("in use by another process")),
+        "{refused}"
+    );
     drop(journal);
     Journal::open(place.path(), SMALL, |_| {}).unwrap();
 }
@@ -86,7 +90,7 @@ fn a_copy_of_a_running_journal_opens_as_it_was() {
     let (place, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (journal, _) = Journal::open(place.path(), SMALL, |_| {}).unwrap();
     let (stream, _) = journal.open_stream(id(1)).unwrap();
-    let sure = (1..=5000).map(|tick| append(&journal, stream, tick)).last().unwrap();
+    let sure = (1..=5000).fold(Ticket(0), |_, tick| append(&journal, stream, tick));
     journal.wait(sure).unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {

@@ -91,7 +91,8 @@ fn one_slow_stream_does_not_pin_old_segments() {
     let (fast, _) = journal.log.open_stream(id(1)).unwrap();
     let mut kept = Vec::new();
     for tick in 1..60_000u64 {
-        let (stream, bytes) = if tick % 200 == 0 { (slow, payload(0, tick, 300)) } else { (fast, payload(1, tick, 300)) };
+        let (stream, bytes) =
+            if tick % 200 == 0 { (slow, payload(0, tick, 300)) } else { (fast, payload(1, tick, 300)) };
         loop {
             match journal.log.append(stream, tick, &[&bytes]) {
                 Ok(_) => break,
@@ -110,7 +111,10 @@ fn one_slow_stream_does_not_pin_old_segments() {
     }
     let counters = journal.log.counters();
     assert!(counters.frame_bytes > 15 * SMALL.max_bytes, "the log went round many times: {counters:?}");
-    assert!(counters.moved_bytes > 0 && counters.moved_bytes * RELOCATION_SHARE <= counters.record_bytes, "{counters:?}");
+    assert!(
+        counters.moved_bytes > 0 && counters.moved_bytes * RELOCATION_SHARE <= counters.record_bytes,
+        "{counters:?}"
+    );
     assert!(journal.log.files() < 14, "{} files for {} bytes", journal.log.files(), kept.len() * 300);
     assert_eq!(read_all(&journal, slow), kept);
     assert_eq!(read_all(&open(&twin), slow), kept);

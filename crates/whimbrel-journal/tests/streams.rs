@@ -60,7 +60,8 @@ fn reading_obeys_range_and_budget() {
     let wanted = Wanted { from: 95, to: 205, budget: 250 };
     let next = journal.read(a, wanted, &mut buffer, &mut |tick, _| ticks.push(tick)).unwrap();
     assert_eq!((ticks.as_slice(), next), ([100, 110, 120].as_slice(), Some(130)));
-    let next = journal.read(a, Wanted { from: 130, budget: usize::MAX, ..wanted }, &mut buffer, &mut |t, _| ticks.push(t));
+    let next =
+        journal.read(a, Wanted { from: 130, budget: usize::MAX, ..wanted }, &mut buffer, &mut |t, _| ticks.push(t));
     assert_eq!(next, Ok(None));
     assert_eq!(ticks, (100..=200).step_by(10).collect::<Vec<_>>());
     let wanted = Wanted { from: 1001, to: u64::MAX, budget: 0 };

@@ -105,14 +105,23 @@ pub const IMPURE_PACKAGES: &[&str] = &[
 /// reach them.
 pub const DRIVER_FILES: &[(&str, &str)] = &[
     ("crates/whimbrel-journal/src/file.rs", "the journal is useful alone: here are real files, and only here"),
-    ("crates/whimbrel-journal/src/journal.rs", "the journal is useful alone: here are its two threads and its lock, and only here"),
+    (
+        "crates/whimbrel-journal/src/journal.rs",
+        "the journal is useful alone: here are its two threads and its lock, and only here",
+    ),
     ("crates/whimbrel-journal/src/sync.rs", "the lock of handover.rs, in one place so that a test can exchange it"),
-    ("crates/whimbrel-journal/src/twin.rs", "the twin of a disk is shared between a journal's threads and needs a lock; it is deterministic"),
+    (
+        "crates/whimbrel-journal/src/twin.rs",
+        "the twin of a disk is shared between a journal's threads and needs a lock; it is deterministic",
+    ),
 ];
 
 /// Packages that the drivers within a pure crate need: crate, package, why.
-pub const DRIVER_PACKAGES: &[(&str, &str, &str)] =
-    &[("whimbrel-journal", "rustix", "allocating and locking files, which the standard library does not do; used by file.rs only")];
+pub const DRIVER_PACKAGES: &[(&str, &str, &str)] = &[(
+    "whimbrel-journal",
+    "rustix",
+    "allocating and locking files, which the standard library does not do; used by file.rs only",
+)];
 
 /// Paths that the sources of a pure crate must not name, and what they would bring in.
 pub const IMPURE_PATHS: &[(&str, &str)] = &[
@@ -252,7 +261,11 @@ pub fn check_rows(sources: &[RustFile]) -> Vec<Finding> {
     let mut findings = check_file_rows(sources, UNSAFE_FILES, LONG_FILES);
     for (path, _) in DRIVER_FILES {
         if !sources.iter().any(|s| s.path == *path && !super::purity::check(s).is_empty()) {
-            findings.push(Finding::new(*path, "stale-row", "DRIVER_FILES lists it, but it is as pure as the rest; remove the row"));
+            findings.push(Finding::new(
+                *path,
+                "stale-row",
+                "DRIVER_FILES lists it, but it is as pure as the rest; remove the row",
+            ));
         }
     }
     findings

@@ -153,7 +153,8 @@ impl Log {
             return;
         }
         let behind = state.runs.range(from.saturating_add(1)..);
-        let overlapped: Vec<_> = behind.take_while(|(_, old)| old.after < last).map(|(end, old)| (*end, *old)).collect();
+        let overlapped: Vec<_> =
+            behind.take_while(|(_, old)| old.after < last).map(|(end, old)| (*end, *old)).collect();
         // The part just before it, of the same run, is continued.
         let before = state.runs.range(..=from).next_back().map(|(end, old)| (*end, *old));
         let before = before.filter(|(end, old)| (old.seq, old.run, *end) == (new.seq, new.run, from));

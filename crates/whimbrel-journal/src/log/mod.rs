@@ -19,8 +19,8 @@ use crate::segment::{Extent, Run};
 use crate::storage::{Fault, Slot};
 use crate::types::{Damage, Options, Refused, Stream, StreamId, StreamInfo, Tick, Ticket};
 
-pub use mover::{RELOCATION_PART, RELOCATION_SHARE};
 use mover::Mover;
+pub use mover::{RELOCATION_PART, RELOCATION_SHARE};
 pub(crate) use plan::{HOLE, Place, ReadPlan};
 use space::Space;
 pub use step::{Chore, WriteStep};
@@ -114,7 +114,7 @@ pub(crate) struct Active {
     pub flying_sections: usize,
 }
 
-/// The journal's state. Memory: about 150 bytes per stream, 120 per stream and segment that it has live records in, and for the segment that
+/// The journal's state. Memory: about 300 bytes per stream, 120 per stream and segment that it has live records in, and for the segment that
 /// is written at most 16 bytes per KiB (1 MiB for 64 MiB), beside two batches.
 #[derive(Debug)]
 pub struct Log {
@@ -156,7 +156,6 @@ pub struct Counters {
     /// Segments begun.
     pub segments: u64,
 }
-
 
 impl Log {
     /// The stream of this name; it is born if there is none. A birth counts as an operation and is durable with its ticket; what is

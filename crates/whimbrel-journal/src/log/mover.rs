@@ -111,7 +111,8 @@ impl Log {
         let active = self.active.as_ref().map(|active| active.seq);
         let old = self.segments.iter().filter(|(seq, segment)| Some(**seq) != active && !segment.stuck);
         let newest = self.segments.last_key_value().map(|(seq, _)| *seq);
-        let victim = old.filter(|(seq, segment)| Some(**seq) != newest && segment.live < enough).min_by_key(|(_, s)| s.live);
+        let victim =
+            old.filter(|(seq, segment)| Some(**seq) != newest && segment.live < enough).min_by_key(|(_, s)| s.live);
         let Some(victim) = victim.map(|(seq, _)| *seq) else { return false };
         let uses = self.streams.iter().filter_map(|(number, state)| {
             let (last, at) = state.runs.iter().find(|(_, at)| at.seq == victim)?;
@@ -164,7 +165,9 @@ impl Log {
         let begin = offset;
         let room = self.options.move_room();
         let mut full = false;
-        while !full && let Peek::Frame(frame) = Frame::peek(&bytes[(offset - begin) as usize..], salt, offset, frame_max) {
+        while !full
+            && let Peek::Frame(frame) = Frame::peek(&bytes[(offset - begin) as usize..], salt, offset, frame_max)
+        {
             let whole = bytes.get((offset - begin) as usize..(frame.end() - begin) as usize);
             let Some(whole) = whole else { break };
             for (entry, body) in frame.sections(whole, salt) {

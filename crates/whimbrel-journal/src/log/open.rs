@@ -110,7 +110,9 @@ impl Log {
 
     /// Ranges of ticks that should be somewhere and are nowhere: after the first, up to the second.
     pub(crate) fn holes(&self) -> Vec<(StreamId, Tick, Tick)> {
-        let of = |state: &StreamState| state.holes().into_iter().map(|(after, last)| (state.id, after, last)).collect::<Vec<_>>();
+        let of = |state: &StreamState| {
+            state.holes().into_iter().map(|(after, last)| (state.id, after, last)).collect::<Vec<_>>()
+        };
         self.streams.values().flat_map(of).collect()
     }
 

@@ -61,7 +61,8 @@ impl Log {
 
     /// Whether the batch that collects can be written when it is full, and `keep` spare files remain.
     pub(super) fn has_room(&self, keep: u32) -> bool {
-        self.space.spare.len() > keep as usize || self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
+        self.space.spare.len() > keep as usize
+            || self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
     /// Whether data has room. The answer is kept until a step or a chore begins or ends, as this is asked for each record.
@@ -119,7 +120,8 @@ impl Log {
 
     pub(crate) fn unpin(&mut self) {
         self.pins = self.pins.checked_sub(1).expect("what is let go was kept");
-        let unused: Vec<u64> = self.segments.iter().filter(|(_, segment)| segment.is_unused()).map(|(seq, _)| *seq).collect();
+        let unused: Vec<u64> =
+            self.segments.iter().filter(|(_, segment)| segment.is_unused()).map(|(seq, _)| *seq).collect();
         unused.into_iter().for_each(|seq| self.free(seq));
     }
 

@@ -112,7 +112,8 @@ impl Log {
     fn batch(&mut self) -> WriteStep {
         let collect = mem::replace(&mut self.collect, mem::take(&mut self.other));
         for section in &collect.sections {
-            if let Some(state) = self.streams.get_mut(&section.entry.stream).filter(|_| section.entry.kind.is_records()) {
+            if let Some(state) = self.streams.get_mut(&section.entry.stream).filter(|_| section.entry.kind.is_records())
+            {
                 state.open = NONE;
             }
         }
@@ -162,7 +163,8 @@ impl Log {
         put_varint(&mut out, u64::from(self.born.max(born)));
         put_varint(&mut out, known().count() as u64);
         for (number, id, durable) in known() {
-            let fields = [u64::from(number), u64::from(id.kind), id.id, durable.last, durable.chopped, durable.reserved];
+            let fields =
+                [u64::from(number), u64::from(id.kind), id.id, durable.last, durable.chopped, durable.reserved];
             fields.iter().for_each(|field| put_varint(&mut out, *field));
             out.push(u8::from(durable.doubtful));
         }

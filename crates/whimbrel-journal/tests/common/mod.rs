@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{Log, Options, ReadBuffer, ReadError, Refused, Stepped, Storage, Stream, StreamId, Ticket, Wanted};
+use whimbrel_journal::{
+    Log, Options, ReadBuffer, ReadError, Refused, Stepped, Storage, Stream, StreamId, Ticket, Wanted,
+};
 
 pub const SMALL: Options = Options { segment_bytes: 64 << 10, batch_bytes: 4096, max_bytes: 1 << 20 };
 
