@@ -216,39 +216,43 @@ impl Target for Bare {
     }
 }
 
-/// The journal, each appender with a stream of its own, at most four streams.
+/// The journal, each appender with a stream of its own. What was written is chopped now and then, so that files are used again, as they are
+/// in the long run, and as the bare file is.
 struct Opened {
     journal: Journal,
     streams: Vec<Stream>,
-    ticks: Vec<Mutex<u64>>,
 }
+
+/// Records of a stream between two chops.
+const CHOP: u64 = 4096;
 
 impl Opened {
     fn new(directory: &Path, appenders: usize) -> Outcome<Opened> {
         let (journal, _) = Journal::open(directory, Options::default(), |_| {})?;
-        let count = appenders.min(4);
-        let open = |number| Ok::<_, Box<dyn std::error::Error>>(journal.open_stream(StreamId { kind: 0, id: number })?);
         let mut streams = Vec::new();
-        for number in 0..count as u64 {
-            let (stream, ticket) = open(number)?;
+        for id in 0..appenders as u64 {
+            let (stream, ticket) = journal.open_stream(StreamId { kind: 0, id })?;
             journal.wait(ticket)?;
             streams.push(stream);
         }
-        // The files for the next segments are made now, as those of the bare run are.
+        // The files for the next segments are made before it begins, as that of the bare run is.
         while journal.submit(|log| Ok(log.files()))? < 4 {
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(Opened { journal, streams, ticks: (0..count).map(|_| Mutex::new(0)).collect() })
+        Ok(Opened { journal, streams })
     }
 }
 
 impl Target for Opened {
-    fn append(&self, appender: usize, _: u64, record: &[u8]) -> u64 {
-        let index = appender % self.streams.len();
-        let mut last = self.ticks[index].lock().expect("no appender panics");
+    fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64 {
         // Nanoseconds at a thousand events a second.
-        *last += 1_000_000;
-        self.journal.append(self.streams[index], *last, &[record]).expect("the journal takes it").0
+        let tick = count * 1_000_000;
+        let stream = self.streams[appender];
+        let ticket = self.journal.append(stream, tick, &[record]).expect("the journal takes it");
+        if count.is_multiple_of(CHOP) {
+            self.journal.chop(stream, tick).expect("the journal takes it");
+        }
+        ticket.0
     }
 
     fn wait(&self, number: u64) {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use crate::{Chore, Fault, Log, Refused, Storage, Ticket, perform_chore, perform_write};
+use crate::{Chore, Fault, Log, Refused, Storage, Ticket, WriteStep, perform_chore, perform_write};
 
 /// How long a full disk is left alone before another try to make a file.
 pub const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -113,12 +113,16 @@ impl<S: Storage> Handover<S> {
         }
     }
 
-    /// Writes until the journal is closed and all is written that can be. To be called by one thread.
+    /// Writes until the journal is closed and all is written that can be. To be called by one thread. `told` is called between two writes
+    /// and delays the second.
     pub fn run_writer(&self, told: &mut dyn FnMut(Progress)) {
         let mut buffer = Vec::new();
+        let mut progress = None;
         let mut inner = self.lock();
         loop {
-            let Some(step) = inner.log.next_write() else {
+            // Before the lock is let go: whoever waits for it now would only get in the way of the disk.
+            let step = inner.log.next_write();
+            if progress.is_none() && step.is_none() {
                 inner.writer_sleeps = true;
                 if inner.closing {
                     self.progress.notify_all();
@@ -127,27 +131,31 @@ impl<S: Storage> Handover<S> {
                 inner = self.write.wait(inner).unwrap_or_else(PoisonError::into_inner);
                 inner.writer_sleeps = false;
                 continue;
-            };
-            drop(inner);
-            let outcome = perform_write(&self.storage, &step, &mut buffer);
-            inner = self.lock();
-            let before = inner.log.committed();
-            let progress = match &outcome {
-                Ok(()) => None,
-                Err(fault) => Some(Progress::Poisoned(fault.clone())),
-            };
-            let committed = inner.log.written(step, outcome);
-            let progress = progress.or((committed > before).then_some(Progress::Committed(committed)));
-            self.wake(&mut inner, true);
-            if inner.waiting > 0 {
-                self.progress.notify_all();
             }
-            if let Some(progress) = progress {
-                drop(inner);
+            drop(inner);
+            if let Some(progress) = progress.take() {
                 told(progress);
-                inner = self.lock();
+            }
+            let outcome = step.map(|step| {
+                let outcome = perform_write(&self.storage, &step, &mut buffer);
+                (step, outcome)
+            });
+            inner = self.lock();
+            if let Some((step, outcome)) = outcome {
+                progress = self.report(&mut inner, step, outcome);
             }
         }
+    }
+
+    fn report(&self, inner: &mut Inner, step: WriteStep, outcome: Result<(), Fault>) -> Option<Progress> {
+        let before = inner.log.committed();
+        let poison = outcome.as_ref().err().cloned();
+        let committed = inner.log.written(step, outcome);
+        self.wake(inner, true);
+        if inner.waiting > 0 {
+            self.progress.notify_all();
+        }
+        poison.map(Progress::Poisoned).or((committed > before).then_some(Progress::Committed(committed)))
     }
 
     /// Does chores until the journal is closed. To be called by one thread.

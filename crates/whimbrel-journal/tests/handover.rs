@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use shuttle::thread;
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{Chore, Fault, Log, Options, Refused, Storage, StreamId, Ticket, perform_chore, perform_write};
+use whimbrel_journal::{
+    Chore, Fault, Log, Options, Refused, Storage, StreamId, Ticket, WriteStep, perform_chore, perform_write,
+};
 
 mod sync {
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
