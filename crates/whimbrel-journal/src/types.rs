@@ -24,7 +24,7 @@ pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
 pub const RESERVE_SEGMENTS: u32 = 2;
 /// Fewest segments that [`Options::max_bytes`] must leave room for: one that is written, one that is kept, and the reserve.
 pub const SEGMENTS_MIN: u32 = RESERVE_SEGMENTS + 2;
-/// Most streams of one journal; less with small segments, whose first eighth must hold all their states.
+/// Most streams of one journal; less with small batches: all their states must fit into one.
 pub const STREAMS_MAX: u32 = 65_536;
 /// Bytes of a record that its batch may need beside the payload.
 pub(crate) const RECORD_ROOM: u32 = 128;
@@ -120,7 +120,7 @@ impl Options {
 
     /// Most streams.
     pub fn streams_max(&self) -> u32 {
-        STREAMS_MAX.min(self.segment_bytes / 8 / STATE_MAX)
+        STREAMS_MAX.min(self.batch_bytes / STATE_MAX)
     }
 
     /// Says what is wrong with these settings.

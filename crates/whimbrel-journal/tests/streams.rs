@@ -4,7 +4,7 @@ mod common;
 
 use common::{SMALL, id, look, open, payload, read_all};
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{Log, ReadBuffer, Refused, Stepped, Wanted};
+use whimbrel_journal::{Log, Options, ReadBuffer, Refused, Stepped, Wanted};
 
 #[test]
 fn what_is_appended_is_read_and_survives_reopening() {
@@ -155,4 +155,27 @@ fn a_reservation_is_known_after_reopening_without_any_record() {
     assert!(journal.log.info(a).is_none(), "the birth is not durable yet");
     journal.settle();
     assert_eq!(Stepped::new(Log::open(&twin, SMALL, 0).unwrap().0, &twin).log.info(a).unwrap().reserved, 1_000_000);
+}
+
+#[test]
+fn the_bound_of_a_batch_may_change_between_openings() {
+    let twin = Twin::new();
+    let (a, _) = open(&twin).log.open_stream(id(1)).unwrap();
+    let mut tick = 0;
+    for round in 0..30 {
+        let options = Options { batch_bytes: [4096, 8192, 5000][round % 3], ..SMALL };
+        let (log, report) = Log::open(&twin, options, 1).unwrap();
+        assert_eq!((report.damages.as_slice(), report.torn), ([].as_slice(), None));
+        let mut journal = Stepped::new(log, &twin);
+        let (again, _) = journal.log.open_stream(id(1)).unwrap();
+        assert_eq!(again, a);
+        for _ in 0..3 {
+            tick += 1;
+            while journal.log.append(a, tick, &[&vec![tick as u8; options.record_max()]]).is_err() {
+                assert!(journal.write() | journal.chore());
+            }
+        }
+        journal.settle();
+        assert_eq!(read_all(&journal, a).len() as u64, tick);
+    }
 }

@@ -34,7 +34,7 @@ impl Log {
                 self.space.spare.remove(&step.slot);
                 self.space.next_seq = header.seq + 1;
                 self.counters.segments += 1;
-                self.begin(step.slot, header.seq);
+                self.begin(step.slot, header.seq, header.frame_max);
                 self.streams.values_mut().for_each(|state| state.fresh = NONE);
                 self.advance(crate::frame::frame_len(&sections) as u32);
                 before.into_iter().for_each(|seq| self.free(seq));

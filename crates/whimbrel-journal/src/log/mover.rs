@@ -126,7 +126,14 @@ impl Log {
     /// Takes the outcome of [`Chore::Fetch`].
     pub(crate) fn fetched(&mut self, outcome: Result<&[u8], Fault>) {
         self.space.busy = false;
-        let Some((_, _, at)) = self.mover.target else { return };
+        let Some((stream, last, at)) = self.mover.target else { return };
+        let now = self.streams.get(&stream).and_then(|state| state.runs.get(&last));
+        if now.is_none_or(|now| (now.seq, now.run) != (at.seq, at.run)) {
+            // Chopped or removed meanwhile.
+            self.mover.forget(at.seq);
+            self.mover.look();
+            return;
+        }
         let taken = match outcome {
             Ok(bytes) if self.mover.extents.is_none() => self.take_index(bytes),
             Ok(bytes) => self.take_frames(bytes),
@@ -151,12 +158,7 @@ impl Log {
 
     fn take_frames(&mut self, bytes: &[u8]) -> Option<()> {
         let (stream, last, at) = self.mover.target?;
-        let Some(after) = self.streams.get(&stream).and_then(|s| s.runs.get(&last)).map(|now| now.after) else {
-            // Chopped or removed meanwhile.
-            self.mover.forget(at.seq);
-            self.mover.look();
-            return Some(());
-        };
+        let after = self.streams.get(&stream)?.runs.get(&last)?.after;
         let chopped = self.streams[&stream].chopped;
         let salt = Salt::new(self.journal, at.seq);
         let frame_max = self.segments[&at.seq].frame_max;

@@ -45,15 +45,14 @@ impl Log {
 
     /// Begins to apply frames that are on disk.
     pub(crate) fn begin_scanned(&mut self, (slot, seq): (Slot, u64), frame_max: u32) {
-        self.begin(slot, seq);
-        self.segments.get_mut(&seq).expect("it was just begun").frame_max = frame_max;
+        self.begin(slot, seq, frame_max);
         self.streams.values_mut().for_each(|state| state.fresh = NONE);
     }
 
     /// Goes on writing where these frames end.
     pub(crate) fn adopt(&mut self, (slot, seq): (Slot, u64), end: &ScanEnd) {
         if self.active.is_none() {
-            self.begin(slot, seq);
+            self.begin(slot, seq, self.options.frame_max());
         }
         self.active.as_mut().expect("it was begun").frames = end.frames;
         self.segments.get_mut(&seq).expect("it was begun").end = end.end;

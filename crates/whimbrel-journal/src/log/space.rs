@@ -62,7 +62,8 @@ impl Log {
     /// Whether the batch that collects can be written when it is full, and `keep` spare files remain.
     pub(super) fn has_room(&self, keep: u32) -> bool {
         self.space.spare.len() > keep as usize
-            || self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
+            || self.takes_frames_of(self.options.frame_max())
+                && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
     /// Whether data has room. The answer is kept until a step or a chore begins or ends, as this is asked for each record.
@@ -104,7 +105,13 @@ impl Log {
     /// Whether the collecting batch fits into the active segment.
     pub(super) fn collect_fits(&self) -> bool {
         let sections = self.collect.sections.len();
-        self.fits_active(frame_len(&self.collect.sections) + sections * (RUN_ROOM + 4 + EXTENT_ROOM))
+        let length = frame_len(&self.collect.sections);
+        self.takes_frames_of(length as u32) && self.fits_active(length + sections * (RUN_ROOM + 4 + EXTENT_ROOM))
+    }
+
+    /// Whether frames of this length are allowed in the active segment: it may have been begun with smaller batches.
+    fn takes_frames_of(&self, length: u32) -> bool {
+        self.active.as_ref().is_some_and(|active| length <= self.segments[&active.seq].frame_max)
     }
 
     /// How far apart the extents of a run are at least. They become sparser as the table fills, so that it stays bounded whatever

@@ -144,9 +144,11 @@ impl Log {
             return None;
         }
         let slot = *self.space.spare.first()?;
-        let header = self.header(self.space.next_seq);
         let state = self.encode_states();
         let sections = vec![Section::own(Kind::State, state.clone()), Section::own(Kind::State, state)];
+        let mut header = self.header(self.space.next_seq);
+        // Batches may have been larger when the streams were born.
+        header.frame_max = header.frame_max.max(frame_len(&sections) as u32);
         Some(WriteStep { slot, what: What::Begin { header, sections } })
     }
 
@@ -192,15 +194,8 @@ impl Log {
         Some(fetch)
     }
 
-    pub(super) fn begin(&mut self, slot: Slot, seq: u64) {
-        let segment = Segment {
-            slot,
-            runs: Vec::new(),
-            end: Segment::BEGIN,
-            frame_max: self.options.frame_max(),
-            live: 0,
-            stuck: false,
-        };
+    pub(super) fn begin(&mut self, slot: Slot, seq: u64, frame_max: u32) {
+        let segment = Segment { slot, runs: Vec::new(), end: Segment::BEGIN, frame_max, live: 0, stuck: false };
         self.segments.insert(seq, segment);
         let (frames, extents, extents_total, flying, flying_sections) = (0, Vec::new(), 0, 0, 0);
         self.active = Some(Active { seq, frames, extents, extents_total, flying, flying_sections });
