@@ -11,12 +11,15 @@ use whimbrel_journal::{Damage, HEAD, Log, ReadError, Refused, SECTOR, Stepped, S
 /// Streams of the sample.
 const STREAMS: u64 = 4;
 
+/// Of each stream, the records in order.
+type Written = BTreeMap<u64, Vec<(u64, Vec<u8>)>>;
+
 /// A journal of several segments; its last frame holds a record of a stream of its own, so that it alone is what may be cut.
-fn sample() -> (Twin, BTreeMap<u64, Vec<(u64, Vec<u8>)>>) {
+fn sample() -> (Twin, Written) {
     let twin = Twin::new();
     let mut journal = open(&twin);
     let streams: Vec<_> = (0..STREAMS).map(|n| journal.log.open_stream(id(n)).unwrap().0).collect();
-    let mut written: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+    let mut written = Written::new();
     for tick in 1..1200u64 {
         let number = tick % STREAMS;
         let bytes = payload(number, tick, 40 + (tick % 7) as usize * 60);

@@ -101,8 +101,8 @@ pub const IMPURE_PACKAGES: &[&str] = &[
     "windows-sys",
 ];
 
-/// Files of a pure crate that are its drivers, and why they stand there. All else in the crate is deterministic, and none of it may
-/// reach them.
+/// Files of a pure crate that are its drivers, and why they stand there. All else in the crate is deterministic, but for what it is given
+/// by them (the journal's `handover.rs` takes its lock from `sync.rs`).
 pub const DRIVER_FILES: &[(&str, &str)] = &[
     ("crates/whimbrel-journal/src/file.rs", "the journal is useful alone: here are real files, and only here"),
     (
