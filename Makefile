@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-selectors bench-semi-durable bench-disturbance fuzz soak audit format
+.PHONY: help run test bench bench-journal bench-selectors bench-semi-durable bench-disturbance fuzz soak audit format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -26,6 +26,10 @@ bench: ## measure side by side with other brokers (installs them under target/)
 	bench/install-peers.sh
 	cargo build --locked --release --package whimbrel
 	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench compare
+
+bench-journal: ## measure the journal beside the bare disk (3 minutes; ARGS="10" for opening 10 GB)
+	@scripts/require.sh cc=build-essential
+	cargo run --locked --release --package whimbrel-journal --example commit_rate -- "$${CARGO_TARGET_DIR:-target}/bench-journal" $(ARGS)
 
 bench-selectors: ## measure the index over selectors (15 minutes; ARGS="--help" tells what can be chosen)
 	@scripts/require.sh cc=build-essential

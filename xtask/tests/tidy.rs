@@ -124,6 +124,14 @@ fn the_simulator_never_uses_the_server() {
 
 // ---- purity
 
+#[test]
+fn the_drivers_within_a_pure_crate_are_single_files() {
+    assert!(!tables::is_pure("crates/whimbrel-journal/src/file.rs"));
+    assert!(tables::is_pure("crates/whimbrel-journal/src/log/mod.rs"));
+    assert!(tables::is_pure("crates/whimbrel-journal/src/recover.rs"));
+    assert!(tables::DRIVER_FILES.iter().all(|(path, why)| path.ends_with(".rs") && !why.is_empty()));
+}
+
 fn impurities(text: &str) -> usize {
     purity::check(&parse(CORE, text)).len()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Finding;
 use super::metadata::{Metadata, Package};
-use super::tables::{IMPURE_PACKAGES, LAYERS, Layer};
+use super::tables::{DRIVER_PACKAGES, IMPURE_PACKAGES, LAYERS, Layer};
 
 /// Checks the workspace's crates against the table of layers.
 pub fn check(metadata: &Metadata) -> Vec<Finding> {
@@ -60,7 +60,11 @@ fn check_reach(metadata: &Metadata, package: &Package, layer: &Layer) -> Vec<Fin
         return Vec::new();
     }
     let reached = metadata.reached(&package.id);
-    let impure = IMPURE_PACKAGES.iter().filter_map(|name| reached.get(*name));
+    let excused = |way: &str| {
+        let first = way.split(" -> ").next();
+        DRIVER_PACKAGES.iter().any(|(user, used, _)| *user == package.name && first == Some(*used))
+    };
+    let impure = IMPURE_PACKAGES.iter().filter_map(|name| reached.get(*name)).filter(|way| !excused(way));
     impure
         .map(|way| Finding::new(&package.name, "purity", format!("must stay deterministic, but reaches {way}")))
         .collect()

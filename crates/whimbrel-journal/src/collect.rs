@@ -1,0 +1,125 @@
+//! What is collected for the next commit, and what a commit changes.
+
+use crate::frame::{Kind, SECTION_ROOM, Section};
+use crate::types::{StreamId, Tick};
+use crate::wire::{Bytes, put_varint, varint_len};
+
+/// Bodies kept for the next batch so that it need not allocate; what they hold together is bounded by two batches.
+const POOL_MAX: usize = 64;
+
+/// What a control entry changes once it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Born { stream: u32, id: StreamId },
+    Chop { stream: u32, upto: Tick },
+    Reserve { stream: u32, upto: Tick },
+    Remove { stream: u32 },
+}
+
+impl Effect {
+    fn fields(self) -> (u64, u32, [u64; 2]) {
+        match self {
+            Effect::Born { stream, id } => (0, stream, [u64::from(id.kind), id.id]),
+            Effect::Chop { stream, upto } => (1, stream, [upto, 0]),
+            Effect::Reserve { stream, upto } => (2, stream, [upto, 0]),
+            Effect::Remove { stream } => (3, stream, [0, 0]),
+        }
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        let (operation, stream, fields) = self.fields();
+        put_varint(out, u64::from(stream) << 2 | operation);
+        fields.iter().for_each(|field| put_varint(out, *field));
+    }
+
+    fn cost(self) -> usize {
+        let (_, stream, fields) = self.fields();
+        varint_len(u64::from(stream) << 2) + fields.iter().map(|field| varint_len(*field)).sum::<usize>()
+    }
+
+    /// The entries of a control section. Its checksum was right, so only a defect can make this fail.
+    pub(crate) fn decode(body: &[u8]) -> Vec<Effect> {
+        let mut bytes = Bytes(body);
+        let mut effects = Vec::new();
+        while !bytes.is_empty() {
+            effects.push(Effect::get(&mut bytes).expect("a whole control section is as it was written"));
+        }
+        effects
+    }
+
+    fn get(bytes: &mut Bytes) -> Option<Effect> {
+        let tag = bytes.varint()?;
+        let stream = u32::try_from(tag >> 2).ok()?;
+        let [a, b] = [bytes.varint()?, bytes.varint()?];
+        Some(match tag & 3 {
+            0 => Effect::Born { stream, id: StreamId { kind: u32::try_from(a).ok()?, id: b } },
+            1 => Effect::Chop { stream, upto: a },
+            2 => Effect::Reserve { stream, upto: a },
+            _ => Effect::Remove { stream },
+        })
+    }
+}
+
+/// Operations that will be committed together.
+#[derive(Debug, Default)]
+pub(crate) struct Collect {
+    pub sections: Vec<Section>,
+    pub effects: Vec<Effect>,
+    /// Bytes that the record sections need in the frame, at most.
+    pub bytes: usize,
+    /// Bytes that the effects need, once.
+    pub control: usize,
+    /// The last operation in it.
+    pub upto: u64,
+    pool: Vec<Vec<u8>>,
+}
+
+impl Collect {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sections.is_empty() && self.effects.is_empty()
+    }
+
+    /// Opens a section and returns its place.
+    pub(crate) fn open(&mut self, kind: Kind, stream: u32, after: Tick) -> u32 {
+        let body = self.pool.pop().unwrap_or_default();
+        self.sections.push(Section::new(kind, stream, after, body));
+        self.bytes += SECTION_ROOM;
+        (self.sections.len() - 1) as u32
+    }
+
+    pub(crate) fn change(&mut self, effect: Effect) {
+        self.control += effect.cost();
+        self.effects.push(effect);
+    }
+
+    /// Bytes that this effect would need.
+    pub(crate) fn cost_of(effect: Effect) -> usize {
+        effect.cost()
+    }
+
+    /// Puts the control entries among the sections, twice: their loss would concern every stream.
+    pub(crate) fn close(&mut self) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let mut body = Vec::with_capacity(self.control);
+        self.effects.iter().for_each(|effect| effect.put(&mut body));
+        self.sections.push(Section::own(Kind::Control, body.clone()));
+        self.sections.push(Section::own(Kind::Control, body));
+    }
+
+    /// Makes it empty and keeps its memory, up to `keep` bytes.
+    pub(crate) fn clear(&mut self, keep: usize) {
+        let mut kept: usize = self.pool.iter().map(Vec::capacity).sum();
+        for section in self.sections.drain(..) {
+            let mut body = section.body;
+            if self.pool.len() < POOL_MAX && kept + body.capacity() <= keep {
+                kept += body.capacity();
+                body.clear();
+                self.pool.push(body);
+            }
+        }
+        self.effects.clear();
+        (self.bytes, self.control) = (0, 0);
+    }
+}

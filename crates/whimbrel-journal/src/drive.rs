@@ -1,0 +1,109 @@
+//! Doing what the state machine asks for. Everything here blocks.
+
+use crate::log::{Chore, Log, WriteStep};
+use crate::read::{Guide, ReadBuffer, Wanted, read};
+use crate::storage::{Fault, Storage};
+use crate::types::{ReadError, Stream, Tick};
+
+/// Writes and syncs what the step says. `buffer` is scratch memory.
+///
+/// # Errors
+/// Whatever the disk says; it must be told to [`Log::written`].
+pub fn perform_write(storage: &impl Storage, step: &WriteStep, buffer: &mut Vec<u8>) -> Result<(), Fault> {
+    for (offset, range) in step.encode(buffer) {
+        if !range.is_empty() {
+            storage.write(step.slot(), offset, &buffer[range])?;
+        }
+    }
+    storage.sync(step.slot())
+}
+
+/// What became of a chore.
+#[derive(Debug)]
+pub struct ChoreDone {
+    chore: Chore,
+    outcome: Result<Vec<u8>, Fault>,
+}
+
+/// Does a chore. What became of it must be told to [`Log::chore_done`].
+pub fn perform_chore(storage: &impl Storage, chore: Chore) -> ChoreDone {
+    let outcome = match chore {
+        Chore::Create { slot, bytes } => storage.create(slot, bytes).map(|()| Vec::new()),
+        Chore::Remove { slot } => storage.remove(slot).map(|()| Vec::new()),
+        Chore::Fetch { slot, offset, bytes } => {
+            let mut buffer = vec![0; bytes];
+            storage.read(slot, offset, &mut buffer).map(|()| buffer)
+        }
+    };
+    ChoreDone { chore, outcome }
+}
+
+impl Log {
+    /// Takes the outcome of a chore. What could not be removed is found, and removed or used, at the next opening.
+    pub fn chore_done(&mut self, done: ChoreDone) {
+        match (done.chore, done.outcome) {
+            (Chore::Create { slot, .. }, outcome) => self.created(slot, outcome.map(|_| ())),
+            (Chore::Remove { .. }, _) => self.removed(),
+            (Chore::Fetch { .. }, Ok(bytes)) => self.fetched(Ok(&bytes)),
+            (Chore::Fetch { .. }, Err(fault)) => self.fetched(Err(fault)),
+        }
+    }
+}
+
+/// A journal that is driven by its caller, step by step: for simulations, tests and tools. [`crate::Journal`] does the same with threads.
+#[derive(Debug)]
+pub struct Stepped<'a, S> {
+    /// The state machine.
+    pub log: Log,
+    storage: &'a S,
+    buffer: Vec<u8>,
+}
+
+impl<'a, S: Storage> Stepped<'a, S> {
+    /// Drives this journal on this disk.
+    pub fn new(log: Log, storage: &'a S) -> Stepped<'a, S> {
+        Stepped { log, storage, buffer: Vec::new() }
+    }
+
+    /// Does the next write; false if there is none.
+    pub fn write(&mut self) -> bool {
+        let Some(step) = self.log.next_write() else { return false };
+        let outcome = perform_write(self.storage, &step, &mut self.buffer);
+        self.log.written(step, outcome);
+        true
+    }
+
+    /// Does the next chore; false if there is none.
+    pub fn chore(&mut self) -> bool {
+        let Some(chore) = self.log.next_chore() else { return false };
+        self.log.chore_done(perform_chore(self.storage, chore));
+        true
+    }
+
+    /// Does everything that is to be done.
+    pub fn settle(&mut self) {
+        while self.write() || self.chore() {}
+    }
+
+    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the end.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. With [`ReadError::Damaged`] nothing was given.
+    pub fn read(
+        &self,
+        stream: Stream,
+        wanted: Wanted,
+        buffer: &mut ReadBuffer,
+        sink: &mut dyn FnMut(Tick, &[u8]),
+    ) -> Result<Option<Tick>, ReadError> {
+        read(&Borrowed(&self.log), self.storage, (stream, wanted), buffer, sink)
+    }
+}
+
+struct Borrowed<'a>(&'a Log);
+
+impl Guide for Borrowed<'_> {
+    fn with<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
+        look(self.0)
+    }
+}

@@ -1,0 +1,173 @@
+//! Real files. The only place in this crate that touches them.
+//!
+//! A file is made of written zeros: where extents are merely allocated, each first write into them changes the file system's own records
+//! and makes the sync half as fast again; growing a file under sync costs twice as much (measured on ext4; see `docs/journal.md`). It is made under another
+//! name and renamed when it is finished.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+
+use crate::storage::{Fault, Slot, Storage};
+
+/// Bytes of zeros that are written at once when a file is made; each piece is synced by itself, so that a commit never waits for
+/// more than one.
+const ZEROS: usize = 1 << 20;
+const LOCK: &str = "journal.lock";
+const SUFFIX: &str = ".segment";
+const UNFINISHED: &str = ".unfinished";
+
+/// A directory of segment files, locked against other processes for as long as this lives.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    directory: File,
+    files: Mutex<BTreeMap<Slot, Arc<File>>>,
+    _lock: File,
+}
+
+impl Directory {
+    /// Opens the directory, or makes it.
+    ///
+    /// # Errors
+    /// When another process has it open, or the system refuses.
+    pub fn open(path: &Path) -> Result<Directory, Fault> {
+        let at = |error| fault(&error, path);
+        fs::create_dir_all(path).map_err(at)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(at)?;
+        }
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK)).map_err(at)?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(Fault::Failed(format!("{} is in use by another process", path.display())));
+            }
+            Err(error) => return Err(fault(&error.into(), path)),
+        }
+        let directory = File::open(path).map_err(at)?;
+        Ok(Directory { path: path.to_owned(), directory, files: Mutex::default(), _lock: lock })
+    }
+
+    /// A random number, for [`crate::Log::open`].
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub fn random(&self) -> Result<u64, Fault> {
+        let source = Path::new("/dev/urandom");
+        let mut bytes = [0; 8];
+        let read = File::open(source).and_then(|mut file| file.read_exact(&mut bytes));
+        read.map_err(|error| fault(&error, source))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Where a segment file lies.
+    pub fn path_of(&self, slot: Slot) -> PathBuf {
+        self.path.join(format!("{slot:08}{SUFFIX}"))
+    }
+
+    fn file(&self, slot: Slot) -> Result<Arc<File>, Fault> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files.get(&slot) {
+            return Ok(Arc::clone(file));
+        }
+        let path = self.path_of(slot);
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|error| fault(&error, &path))?;
+        let file = Arc::new(file);
+        files.insert(slot, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn fill(path: &Path, bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let zeros = vec![0; ZEROS];
+        let mut offset = 0;
+        while offset < bytes {
+            let piece = (bytes - offset).min(ZEROS as u64);
+            file.write_all_at(&zeros[..piece as usize], offset)?;
+            file.sync_data()?;
+            offset += piece;
+        }
+        file.sync_all()
+    }
+}
+
+fn fault(error: &io::Error, path: &Path) -> Fault {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Fault::Full,
+        _ => Fault::Failed(format!("{}: {error}", path.display())),
+    }
+}
+
+impl Storage for Directory {
+    fn slots(&self) -> Result<Vec<(Slot, u64)>, Fault> {
+        let at = |error| fault(&error, &self.path);
+        let mut slots = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(at)? {
+            let entry = entry.map_err(at)?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.ends_with(UNFINISHED) {
+                fs::remove_file(entry.path()).map_err(at)?;
+            } else if let Some(slot) = name.strip_suffix(SUFFIX).and_then(|number| number.parse().ok())
+                && self.path_of(slot) == entry.path()
+            {
+                slots.push((slot, entry.metadata().map_err(at)?.len()));
+            }
+        }
+        self.directory.sync_all().map_err(at)?;
+        slots.sort_unstable();
+        Ok(slots)
+    }
+
+    fn create(&self, slot: Slot, bytes: u64) -> Result<(), Fault> {
+        let path = self.path_of(slot);
+        let unfinished = path.with_extension(&UNFINISHED[1..]);
+        let made = Directory::fill(&unfinished, bytes)
+            .and_then(|()| fs::rename(&unfinished, &path))
+            .and_then(|()| self.directory.sync_all());
+        if let Err(error) = made {
+            // Whatever is left is removed at the next opening.
+            let _ = fs::remove_file(&unfinished);
+            return Err(fault(&error, &path));
+        }
+        Ok(())
+    }
+
+    fn remove(&self, slot: Slot) -> Result<(), Fault> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&slot);
+        let path = self.path_of(slot);
+        fs::remove_file(&path).map_err(|error| fault(&error, &path))
+    }
+
+    fn write(&self, slot: Slot, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.file(slot)?.write_all_at(bytes, offset).map_err(|error| fault(&error, &self.path_of(slot)))
+    }
+
+    fn sync(&self, slot: Slot) -> Result<(), Fault> {
+        self.file(slot)?.sync_data().map_err(|error| fault(&error, &self.path_of(slot)))
+    }
+
+    fn settle(&self, slot: Slot) -> Result<(), Fault> {
+        let file = self.file(slot)?;
+        let forget = || rustix::fs::fadvise(&*file, 0, None, Advice::DontNeed).map_err(io::Error::from);
+        file.sync_all().and_then(|()| forget()).map_err(|error| fault(&error, &self.path_of(slot)))
+    }
+
+    fn read(&self, slot: Slot, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        self.file(slot)?.read_exact_at(bytes, offset).map_err(|error| fault(&error, &self.path_of(slot)))
+    }
+
+    fn name(&self, slot: Slot) -> String {
+        self.path_of(slot).display().to_string()
+    }
+}

@@ -1,0 +1,34 @@
+#![doc = include_str!("../README.md")]
+
+mod check;
+mod collect;
+mod cut;
+mod drive;
+pub mod file;
+mod frame;
+mod handover;
+mod journal;
+mod log;
+mod read;
+mod recover;
+mod scan;
+mod segment;
+mod storage;
+mod sync;
+pub mod twin;
+mod types;
+mod wire;
+
+pub use check::{CheckReport, SegmentCheck, check};
+pub use cut::Cut;
+pub use drive::{ChoreDone, Stepped, perform_chore, perform_write};
+pub use handover::{FULL_RETRY, Handover, Progress};
+pub use journal::Journal;
+pub use log::{Chore, Counters, Log, RELOCATION_PART, RELOCATION_SHARE, WriteStep};
+pub use read::{ReadBuffer, Wanted};
+pub use recover::Report;
+pub use storage::{Fault, Slot, Storage};
+pub use types::{
+    BATCH_BYTES_MAX, BATCH_BYTES_MIN, Damage, HEAD, OpenError, Options, RESERVE_SEGMENTS, ReadError, Refused, SECTOR,
+    SEGMENT_BATCHES_MIN, SEGMENT_BYTES_MAX, SEGMENTS_MIN, STREAMS_MAX, Stream, StreamId, StreamInfo, Tick, Ticket,
+};

@@ -1,0 +1,245 @@
+//! Relocation: what little is still needed in an old segment is copied into the present batch, so that the segment can be
+//! used anew.
+//!
+//! A copy covers the ticks from where the stream's use of the old segment began. When it is durable the stream uses the copy for these
+//! ticks, in memory at once and after recovery because the copy stands in a later segment. Nothing is ever lost by a crash between
+//! two steps: the old segment is reused only when nothing in it is used.
+
+use super::step::Chore;
+use super::{Log, RunRef};
+use crate::collect::Collect;
+use crate::frame::{Frame, Kind, Peek, Records, SECTION_ROOM, Section};
+use crate::segment::{Extent, get_index};
+use crate::storage::Fault;
+use crate::types::{RESERVE_SEGMENTS, Tick};
+use crate::wire::Salt;
+
+/// Relocation writes at most one byte for this many appended ones, except when the journal is full and it is what gives back space.
+pub const RELOCATION_SHARE: u64 = 4;
+/// A segment is relocated when less than one part of this many of it is in use; when the journal is full, when less than three
+/// quarters are.
+pub const RELOCATION_PART: u64 = 4;
+
+/// What is being copied.
+#[derive(Debug, Default)]
+pub(crate) struct Mover {
+    /// The part of a stream that is copied, by stream and last tick.
+    target: Option<(u32, Tick, RunRef)>,
+    /// Its index, once it was read, and the extent and offset at which to go on.
+    extents: Option<Vec<Extent>>,
+    at: (usize, u32),
+    /// Copied, and not yet in a batch.
+    ready: Option<Section>,
+    /// In a batch that is not durable yet.
+    placed: bool,
+    /// Bytes that may be copied.
+    budget: u64,
+    /// Something has changed since nothing was found.
+    stale: bool,
+}
+
+impl Mover {
+    /// Something may have become worth copying.
+    pub(super) fn look(&mut self) {
+        self.stale = true;
+    }
+
+    /// Appended bytes let it copy its share of them, and not more than four steps at once.
+    pub(super) fn earn(&mut self, appended: u64, step: u64) {
+        self.budget = (self.budget + appended / RELOCATION_SHARE).min(4 * step);
+    }
+
+    /// The segment is not there any more.
+    pub(super) fn forget(&mut self, seq: u64) {
+        if self.target.is_some_and(|(.., at)| at.seq == seq) {
+            self.target = None;
+            self.extents = None;
+        }
+    }
+
+    /// Puts what was copied into a batch that has just begun.
+    pub(super) fn place(&mut self, collect: &mut Collect) {
+        if let Some(section) = self.ready.take() {
+            collect.bytes += SECTION_ROOM + section.body.len();
+            collect.sections.push(section);
+            self.placed = true;
+        }
+    }
+}
+
+impl Log {
+    /// What is to be read for relocation.
+    pub(super) fn next_fetch(&mut self) -> Option<Chore> {
+        if self.mover.ready.is_some() || self.mover.placed {
+            return None;
+        }
+        let short = self.is_short();
+        if self.mover.target.is_none() && !self.find_target(short) {
+            return None;
+        }
+        if !short && self.mover.budget < self.options.move_room() as u64 {
+            return None;
+        }
+        let (_, _, at) = self.mover.target.expect("found above");
+        let segment = &self.segments[&at.seq];
+        let slot = segment.slot;
+        let Some(extents) = &self.mover.extents else {
+            let (offset, length) = segment.runs[at.run as usize].index;
+            return Some(Chore::Fetch { slot, offset: u64::from(offset), bytes: length as usize });
+        };
+        let (index, offset) = self.mover.at;
+        let extent = extents[index];
+        let bytes = (extent.end - offset).min(segment.frame_max);
+        Some(Chore::Fetch { slot, offset: u64::from(offset), bytes: bytes as usize })
+    }
+
+    /// Whether relocation will go on by itself. Only asked when space is short.
+    pub(super) fn is_moving(&mut self) -> bool {
+        if self.mover.ready.is_some() {
+            return self.has_room(RESERVE_SEGMENTS - 1);
+        }
+        self.mover.placed || self.mover.target.is_some() || self.find_target(true)
+    }
+
+    /// Chooses the oldest part in use of the segment with the least in use.
+    fn find_target(&mut self, short: bool) -> bool {
+        if !std::mem::take(&mut self.mover.stale) && !short {
+            return false;
+        }
+        let bytes = u64::from(self.options.segment_bytes);
+        let enough = if short { bytes / 4 * 3 } else { bytes / RELOCATION_PART };
+        let active = self.active.as_ref().map(|active| active.seq);
+        let old = self.segments.iter().filter(|(seq, segment)| Some(**seq) != active && !segment.stuck);
+        let newest = self.segments.last_key_value().map(|(seq, _)| *seq);
+        let victim =
+            old.filter(|(seq, segment)| Some(**seq) != newest && segment.live < enough).min_by_key(|(_, s)| s.live);
+        let Some(victim) = victim.map(|(seq, _)| *seq) else { return false };
+        let uses = self.streams.iter().filter_map(|(number, state)| {
+            let (last, at) = state.runs.iter().find(|(_, at)| at.seq == victim)?;
+            Some((*number, *last, *at))
+        });
+        self.mover.target = uses.min_by_key(|(number, ..)| *number);
+        self.mover.extents = None;
+        self.mover.target.is_some()
+    }
+
+    /// Takes the outcome of [`Chore::Fetch`].
+    pub(crate) fn fetched(&mut self, outcome: Result<&[u8], Fault>) {
+        self.space.busy = false;
+        let Some((stream, last, at)) = self.mover.target else { return };
+        let now = self.streams.get(&stream).and_then(|state| state.runs.get(&last));
+        if now.is_none_or(|now| (now.seq, now.run) != (at.seq, at.run)) {
+            // Chopped or removed meanwhile.
+            self.mover.forget(at.seq);
+            self.mover.look();
+            return;
+        }
+        let taken = match outcome {
+            Ok(bytes) if self.mover.extents.is_none() => self.take_index(bytes),
+            Ok(bytes) => self.take_frames(bytes),
+            Err(_) => None,
+        };
+        if taken.is_none() {
+            // Whoever reads it is told what is wrong; here it only means that the segment stays.
+            self.segments.get_mut(&at.seq).expect("the target's segment is known").stuck = true;
+            self.mover.forget(at.seq);
+        }
+    }
+
+    fn take_index(&mut self, bytes: &[u8]) -> Option<()> {
+        let (stream, last, _) = self.mover.target?;
+        let at = *self.streams.get(&stream)?.runs.get(&last)?;
+        let extents = get_index(bytes, Salt::new(self.journal, at.seq))?;
+        let first = extents.iter().rposition(|extent| extent.after <= at.after)?;
+        self.mover.at = (first, extents[first].offset);
+        self.mover.extents = Some(extents);
+        Some(())
+    }
+
+    fn take_frames(&mut self, bytes: &[u8]) -> Option<()> {
+        let (stream, last, at) = self.mover.target?;
+        let after = self.streams.get(&stream)?.runs.get(&last)?.after;
+        let chopped = self.streams[&stream].chopped;
+        let salt = Salt::new(self.journal, at.seq);
+        let frame_max = self.segments[&at.seq].frame_max;
+        let mut copy = Section::new(Kind::Moved, stream, after, Vec::new());
+        let (extent, mut offset) = self.mover.at;
+        let begin = offset;
+        let room = self.options.move_room();
+        let mut full = false;
+        while !full
+            && let Peek::Frame(frame) = Frame::peek(&bytes[(offset - begin) as usize..], salt, offset, frame_max)
+        {
+            let whole = bytes.get((offset - begin) as usize..(frame.end() - begin) as usize);
+            let Some(whole) = whole else { break };
+            for (entry, body) in frame.sections(whole, salt) {
+                if entry.kind.is_records() && entry.stream == stream && entry.last > after && entry.after < last {
+                    full |= !copy_records(&mut copy, Records::new(entry, body?), (after.max(chopped), last), room);
+                }
+            }
+            if !full {
+                offset = frame.end();
+            }
+            if offset as usize >= begin as usize + bytes.len() {
+                break;
+            }
+        }
+        self.finish_fetch(copy, (extent, offset, begin), full)
+    }
+
+    /// Decides where the next fetch goes on, and hands the copy over.
+    fn finish_fetch(&mut self, copy: Section, (extent, offset, begin): (usize, u32, u32), full: bool) -> Option<()> {
+        let (_, last, at) = self.mover.target?;
+        let extents = self.mover.extents.as_ref()?;
+        let past = offset >= extents[extent].end;
+        let done = past && extent + 1 == extents.len() || copy.entry.last == last;
+        if offset == begin && !full && !done {
+            return None;
+        }
+        self.mover.at = if past && !done { (extent + 1, extents[extent + 1].offset) } else { (extent, offset) };
+        if copy.entry.count == 0 && !done {
+            return Some(());
+        }
+        if done && copy.entry.last < last {
+            // The end of the range holds no record that is needed, or it is damaged; then it stays.
+            return None;
+        }
+        let bytes = copy.body.len();
+        self.mover.budget = self.mover.budget.saturating_sub(bytes as u64);
+        self.mover.ready = Some(copy);
+        if done {
+            self.mover.forget(at.seq);
+            self.mover.look();
+        }
+        if self.collect.bytes + bytes + SECTION_ROOM <= self.options.batch_bytes as usize {
+            self.place_copy();
+        }
+        Some(())
+    }
+
+    /// Puts a copy that is ready into the collecting batch, if a place for it is sure.
+    pub(super) fn place_copy(&mut self) {
+        if self.has_room(RESERVE_SEGMENTS - 1) {
+            self.mover.place(&mut self.collect);
+        }
+    }
+
+    /// The batch with the copy is durable.
+    pub(super) fn moved(&mut self) {
+        self.mover.placed = false;
+    }
+}
+
+/// Copies records of the range until there is no room; says whether all of them were taken.
+fn copy_records(copy: &mut Section, records: Records, (after, last): (Tick, Tick), room: usize) -> bool {
+    for (tick, bytes) in records {
+        if tick <= after.max(copy.entry.last) || tick > last {
+            continue;
+        }
+        if copy.entry.count > 0 && copy.body.len() + bytes.len() > room {
+            return false;
+        }
+        copy.push(tick, &[bytes], bytes.len());
+    }
+    true
+}

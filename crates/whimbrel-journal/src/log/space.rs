@@ -1,0 +1,168 @@
+//! Where the next frame goes, and which files there are.
+
+use std::collections::BTreeSet;
+
+use super::{Log, Segment};
+use crate::frame::frame_len;
+use crate::segment::{EXTENT_ROOM, RUN_ROOM};
+use crate::storage::Slot;
+use crate::types::{HEAD, RESERVE_SEGMENTS, Refused, SECTOR};
+
+/// Files beyond the reserve that are kept for the next segments; what is beyond them is removed.
+const SPARE_KEEP: usize = 2;
+
+/// The files that hold nothing needed, and what is being done about their number.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// Files ready to become segments.
+    pub spare: BTreeSet<Slot>,
+    /// The number of the next segment.
+    pub next_seq: u64,
+    /// The number of the next file.
+    pub next_slot: Slot,
+    /// A file is being made or removed.
+    pub busy: bool,
+    /// The disk had no room for another file.
+    pub disk_full: bool,
+    /// It cannot make files for another reason; appends are refused when those that there are are full.
+    pub failed: bool,
+    /// Whether data has room, while nothing has changed that.
+    pub room: Option<bool>,
+}
+
+impl Log {
+    /// Files of the journal.
+    pub fn files(&self) -> u64 {
+        (self.segments.len() + self.space.spare.len()) as u64 + u64::from(self.space.busy)
+    }
+
+    /// Whether another file may be made.
+    fn may_grow(&self) -> bool {
+        !self.space.disk_full && !self.space.failed && self.files() < self.options.segments_max()
+    }
+
+    /// Whether a file is to be made now: one more than the reserve is wanted before it is needed.
+    pub(super) fn wants_file(&self) -> bool {
+        !self.space.busy && self.space.spare.len() <= RESERVE_SEGMENTS as usize && self.may_grow()
+    }
+
+    /// A file that nobody will need soon.
+    pub(super) fn surplus(&self) -> Option<Slot> {
+        let keep = RESERVE_SEGMENTS as usize + 1 + SPARE_KEEP;
+        let over = self.files() > self.options.segments_max() && !self.space.spare.is_empty();
+        let surplus = !self.space.busy && (self.space.spare.len() > keep || over);
+        if surplus { self.space.spare.last().copied() } else { None }
+    }
+
+    /// Whether space is so short that relocation should not wait for its share.
+    pub(super) fn is_short(&self) -> bool {
+        self.space.spare.len() <= RESERVE_SEGMENTS as usize && !self.may_grow()
+    }
+
+    /// Whether the batch that collects can be written when it is full, and `keep` spare files remain.
+    pub(super) fn has_room(&self, keep: u32) -> bool {
+        self.space.spare.len() > keep as usize
+            || self.takes_frames_of(self.options.frame_max())
+                && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
+    }
+
+    /// Whether data has room. The answer is kept until a step or a chore begins or ends, as this is asked for each record.
+    pub(super) fn check_room(&mut self) -> Result<(), Refused> {
+        let room = match self.space.room {
+            Some(room) => room,
+            None => self.has_room(RESERVE_SEGMENTS),
+        };
+        self.space.room = Some(room);
+        if room { Ok(()) } else { Err(self.no_room()) }
+    }
+
+    /// Whether it is worth waiting: something is under way that may give room.
+    pub(super) fn no_room(&mut self) -> Refused {
+        let chops = !self.collect.effects.is_empty();
+        if self.space.busy || self.may_grow() || self.flying || chops || self.is_moving() {
+            Refused::Busy
+        } else {
+            Refused::Full
+        }
+    }
+
+    /// Whether a frame of this length, with its runs in the index, fits behind what is there and in flight.
+    fn fits_active(&self, length: usize) -> bool {
+        let Some(active) = &self.active else { return false };
+        let segment = &self.segments[&active.seq];
+        let used = (segment.end + active.flying) as usize;
+        used + length + self.index_room() <= self.options.segment_bytes as usize
+    }
+
+    /// Bytes that sealing the active segment takes, with what is in flight.
+    fn index_room(&self) -> usize {
+        let Some(active) = &self.active else { return 0 };
+        let flying = active.flying_sections;
+        let runs = self.segments[&active.seq].runs.len() + flying;
+        runs * (RUN_ROOM + 4) + (active.extents_total + flying) * EXTENT_ROOM + 2 * SECTOR
+    }
+
+    /// Whether the collecting batch fits into the active segment.
+    pub(super) fn collect_fits(&self) -> bool {
+        let sections = self.collect.sections.len();
+        let length = frame_len(&self.collect.sections);
+        self.takes_frames_of(length as u32) && self.fits_active(length + sections * (RUN_ROOM + 4 + EXTENT_ROOM))
+    }
+
+    /// Whether frames of this length are allowed in the active segment: it may have been begun with smaller batches.
+    fn takes_frames_of(&self, length: u32) -> bool {
+        self.active.as_ref().is_some_and(|active| length <= self.segments[&active.seq].frame_max)
+    }
+
+    /// How far apart the extents of a run are at least. They become sparser as the table fills, so that it stays bounded whatever
+    /// the number of streams: see [`Log::extents_max`].
+    pub(super) fn extent_spacing(&self) -> u32 {
+        let total = self.active.as_ref().map_or(0, |active| active.extents_total);
+        (EXTENT_BYTES << (8 * total / self.extents_max()).min(15)).min(self.options.segment_bytes)
+    }
+
+    pub(crate) fn pin(&mut self) {
+        self.pins += 1;
+    }
+
+    pub(crate) fn unpin(&mut self) {
+        self.pins = self.pins.checked_sub(1).expect("what is let go was kept");
+        let unused: Vec<u64> =
+            self.segments.iter().filter(|(_, segment)| segment.is_unused()).map(|(seq, _)| *seq).collect();
+        unused.into_iter().for_each(|seq| self.free(seq));
+    }
+
+    /// Whether making a file failed and should be tried again some time.
+    pub fn wants_retry(&self) -> bool {
+        (self.space.disk_full || self.space.failed) && self.space.spare.len() <= RESERVE_SEGMENTS as usize
+    }
+
+    fn extents_max(&self) -> usize {
+        (self.options.segment_bytes / 1024) as usize
+    }
+
+    /// Frees sealed segments of which nothing is used.
+    pub(super) fn free(&mut self, seq: u64) {
+        let active = self.active.as_ref().map(|active| active.seq);
+        let newest = self.segments.last_key_value().map(|(seq, _)| *seq);
+        let unused = self.segments.get(&seq).is_some_and(Segment::is_unused);
+        // The newest segment holds the states of all streams.
+        if unused && self.pins == 0 && active != Some(seq) && newest != Some(seq) {
+            let segment = self.segments.remove(&seq).expect("looked up above");
+            self.space.spare.insert(segment.slot);
+            self.mover.forget(seq);
+        }
+    }
+}
+
+/// Bytes between the extents of a run while there are few.
+const EXTENT_BYTES: u32 = 64 << 10;
+
+impl Segment {
+    pub(crate) fn is_unused(&self) -> bool {
+        self.runs.iter().all(|run| run.uses == 0)
+    }
+
+    /// Where its first frame begins.
+    pub(crate) const BEGIN: u32 = HEAD as u32;
+}

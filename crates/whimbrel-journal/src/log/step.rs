@@ -1,0 +1,205 @@
+//! What the driver is to do next.
+
+use std::mem;
+use std::ops::Range;
+
+use super::{Active, Log, NONE, Segment};
+use crate::collect::Collect;
+use crate::frame::{Kind, Section, frame_len, put_frame};
+use crate::segment::{Header, Run, Summary};
+use crate::storage::Slot;
+use crate::types::{HEAD, RESERVE_SEGMENTS, SECTOR};
+use crate::wire::{Salt, put_varint};
+
+/// Something to be written to one file and synced, before the next [`Log::next_write`].
+#[derive(Debug)]
+pub struct WriteStep {
+    pub(super) slot: Slot,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// A batch: its place and number, and what it changes.
+    Batch { salt: Salt, offset: u32, index: u32, collect: Collect },
+    /// The beginning of a segment: its header and the states of all streams.
+    Begin { header: Header, sections: Vec<Section> },
+    /// The end of one: indexes behind the last frame and the summary in the head.
+    Seal { end: u32, runs: Vec<Run>, parts: [Vec<u8>; 2] },
+}
+
+impl WriteStep {
+    /// The file.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Puts what is to be written into `out` (which is emptied) and says which part of it belongs at which offset. The order of the
+    /// parts does not matter. Not part of [`Log`], so that it need not be done under its lock.
+    pub fn encode(&self, out: &mut Vec<u8>) -> [(u64, Range<usize>); 2] {
+        out.clear();
+        match &self.what {
+            What::Batch { salt, offset, index, collect } => {
+                put_frame(out, *salt, (*offset, *index), &collect.sections);
+                [(u64::from(*offset), 0..out.len()), (0, 0..0)]
+            }
+            What::Begin { header, sections } => {
+                out.extend_from_slice(&header.encode());
+                put_frame(out, header.salt(), (Segment::BEGIN, 0), sections);
+                [(0, 0..SECTOR), (u64::from(Segment::BEGIN), SECTOR..out.len())]
+            }
+            What::Seal { end, parts: [behind, head], .. } => {
+                out.extend_from_slice(behind);
+                out.extend_from_slice(head);
+                [(u64::from(*end), 0..behind.len()), (SECTOR as u64, behind.len()..out.len())]
+            }
+        }
+    }
+}
+
+/// Something that may take long and runs beside the writing, see [`crate::perform_chore`]. One at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chore {
+    /// [`crate::Storage::create`].
+    Create {
+        /// The file.
+        slot: Slot,
+        /// Its length.
+        bytes: u64,
+    },
+    /// [`crate::Storage::remove`].
+    Remove {
+        /// The file.
+        slot: Slot,
+    },
+    /// [`crate::Storage::read`].
+    Fetch {
+        /// The file.
+        slot: Slot,
+        /// Where in it.
+        offset: u64,
+        /// How much; at most the longest frame.
+        bytes: usize,
+    },
+}
+
+impl Log {
+    /// What is to be written and synced next. Nothing while the last one has not been [`Log::written`], or while there is nothing to
+    /// write, or no place.
+    pub fn next_write(&mut self) -> Option<WriteStep> {
+        self.space.room = None;
+        if self.flying || self.poison.is_some() {
+            return None;
+        }
+        if self.collect.is_empty() {
+            self.place_copy();
+        }
+        if self.collect.is_empty() {
+            return None;
+        }
+        let sealed = self.collect.sections.len();
+        self.collect.close();
+        let step = if self.collect_fits() {
+            Some(self.batch())
+        } else {
+            self.collect.sections.truncate(sealed);
+            self.roll()
+        };
+        self.flying = step.is_some();
+        step
+    }
+
+    fn batch(&mut self) -> WriteStep {
+        let collect = mem::replace(&mut self.collect, mem::take(&mut self.other));
+        for section in &collect.sections {
+            if let Some(state) = self.streams.get_mut(&section.entry.stream).filter(|_| section.entry.kind.is_records())
+            {
+                state.open = NONE;
+            }
+        }
+        let active = self.active.as_mut().expect("a batch fits only into an active segment");
+        let segment = &self.segments[&active.seq];
+        active.flying = frame_len(&collect.sections) as u32;
+        active.flying_sections = collect.sections.len();
+        let salt = Salt::new(self.journal, active.seq);
+        self.collect.upto = collect.upto;
+        let what = What::Batch { salt, offset: segment.end, index: active.frames, collect };
+        let slot = segment.slot;
+        self.place_copy();
+        WriteStep { slot, what }
+    }
+
+    /// Seals the active segment or begins the next one.
+    fn roll(&mut self) -> Option<WriteStep> {
+        if let Some(active) = &self.active {
+            let segment = &self.segments[&active.seq];
+            let header = self.header(active.seq);
+            let mut runs = segment.runs.clone();
+            let parts = Summary::encode(&header, (segment.end, active.frames), &mut runs, &active.extents);
+            return Some(WriteStep { slot: segment.slot, what: What::Seal { end: segment.end, runs, parts } });
+        }
+        let moves_only = self.collect.effects.is_empty()
+            && self.collect.sections.iter().all(|section| section.entry.kind == Kind::Moved);
+        if moves_only && self.space.spare.len() < RESERVE_SEGMENTS as usize {
+            return None;
+        }
+        let slot = *self.space.spare.first()?;
+        let state = self.encode_states();
+        let sections = vec![Section::own(Kind::State, state.clone()), Section::own(Kind::State, state)];
+        let mut header = self.header(self.space.next_seq);
+        // Batches may have been larger when the streams were born.
+        header.frame_max = header.frame_max.max(frame_len(&sections) as u32);
+        Some(WriteStep { slot, what: What::Begin { header, sections } })
+    }
+
+    fn header(&self, seq: u64) -> Header {
+        let Log { journal, options, .. } = self;
+        Header { journal: *journal, seq, bytes: options.segment_bytes, frame_max: options.frame_max() }
+    }
+
+    /// What the disk knows of all streams. Nothing is in flight when it is asked for.
+    pub(crate) fn encode_states(&self) -> Vec<u8> {
+        let known = || self.streams.iter().filter_map(|(number, state)| Some((*number, state.id, state.durable?)));
+        let born = known().next_back().map_or(0, |(number, ..)| number + 1);
+        let mut out = Vec::new();
+        put_varint(&mut out, u64::from(self.born.max(born)));
+        put_varint(&mut out, known().count() as u64);
+        for (number, id, durable) in known() {
+            let fields =
+                [u64::from(number), u64::from(id.kind), id.id, durable.last, durable.chopped, durable.reserved];
+            fields.iter().for_each(|field| put_varint(&mut out, *field));
+            out.push(u8::from(durable.doubtful));
+        }
+        out
+    }
+
+    /// What is to be done beside the writing. Nothing while the last chore has not been reported.
+    pub fn next_chore(&mut self) -> Option<Chore> {
+        self.space.room = None;
+        if self.poison.is_some() || self.space.busy {
+            return None;
+        }
+        if self.wants_file() {
+            let slot = self.space.next_slot;
+            self.space.busy = true;
+            return Some(Chore::Create { slot, bytes: u64::from(self.options.segment_bytes) });
+        }
+        if let Some(slot) = self.surplus() {
+            self.space.spare.remove(&slot);
+            self.space.busy = true;
+            return Some(Chore::Remove { slot });
+        }
+        let fetch = self.next_fetch()?;
+        self.space.busy = true;
+        Some(fetch)
+    }
+
+    pub(super) fn begin(&mut self, slot: Slot, seq: u64, frame_max: u32) {
+        let segment = Segment { slot, runs: Vec::new(), end: Segment::BEGIN, frame_max, live: 0, stuck: false };
+        self.segments.insert(seq, segment);
+        let (frames, extents, extents_total, flying, flying_sections) = (0, Vec::new(), 0, 0, 0);
+        self.active = Some(Active { seq, frames, extents, extents_total, flying, flying_sections });
+    }
+}
+
+const _: () = assert!(HEAD > SECTOR, "the summary lies behind the header");

@@ -1,0 +1,271 @@
+//! Reading the records of a stream, in big sequential pieces.
+
+use crate::frame::{Entry, Frame, Peek, Records};
+use crate::log::{Log, Place, ReadPlan};
+use crate::segment::{Extent, get_index};
+use crate::storage::Storage;
+use crate::types::{Damage, ReadError, SECTOR, Stream, Tick};
+
+/// Bytes that are read at once.
+const PIECE: usize = 256 << 10;
+/// How often a reader follows records that are moved while it reads them.
+const MOVES_MAX: u32 = 8;
+
+/// A reader's memory: at most the longest frame, usually 256 KiB. One per thread that reads, used again and again.
+#[derive(Debug, Default)]
+pub struct ReadBuffer {
+    bytes: Vec<u8>,
+}
+
+/// Which records are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The first tick.
+    pub from: Tick,
+    /// The last tick.
+    pub to: Tick,
+    /// Reading ends with the record with which this many payload bytes were given; so at least one is given if there is one.
+    pub budget: usize,
+}
+
+/// Why a part of a run was not read to its end.
+enum Stop {
+    /// The budget is spent, or the end of the range is reached; this is the next tick to read.
+    Enough(Option<Tick>),
+    /// What stands there is not what was expected: at this offset, after this tick, up to this one.
+    Broken {
+        offset: u32,
+        after: Tick,
+        last: Tick,
+        what: &'static str,
+    },
+    Failed(ReadError),
+}
+
+/// Asks the journal where records are, under whatever lock guards it.
+pub(crate) trait Guide {
+    fn with<T>(&self, look: impl FnOnce(&Log) -> T) -> T;
+}
+
+/// Reads records in tick order into `sink`; returns the tick to go on from, `None` at the end.
+pub(crate) fn read(
+    guide: &impl Guide,
+    storage: &impl Storage,
+    (stream, wanted): (Stream, Wanted),
+    buffer: &mut ReadBuffer,
+    sink: &mut dyn FnMut(Tick, &[u8]),
+) -> Result<Option<Tick>, ReadError> {
+    let mut reading = Reading { wanted, next: wanted.from.max(1), given: 0, any: false, buffer, sink };
+    let mut moves = 0;
+    loop {
+        if reading.next > wanted.to {
+            return Ok(None);
+        }
+        let plan = match guide.with(|log| log.plan(stream, reading.next)) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return Ok(None),
+            // What came before the damage is given first; the next call tells of it.
+            Err(ReadError::Damaged(damage)) if damage.lost.is_some_and(|(_, after, _)| after >= wanted.to) => {
+                return Ok(None);
+            }
+            Err(ReadError::Damaged(_)) if reading.any => return Ok(Some(reading.next)),
+            Err(error) => return Err(error),
+        };
+        match reading.run(storage, &plan) {
+            Ok(()) => match plan.last.checked_add(1) {
+                Some(next) => reading.next = next,
+                None => return Ok(None),
+            },
+            Err(Stop::Enough(next)) => return Ok(next),
+            Err(_) if !guide.with(|log| log.holds(plan.seq)) => {
+                moves += 1;
+                if moves == MOVES_MAX {
+                    return Err(ReadError::Moved);
+                }
+            }
+            Err(Stop::Failed(error)) => return Err(error),
+            Err(Stop::Broken { .. }) if reading.any => return Ok(Some(reading.next)),
+            Err(Stop::Broken { offset, after, last, what }) => {
+                let lost = Some((plan.id, after, last));
+                return Err(ReadError::Damaged(Damage {
+                    file: Some(plan.slot),
+                    offset: u64::from(offset),
+                    lost,
+                    what,
+                }));
+            }
+        }
+    }
+}
+
+/// How far an extent is read.
+struct Position {
+    /// The tick up to which everything was given or is not wanted.
+    seen: Tick,
+    /// The last tick that the extent covers.
+    last: Tick,
+    /// Where something was that is no frame, since the last record that was given.
+    hole: Option<u32>,
+}
+
+struct Reading<'a> {
+    wanted: Wanted,
+    /// The first tick that was not looked at.
+    next: Tick,
+    given: usize,
+    any: bool,
+    buffer: &'a mut ReadBuffer,
+    sink: &'a mut dyn FnMut(Tick, &[u8]),
+}
+
+impl Reading<'_> {
+    fn run(&mut self, storage: &impl Storage, plan: &ReadPlan) -> Result<(), Stop> {
+        let extents = match &plan.place {
+            Place::Extents(extents) => extents.clone(),
+            Place::Index(offset, length) => self.index(storage, plan, (*offset, *length))?,
+        };
+        for (index, extent) in extents.iter().enumerate() {
+            let ends = extents.get(index + 1).map_or(plan.last, |next| next.after);
+            if ends >= self.next {
+                self.extent(storage, plan, *extent, ends.min(plan.last))?;
+            }
+            if ends >= plan.last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The extents of a run in a sealed segment; all frames of it if the index is damaged.
+    fn index(
+        &mut self,
+        storage: &impl Storage,
+        plan: &ReadPlan,
+        (offset, length): (u32, u32),
+    ) -> Result<Vec<Extent>, Stop> {
+        self.buffer.bytes.resize(length as usize, 0);
+        let (begin, end) = plan.frames;
+        let all = vec![Extent { offset: begin, end, after: plan.after }];
+        match storage.read(plan.slot, u64::from(offset), &mut self.buffer.bytes) {
+            Ok(()) => Ok(get_index(&self.buffer.bytes, plan.salt).unwrap_or(all)),
+            Err(_) => Ok(all),
+        }
+    }
+
+    /// Reads an extent, which holds every record up to `last`.
+    fn extent(&mut self, storage: &impl Storage, plan: &ReadPlan, extent: Extent, last: Tick) -> Result<(), Stop> {
+        let mut at = Position { seen: extent.after.max(plan.after).max(self.next - 1), last, hole: None };
+        let mut offset = extent.offset;
+        let mut want = PIECE;
+        while offset < extent.end && at.seen < last {
+            let length = want.min((extent.end - offset) as usize);
+            self.fill(storage, plan, offset, length)?;
+            want = PIECE;
+            let mut done = 0;
+            while at.seen < last && done < length {
+                let here = offset + done as u32;
+                let room = plan.frame_max.min(extent.end - here);
+                match Frame::peek(&self.buffer.bytes[done..], plan.salt, here, room) {
+                    Peek::Frame(frame) if frame.length as usize <= length - done => {
+                        self.frame(plan, (&frame, done), &mut at)?;
+                        done += frame.length as usize;
+                    }
+                    // It is whole and reaches beyond what was read.
+                    Peek::Frame(frame) => {
+                        want = PIECE.max(frame.length as usize);
+                        break;
+                    }
+                    Peek::Short(more) if done > 0 && more <= room as usize => {
+                        want = PIECE.max(more);
+                        break;
+                    }
+                    Peek::Short(_) | Peek::Nothing => {
+                        offset = self.skip(storage, plan, (here, extent.end), &mut at)?;
+                        done = 0;
+                        break;
+                    }
+                }
+            }
+            offset += done as u32;
+        }
+        if at.seen < last {
+            let offset = at.hole.unwrap_or(extent.end);
+            return Err(Stop::Broken { offset, after: at.seen, last, what: "a frame is damaged" });
+        }
+        Ok(())
+    }
+
+    /// Goes past what is no frame: to the next one, or to the end. If it was a frame whose second header is whole, its records are given.
+    fn skip(
+        &mut self,
+        storage: &impl Storage,
+        plan: &ReadPlan,
+        (begin, end): (u32, u32),
+        at: &mut Position,
+    ) -> Result<u32, Stop> {
+        let length = plan.frame_max.min(end - begin) as usize;
+        self.fill(storage, plan, begin, length)?;
+        let is_frame = |skipped: &usize| {
+            let here = begin + *skipped as u32;
+            matches!(Frame::peek(&self.buffer.bytes[*skipped..], plan.salt, here, end - here), Peek::Frame(_))
+        };
+        let skipped = (SECTOR..length).step_by(SECTOR).find(is_frame).unwrap_or(length);
+        let next = begin + skipped as u32;
+        at.hole.get_or_insert(begin);
+        if let Some(frame) = Frame::peek_end(&self.buffer.bytes[..skipped], plan.salt, next)
+            && frame.offset >= begin
+        {
+            self.frame(plan, (&frame, (frame.offset - begin) as usize), at)?;
+        }
+        Ok(next)
+    }
+
+    fn fill(&mut self, storage: &impl Storage, plan: &ReadPlan, offset: u32, length: usize) -> Result<(), Stop> {
+        self.buffer.bytes.resize(length, 0);
+        let filled = storage.read(plan.slot, u64::from(offset), &mut self.buffer.bytes);
+        filled.map_err(|fault| Stop::Failed(fault.into()))
+    }
+
+    /// Gives the records of one frame, which lies `begin` bytes behind the beginning of the buffer.
+    fn frame(&mut self, plan: &ReadPlan, (frame, begin): (&Frame, usize), at: &mut Position) -> Result<(), Stop> {
+        let Position { seen, last, hole } = at;
+        let last = *last;
+        let mine = |entry: &Entry| entry.kind.is_records() && entry.stream == plan.stream;
+        if !frame.entries.iter().any(|entry| mine(entry) && entry.last > *seen && entry.after < last) {
+            return Ok(());
+        }
+        let Reading { wanted, next, given, any, buffer, sink } = self;
+        let bytes = &buffer.bytes[begin..begin + frame.length as usize];
+        for (entry, body) in frame.sections(bytes, plan.salt) {
+            if !mine(entry) || entry.last <= *seen || entry.after >= last {
+                continue;
+            }
+            if entry.after > *seen {
+                let offset = hole.unwrap_or(frame.offset);
+                return Err(Stop::Broken { offset, after: *seen, last: entry.after, what: "a frame is damaged" });
+            }
+            let Some(body) = body else {
+                let (after, last) = (*seen, entry.last.min(last));
+                return Err(Stop::Broken { offset: frame.offset, after, last, what: "a section is damaged" });
+            };
+            for (tick, record) in Records::new(entry, body) {
+                if tick <= *seen || tick > last {
+                    continue;
+                }
+                if tick > wanted.to {
+                    return Err(Stop::Enough(None));
+                }
+                if *given >= wanted.budget && *any {
+                    return Err(Stop::Enough(Some(tick)));
+                }
+                sink(tick, record);
+                *any = true;
+                *given += record.len();
+                (*seen, *next) = (tick, tick.saturating_add(1));
+            }
+            *seen = entry.last.min(last).max(*seen);
+        }
+        *hole = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! The head of a segment: a header of one sector, written when the segment is begun, and a summary in the rest of the first
+//! 4 KiB, written when it is full (sealed).
+//!
+//! The summary lists the *runs* in the segment: for each stream the range of ticks that it covers here, and where the
+//! index of that run lies. Where there are more runs than fit, the list lies behind the last frame.
+
+use crate::storage::{Fault, Slot, Storage};
+use crate::types::{HEAD, OpenError, SECTOR, Tick};
+use crate::wire::{Bytes, Salt, VARINT_MAX, put_varint};
+
+/// The version of the format that is written. Older ones that can be read: none yet.
+pub(crate) const VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"WHIMJRNL";
+const HEADER_BYTES: usize = 40;
+const SUMMARY_FIXED: usize = 48;
+/// Bytes of runs that fit into the head.
+const RUNS_INLINE: usize = HEAD - SECTOR - SUMMARY_FIXED;
+/// Most bytes of a run in a summary.
+pub(crate) const RUN_ROOM: usize = 5 + 4 * VARINT_MAX + 2 * 5 + 1;
+/// Most bytes of an extent in an index.
+pub(crate) const EXTENT_ROOM: usize = 5 + 5 + VARINT_MAX;
+
+/// What a segment says of itself from its first moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The journal's random number.
+    pub journal: u64,
+    /// Its place in the order of all segments that there ever were: 1, 2, 3, …
+    pub seq: u64,
+    /// Length of the file.
+    pub bytes: u32,
+    /// No frame in it is longer.
+    pub frame_max: u32,
+}
+
+impl Header {
+    pub(crate) fn salt(&self) -> Salt {
+        Salt::new(self.journal, self.seq)
+    }
+
+    /// The first sector of the segment.
+    pub(crate) fn encode(&self) -> [u8; SECTOR] {
+        let mut out = [0; SECTOR];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.journal.to_le_bytes());
+        out[24..32].copy_from_slice(&self.seq.to_le_bytes());
+        out[32..36].copy_from_slice(&self.bytes.to_le_bytes());
+        out[36..40].copy_from_slice(&self.frame_max.to_le_bytes());
+        let sum = header_sum(&out);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8], slot: Slot) -> Result<Option<Header>, OpenError> {
+        let mut fields = Bytes(bytes.get(8..HEADER_BYTES).unwrap_or_default());
+        let (Some(version), Some(sum)) = (fields.u32(), fields.u32()) else { return Ok(None) };
+        let (Some(journal), Some(seq)) = (fields.u64(), fields.u64()) else { return Ok(None) };
+        let (Some(length), Some(frame_max)) = (fields.u32(), fields.u32()) else { return Ok(None) };
+        if bytes[..8] != *MAGIC || sum != header_sum(bytes) {
+            return Ok(None);
+        }
+        if version != VERSION {
+            return Err(OpenError::Version { slot, version, known: VERSION });
+        }
+        Ok(Some(Header { journal, seq, bytes: length, frame_max }))
+    }
+}
+
+/// Covers the whole sector but itself. The layout of the first 16 bytes and this sum are the same in all versions, so that
+/// a version that is not known can be told from a damaged header.
+fn header_sum(sector: &[u8]) -> u32 {
+    Salt::new(0, 0).sum(&[&sector[..12], &sector[16..SECTOR.min(sector.len())]])
+}
+
+/// Frames that lie close together and hold records of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub offset: u32,
+    pub end: u32,
+    /// Every record of the run after this tick, and none before it, lies here or further on.
+    pub after: Tick,
+}
+
+/// Consecutive records of one stream in one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub stream: u32,
+    /// It holds every record of the stream after this tick …
+    pub after: Tick,
+    /// … up to this one, which is a record.
+    pub last: Tick,
+    /// Bytes of the bodies.
+    pub bytes: u64,
+    pub records: u64,
+    /// Where in the segment its index lies, once it is sealed: offset and length.
+    pub index: (u32, u32),
+    /// Parts of it that the stream still uses. Not on disk.
+    pub uses: u32,
+}
+
+/// What a sealed segment says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Where the last frame ends.
+    pub end: u32,
+    pub frames: u32,
+    pub runs: Vec<Run>,
+}
+
+impl Summary {
+    /// What is written behind the last frame, whose length is a multiple of a sector, and into the rest of the head.
+    /// `extents` holds those of each run.
+    pub(crate) fn encode(
+        header: &Header,
+        (end, frames): (u32, u32),
+        runs: &mut [Run],
+        extents: &[Vec<Extent>],
+    ) -> [Vec<u8>; 2] {
+        let salt = header.salt();
+        let mut behind = Vec::new();
+        for (run, extents) in runs.iter_mut().zip(extents) {
+            let begin = behind.len();
+            put_index(&mut behind, extents);
+            let sum = salt.sum(&[&behind[begin..]]);
+            behind.extend_from_slice(&sum.to_le_bytes());
+            run.index = (end + begin as u32, (behind.len() - begin) as u32);
+        }
+        let mut list = Vec::new();
+        runs.iter().for_each(|run| put_run(&mut list, run));
+        let list_sum = salt.sum(&[&list]);
+        let place = if list.len() <= RUNS_INLINE { 0 } else { end + behind.len() as u32 };
+        let mut head = vec![0; 4];
+        head.extend_from_slice(&header.journal.to_le_bytes());
+        head.extend_from_slice(&header.seq.to_le_bytes());
+        for field in [end, frames, runs.len() as u32, list.len() as u32, list_sum, place, header.frame_max] {
+            head.extend_from_slice(&field.to_le_bytes());
+        }
+        assert_eq!(head.len(), SUMMARY_FIXED);
+        let sum = salt.sum(&[&head[4..]]);
+        head[..4].copy_from_slice(&sum.to_le_bytes());
+        if place == 0 {
+            head.extend_from_slice(&list)
+        } else {
+            behind.extend_from_slice(&list)
+        }
+        head.resize(HEAD - SECTOR, 0);
+        behind.resize(behind.len().next_multiple_of(SECTOR), 0);
+        [behind, head]
+    }
+}
+
+/// What the head of a segment file says.
+pub(crate) struct Head {
+    /// None if there is none, or none that is readable.
+    pub header: Option<Header>,
+    pub summary: Option<Summary>,
+    /// There is a header, but it had to be taken from the summary.
+    pub repaired: bool,
+    /// Nothing was ever written there.
+    pub blank: bool,
+    /// Bytes that had to be read beyond the head.
+    pub extra: u64,
+}
+
+/// Reads the head of a segment file of this length.
+pub(crate) fn read_head(storage: &impl Storage, slot: Slot, length: u64) -> Result<Head, OpenError> {
+    let mut bytes = vec![0; HEAD];
+    if length < HEAD as u64 {
+        return Ok(Head { header: None, summary: None, repaired: false, blank: true, extra: 0 });
+    }
+    storage.read(slot, 0, &mut bytes)?;
+    let (sector, rest) = bytes.split_at(SECTOR);
+    let mut header = Header::decode(sector, slot)?;
+    let mut extra = 0;
+    let mut blank = sector.iter().all(|byte| *byte == 0);
+    if blank && length >= (HEAD + SECTOR) as u64 {
+        // A head that was lost as a whole has a frame behind it.
+        let mut first = [0; SECTOR];
+        storage.read(slot, HEAD as u64, &mut first)?;
+        extra += SECTOR as u64;
+        blank = first.iter().all(|byte| *byte == 0);
+    }
+    let mut repaired = false;
+    let mut fixed = Bytes(&rest[4..SUMMARY_FIXED]);
+    let (journal, seq) = (fixed.u64().unwrap_or(0), fixed.u64().unwrap_or(0));
+    let fields: Vec<u32> = std::iter::from_fn(|| fixed.u32()).collect();
+    let [end, frames, count, list_len, list_sum, place, frame_max] = fields[..] else {
+        unreachable!("the fixed part of a summary holds seven fields")
+    };
+    let told = Header { journal, seq, bytes: length.min(u64::from(u32::MAX)) as u32, frame_max };
+    let whole = rest[..4] == told.salt().sum(&[&rest[4..SUMMARY_FIXED]]).to_le_bytes();
+    if !whole || header.is_some_and(|header| (header.journal, header.seq) != (journal, seq)) {
+        return Ok(Head { header, summary: None, repaired, blank, extra });
+    }
+    if header.is_none() {
+        (header, repaired) = (Some(told), true);
+    }
+    let mut list = rest[SUMMARY_FIXED..].get(..list_len as usize).unwrap_or_default().to_vec();
+    if place != 0 && u64::from(place) + u64::from(list_len) <= length {
+        list.resize(list_len as usize, 0);
+        extra += u64::from(list_len);
+        match storage.read(slot, u64::from(place), &mut list) {
+            Ok(()) => {}
+            Err(Fault::Full) | Err(Fault::Failed(_)) => list.clear(),
+        }
+    }
+    let runs = if told.salt().sum(&[&list]) == list_sum { get_runs(&list, count) } else { None };
+    let summary = runs.map(|runs| Summary { end, frames, runs });
+    Ok(Head { header, summary, repaired, blank, extra })
+}
+
+fn put_run(out: &mut Vec<u8>, run: &Run) {
+    put_varint(out, u64::from(run.stream));
+    put_varint(out, run.after);
+    put_varint(out, run.last - run.after);
+    put_varint(out, run.bytes);
+    put_varint(out, run.records);
+    put_varint(out, u64::from(run.index.0));
+    put_varint(out, u64::from(run.index.1));
+}
+
+fn get_runs(list: &[u8], count: u32) -> Option<Vec<Run>> {
+    let mut bytes = Bytes(list);
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        let stream = bytes.small()?;
+        let after = bytes.varint()?;
+        let last = after.checked_add(bytes.varint()?)?;
+        let (size, records) = (bytes.varint()?, bytes.varint()?);
+        let index = (bytes.small()?, bytes.small()?);
+        runs.push(Run { stream, after, last, bytes: size, records, index, uses: 0 });
+    }
+    Some(runs)
+}
+
+fn put_index(out: &mut Vec<u8>, extents: &[Extent]) {
+    let (mut offset, mut after) = (0, 0);
+    for extent in extents {
+        put_varint(out, u64::from(extent.offset - offset) / SECTOR as u64);
+        put_varint(out, u64::from(extent.end - extent.offset) / SECTOR as u64);
+        put_varint(out, extent.after - after);
+        (offset, after) = (extent.offset, extent.after);
+    }
+}
+
+/// Reads the index of a run; `None` if it is damaged.
+pub(crate) fn get_index(bytes: &[u8], salt: Salt) -> Option<Vec<Extent>> {
+    let (index, sum) = bytes.split_last_chunk::<4>()?;
+    if salt.sum(&[index]).to_le_bytes() != *sum {
+        return None;
+    }
+    let mut bytes = Bytes(index);
+    let mut extents = Vec::new();
+    let (mut offset, mut after) = (0u32, 0u64);
+    while !bytes.is_empty() {
+        offset = offset.checked_add(bytes.small()?.checked_mul(SECTOR as u32)?)?;
+        let end = offset.checked_add(bytes.small()?.checked_mul(SECTOR as u32)?)?;
+        after = after.checked_add(bytes.varint()?)?;
+        extents.push(Extent { offset, end, after });
+    }
+    Some(extents)
+}
