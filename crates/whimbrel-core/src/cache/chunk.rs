@@ -10,7 +10,7 @@ use super::slot::{Merged, Slot, What};
 pub(super) const BLOCK: usize = 56 << 10;
 
 /// An event that takes more bytes has an allocation of its own, so that chunks have like numbers of slots whatever their events take.
-const LARGE: usize = 1 << 10;
+pub(super) const LARGE: usize = 1 << 10;
 
 /// For each slot that has to be moved so many bytes must have died before a chunk is compacted.
 const DEAD_PER_SLOT: usize = 8;

@@ -8,7 +8,7 @@ use std::collections::{VecDeque, vec_deque};
 
 use whimbrel_event::{AcceptedEvent, Tick, Time};
 
-use super::chunk::{BLOCK, Bytes, Chunk, block};
+use super::chunk::{BLOCK, Bytes, Chunk, LARGE, block};
 use super::slot::{Slot, What};
 use crate::stream::split_mix;
 
@@ -35,18 +35,22 @@ const HOLES_SLACK: u64 = 256;
 /// events make short ones, fewer do.
 const DRAWS_MAX: usize = 128;
 
+/// What an allocator leaves unused of a large event's memory, 256ths of its bytes: half of the distance of two sizes, a quarter of a doubling.
+const LARGE_UNUSED: u64 = 32;
+
 /// What an event costs besides its own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Charge {
     /// Its slot, the hole that it may leave, and its part of what chunks and the allocator leave unused, bytes.
     pub(super) place: u64,
-    /// Its part of the dead bytes that wait to be compacted, as 256ths of its own bytes.
+    /// Its part of the dead bytes that wait to be compacted, as 256ths of its own bytes, if it is small.
     pub(super) dead: u64,
 }
 
 impl Charge {
     fn of(self, len: usize) -> u64 {
-        self.place + len as u64 + ((len as u64 * self.dead) >> 8)
+        let more = if len > LARGE { LARGE_UNUSED } else { self.dead };
+        self.place + len as u64 + ((len as u64 * more) >> 8)
     }
 }
 
