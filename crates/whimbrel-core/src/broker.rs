@@ -74,7 +74,7 @@ impl Core {
             timers: Timers::default(),
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
-            copies: Copies::new(split_mix(&mut seed)),
+            copies: Copies::default(),
             buffer: Vec::new(),
             dealing: Vec::new(),
             division: 0,

@@ -1,7 +1,8 @@
 //! Copies of cached events, made for those who have to keep them until they are acknowledged.
 
-use hashbrown::HashTable;
-use whimbrel_event::{Event, Packed, Seeded, WeakEvent};
+use std::collections::BTreeMap;
+
+use whimbrel_event::{Event, Packed, WeakEvent};
 
 /// Copies that are remembered before the first look for those that nobody has any more.
 const SWEEP_MIN: usize = 1024;
@@ -10,33 +11,28 @@ const SWEEP_MIN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Copies {
     /// By serial.
-    known: HashTable<(u64, WeakEvent)>,
-    hasher: Seeded,
+    known: BTreeMap<u64, WeakEvent>,
     sweep_at: usize,
 }
 
-impl Copies {
-    pub(crate) fn new(seed: u64) -> Self {
-        Copies { known: HashTable::new(), hasher: Seeded::new(seed), sweep_at: SWEEP_MIN }
+impl Default for Copies {
+    fn default() -> Self {
+        Copies { known: BTreeMap::new(), sweep_at: SWEEP_MIN }
     }
+}
 
+impl Copies {
     /// The copy of the cached event with that serial.
     pub(crate) fn of(&mut self, serial: u64, event: Packed<'_>) -> Event {
-        let Copies { known, hasher, sweep_at } = self;
-        let hash = hasher.hash_one(serial);
-        if let Some((_, copy)) = known.find_mut(hash, |(of, _)| *of == serial) {
-            return copy.upgrade().unwrap_or_else(|| {
-                let kept = Event::copied(event);
-                *copy = kept.downgrade();
-                kept
-            });
+        if let Some(kept) = self.known.get(&serial).and_then(WeakEvent::upgrade) {
+            return kept;
         }
-        if known.len() >= *sweep_at {
-            known.retain(|(_, copy)| copy.upgrade().is_some());
-            *sweep_at = SWEEP_MIN.max(known.len() * 2);
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, copy| copy.upgrade().is_some());
+            self.sweep_at = SWEEP_MIN.max(self.known.len() * 2);
         }
         let kept = Event::copied(event);
-        known.insert_unique(hash, (serial, kept.downgrade()), |(serial, _)| hasher.hash_one(*serial));
+        self.known.insert(serial, kept.downgrade());
         kept
     }
 }
@@ -64,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_shared_while_somebody_has_it_and_forgotten_after() {
-        let mut copies = Copies::new(1);
+        let mut copies = Copies::default();
         let mut had = Vec::new();
         for serial in 0..10 * SWEEP_MIN as u64 {
             let cached = event(serial);

@@ -98,7 +98,7 @@ pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
 /// As [`run`], with a fault in the broker.
 #[cfg(feature = "mutants")]
 pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
-    play(seed, KEPT, None, |world| world.build_in(mutant))
+    play(seed, KEPT, None, |world| world.broker.build_in(mutant))
 }
 
 fn play(seed: u64, kept: usize, tamper: Option<&mut dyn Tamper>, alter: impl FnOnce(&mut World<'_>)) -> Report {

@@ -74,7 +74,7 @@ pub struct World<'a> {
     clock: BrokerClock,
     sequence: u64,
     queue: BTreeMap<(Time, u64), Event>,
-    broker: Broker,
+    pub(crate) broker: Broker,
     random: Random,
     lines: Vec<Line>,
     seats: Vec<Seat>,
@@ -132,12 +132,6 @@ impl<'a> World<'a> {
     /// From now on what the broker says is tampered with.
     pub fn tamper(&mut self, tamper: &'a mut dyn Tamper) {
         self.tamper = Some(tamper);
-    }
-
-    /// Builds a fault into the broker.
-    #[cfg(feature = "mutants")]
-    pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
-        self.broker.build_in(mutant);
     }
 
     /// Adds a client that comes and goes as it likes over links of that kind.
