@@ -362,7 +362,8 @@ pub fn number(value: f64) -> String {
         }
         size if size >= 9.995 => format!("{value:.1}"),
         size if size >= 0.9995 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+        size if size >= 0.000_95 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
     }
 }
 
@@ -487,9 +488,14 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, text) in
-            [(0.2344, "0.234"), (3.64, "3.64"), (17.66, "17.7"), (1_234_567.8, "1,234,568"), (-1500.0, "-1,500")]
-        {
+        for (value, text) in [
+            (0.000_316, "3.2e-4"),
+            (0.2344, "0.234"),
+            (3.64, "3.64"),
+            (17.66, "17.7"),
+            (1_234_567.8, "1,234,568"),
+            (-1500.0, "-1,500"),
+        ] {
             assert_eq!(number(value), text);
         }
     }
