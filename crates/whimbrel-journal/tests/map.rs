@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::mapping::{SEED, restore, try_restore};
 use common::{SMALL, id, open, payload};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
-    CLEAN_ABOVE, CLEAN_RATE, Damage, KEY_MAX, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer, ReadError,
-    Refused, RestoreError, Stepped, Stream, Ticket, Wanted,
+    CLEAN_ABOVE, CLEAN_RATE, Damage, Journal, KEY_MAX, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer,
+    ReadError, Refused, RestoreError, Stepped, Stream, Ticket, Wanted,
 };
 
 /// A map in the stream 100.
@@ -113,6 +115,32 @@ fn when_everything_is_removed_the_stream_shrinks_to_the_minimum() {
     let info = map.info();
     assert_eq!((info.keys, info.live), (0, 0));
     assert!(info.held <= 10_000 && info.cleaned > 300_000, "{info:?}");
+}
+
+#[test]
+fn a_put_pays_for_a_bounded_step_of_cleaning() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 100_000);
+    // As many keys as make the piece that is read long; then all of them cease to count.
+    for turn in 0..1000 {
+        insist(&mut journal, |log| map.put(log, &number(turn % 500), &[1; 90]));
+    }
+    journal.settle();
+    let mut steps = 0;
+    for turn in 0..1000 {
+        let before = map.info();
+        insist(&mut journal, |log| map.put(log, &number(turn % 500), &[1; 90]));
+        if let Some(wanted) = map.wanted() {
+            map.take(Piece::read(&journal, map.stream(), wanted, &mut ReadBuffer::default()));
+        }
+        map.clean(&mut journal.log);
+        map.clean(&mut journal.log);
+        let cleaned = map.info().cleaned - before.cleaned;
+        assert!(cleaned <= CLEAN_RATE * 95 + 95, "{cleaned} bytes for a put of 95");
+        steps += u64::from(cleaned > 0);
+        journal.settle();
+    }
+    assert!(steps > 100, "{steps} steps");
 }
 
 #[test]
@@ -230,6 +258,10 @@ fn a_damaged_map_is_not_restored_and_neither_is_one_of_a_later_version() {
     journal.log.append(stream, last + 1, &[&[1 << 2 | 2, b'k']]).unwrap();
     journal.settle();
     assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 1));
+    journal.log.chop(stream, last + 1).unwrap();
+    journal.log.append(stream, last + 3, &[&[1 << 2, b'k']]).unwrap();
+    journal.settle();
+    assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 3), "one is missing");
 }
 
 #[test]
@@ -273,4 +305,52 @@ fn an_empty_map_goes_on_behind_everything_that_was_chopped() {
     let mut sink = |key: &[u8], value: &[u8]| given.push((key.to_vec(), value.to_vec()));
     Map::restore(&journal, stream, options, &mut ReadBuffer::default(), &mut sink).unwrap();
     assert_eq!(given, [(b"key".to_vec(), b"new".to_vec())]);
+}
+
+#[test]
+fn on_real_files_and_with_threads_it_is_cleaned_while_it_is_used_and_comes_back() {
+    let place = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 256 << 10, batch_bytes: 16 << 10, max_bytes: 4 << 20 };
+    let restored = |journal: &Journal, model: &BTreeMap<u64, Vec<u8>>| {
+        let (stream, ticket) = journal.open_stream(id(100)).unwrap();
+        journal.wait(ticket).unwrap();
+        let options = MapOptions { seed: SEED, clean_min: 50_000 };
+        let mut values = BTreeMap::new();
+        let mut sink = |key: &[u8], value: &[u8]| {
+            values.insert(u64::from_be_bytes(key.try_into().unwrap()), value.to_vec());
+        };
+        let map = Map::restore(journal, stream, options, &mut ReadBuffer::default(), &mut sink).unwrap();
+        assert_eq!(values, *model);
+        map
+    };
+    let mut model = BTreeMap::new();
+    for life in 0..3 {
+        let (journal, report) = Journal::open(place.path(), options, |_| {}).unwrap();
+        assert_eq!(report.damages, []);
+        let mut map = restored(&journal, &model);
+        let mut rng = fastrand::Rng::with_seed(life);
+        for _ in 0..10_000 {
+            let (key, value) = (rng.u64(0..200), payload(1, rng.u64(..), rng.usize(0..300)));
+            let remove = rng.u32(0..4) == 0;
+            let deed = |log: &mut Log| {
+                let key = key.to_be_bytes();
+                let ticket = if remove { map.remove(log, &key)? } else { map.put(log, &key, &value)? };
+                map.clean(log);
+                Ok(ticket)
+            };
+            journal.submit_wait(deed).unwrap();
+            if remove {
+                model.remove(&key)
+            } else {
+                model.insert(key, value)
+            };
+            if let Some(wanted) = map.wanted() {
+                map.take(Piece::read(&journal, map.stream(), wanted, &mut ReadBuffer::default()));
+            }
+        }
+        let info = map.info();
+        assert!(info.copied > 100_000 && info.held < 100_000 && info.failed_reads == 0, "{info:?}");
+        journal.close().unwrap();
+    }
+    restored(&Journal::open(place.path(), options, |_| {}).unwrap().0, &model);
 }

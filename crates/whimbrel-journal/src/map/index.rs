@@ -91,6 +91,12 @@ impl Index {
         self.shards.iter().map(HashTable::len).sum()
     }
 
+    /// The ticks of all last records, in no order.
+    #[expect(clippy::disallowed_methods, reason = "they are put into a set, where their order does not show")]
+    pub(super) fn ticks(&self) -> impl Iterator<Item = Tick> {
+        self.shards.iter().flat_map(|table| table.iter().map(|entry| entry.place().tick))
+    }
+
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         self.shards.iter().map(|table| table.allocation_size() + size_of_val(table)).sum()

@@ -65,7 +65,7 @@ pub enum RestoreError {
     /// Its stream cannot be read. With damage, what is left could tell of keys that were removed, or of values that were replaced.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A record is none of a map, or of a later version.
+    /// A record is none of a map, or of a later version, or does not follow the one before it.
     #[error("the record at tick {0} is not understood")]
     Unknown(Tick),
 }
@@ -116,7 +116,7 @@ impl Piece {
 impl Map {
     /// The map that is in a stream, which must hold nothing else and to which nothing may have been appended since the journal was
     /// opened. `sink` is given each key with its value, in the order in which they were last written (cleaning writes, too). Reads the
-    /// stream twice, first the keys and then the values that count, and so needs no memory for values.
+    /// stream twice, first the keys and then the values that count, and so needs no memory for values, but a bit for each record.
     ///
     /// # Errors
     /// See [`RestoreError`]. What was given until then is incomplete.
@@ -130,13 +130,18 @@ impl Map {
         let info = journal.info(stream);
         let (last, chopped) = info.map_or((0, 0), |info| (info.last, info.chopped));
         let mut map = Map::empty(stream, options, (last.max(chopped), chopped));
-        each_record(journal, stream, buffer, &mut |tick, Record { key, value }, bytes| {
+        each_record(journal, (stream, chopped), buffer, &mut |tick, Record { key, value }, bytes| {
             let key = map.index.digest(key);
             map.note(key, Place { tick, bytes }, value.is_some());
         })?;
-        each_record(journal, stream, buffer, &mut |tick, Record { key, value }, _| {
+        // A bit for each record saves the second look-up of its key.
+        let bit = |tick: Tick| (((tick - chopped) / 64) as usize, 1u64 << ((tick - chopped) % 64));
+        let mut counts = vec![0; bit(map.last).0 + 1];
+        map.index.ticks().map(bit).for_each(|(word, bit)| counts[word] |= bit);
+        each_record(journal, (stream, chopped), buffer, &mut |tick, Record { key, value }, _| {
+            let (word, bit) = bit(tick);
             if let Some(value) = value
-                && map.counts(map.index.digest(key), tick)
+                && counts[word] & bit != 0
             {
                 sink(key, value);
             }
@@ -148,15 +153,19 @@ impl Map {
 /// Gives every record with its tick and its length.
 fn each_record(
     journal: &impl Readable,
-    stream: Stream,
+    (stream, chopped): (Stream, Tick),
     buffer: &mut ReadBuffer,
     sink: &mut dyn FnMut(Tick, Record, u32),
 ) -> Result<(), RestoreError> {
     let wanted = Wanted { from: 0, to: Tick::MAX, budget: usize::MAX };
-    let mut unknown = None;
+    let (mut unknown, mut last) = (None, chopped);
     journal.read(stream, wanted, buffer, &mut |tick, bytes| match Record::parse(bytes) {
-        Some(record) => sink(tick, record, bytes.len() as u32),
-        None => unknown = unknown.or(Some(tick)),
+        _ if unknown.is_some() => {}
+        Some(record) if tick == last + 1 => {
+            last = tick;
+            sink(tick, record, bytes.len() as u32);
+        }
+        _ => unknown = Some(tick),
     })?;
     unknown.map_or(Ok(()), |tick| Err(RestoreError::Unknown(tick)))
 }
