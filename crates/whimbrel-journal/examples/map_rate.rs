@@ -1,7 +1,7 @@
 //! What a durable map costs: puts a second and bytes written for each while the stream is cleaned all the time, beside a journal into
 //! which the same records are appended; memory per key; how long restoring takes.
 //!
-//! `cargo run --release -p whimbrel-journal --example map_rate -- DIRECTORY [KEYS] [ROUNDS]`
+//! `cargo run --profile quick -p whimbrel-journal --example map_rate -- DIRECTORY [KEYS] [ROUNDS]`
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn main() -> Outcome<()> {
     println!(
         "{keys} keys of {KEY} bytes, values of {VALUE}, {TOGETHER} puts in a submission; medians of {rounds} rounds"
     );
-    for style in 0..STYLES.len() {
+    for (style, name) in STYLES.into_iter().enumerate() {
         let (mut bare, mut mapped) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             bare.push(append(&directory.join("bare"), keys)?);
@@ -38,7 +38,7 @@ fn main() -> Outcome<()> {
         let (bare, mapped) = (median(bare), median(mapped));
         println!(
             "{:>20}: {:>7.0} puts/s; {:.2} of what is put is written in records, {:.2} with frames; {:.0} % live; {:.2} us/put; bare journal {:>7.0}/s, {:.2} us, {:.2}",
-            STYLES[style],
+            name,
             mapped.rate,
             mapped.records,
             mapped.frames,

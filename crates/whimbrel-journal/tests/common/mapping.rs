@@ -49,12 +49,15 @@ pub fn streams(journal: &mut Stepped<'_, Twin>) -> Option<[Stream; 2]> {
     Some([map, journal.log.open_stream(id(101)).ok()?.0])
 }
 
+/// Keys with values.
+pub type Given = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The map in a stream, and its values in the order in which they were given.
 pub fn try_restore<S: Storage>(
     journal: &Stepped<'_, S>,
     stream: Stream,
     clean_min: u64,
-) -> Result<(Map, Vec<(Vec<u8>, Vec<u8>)>), RestoreError> {
+) -> Result<(Map, Given), RestoreError> {
     let mut given = Vec::new();
     let mut sink = |key: &[u8], value: &[u8]| given.push((key.to_vec(), value.to_vec()));
     let map =
