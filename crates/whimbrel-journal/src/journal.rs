@@ -114,6 +114,15 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.submit(operations)
     }
 
+    /// As [`Journal::submit`], but waits while the journal is busy and then does it all again: whatever is refused must leave nothing
+    /// behind, see [`Log::require`].
+    ///
+    /// # Errors
+    /// Whatever they say, but [`Refused::Busy`].
+    pub fn submit_wait<T>(&self, operations: impl FnMut(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
+        self.shared.submit_wait(operations)
+    }
+
     /// Waits until everything up to this ticket is durable.
     ///
     /// # Errors

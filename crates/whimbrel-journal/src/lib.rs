@@ -9,6 +9,7 @@ mod frame;
 mod handover;
 mod journal;
 mod log;
+mod map;
 mod read;
 mod recover;
 mod scan;
@@ -24,7 +25,11 @@ pub use cut::Cut;
 pub use drive::{ChoreDone, Stepped, perform_chore, perform_write};
 pub use handover::{FULL_RETRY, Handover, Progress};
 pub use journal::Journal;
-pub use log::{Chore, Counters, Log, RELOCATION_PART, RELOCATION_SHARE, WriteStep};
+pub use log::{Chore, Counters, Log, Need, RELOCATION_PART, RELOCATION_SHARE, WriteStep};
+pub use map::{
+    CLEAN_ABOVE, CLEAN_MIN, CLEAN_PIECE, CLEAN_RATE, KEY_MAX, Map, MapInfo, MapOptions, Piece, RECORD_HEAD, Readable,
+    RestoreError,
+};
 pub use read::{ReadBuffer, Wanted};
 pub use recover::Report;
 pub use storage::{Fault, Slot, Storage};

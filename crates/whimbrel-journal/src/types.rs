@@ -204,6 +204,14 @@ pub enum Refused {
         /// The bound.
         max: usize,
     },
+    /// A key of a map is longer than [`crate::KEY_MAX`]. The caller's mistake.
+    #[error("a key of {bytes} bytes, at most {max} are possible")]
+    KeyTooLong {
+        /// Of the key.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
     /// There are [`Options::streams_max`] streams.
     #[error("there are {0} streams already")]
     TooManyStreams(u32),

@@ -4,20 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Model, SMALL, Work, look};
+use common::{Model, SMALL, Work, fates, look};
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{Log, OpenError, Stepped, Ticket};
-
-/// How the sectors in flight fare: all alike, or each for itself.
-fn fates(rng: &mut fastrand::Rng) -> impl FnMut() -> Fate {
-    let mut rng = rng.fork();
-    let style = rng.u32(0..4);
-    move || match (style, rng.u32(0..3)) {
-        (0, _) | (3, 0) => Fate::Old,
-        (1, _) | (3, 1) | (2, 1..) => Fate::New,
-        _ => Fate::Garbage,
-    }
-}
 
 /// Opens it, possibly after crashes in the middle of opening.
 fn reopen(mut twin: Twin, rng: &mut fastrand::Rng, place: &str) -> Twin {

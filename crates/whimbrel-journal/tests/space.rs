@@ -84,6 +84,25 @@ fn reservations_alone_never_fill_a_full_journal() {
 }
 
 #[test]
+fn data_does_not_take_the_room_that_changes_make_for_themselves() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    let (b, _) = journal.log.open_stream(id(2)).unwrap();
+    let mut last = fill(&mut journal, a, 0);
+    for round in 1..400 {
+        // What is changed may need a new segment; data must not fill that one.
+        journal.log.reserve(b, round).unwrap();
+        while journal.write() {}
+        last = fill(&mut journal, a, last);
+    }
+    journal.log.chop(a, last - 20).unwrap();
+    journal.settle();
+    assert!(fill(&mut journal, a, last) > last + 100, "space came back");
+    assert_eq!(open(&twin).log.info(b).unwrap().reserved, 399);
+}
+
+#[test]
 fn one_slow_stream_does_not_pin_old_segments() {
     let twin = Twin::new();
     let mut journal = open(&twin);

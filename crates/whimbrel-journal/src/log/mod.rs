@@ -6,6 +6,7 @@
 
 mod commit;
 mod mover;
+mod need;
 mod open;
 mod plan;
 mod space;
@@ -21,6 +22,7 @@ use crate::types::{Damage, Options, Refused, Stream, StreamId, StreamInfo, Tick,
 
 use mover::Mover;
 pub use mover::{RELOCATION_PART, RELOCATION_SHARE};
+pub use need::Need;
 pub(crate) use plan::{HOLE, Place, ReadPlan};
 use space::Space;
 pub use step::{Chore, WriteStep};

@@ -59,21 +59,33 @@ impl Log {
         self.space.spare.len() <= RESERVE_SEGMENTS as usize && !self.may_grow()
     }
 
-    /// Whether the batch that collects can be written when it is full, and `keep` spare files remain.
+    /// Whether the batch that collects can be written when it is full: where the present one ends, or in the next segment, with which
+    /// `keep` spare files remain.
     pub(super) fn has_room(&self, keep: u32) -> bool {
-        self.space.spare.len() > keep as usize
-            || self.takes_frames_of(self.options.frame_max())
-                && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
+        self.space.spare.len() > keep as usize || self.active_has_room()
+    }
+
+    fn active_has_room(&self) -> bool {
+        self.takes_frames_of(self.options.frame_max())
+            && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
     /// Whether data has room. The answer is kept until a step or a chore begins or ends, as this is asked for each record.
     pub(super) fn check_room(&mut self) -> Result<(), Refused> {
         let room = match self.space.room {
             Some(room) => room,
-            None => self.has_room(RESERVE_SEGMENTS),
+            None => self.has_room_for_data(),
         };
         self.space.room = Some(room);
         if room { Ok(()) } else { Err(self.no_room()) }
+    }
+
+    /// A segment of the reserve is not for data either when a change or a copy has begun it. But a new journal is used while its reserve
+    /// is still being made.
+    fn has_room_for_data(&self) -> bool {
+        let spare = self.space.spare.len();
+        let whole = spare >= RESERVE_SEGMENTS as usize || self.files() <= u64::from(RESERVE_SEGMENTS) + 1;
+        spare > RESERVE_SEGMENTS as usize || whole && self.active_has_room()
     }
 
     /// Whether it is worth waiting: something is under way that may give room.

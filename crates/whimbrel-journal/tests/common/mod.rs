@@ -1,9 +1,11 @@
 //! A model of what a journal must hold, and a workload that is derived from a seed.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod mapping;
+
 use std::collections::BTreeMap;
 
-use whimbrel_journal::twin::Twin;
+use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{
     Log, Options, ReadBuffer, ReadError, Refused, Stepped, Storage, Stream, StreamId, Ticket, Wanted,
 };
@@ -18,6 +20,17 @@ pub fn open<S: Storage>(storage: &S) -> Stepped<'_, S> {
     let (log, report) = Log::open(storage, SMALL, 7).expect("the journal opens");
     assert_eq!(report.damages, [], "nothing is damaged");
     Stepped::new(log, storage)
+}
+
+/// How the sectors in flight fare: all alike, or each for itself.
+pub fn fates(rng: &mut fastrand::Rng) -> impl FnMut() -> Fate + use<> {
+    let mut rng = rng.fork();
+    let style = rng.u32(0..4);
+    move || match (style, rng.u32(0..3)) {
+        (0, _) | (3, 0) => Fate::Old,
+        (1, _) | (3, 1) | (2, 1..) => Fate::New,
+        _ => Fate::Garbage,
+    }
 }
 
 /// The payload of a record: tells which one it is, and its length differs.

@@ -1,0 +1,62 @@
+//! Several operations that become durable together, or not at all.
+
+use super::Log;
+use crate::frame::SECTION_ROOM;
+use crate::types::Refused;
+use crate::wire::VARINT_MAX;
+
+/// Bytes of a change in its batch, at most.
+const CHANGE_ROOM: usize = 5 + 2 * VARINT_MAX;
+
+/// What a submission of several operations needs in one batch, see [`Log::require`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Streams to which it appends.
+    pub streams: usize,
+    /// Records.
+    pub records: usize,
+    /// Bytes of all records together.
+    pub bytes: usize,
+    /// Chops, reservations, births and removals.
+    pub changes: usize,
+}
+
+impl Need {
+    /// Adds a record; that of [`crate::Map::put`] has up to [`crate::RECORD_HEAD`] bytes more than key and value.
+    pub fn record(&mut self, bytes: usize) {
+        self.records += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Log {
+    /// Whether all of this can be accepted now, in one batch. If so, these operations are not refused for want of room when they
+    /// follow before anything else (under the same lock), and become durable together: they are all there after a crash, or none
+    /// of them is.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`], [`Refused::Full`] and [`Refused::Poisoned`] as the operations themselves; [`Refused::TooLong`] if no batch
+    /// could ever hold it.
+    pub fn require(&mut self, need: Need) -> Result<(), Refused> {
+        self.check_poison()?;
+        let bytes = need.bytes + need.records * 2 * VARINT_MAX + need.streams * SECTION_ROOM;
+        let control = need.changes * CHANGE_ROOM;
+        let (room, control_room) = (self.options.batch_bytes as usize, self.options.control_room());
+        if bytes > room {
+            return Err(Refused::TooLong { bytes, max: room });
+        }
+        if control > control_room {
+            return Err(Refused::TooLong { bytes: control, max: control_room });
+        }
+        if self.collect.bytes + bytes > room || self.collect.control + control > control_room {
+            return Err(Refused::Busy);
+        }
+        if need.records > 0 {
+            self.check_room()?;
+        }
+        if need.changes > 0 && !self.has_room(0) {
+            return Err(self.no_room());
+        }
+        Ok(())
+    }
+}

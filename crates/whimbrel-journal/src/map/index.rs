@@ -1,0 +1,179 @@
+//! Where the last record of each key is, in 40 bytes per key however long the keys are.
+
+use core::fmt;
+
+use hashbrown::HashTable;
+use siphasher::sip128::SipHasher13;
+
+use crate::types::Tick;
+
+/// Tables that grow one at a time. A table doubles when it is full; the shares of these grow by the same factor from each to the next,
+/// so that at any number of keys they are spread evenly between half full and full. Together they never double, and growing one
+/// moves a fiftieth of all keys.
+const SHARDS: usize = 64;
+
+/// What is kept of a key: 96 bits of a keyed hash, and the choice of the shard holds 6 more. That two of n keys are taken for one
+/// has the probability n² / 2^103: 10^-17 for ten million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digest {
+    bits: [u32; 3],
+    shard: u8,
+}
+
+/// The last record of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub tick: Tick,
+    /// Its length.
+    pub bytes: u32,
+}
+
+/// In pieces of 4 bytes, so that it takes 24 and not 32.
+#[derive(Clone, Copy)]
+struct Entry {
+    bits: [u32; 3],
+    bytes: u32,
+    tick: [u32; 2],
+}
+
+impl Entry {
+    fn new(bits: [u32; 3], Place { tick, bytes }: Place) -> Entry {
+        Entry { bits, bytes, tick: [tick as u32, (tick >> 32) as u32] }
+    }
+
+    fn place(&self) -> Place {
+        Place { tick: u64::from(self.tick[0]) | u64::from(self.tick[1]) << 32, bytes: self.bytes }
+    }
+}
+
+/// Last records by key.
+pub(super) struct Index {
+    hasher: SipHasher13,
+    shards: Vec<HashTable<Entry>>,
+}
+
+impl Index {
+    pub(super) fn new(seed: u128) -> Index {
+        let hasher = SipHasher13::new_with_key(&seed.to_le_bytes());
+        Index { hasher, shards: vec![HashTable::new(); SHARDS] }
+    }
+
+    pub(super) fn digest(&self, key: &[u8]) -> Digest {
+        let hash = self.hasher.hash(key);
+        let [a, b, c, d] = [hash.h1, hash.h1 >> 32, hash.h2, hash.h2 >> 32].map(|part| part as u32);
+        Digest { bits: [a, b, c], shard: shard(d) }
+    }
+
+    pub(super) fn get(&self, key: Digest) -> Option<Place> {
+        self.shards[usize::from(key.shard)].find(slot(&key.bits), |entry| entry.bits == key.bits).map(Entry::place)
+    }
+
+    /// Returns the place that it had before.
+    pub(super) fn insert(&mut self, key: Digest, place: Place) -> Option<Place> {
+        let table = &mut self.shards[usize::from(key.shard)];
+        let new = Entry::new(key.bits, place);
+        match table.find_mut(slot(&key.bits), |entry| entry.bits == key.bits) {
+            Some(entry) => Some(std::mem::replace(entry, new).place()),
+            None => {
+                table.insert_unique(slot(&key.bits), new, |entry| slot(&entry.bits));
+                None
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: Digest) -> Option<Place> {
+        let table = &mut self.shards[usize::from(key.shard)];
+        let found = table.find_entry(slot(&key.bits), |entry| entry.bits == key.bits).ok()?;
+        Some(found.remove().0.place())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(HashTable::len).sum()
+    }
+
+    /// The ticks of all last records, in no order.
+    #[expect(clippy::disallowed_methods, reason = "they are put into a set, where their order does not show")]
+    pub(super) fn ticks(&self) -> impl Iterator<Item = Tick> {
+        self.shards.iter().flat_map(|table| table.iter().map(|entry| entry.place().tick))
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        self.shards.iter().map(|table| table.allocation_size() + size_of_val(table)).sum()
+    }
+}
+
+/// The secret of the hasher is not shown.
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index").field("keys", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Where in its table.
+fn slot(bits: &[u32; 3]) -> u64 {
+    u64::from(bits[0]) | u64::from(bits[1]) << 32
+}
+
+/// The logarithm turns equal shares into shares that grow.
+fn shard(bits: u32) -> u8 {
+    let even = 1.0 + f64::from(bits) / (f64::from(u32::MAX) + 1.0);
+    ((even.log2() * SHARDS as f64) as usize).min(SHARDS - 1) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(tick: Tick) -> Place {
+        Place { tick, bytes: tick as u32 ^ 0xffff }
+    }
+
+    #[test]
+    fn it_is_a_map() {
+        let mut index = Index::new(1);
+        let mut model = std::collections::BTreeMap::new();
+        let mut rng = fastrand::Rng::with_seed(1);
+        for tick in 1..100_000u64 << 20 {
+            if model.len() == 5000 || tick == 200_000 {
+                break;
+            }
+            let key = rng.u32(0..20_000).to_le_bytes();
+            let digest = index.digest(&key);
+            let tick = tick << 30;
+            if rng.u32(0..3) == 0 {
+                assert_eq!(index.remove(digest), model.remove(&key));
+            } else {
+                assert_eq!(index.insert(digest, place(tick)), model.insert(key, place(tick)));
+            }
+            assert_eq!((index.get(digest), index.len()), (model.get(&key).copied(), model.len()));
+        }
+        for (key, place) in &model {
+            assert_eq!(index.get(index.digest(key)), Some(*place));
+        }
+    }
+
+    #[test]
+    fn a_key_takes_forty_bytes_at_any_number_of_keys() {
+        assert_eq!(size_of::<Entry>(), 24);
+        let mut index = Index::new(2);
+        for tick in 1..=100_000u64 {
+            let digest = index.digest(&tick.to_le_bytes());
+            assert_eq!(index.insert(digest, place(tick)), None);
+            if tick >= 20_000 && tick.is_multiple_of(1000) {
+                let each = index.memory() as f64 / tick as f64;
+                assert!((36.0..43.0).contains(&each), "{each} at {tick}");
+            }
+        }
+        let most = index.shards.iter().map(HashTable::len).max().unwrap();
+        assert!(most < 100_000 / 40, "{most} keys in one shard");
+    }
+
+    #[test]
+    fn keys_are_found_only_with_the_same_secret() {
+        let (a, b) = (Index::new(1), Index::new(2));
+        assert_ne!(a.digest(b"key"), b.digest(b"key"));
+        assert_ne!(a.digest(b"key"), a.digest(b"kez"));
+        assert!(!format!("{a:?}").contains("hasher"));
+    }
+}
