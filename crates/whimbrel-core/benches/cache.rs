@@ -57,9 +57,7 @@ impl Source {
         };
         (self.serial, AcceptedEvent { id, accepted: now, event })
     }
-}
 
-impl Source {
     fn keep(&mut self) -> Event {
         let (_, AcceptedEvent { id, accepted, event }) = self.next();
         Event::keep(id, accepted, &event)
