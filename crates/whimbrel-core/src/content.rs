@@ -31,3 +31,20 @@ impl Subject for Content<'_> {
         Some(self.0.id.to_string())
     }
 }
+
+/// A reliable event without anything that it need not have.
+#[cfg(test)]
+pub(crate) fn plain<'a>(topic: &'a str, payload: &'a [u8], importance: u8) -> whimbrel_event::EventRef<'a> {
+    whimbrel_event::EventRef {
+        topic,
+        attributes: whimbrel_event::Attributes::EMPTY,
+        payload,
+        headers: whimbrel_event::Headers::EMPTY,
+        qos: whimbrel_event::Qos::AtLeastOnce,
+        reliability: whimbrel_event::Reliability::Reliable,
+        importance,
+        expires: None,
+        deadline_ms: None,
+        publisher: whimbrel_event::Publisher::UNKNOWN,
+    }
+}

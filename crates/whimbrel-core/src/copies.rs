@@ -40,22 +40,11 @@ impl Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whimbrel_event::{Attributes, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time};
+    use crate::content::plain;
+    use whimbrel_event::{EventId, PubendId, Tick, Time};
 
     fn event(tick: u64) -> Event {
-        let event = EventRef {
-            topic: "a",
-            attributes: Attributes::EMPTY,
-            payload: b"x",
-            headers: Headers::EMPTY,
-            qos: Qos::AtLeastOnce,
-            reliability: Reliability::Reliable,
-            importance: 5,
-            expires: None,
-            deadline_ms: None,
-            publisher: Publisher::UNKNOWN,
-        };
-        Event::keep(EventId { pubend: PubendId(1), tick: Tick(tick) }, Time::ZERO, &event)
+        Event::keep(EventId { pubend: PubendId(1), tick: Tick(tick) }, Time::ZERO, &plain("a", b"x", 5))
     }
 
     #[test]

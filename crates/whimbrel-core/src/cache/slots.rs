@@ -170,8 +170,7 @@ impl Slots {
         let (tick, importance) = (event.id.tick, event.event.importance);
         let what = What::Event { tick, place, len, since, pubend, class, importance };
         chunk.slots.push_back(Slot { last: serial, what });
-        let (index, width) = (chunk.gone + chunk.slots.len() - 1, chunk.slots.len());
-        self.width = self.width.max(width);
+        let index = chunk.gone + chunk.slots.len() - 1;
         At { chunk: self.gone + self.chunks.len() as u64 - 1, index }
     }
 
@@ -186,8 +185,6 @@ impl Slots {
         chunk.skip();
         chunk.last = serial;
         chunk.slots.push_back(Slot { last: serial, what: What::Hole { from: tick, to: tick, span: 0, pubend } });
-        let width = chunk.slots.len();
-        self.width = self.width.max(width);
         let place = self.chunks.len() - 1;
         self.tidy(place);
     }
@@ -213,7 +210,9 @@ impl Slots {
                 self.width = self.chunks.iter().map(|chunk| chunk.slots.len()).max().unwrap_or(0);
             }
         }
-        self.chunks.back_mut().expect("there is one now")
+        let chunk = self.chunks.back_mut().expect("there is one now");
+        self.width = self.width.max(chunk.slots.len() + 1);
+        chunk
     }
 
     /// Takes the oldest event out; what it leaves at the front is no hole. False if there is none.

@@ -1,26 +1,14 @@
 //! What the cache really holds, beside what it says.
 
-use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
-};
+use whimbrel_event::{AcceptedEvent, EventId, PubendId, Tick, Time};
 
 use super::{Cache, Capacity, DefaultPlan, Plan, Policy};
+use crate::content::plain;
 
 fn write(cache: &mut Cache, importance: u8, payload: &[u8]) {
     let serial = cache.end_serial();
     let now = Time::from_nanos(serial * 1_000_000);
-    let event = EventRef {
-        topic: "fleet/7",
-        attributes: Attributes::EMPTY,
-        payload,
-        headers: Headers::EMPTY,
-        qos: Qos::AtLeastOnce,
-        reliability: Reliability::Reliable,
-        importance,
-        expires: None,
-        deadline_ms: None,
-        publisher: Publisher::UNKNOWN,
-    };
+    let event = plain("fleet/7", payload, importance);
     let id = EventId { pubend: PubendId(1 + serial % 3), tick: Tick(now.as_nanos()) };
     cache.write(serial, 0, &AcceptedEvent { id, accepted: now, event }, now);
 }
