@@ -13,6 +13,7 @@ mod api;
 mod broker;
 pub mod cache;
 mod caching;
+mod confirming;
 mod content;
 mod copies;
 mod follow;

@@ -36,6 +36,8 @@ stats! {
     gaps_overwritten,
     /// Gaps because nobody had asked for such events here before.
     gaps_not_buffered,
+    /// Gaps because something was given up before it was acknowledged.
+    gaps_released,
     /// Gaps because a stream had ended, or its broker had lost a part of it.
     gaps_lost,
     /// Gaps because a client took less than came.

@@ -12,7 +12,7 @@ pub use limits::Limits;
 pub use session::{Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, Start, Will};
 pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent};
 
-use crate::store::{AtomNo, Disk};
+use crate::store::{AtomNo, Disk, Fetched};
 
 /// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,6 +44,8 @@ pub enum Input<'a> {
     Subscribe {
         /// By whom.
         link: Link,
+        /// The client's name for it, given back with the answer.
+        tag: u16,
         /// Which.
         filters: &'a [Filter<'a>],
     },
@@ -51,6 +53,8 @@ pub enum Input<'a> {
     Unsubscribe {
         /// By whom.
         link: Link,
+        /// The client's name for it, given back with the answer.
+        tag: u16,
         /// The texts with which they were made.
         filters: &'a [&'a str],
     },
@@ -132,6 +136,8 @@ pub enum Input<'a> {
     },
     /// What the disk takes has changed.
     Disk(Disk),
+    /// What was asked for with [`crate::Core::fetch`].
+    Fetched(Fetched<'a>),
 }
 
 /// Knowledge of a part of a stream.
@@ -184,4 +190,6 @@ pub enum Reason {
     CatchUp,
     /// More of what was committed is to be passed on.
     Committed,
+    /// The driver is to call [`crate::Core::flush`] and to take what is to be written.
+    Flush,
 }

@@ -48,7 +48,9 @@ impl Core {
                 let lag = self.checked(now, track.acknowledged.clone(), Gaps::default())?;
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
-            _ if following.durability != Durability::SemiDurable => return Err(Refusal::StartNotKept),
+            _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
+                return Err(Refusal::StartNotKept);
+            }
             start => {
                 // What comes from now on lies after everything that can be named now.
                 self.streams.close(now);

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use whimbrel_event::{Event, Qos};
+use whimbrel_event::{Event, Qos, Tick};
 
-use super::AtomNo;
+use super::{AtomNo, SessionNo};
 use crate::api::{Accepted, Link};
+use crate::confirming::{Confirming, Ending, Later};
 use crate::stream::Streams;
 
 /// Entries above which no more is accepted from clients.
@@ -43,6 +44,8 @@ pub(crate) struct Held {
     pub(crate) retain: bool,
     /// It is logged: it waits for its own atom, and not only for those before it.
     pub(crate) is_logged: bool,
+    /// Its publisher's own number.
+    pub(crate) number: Option<u64>,
     /// Who is told that it is accepted, under which tag.
     pub(crate) answer: Option<(Whom, u16)>,
 }
@@ -54,6 +57,23 @@ pub(crate) enum Wait {
     Event(Box<Held>),
     /// A client is answered.
     Answer(Whom, Answer),
+    /// Subscriptions are made.
+    Subscribe(Box<Confirming>),
+    /// Subscriptions have ended.
+    Unsubscribe(Box<Ending>),
+    /// What was asked for after one of these has its turn.
+    Later(Box<Later>),
+    /// A delivery at [`Qos::ExactlyOnce`] may be sent.
+    Hand {
+        /// To the session at that place, if it still has that number.
+        session: u32,
+        number: SessionNo,
+        tag: u16,
+    },
+    /// A client may be told what it is told.
+    Uncork(Whom),
+    /// Ticks up to this one are reserved.
+    Reserved(Tick),
 }
 
 impl Wait {
@@ -61,7 +81,11 @@ impl Wait {
     pub(crate) fn whom(&self) -> Option<Whom> {
         match self {
             Wait::Event(held) => held.answer.map(|(whom, _)| whom),
-            Wait::Answer(whom, _) => Some(*whom),
+            Wait::Answer(whom, _) | Wait::Uncork(whom) => Some(*whom),
+            Wait::Subscribe(confirming) => Some(confirming.whom),
+            Wait::Unsubscribe(ending) => Some(ending.whom),
+            Wait::Later(later) => Some(later.whom),
+            Wait::Hand { .. } | Wait::Reserved(_) => None,
         }
     }
 
@@ -69,14 +93,14 @@ impl Wait {
     fn pubend(&self) -> Option<usize> {
         match self {
             Wait::Event(held) => Some(usize::from(held.event.id().pubend.index())),
-            Wait::Answer(..) => None,
+            _ => None,
         }
     }
 
     fn weight(&self) -> usize {
         match self {
             Wait::Event(held) => held.event.weight(),
-            Wait::Answer(..) => 0,
+            _ => 0,
         }
     }
 }
