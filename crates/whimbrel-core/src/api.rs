@@ -47,6 +47,10 @@ pub struct Limits {
 pub enum Mutant {
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
+    /// Silence is declared over events that wait for the disk.
+    ClosesOverWaiting,
+    /// After a restart the empty cache passes for complete.
+    CacheBelieved,
 }
 
 impl Limits {

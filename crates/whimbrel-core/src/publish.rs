@@ -96,8 +96,8 @@ impl Core {
             Source::Elsewhere(id) => (id, NOBODY, false),
             Source::Own { from, retain } => {
                 let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
-                let id = streams.accept(binding, event.reliability, now);
-                let after = streams.own.tell(id);
+                let id = streams.assign(binding, event.reliability, now);
+                let after = streams.own.passed(id);
                 sessions.stats.events_accepted += 1;
                 sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
                 out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(*event) });

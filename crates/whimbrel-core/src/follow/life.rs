@@ -294,7 +294,7 @@ impl Core {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);
-            let event = notice::silence(told_at, Tick(now.as_nanos()), &token, now);
+            let event = notice::silence(told_at, self.streams.silent(now), &token, now);
             track.told_at = now;
             // A client that does not take even this is not silent.
             self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);

@@ -11,6 +11,8 @@ mod notice;
 mod positions;
 mod start;
 mod verdicts;
+#[cfg(test)]
+mod waiting_tests;
 
 use whimbrel_event::{EventId, Publisher, Qos, Time};
 
