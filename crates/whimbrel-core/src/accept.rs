@@ -169,13 +169,14 @@ impl Core {
         if is_logged {
             self.check_log(event)?;
         }
-        let id = self.streams.own.assign(binding, event.reliability, now);
+        let id = self.streams.assign(binding, event.reliability, now);
         self.sessions.stats.events_accepted += 1;
         self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
             self.remember_unlogged(now, incoming);
-            if !self.store.line.holds(id.pubend) && self.streams.own.is_reserved(id.tick) {
+            let is_first = self.streams.own.waiting(id.pubend) == 1;
+            if is_first && self.streams.own.is_reserved(id.tick) {
                 let matched = Some(self.pass_own(now, route, publication, retain, out));
                 return Ok(Taken { matched, is_written: false });
             }

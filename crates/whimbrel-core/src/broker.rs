@@ -92,6 +92,8 @@ impl Core {
     pub fn build_in(&mut self, mutant: crate::Mutant) {
         match mutant {
             crate::Mutant::ForgottenOverwriting => self.cache.forget_overwriting(),
+            crate::Mutant::ClosesOverWaiting => self.streams.own.close_over_waiting(),
+            crate::Mutant::CacheBelieved => self.cache.believe(),
         }
     }
 

@@ -21,7 +21,7 @@ impl Core {
         out: &mut impl Output,
     ) -> bool {
         let id = publication.id;
-        let after = self.streams.own.tell(id);
+        let after = self.streams.own.passed(id);
         out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
         self.pass(now, route, publication, retain, out)
     }

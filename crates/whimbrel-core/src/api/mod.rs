@@ -24,6 +24,10 @@ pub struct Link(pub u32);
 pub enum Mutant {
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
+    /// Silence is declared over events that wait for the disk.
+    ClosesOverWaiting,
+    /// After a restart the empty cache passes for complete.
+    CacheBelieved,
 }
 
 /// What can happen to the core.

@@ -107,7 +107,9 @@ impl Core {
         for (pubend, _) in streams.positions().filter(|(pubend, _)| !of_log(*pubend)) {
             let to = cache.incomplete(&track.partitions, pubend);
             if to > lag.forgiven.get(pubend) {
-                lag.gaps.add(Gap { pubend, from: lag.positions.get(pubend), to, reason: lost });
+                let from = lag.positions.get(pubend);
+                let is_older = streams.is_before_this_process(pubend, from);
+                lag.gaps.add(Gap { pubend, from, to, reason: if is_older { GapReason::Lost } else { lost } });
             }
         }
         let (from, partitions) = (lag.next, track.partitions);

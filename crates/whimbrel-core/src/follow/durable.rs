@@ -30,6 +30,8 @@ pub(crate) struct Durable {
     pub(crate) flying: Vec<EventId>,
     /// Selectors that it has had, oldest first.
     pub(crate) old: Vec<Old>,
+    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
+    pub(crate) done: Vec<u16>,
     /// Its position may have moved since it was written.
     pub(crate) dirty: bool,
     /// Some of what it wants may never be logged.
@@ -70,6 +72,7 @@ impl Durable {
             beyond: Vec::new(),
             flying: Vec::new(),
             old: Vec::new(),
+            done: Vec::new(),
             dirty: false,
             may_be_volatile,
             holes: OwnTicks::default(),

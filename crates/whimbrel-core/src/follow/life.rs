@@ -13,7 +13,7 @@ use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
 use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo};
+use crate::store::{Answer, AtomNo, Key};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -184,6 +184,10 @@ impl Core {
         }
         if let Some(durable) = &track.durable {
             self.let_go_of_log(&durable.held, durable.is_near);
+            let number = self.sessions.get(track.session).number;
+            for tag in &durable.done {
+                self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
+            }
         }
         self.sessions.purge_track(track.session, id);
         self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);
@@ -320,7 +324,7 @@ impl Core {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);
-            let event = notice::silence(told_at, Tick(now.as_nanos()), &token, now);
+            let event = notice::silence(told_at, self.streams.silent(now), &token, now);
             track.told_at = now;
             // A client that does not take even this is not silent.
             self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);

@@ -13,6 +13,8 @@ mod positions;
 mod replay;
 mod start;
 mod verdicts;
+#[cfg(test)]
+mod waiting_tests;
 
 use std::collections::VecDeque;
 
@@ -150,6 +152,11 @@ impl Tracks {
     /// What is durable of a subscription that may have ended, or is none.
     pub(crate) fn durable(&self, id: u32) -> Option<&Durable> {
         self.slots.get(id as usize)?.as_ref()?.durable.as_deref()
+    }
+
+    /// As [`Tracks::durable`].
+    pub(crate) fn durable_mut(&mut self, id: u32) -> Option<&mut Durable> {
+        self.slots.get_mut(id as usize)?.as_mut()?.durable.as_deref_mut()
     }
 
     /// Where a subscription that may have ended, or is none, lags.

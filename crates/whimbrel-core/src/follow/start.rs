@@ -77,7 +77,7 @@ impl Core {
             Start::Since(since) => {
                 let mut lag = at(Positions::default());
                 for (pubend, birth) in self.streams.births() {
-                    let from = Tick(since.as_nanos());
+                    let from = self.nameable(pubend, Tick(since.as_nanos()));
                     lag.positions.set(pubend, from.max(birth));
                     // Whatever was here before this stream is gone.
                     lag.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
@@ -91,6 +91,11 @@ impl Core {
                 Ok(lag)
             }
         }
+    }
+
+    /// A tick, or the last one before it that a token can name in that stream.
+    fn nameable(&self, pubend: PubendId, tick: Tick) -> Tick {
+        self.streams.closed(pubend).map_or(tick, |closed| tick.min(closed))
     }
 
     /// The serial of the first event that may lie after these positions.
@@ -120,6 +125,7 @@ impl Core {
         let assumed = Tick(smallest.saturating_sub(ASSUMED.as_nanos() as u64));
         let mut gaps = Gaps::default();
         for (pubend, birth) in self.streams.births() {
+            let assumed = self.nameable(pubend, assumed);
             if ids.iter().all(|id| id.pubend != pubend) && birth < assumed {
                 positions.set(pubend, assumed);
                 gaps.add(Gap { pubend, from: birth, to: assumed, reason: GapReason::Assumed });
@@ -162,7 +168,8 @@ impl Core {
         self.token_of(latest, &untold)
     }
 
-    /// The token of all subscriptions that are live: silence is declared up to now on all own streams, so that what comes is later.
+    /// The token of all subscriptions that are live: silence is declared up to now on the own streams, so that what comes is later; a
+    /// stream in which events wait is named with what has passed.
     pub(crate) fn live_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
         self.token_of(common, &self.streams.positions().collect())

@@ -204,6 +204,17 @@ impl Sessions {
 
     pub(crate) fn create(&mut self, client_id: &str) -> u32 {
         let hash = self.hasher.hash_one(client_id);
+        let index = self.create_unnamed(client_id);
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_client.insert_unique(hash, index, |&i| {
+            hasher.hash_one(&*slots[i as usize].as_ref().expect("a session index in use").client_id)
+        });
+        index
+    }
+
+    /// A session that is not found by its client id.
+    pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
+        let hash = self.hasher.hash_one(client_id);
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
@@ -240,10 +251,6 @@ impl Sessions {
                 self.slots.len() as u32 - 1
             }
         };
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        self.by_client.insert_unique(hash, index, |&i| {
-            hasher.hash_one(&*slots[i as usize].as_ref().expect("a session index in use").client_id)
-        });
         self.stats.sessions += 1;
         index
     }
@@ -256,7 +263,9 @@ impl Sessions {
             "a session is cleared before it is removed"
         );
         let hash = self.hasher.hash_one(&*session.client_id);
-        self.by_client.find_entry(hash, |&i| i == index).expect("every session is found by its client id").remove();
+        if let Ok(entry) = self.by_client.find_entry(hash, |&i| i == index) {
+            entry.remove();
+        }
         self.free.push(index);
         self.stats.sessions -= 1;
         for queue in [&session.waiting, &session.passing, &session.follow.queue] {

@@ -1,9 +1,9 @@
 //! Deliveries at [`Qos::ExactlyOnce`] in sessions that are remembered: that one is on its way is durable before it is sent, that the client has it
 //! before it is told to forget the tag. So neither a tag nor an event is ever used twice.
 
-use whimbrel_event::{Time, Tick};
+use whimbrel_event::{EventId, Tick, Time};
 
-use super::keys::{Flight, Key, SessionNo, Value};
+use super::keys::{DurableNo, Flight, Key, SessionNo, Value};
 use super::{Answer, Wait};
 use crate::api::{Link, Output, Settlement};
 use crate::broker::Core;
@@ -19,15 +19,21 @@ impl Core {
             let number = session.number;
             let Some(slot) = session.inflight.slot(tag) else { continue };
             let (id, track) = (slot.id, slot.track);
-            let durable = self.tracks.durable(track);
-            let flight = match (durable, self.streams.own_reliable(id.pubend)) {
-                (Some(durable), Some(own)) => Flight::Sent { number: durable.number, pubend: own as u8, tick: id.tick },
-                _ => Flight::Unkept,
+            let flight = match self.flight(track, Some(id)) {
+                Some((number, pubend, tick)) => Flight::Sent { number, pubend, tick },
+                None => Flight::Unkept,
             };
             self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let atom = self.store.outbox.seal();
             self.store.line.push(atom, Wait::Hand { session: index, number, tag });
         }
+    }
+
+    /// How a delivery is found again after a restart, if it is: for which subscription, and which event of which stream.
+    fn flight(&self, track: u32, id: Option<EventId>) -> Option<(DurableNo, u8, Tick)> {
+        let (durable, id) = (self.tracks.durable(track)?, id?);
+        let own = self.streams.own_reliable(id.pubend)?;
+        Some((durable.number, own as u8, id.tick))
     }
 
     /// A delivery may be sent.
@@ -43,7 +49,7 @@ impl Core {
         let index = self.sessions.of(link);
         let session = self.sessions.get_mut(index);
         let slot = session.inflight.slot(tag);
-        let track = slot.map_or(NO_TRACK, |slot| slot.track);
+        let (track, id) = slot.map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
         let settled = session.inflight.settle(tag, by);
         if track != NO_TRACK && settled != Settled::Unknown {
             self.tracks.touch(track);
@@ -52,18 +58,28 @@ impl Core {
         let whom = self.sessions.whom(link);
         if by == Settlement::Received {
             let known = settled == Settled::Received;
+            let mut after = super::AtomNo(0);
             if is_kept && known {
-                let received = |value: &mut Vec<u8>| Flight::Received.put_versioned(value);
-                self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), received);
+                let received = match self.flight(track, id) {
+                    Some((number, pubend, tick)) => Flight::Received { number, pubend, tick },
+                    None => Flight::Unkept,
+                };
+                let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
+                self.store.outbox.put(key, |value| received.put_versioned(value));
+                after = self.store.outbox.seal();
             }
-            let after = self.store.outbox.seal();
-            let after = if is_kept && known { after } else { super::AtomNo(0) };
             self.answer(whom, after, Answer::Release { tag, known }, out);
         }
         if settled == Settled::Done {
             if is_kept && by != Settlement::Acknowledged {
-                self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
-                self.store.outbox.seal();
+                match self.tracks.durable_mut(track) {
+                    // Not before the position that it moves, or it would come again after a crash.
+                    Some(durable) => durable.done.push(tag),
+                    None => {
+                        self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                        self.store.outbox.seal();
+                    }
+                }
             }
             self.go_on(now, index, out);
         }

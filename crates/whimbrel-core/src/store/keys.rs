@@ -326,8 +326,15 @@ pub(crate) enum Flight {
         /// The event's tick.
         tick: Tick,
     },
-    /// The client has it, or it is gone: the client has to forget the tag.
-    Received,
+    /// The client has it, and has to forget the tag.
+    Received {
+        /// For which subscription.
+        number: DurableNo,
+        /// Index of the pubend.
+        pubend: u8,
+        /// The event's tick.
+        tick: Tick,
+    },
     /// The client may have got it, and the event is not kept.
     Unkept,
 }
@@ -335,23 +342,25 @@ pub(crate) enum Flight {
 impl Value<'_> for Flight {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Flight::Sent { number, pubend, tick } => {
-                out.extend_from_slice(&[1, *pubend]);
+            Flight::Sent { number, pubend, tick } | Flight::Received { number, pubend, tick } => {
+                let stage = if matches!(self, Flight::Sent { .. }) { 1 } else { 2 };
+                out.extend_from_slice(&[stage, *pubend]);
                 put_varint(out, number.0.into());
                 put_varint(out, tick.0);
             }
-            Flight::Received => out.push(2),
             Flight::Unkept => out.push(3),
         }
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         match bytes.u8()? {
-            1 => {
+            stage @ (1 | 2) => {
                 let pubend = bytes.u8().filter(|pubend| usize::from(*pubend) < OWN)?;
-                Some(Flight::Sent { pubend, number: DurableNo(bytes.small()?), tick: Tick(bytes.varint()?) })
+                let (number, tick) = (DurableNo(bytes.small()?), Tick(bytes.varint()?));
+                let is_sent = stage == 1;
+                let received = Flight::Received { number, pubend, tick };
+                Some(if is_sent { Flight::Sent { number, pubend, tick } } else { received })
             }
-            2 => Some(Flight::Received),
             3 => Some(Flight::Unkept),
             _ => None,
         }
@@ -539,7 +548,9 @@ mod tests {
             prop_assert_eq!(again(&will, &mut second), Some(will));
             let sent = Flight::Sent { number: DurableNo(far), pubend: level, tick: start[1] };
             prop_assert_eq!(again(&sent, &mut Vec::new()), Some(sent));
-            prop_assert_eq!(again(&Flight::Received, &mut Vec::new()), Some(Flight::Received));
+            let received = Flight::Received { number: DurableNo(far), pubend: level, tick: start[1] };
+            prop_assert_eq!(again(&received, &mut Vec::new()), Some(received));
+            prop_assert_eq!(again(&Flight::Unkept, &mut Vec::new()), Some(Flight::Unkept));
             let numbered = Numbered { last: millis, hour: far };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
         }

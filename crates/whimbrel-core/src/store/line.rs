@@ -7,16 +7,12 @@ use whimbrel_event::{Event, Qos, Tick};
 use super::{AtomNo, SessionNo};
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
-use crate::stream::Streams;
 
 /// Entries above which no more is accepted from clients.
 pub(crate) const LINE_MAX: usize = 65_536;
 
 /// Bytes of waiting events above which no more is accepted from clients.
 pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
-
-/// Own pubends, of both kinds.
-const PUBENDS: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
 
 /// Who is answered: a link, and which attachment to a session it was at the time; links are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,14 +85,6 @@ impl Wait {
         }
     }
 
-    /// The index of the pubend, of an event.
-    fn pubend(&self) -> Option<usize> {
-        match self {
-            Wait::Event(held) => Some(usize::from(held.event.id().pubend.index())),
-            _ => None,
-        }
-    }
-
     fn weight(&self) -> usize {
         match self {
             Wait::Event(held) => held.event.weight(),
@@ -111,8 +99,6 @@ pub(crate) struct Line {
     /// The atoms never descend.
     entries: VecDeque<(AtomNo, Wait)>,
     bytes: usize,
-    /// Events per own pubend.
-    events: [u32; PUBENDS],
     committed: AtomNo,
 }
 
@@ -131,11 +117,6 @@ impl Line {
         self.entries.len() > LINE_MAX || self.bytes > LINE_BYTES_MAX
     }
 
-    /// Whether an event of that own pubend is in it: later ones must not be passed on before.
-    pub(crate) fn holds(&self, pubend: u8) -> bool {
-        self.events[usize::from(pubend)] > 0
-    }
-
     /// What the newest entry waits for; nothing ([`AtomNo`] 0) if there is none.
     pub(crate) fn last(&self) -> AtomNo {
         self.entries.back().map_or(AtomNo(0), |(last, _)| *last)
@@ -145,9 +126,6 @@ impl Line {
     pub(crate) fn push(&mut self, atom: AtomNo, wait: Wait) {
         let atom = atom.max(self.last());
         self.bytes += wait.weight();
-        if let Some(pubend) = wait.pubend() {
-            self.events[pubend] += 1;
-        }
         self.entries.push_back((atom, wait));
     }
 
@@ -159,15 +137,8 @@ impl Line {
     /// The oldest entry, if it waits no more.
     pub(crate) fn pop(&mut self) -> Option<Wait> {
         let (_, wait) = self.is_due().then(|| self.entries.pop_front()).flatten()?;
-        self.count_out(&wait);
-        Some(wait)
-    }
-
-    fn count_out(&mut self, wait: &Wait) {
         self.bytes -= wait.weight();
-        if let Some(pubend) = wait.pubend() {
-            self.events[pubend] -= 1;
-        }
+        Some(wait)
     }
 
     /// Takes out what waits for its own atom, and that is one of these (ascending), which never will be durable. What only stood behind
@@ -180,7 +151,7 @@ impl Line {
             match wait {
                 Wait::Event(held) if is_refused && held.is_logged => {
                     let wait = Wait::Event(held);
-                    self.count_out(&wait);
+                    self.bytes -= wait.weight();
                     taken.push(wait);
                 }
                 wait => {

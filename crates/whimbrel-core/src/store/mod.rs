@@ -15,6 +15,7 @@ mod profile;
 mod publishers;
 mod reads;
 mod release;
+mod restore;
 mod ticks;
 mod trouble;
 mod wire;
@@ -33,6 +34,7 @@ pub(crate) use publishers::Publishers;
 pub(crate) use reads::Reads;
 pub use reads::{Fetch, Fetched};
 pub(crate) use release::Release;
+pub use restore::{LogState, RestoreError, Restoring, StreamState};
 pub use profile::{Persistence, Profile};
 
 /// The format of a logged event, its first byte.

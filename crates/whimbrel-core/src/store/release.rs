@@ -129,7 +129,15 @@ impl Core {
             holds.change(&durable.held, &held);
             nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
             (durable.held, durable.is_near) = (held, is_near);
+            let done = core::mem::take(&mut durable.done);
             self.store.outbox.put(|key| Key::Position(durable.number).put(key), |value| stand.put_versioned(value));
+            let session = self.sessions.get_mut(index);
+            for tag in done {
+                // Another delivery may have it.
+                if session.inflight.slot(tag).is_none() {
+                    self.store.outbox.forget(|key| Key::InFlight(session.number, tag).put(key));
+                }
+            }
             if durable.forget_old(&stand.acked) {
                 let text = self.router.get(track.subscription).text.clone();
                 self.remember_subscription(index, &text);

@@ -31,6 +31,9 @@ struct Host {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) own: Streams,
+    /// An event that has waited, and is published now.
+    #[cfg(test)]
+    pub(crate) held: Option<EventId>,
     /// When the own streams began.
     birth: Tick,
     hosts: Vec<Host>,
@@ -40,14 +43,42 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub(crate) fn new(seed: u64, floor: Tick, now: Time) -> Self {
-        let own = Streams::new(seed, floor);
-        let birth = floor.max(Tick(now.as_nanos().saturating_sub(1)));
-        Sources { own, birth, hosts: Vec::new(), remotes: Vec::new() }
+        let mut own = Streams::new(seed, floor);
+        let before = Time::from_nanos(now.as_nanos().saturating_sub(1));
+        let birth = own.close(before).max(floor);
+        Sources::with(own, birth)
     }
 
-    /// The id of the next event of a publisher with that binding.
-    pub(crate) fn accept(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
-        self.own.accept(binding, reliability, now)
+    /// The own streams are those of a host that was here before: when they began, and the last tick of each that it can have used or
+    /// named.
+    pub(crate) fn restored(host: HostId, birth: Tick, last: [Tick; Streams::COUNT]) -> Self {
+        Sources::with(Streams::restored(host, last.map(|last| last.max(birth))), birth)
+    }
+
+    fn with(own: Streams, birth: Tick) -> Self {
+        Sources {
+            own,
+            #[cfg(test)]
+            held: None,
+            birth,
+            hosts: Vec::new(),
+            remotes: Vec::new(),
+        }
+    }
+
+    /// Gives the next event of a publisher with that binding its id.
+    pub(crate) fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
+        #[cfg(test)]
+        if let Some(held) = self.held.take() {
+            return held;
+        }
+        self.own.assign(binding, reliability, now)
+    }
+
+    /// The index of an own reliable pubend; those alone are logged.
+    pub(crate) fn own_reliable(&self, pubend: PubendId) -> Option<usize> {
+        let index = usize::from(pubend.index());
+        (pubend.host() == self.own.host() && index < usize::from(Streams::RELIABLE)).then_some(index)
     }
 
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
@@ -95,17 +126,28 @@ impl Sources {
     }
 
     pub(crate) fn knows(&self, pubend: PubendId) -> bool {
-        self.own.last(pubend).is_some() || self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).is_ok()
+        self.own.position(pubend).is_some()
+            || self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).is_ok()
     }
 
-    /// Of an own stream, the last tick that an event can have had, or a token can have named.
+    /// Of an own stream, the last tick that a client can name: that of an event that has passed, or one that a token has named.
     pub(crate) fn closed(&self, pubend: PubendId) -> Option<Tick> {
-        self.own.last(pubend)
+        self.own.closed(pubend)
     }
 
-    /// Declares silence on all own streams up to the tick that is returned.
+    /// Declares silence on all own streams up to the tick that is returned, except on those in which events wait.
     pub(crate) fn close(&mut self, now: Time) -> Tick {
         self.own.close(now)
+    }
+
+    /// Up to where no own stream has an event to come, at most the clock's tick.
+    pub(crate) fn silent(&self, now: Time) -> Tick {
+        self.own.pubends().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::min)
+    }
+
+    /// Whether something after `tick` may have been in an own stream before this process began.
+    pub(crate) fn is_before_this_process(&self, pubend: PubendId, tick: Tick) -> bool {
+        self.own.began(pubend).is_some_and(|began| tick < began)
     }
 
     /// A token that covers all hosts, all at `common`.
@@ -119,9 +161,10 @@ impl Sources {
         token
     }
 
-    /// Which of these positions lie ahead of what the consolidated stream has passed.
+    /// Which of these positions lie ahead of what the consolidated stream has passed. In an own stream that is so while an event waits
+    /// that a client does not want, because it asked for what comes after a later moment.
     pub(crate) fn ahead_of(&self, positions: &Positions) -> Positions {
-        let ahead = self.remote_positions().filter(|(pubend, passed)| positions.get(*pubend) > *passed);
+        let ahead = self.positions().filter(|(pubend, passed)| positions.get(*pubend) > *passed);
         ahead.map(|(pubend, _)| (pubend, positions.get(pubend))).collect()
     }
 }
