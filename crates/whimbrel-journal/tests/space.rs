@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{SMALL, fill, id, open, payload, read_all};
-use whimbrel_journal::twin::Twin;
+use common::{SMALL, fill, id, open, payload, read_all, until_not_busy};
+use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{Log, MAP_SEGMENTS, Options, RELOCATION_SHARE, RESERVE_SEGMENTS, Refused, Stepped};
 
 fn chop_and_fill_again(twin: &Twin, bound: u64, mut give_room: impl FnMut(&mut Stepped<'_, Twin>)) {
@@ -36,7 +36,7 @@ fn a_full_journal_refuses_takes_chops_and_goes_on() {
 #[test]
 fn a_full_disk_refuses_takes_chops_and_goes_on() {
     let twin = Twin::new();
-    twin.set_room(Some(600 << 10));
+    twin.set_room(Some(750 << 10));
     chop_and_fill_again(&twin, 500 << 10, |_| {});
 }
 
@@ -120,9 +120,54 @@ fn one_slow_stream_does_not_pin_old_segments() {
         counters.moved_bytes > 0 && counters.moved_bytes * RELOCATION_SHARE <= counters.record_bytes,
         "{counters:?}"
     );
-    assert!(journal.log.files() < 14, "{} files for {} bytes", journal.log.files(), kept.len() * 300);
+    assert!(journal.log.files() < 16, "{} files for {} bytes", journal.log.files(), kept.len() * 300);
     assert_eq!(read_all(&journal, slow), kept);
     assert_eq!(read_all(&open(&twin), slow), kept);
+}
+
+#[test]
+fn a_copy_that_ends_while_no_segment_is_written_keeps_the_states_of_the_streams() {
+    for fate in [Fate::Old, Fate::New, Fate::Garbage] {
+        let twin = Twin::new();
+        let mut journal = open(&twin);
+        let (a, _) = journal.log.open_stream(id(1)).unwrap();
+        let mut tick = 0;
+        let mut append = |journal: &mut Stepped<'_, Twin>| {
+            tick += 1;
+            until_not_busy(journal, |log| log.append(a, tick, &[&payload(1, tick, 3000)])).unwrap();
+            tick
+        };
+        // Of three segments, none holds anything that is needed.
+        while journal.log.counters().segments < 2 {
+            append(&mut journal);
+            journal.settle();
+        }
+        let cut = journal.log.begin_cut();
+        let last = append(&mut journal);
+        journal.log.chop(a, last).unwrap();
+        journal.settle();
+        // Appended and chopped at once, until the next write is the end of the segment.
+        loop {
+            let last = append(&mut journal);
+            journal.log.chop(a, last).unwrap();
+            let before = journal.log.counters();
+            assert!(journal.write());
+            if journal.log.counters() == before {
+                break;
+            }
+        }
+        let last = journal.log.info(a).unwrap().last;
+        journal.log.end_cut();
+        drop(cut);
+        // A crash in the middle of the beginning of the next one.
+        twin.fail_from(twin.operations() + 2);
+        assert!(journal.write());
+        assert!(journal.log.poisoned().is_some(), "it was not synced");
+        let left = twin.crashed(|| fate);
+        let journal = open(&left);
+        let info = journal.log.info(a).unwrap();
+        assert_eq!((info.last, info.chopped), (last, last), "{fate:?}");
+    }
 }
 
 #[test]
