@@ -24,8 +24,11 @@ const MOVES_MAX: u32 = 8;
 pub struct ReadBuffer {
     bytes: Vec<u8>,
     /// The last index that was read, of the segment with this salt and number, at this offset. It never changes.
-    index: Option<((Salt, u64, u32), Arc<[Extent]>)>,
+    index: Option<(IndexPlace, Arc<[Extent]>)>,
 }
+
+/// Salt and number of a segment, and where an index lies in it.
+type IndexPlace = (Salt, u64, u32);
 
 /// Which records are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
