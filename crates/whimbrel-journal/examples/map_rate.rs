@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use whimbrel_journal::{
-    Journal, Log, Map, MapOptions, Need, Options, Piece, RECORD_HEAD, ReadBuffer, Refused, Stream, StreamId, Wanted,
+    Journal, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer, Refused, Stream, StreamId, Wanted,
 };
 
 /// Bytes of a key, and of a value.
@@ -92,7 +92,9 @@ fn append(directory: &Path, keys: u64) -> Outcome<Cost> {
     for number in 0..keys / TOGETHER {
         let first = number * TOGETHER + 1;
         let mut work = |log: &mut Log| {
-            log.require(need())?;
+            let mut need = Need { streams: 1, ..Need::default() };
+            (0..TOGETHER).for_each(|_| need.record(2 + KEY + VALUE));
+            log.require(need)?;
             (first..first + TOGETHER)
                 .try_for_each(|tick| log.append(stream, tick, &[&[0, 0], &key(tick), &[b'v'; VALUE]]).map(drop))
         };
@@ -109,7 +111,7 @@ fn append(directory: &Path, keys: u64) -> Outcome<Cost> {
 
 fn need() -> Need {
     let mut need = Need { streams: 1, ..Need::default() };
-    (0..TOGETHER).for_each(|_| need.record(RECORD_HEAD + KEY + VALUE));
+    (0..TOGETHER).for_each(|_| need.put(KEY, VALUE));
     need
 }
 

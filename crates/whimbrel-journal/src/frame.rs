@@ -253,12 +253,19 @@ impl Frame {
         bytes: &'a [u8],
         salt: Salt,
     ) -> impl Iterator<Item = (&'a Entry, Option<&'a [u8]>)> {
+        self.places().map(move |(entry, (begin, end))| {
+            let body = bytes.get(begin..end).filter(|body| salt.sum(&[body]) == entry.sum);
+            (entry, body)
+        })
+    }
+
+    /// The sections with the places of their bodies in the frame.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&Entry, (usize, usize))> {
         let mut at = self.bodies as usize;
         self.entries.iter().map(move |entry| {
-            let end = at.saturating_add(entry.bytes as usize);
-            let body = bytes.get(at..end).filter(|body| salt.sum(&[body]) == entry.sum);
-            at = end;
-            (entry, body)
+            let begin = at;
+            at = at.saturating_add(entry.bytes as usize);
+            (entry, (begin, at))
         })
     }
 

@@ -73,7 +73,7 @@ impl<S: Storage> Handover<S> {
     pub fn submit<T>(&self, operation: impl FnOnce(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
         let mut inner = self.lock();
         let outcome = operation(&mut inner.log);
-        self.wake(&mut inner, outcome.is_err());
+        self.wake(&mut inner, false);
         outcome
     }
 
@@ -85,7 +85,7 @@ impl<S: Storage> Handover<S> {
         let mut inner = self.lock();
         loop {
             let outcome = operation(&mut inner.log);
-            self.wake(&mut inner, outcome.is_err());
+            self.wake(&mut inner, false);
             match outcome {
                 Err(Refused::Busy) if !inner.closing => inner = self.sleep(inner),
                 outcome => return outcome,
@@ -213,6 +213,7 @@ impl<S: Storage> Handover<S> {
 
     /// Wakes who has something to do. Chores come up only by commits, by chores, and where there is no room.
     fn wake(&self, inner: &mut Inner, chores: bool) {
+        let chores = inner.log.wants_chore() || chores;
         if chores && inner.chore.is_none() {
             inner.chore = inner.log.next_chore();
             if inner.chore.is_some() {

@@ -34,6 +34,7 @@ pub use read::{ReadBuffer, Wanted};
 pub use recover::Report;
 pub use storage::{Fault, Slot, Storage};
 pub use types::{
-    BATCH_BYTES_MAX, BATCH_BYTES_MIN, Damage, HEAD, OpenError, Options, RESERVE_SEGMENTS, ReadError, Refused, SECTOR,
-    SEGMENT_BATCHES_MIN, SEGMENT_BYTES_MAX, SEGMENTS_MIN, STREAMS_MAX, Stream, StreamId, StreamInfo, Tick, Ticket,
+    BATCH_BYTES_MAX, BATCH_BYTES_MIN, Damage, HEAD, MAP_SEGMENTS, OpenError, Options, RESERVE_SEGMENTS, ReadError,
+    Refused, SECTOR, SEGMENT_BATCHES_MIN, SEGMENT_BYTES_MAX, SEGMENTS_MIN, STREAMS_MAX, Stream, StreamId, StreamInfo,
+    Tick, Ticket,
 };

@@ -1,13 +1,21 @@
 //! Reading the records of a stream, in big sequential pieces.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::frame::{Entry, Frame, Peek, Records};
 use crate::log::{Log, Place, ReadPlan};
 use crate::segment::{Extent, get_index};
 use crate::storage::Storage;
 use crate::types::{Damage, ReadError, SECTOR, Stream, Tick};
+use crate::wire::Salt;
 
-/// Bytes that are read at once.
+/// Most bytes that are read at once, but for a frame or what is needed of it.
 const PIECE: usize = 256 << 10;
+/// Bytes that are read first; each piece is twice as long as the one before.
+const FIRST_PIECE: usize = 4 << 10;
+/// More than a buffer holds: nothing in it is kept.
+const ALL: usize = usize::MAX;
 /// How often a reader follows records that are moved while it reads them.
 const MOVES_MAX: u32 = 8;
 
@@ -15,7 +23,12 @@ const MOVES_MAX: u32 = 8;
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     bytes: Vec<u8>,
+    /// The last index that was read, of the segment with this salt and number, at this offset. It never changes.
+    index: Option<(IndexPlace, Arc<[Extent]>)>,
 }
+
+/// Salt and number of a segment, and where an index lies in it.
+type IndexPlace = (Salt, u64, u32);
 
 /// Which records are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +68,9 @@ pub(crate) fn read(
     buffer: &mut ReadBuffer,
     sink: &mut dyn FnMut(Tick, &[u8]),
 ) -> Result<Option<Tick>, ReadError> {
-    let mut reading = Reading { wanted, next: wanted.from.max(1), given: 0, any: false, buffer, sink };
+    let expected = if wanted.from == wanted.to { 0 } else { wanted.budget.saturating_mul(2) };
+    let piece = expected.clamp(FIRST_PIECE, PIECE);
+    let mut reading = Reading { wanted, next: wanted.from.max(1), given: 0, any: false, piece, buffer, sink };
     let mut moves = 0;
     loop {
         if reading.next > wanted.to {
@@ -108,12 +123,22 @@ struct Position {
     hole: Option<u32>,
 }
 
+impl Position {
+    /// Whether a section holds records that are to be looked at.
+    fn wants(&self, plan: &ReadPlan, entry: &Entry) -> bool {
+        let mine = entry.kind.is_records() && entry.stream == plan.stream;
+        mine && entry.last > self.seen && entry.after < self.last
+    }
+}
+
 struct Reading<'a> {
     wanted: Wanted,
     /// The first tick that was not looked at.
     next: Tick,
     given: usize,
     any: bool,
+    /// How much is read next.
+    piece: usize,
     buffer: &'a mut ReadBuffer,
     sink: &'a mut dyn FnMut(Tick, &[u8]),
 }
@@ -121,8 +146,8 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn run(&mut self, storage: &impl Storage, plan: &ReadPlan) -> Result<(), Stop> {
         let extents = match &plan.place {
-            Place::Extents(extents) => extents.clone(),
-            Place::Index(offset, length) => self.index(storage, plan, (*offset, *length))?,
+            Place::Extents(extents) => Arc::from(extents.as_slice()),
+            Place::Index(offset, length) => self.index(storage, plan, (*offset, *length)),
         };
         for (index, extent) in extents.iter().enumerate() {
             let ends = extents.get(index + 1).map_or(plan.last, |next| next.after);
@@ -137,30 +162,35 @@ impl Reading<'_> {
     }
 
     /// The extents of a run in a sealed segment; all frames of it if the index is damaged.
-    fn index(
-        &mut self,
-        storage: &impl Storage,
-        plan: &ReadPlan,
-        (offset, length): (u32, u32),
-    ) -> Result<Vec<Extent>, Stop> {
-        self.buffer.bytes.resize(length as usize, 0);
-        let (begin, end) = plan.frames;
-        let all = vec![Extent { offset: begin, end, after: plan.after }];
-        match storage.read(plan.slot, u64::from(offset), &mut self.buffer.bytes) {
-            Ok(()) => Ok(get_index(&self.buffer.bytes, plan.salt).unwrap_or(all)),
-            Err(_) => Ok(all),
+    fn index(&mut self, storage: &impl Storage, plan: &ReadPlan, (offset, length): (u32, u32)) -> Arc<[Extent]> {
+        let ReadBuffer { bytes, index } = &mut *self.buffer;
+        let place = (plan.salt, plan.seq, offset);
+        if let Some((known, extents)) = index
+            && *known == place
+        {
+            return Arc::clone(extents);
         }
+        bytes.resize(length as usize, 0);
+        let read = storage.read(plan.slot, u64::from(offset), bytes);
+        let Some(extents) = read.ok().and_then(|()| get_index(bytes, plan.salt)) else {
+            let (offset, end) = plan.frames;
+            return Arc::from([Extent { offset, end, after: plan.after }]);
+        };
+        let extents: Arc<[Extent]> = Arc::from(extents);
+        *index = Some((place, Arc::clone(&extents)));
+        extents
     }
 
     /// Reads an extent, which holds every record up to `last`.
     fn extent(&mut self, storage: &impl Storage, plan: &ReadPlan, extent: Extent, last: Tick) -> Result<(), Stop> {
         let mut at = Position { seen: extent.after.max(plan.after).max(self.next - 1), last, hole: None };
         let mut offset = extent.offset;
-        let mut want = PIECE;
+        let (mut want, mut drop) = (0, ALL);
         while offset < extent.end && at.seen < last {
-            let length = want.min((extent.end - offset) as usize);
-            self.fill(storage, plan, offset, length)?;
-            want = PIECE;
+            let length = want.max(self.piece).min((extent.end - offset) as usize);
+            self.fill(storage, plan, (offset, length), drop)?;
+            self.piece = (2 * self.piece).min(PIECE);
+            (want, drop) = (0, 0);
             let mut done = 0;
             while at.seen < last && done < length {
                 let here = offset + done as u32;
@@ -170,23 +200,29 @@ impl Reading<'_> {
                         self.frame(plan, (&frame, done), &mut at)?;
                         done += frame.length as usize;
                     }
-                    // It is whole and reaches beyond what was read.
-                    Peek::Frame(frame) => {
-                        want = PIECE.max(frame.length as usize);
+                    // It reaches beyond what was read. Of a long one only what is needed is read.
+                    Peek::Frame(frame) if frame.length as usize > self.piece => {
+                        self.part(storage, plan, (&frame, done), &mut at)?;
+                        (offset, done, drop) = (frame.end(), 0, ALL);
                         break;
                     }
-                    Peek::Short(more) if done > 0 && more <= room as usize => {
-                        want = PIECE.max(more);
+                    Peek::Frame(frame) => {
+                        want = frame.length as usize;
+                        break;
+                    }
+                    Peek::Short(more) if more <= room as usize => {
+                        want = more;
                         break;
                     }
                     Peek::Short(_) | Peek::Nothing => {
                         offset = self.skip(storage, plan, (here, extent.end), &mut at)?;
-                        done = 0;
+                        (done, drop) = (0, ALL);
                         break;
                     }
                 }
             }
             offset += done as u32;
+            drop = drop.max(done);
         }
         if at.seen < last {
             let offset = at.hole.unwrap_or(extent.end);
@@ -204,7 +240,7 @@ impl Reading<'_> {
         at: &mut Position,
     ) -> Result<u32, Stop> {
         let length = plan.frame_max.min(end - begin) as usize;
-        self.fill(storage, plan, begin, length)?;
+        self.fill(storage, plan, (begin, length), ALL)?;
         let is_frame = |skipped: &usize| {
             let here = begin + *skipped as u32;
             matches!(Frame::peek(&self.buffer.bytes[*skipped..], plan.salt, here, end - here), Peek::Frame(_))
@@ -220,26 +256,63 @@ impl Reading<'_> {
         Ok(next)
     }
 
-    fn fill(&mut self, storage: &impl Storage, plan: &ReadPlan, offset: u32, length: usize) -> Result<(), Stop> {
-        self.buffer.bytes.resize(length, 0);
-        let filled = storage.read(plan.slot, u64::from(offset), &mut self.buffer.bytes);
+    /// Reads those sections of a frame that are wanted, in one piece, and gives their records.
+    fn part(
+        &mut self,
+        storage: &impl Storage,
+        plan: &ReadPlan,
+        (frame, done): (&Frame, usize),
+        at: &mut Position,
+    ) -> Result<(), Stop> {
+        let mut wanted = frame.places().filter(|(entry, _)| at.wants(plan, entry)).map(|(_, place)| place);
+        let Some((begin, end)) = wanted.next() else { return Ok(()) };
+        let end = wanted.last().map_or(end, |(_, end)| end).min(frame.length as usize);
+        let begin = begin.min(end);
+        self.fill(storage, plan, (frame.offset + begin as u32, end - begin), done + begin)?;
+        self.records(plan, (frame, begin, 0..end - begin), at)
+    }
+
+    /// Puts this part of the file into the buffer. What is left of it when so many bytes are dropped is the beginning of that part.
+    fn fill(
+        &mut self,
+        storage: &impl Storage,
+        plan: &ReadPlan,
+        (offset, length): (u32, usize),
+        drop: usize,
+    ) -> Result<(), Stop> {
+        let bytes = &mut self.buffer.bytes;
+        bytes.drain(..drop.min(bytes.len()));
+        let have = length.min(bytes.len());
+        bytes.resize(length, 0);
+        let filled = storage.read(plan.slot, u64::from(offset) + have as u64, &mut bytes[have..]);
         filled.map_err(|fault| Stop::Failed(fault.into()))
     }
 
     /// Gives the records of one frame, which lies `begin` bytes behind the beginning of the buffer.
     fn frame(&mut self, plan: &ReadPlan, (frame, begin): (&Frame, usize), at: &mut Position) -> Result<(), Stop> {
-        let Position { seen, last, hole } = at;
-        let last = *last;
-        let mine = |entry: &Entry| entry.kind.is_records() && entry.stream == plan.stream;
-        if !frame.entries.iter().any(|entry| mine(entry) && entry.last > *seen && entry.after < last) {
-            return Ok(());
-        }
-        let Reading { wanted, next, given, any, buffer, sink } = self;
-        let bytes = &buffer.bytes[begin..begin + frame.length as usize];
-        for (entry, body) in frame.sections(bytes, plan.salt) {
-            if !mine(entry) || entry.last <= *seen || entry.after >= last {
+        self.records(plan, (frame, 0, begin..begin + frame.length as usize), at)
+    }
+
+    /// Gives the records of the wanted sections of a frame. What lies `skipped` bytes behind its beginning lies in this part of the
+    /// buffer.
+    fn records(
+        &mut self,
+        plan: &ReadPlan,
+        (frame, skipped, part): (&Frame, usize, Range<usize>),
+        at: &mut Position,
+    ) -> Result<(), Stop> {
+        let Reading { wanted, next, given, any, buffer, sink, .. } = self;
+        let bytes = &buffer.bytes[part];
+        let mut found = false;
+        for (entry, (begin, end)) in frame.places() {
+            if !at.wants(plan, entry) {
                 continue;
             }
+            found = true;
+            let body = begin.checked_sub(skipped).and_then(|begin| bytes.get(begin..end - skipped));
+            let body = body.filter(|body| plan.salt.sum(&[body]) == entry.sum);
+            let Position { seen, last, hole } = at;
+            let last = *last;
             if entry.after > *seen {
                 let offset = hole.unwrap_or(frame.offset);
                 return Err(Stop::Broken { offset, after: *seen, last: entry.after, what: "a frame is damaged" });
@@ -265,7 +338,10 @@ impl Reading<'_> {
             }
             *seen = entry.last.min(last).max(*seen);
         }
-        *hole = None;
-        Ok(())
+        if found {
+            at.hole = None;
+        }
+        // Nothing behind it need be looked at.
+        if at.seen >= self.wanted.to { Err(Stop::Enough(None)) } else { Ok(()) }
     }
 }

@@ -20,10 +20,13 @@ pub const BATCH_BYTES_MAX: u32 = 64 << 20;
 pub const SEGMENT_BATCHES_MIN: u32 = 8;
 /// Largest [`Options::segment_bytes`].
 pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
-/// Segments that data never fills: with them chops, reservations and relocation go on when the journal is full.
+/// Segments that no record fills: with them chops, reservations and relocation go on when the journal is full.
 pub const RESERVE_SEGMENTS: u32 = 2;
-/// Fewest segments that [`Options::max_bytes`] must leave room for: one that is written, one that is kept, and the reserve.
-pub const SEGMENTS_MIN: u32 = RESERVE_SEGMENTS + 2;
+/// Segments beside the reserve that only maps fill: with them puts and removals go on when other records are refused.
+pub const MAP_SEGMENTS: u32 = 2;
+/// Fewest segments that [`Options::max_bytes`] must leave room for: one that is written, one that is full, those for maps, and the
+/// reserve.
+pub const SEGMENTS_MIN: u32 = RESERVE_SEGMENTS + MAP_SEGMENTS + 2;
 /// Most streams of one journal; less with small batches: all their states must fit into one.
 pub const STREAMS_MAX: u32 = 65_536;
 /// Bytes of a record that its batch may need beside the payload.
@@ -136,7 +139,7 @@ impl Options {
             return wrong("segment_bytes must be at least eight times batch_bytes");
         }
         if self.segments_max() < u64::from(SEGMENTS_MIN) {
-            return wrong("max_bytes must leave room for four segments");
+            return wrong("max_bytes must leave room for six segments");
         }
         Ok(())
     }
@@ -179,7 +182,8 @@ pub enum Refused {
     /// The collecting batch has no room; try again after the next commit. The owner of the load slows down.
     #[error("the batch is full until the next commit")]
     Busy,
-    /// The disk is full, or `max_bytes` is reached. It ends when space is given back; chops are still taken.
+    /// The disk is full, or `max_bytes` is reached. It ends when space is given back; chops are still taken, and so are puts and
+    /// removals of maps, unless it is they that are refused.
     #[error("the journal is full")]
     Full,
     /// A write or a sync failed earlier. It ends when the journal is opened anew.

@@ -14,7 +14,7 @@ impl Log {
     pub fn written(&mut self, step: WriteStep, outcome: Result<(), Fault>) -> Ticket {
         assert!(self.flying, "a write is reported once");
         self.flying = false;
-        self.space.room = None;
+        self.space.room = [None; 2];
         if let Err(fault) = outcome {
             self.poison = Some(fault);
             return self.committed();
@@ -245,7 +245,7 @@ impl Log {
     }
 
     pub(crate) fn created(&mut self, slot: Slot, outcome: Result<(), Fault>) {
-        self.space.room = None;
+        self.space.room = [None; 2];
         self.space.busy = false;
         match outcome {
             Ok(()) => {
@@ -258,7 +258,7 @@ impl Log {
     }
 
     pub(crate) fn removed(&mut self) {
-        self.space.room = None;
+        self.space.room = [None; 2];
         self.space.busy = false;
         self.space.disk_full = false;
     }
@@ -267,6 +267,6 @@ impl Log {
     pub fn retry_space(&mut self) {
         self.space.disk_full = false;
         self.space.failed = false;
-        self.space.room = None;
+        self.space.room = [None; 2];
     }
 }

@@ -24,6 +24,7 @@ use mover::Mover;
 pub use mover::{RELOCATION_PART, RELOCATION_SHARE};
 pub use need::Need;
 pub(crate) use plan::{HOLE, Place, ReadPlan};
+pub(crate) use space::Class;
 use space::Space;
 pub use step::{Chore, WriteStep};
 
@@ -181,11 +182,21 @@ impl Log {
     }
 
     /// Appends a record, given in parts that are joined. Its tick must be greater than every tick used or chopped in this
-    /// stream. It is durable when its ticket is committed. Allocates nothing but what the batch needs to grow.
+    /// stream. It is durable when its ticket is committed. Allocates nothing but what the batch needs to grow. It does not take the space
+    /// that is kept for maps, see [`crate::MAP_SEGMENTS`].
     ///
     /// # Errors
     /// Any [`Refused`]; the journal is as before then.
     pub fn append(&mut self, stream: Stream, tick: Tick, parts: &[&[u8]]) -> Result<Ticket, Refused> {
+        self.append_as(Class::Data, (stream, tick), parts)
+    }
+
+    pub(crate) fn append_as(
+        &mut self,
+        class: Class,
+        (stream, tick): (Stream, Tick),
+        parts: &[&[u8]],
+    ) -> Result<Ticket, Refused> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length > self.options.record_max() {
             return Err(Refused::TooLong { bytes: length, max: self.options.record_max() });
@@ -207,7 +218,7 @@ impl Log {
         if !fits {
             return Err(Refused::Busy);
         }
-        self.check_room()?;
+        self.check_room(class)?;
         let state = self.streams.get_mut(&stream.0).expect("looked up above");
         if state.open == NONE {
             state.open = self.collect.open(Kind::Fresh, stream.0, state.last);
@@ -308,6 +319,14 @@ impl Log {
         if last > state.chopped {
             state.stopped.get_or_insert(damage);
         }
+    }
+
+    /// Whether the stream takes records at all: for what is to be appended together with something else, see [`Log::require`].
+    ///
+    /// # Errors
+    /// [`Refused::Stopped`], [`Refused::Unknown`].
+    pub fn check_stream(&self, stream: Stream) -> Result<(), Refused> {
+        self.state(stream)?.stopped.as_ref().map_or(Ok(()), |damage| Err(Refused::Stopped(damage.clone())))
     }
 
     fn state(&self, stream: Stream) -> Result<&StreamState, Refused> {

@@ -5,20 +5,24 @@
 //! ticks, in memory at once and after recovery because the copy stands in a later segment. Nothing is ever lost by a crash between
 //! two steps: the old segment is reused only when nothing in it is used.
 
+use super::space::EXTENT_BYTES;
 use super::step::Chore;
-use super::{Log, RunRef};
+use super::{Log, RunRef, Segment};
 use crate::collect::Collect;
-use crate::frame::{Frame, Kind, Peek, Records, SECTION_ROOM, Section};
+use crate::frame::{Frame, HEADER, Kind, Peek, Records, SECTION_ROOM, Section};
 use crate::segment::{Extent, get_index};
 use crate::storage::Fault;
-use crate::types::{RESERVE_SEGMENTS, Tick};
+use crate::types::{RESERVE_SEGMENTS, SECTOR, Tick};
 use crate::wire::Salt;
 
 /// Relocation writes at most one byte for this many appended ones, except when the journal is full and it is what gives back space.
 pub const RELOCATION_SHARE: u64 = 4;
-/// A segment is relocated when less than one part of this many of it is in use; when the journal is full, when less than three
-/// quarters are.
+/// A segment is relocated when less than one part of this many of it is in use; when the journal is full, when its copy takes less
+/// than three quarters of a segment, so that each one gives back more than it takes.
 pub const RELOCATION_PART: u64 = 4;
+
+/// What a copy needs beside its records, at most, if nothing else is in its frame.
+const COPY_ROOM: u64 = (SECTION_ROOM + 2 * (HEADER + 1) + SECTOR) as u64;
 
 /// What is being copied.
 #[derive(Debug, Default)]
@@ -111,16 +115,26 @@ impl Log {
         let active = self.active.as_ref().map(|active| active.seq);
         let old = self.segments.iter().filter(|(seq, segment)| Some(**seq) != active && !segment.stuck);
         let newest = self.segments.last_key_value().map(|(seq, _)| *seq);
-        let victim =
-            old.filter(|(seq, segment)| Some(**seq) != newest && segment.live < enough).min_by_key(|(_, s)| s.live);
+        let worth = |segment: &Segment| segment.live < enough && (!short || self.copy_bytes(segment) < enough);
+        let victim = old.filter(|(seq, segment)| Some(**seq) != newest && worth(segment)).min_by_key(|(_, s)| s.live);
         let Some(victim) = victim.map(|(seq, _)| *seq) else { return false };
         let uses = self.streams.iter().filter_map(|(number, state)| {
-            let (last, at) = state.runs.iter().find(|(_, at)| at.seq == victim)?;
+            // What is chopped and not durably so is given back soon.
+            let (last, at) = state.runs.iter().find(|(last, at)| at.seq == victim && **last > state.chopped)?;
             Some((*number, *last, *at))
         });
         self.mover.target = uses.min_by_key(|(number, ..)| *number);
         self.mover.extents = None;
         self.mover.target.is_some()
+    }
+
+    /// How much what is used of a segment takes when it is copied, at most: two copies that follow each other are together longer than one
+    /// may be, unless an extent ends there.
+    fn copy_bytes(&self, segment: &Segment) -> u64 {
+        let extents = u64::from(self.options.segment_bytes / EXTENT_BYTES) + 1;
+        let room = self.options.move_room() as u64;
+        let used = segment.runs.iter().filter(|run| run.uses > 0);
+        used.map(|run| run.bytes + COPY_ROOM * run.records.min(2 * run.bytes / room + extents)).sum()
     }
 
     /// Takes the outcome of [`Chore::Fetch`].
@@ -139,7 +153,10 @@ impl Log {
             Ok(bytes) => self.take_frames(bytes),
             Err(_) => None,
         };
-        if taken.is_none() {
+        if taken.is_none() && self.streams[&stream].chopped >= last {
+            self.mover.forget(at.seq);
+            self.mover.look();
+        } else if taken.is_none() {
             // Whoever reads it is told what is wrong; here it only means that the segment stays.
             self.segments.get_mut(&at.seq).expect("the target's segment is known").stuck = true;
             self.mover.forget(at.seq);

@@ -1,7 +1,8 @@
 //! Several operations that become durable together, or not at all.
 
-use super::Log;
+use super::{Class, Log};
 use crate::frame::SECTION_ROOM;
+use crate::map::RECORD_HEAD;
 use crate::types::Refused;
 use crate::wire::VARINT_MAX;
 
@@ -13,8 +14,10 @@ const CHANGE_ROOM: usize = 5 + 2 * VARINT_MAX;
 pub struct Need {
     /// Streams to which it appends.
     pub streams: usize,
-    /// Records.
+    /// Records given to [`Log::append`].
     pub records: usize,
+    /// Records of maps. With these and changes alone, it may take the space that is kept for maps.
+    pub puts: usize,
     /// Bytes of all records together.
     pub bytes: usize,
     /// Chops, reservations, births and removals.
@@ -22,24 +25,32 @@ pub struct Need {
 }
 
 impl Need {
-    /// Adds a record; that of [`crate::Map::put`] has up to [`crate::RECORD_HEAD`] bytes more than key and value.
+    /// Adds a record for [`Log::append`].
     pub fn record(&mut self, bytes: usize) {
         self.records += 1;
         self.bytes += bytes;
+    }
+
+    /// Adds a [`crate::Map::put`], or with an empty value a [`crate::Map::remove`], of this many bytes.
+    pub fn put(&mut self, key: usize, value: usize) {
+        self.puts += 1;
+        self.bytes += RECORD_HEAD + key + value;
     }
 }
 
 impl Log {
     /// Whether all of this can be accepted now, in one batch. If so, these operations are not refused for want of room when they
     /// follow before anything else (under the same lock), and become durable together: they are all there after a crash, or none
-    /// of them is.
+    /// of them is. What it does not know is whether a stream is stopped: see [`Log::check_stream`].
+    ///
+    /// Nothing follows from asking. So it also tells whether a journal that was full has room again.
     ///
     /// # Errors
     /// [`Refused::Busy`], [`Refused::Full`] and [`Refused::Poisoned`] as the operations themselves; [`Refused::TooLong`] if no batch
     /// could ever hold it.
     pub fn require(&mut self, need: Need) -> Result<(), Refused> {
         self.check_poison()?;
-        let bytes = need.bytes + need.records * 2 * VARINT_MAX + need.streams * SECTION_ROOM;
+        let bytes = need.bytes + (need.records + need.puts) * 2 * VARINT_MAX + need.streams * SECTION_ROOM;
         let control = need.changes * CHANGE_ROOM;
         let (room, control_room) = (self.options.batch_bytes as usize, self.options.control_room());
         if bytes > room {
@@ -52,7 +63,10 @@ impl Log {
             return Err(Refused::Busy);
         }
         if need.records > 0 {
-            self.check_room()?;
+            self.check_room(Class::Data)?;
+        }
+        if need.puts > 0 {
+            self.check_room(Class::Map)?;
         }
         if need.changes > 0 && !self.has_room(0) {
             return Err(self.no_room());

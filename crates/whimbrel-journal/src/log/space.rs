@@ -6,10 +6,31 @@ use super::{Log, Segment};
 use crate::frame::frame_len;
 use crate::segment::{EXTENT_ROOM, RUN_ROOM};
 use crate::storage::Slot;
-use crate::types::{HEAD, RESERVE_SEGMENTS, Refused, SECTOR};
+use crate::types::{HEAD, MAP_SEGMENTS, RESERVE_SEGMENTS, Refused, SECTOR};
 
 /// Files beyond the reserve that are kept for the next segments; what is beyond them is removed.
 const SPARE_KEEP: usize = 2;
+/// Spare files that there should always be: what is kept for maps, and the reserve.
+const KEPT: usize = (RESERVE_SEGMENTS + MAP_SEGMENTS) as usize;
+
+/// What kind of record wants room. The journal does not remember it: it only decides what is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Whatever its user appends. May be much, and is given back only by chops, for which its user may need a map.
+    Data,
+    /// What a map appends. Little, and cleaned by the map itself.
+    Map,
+}
+
+impl Class {
+    /// Spare files that remain when everything of this class has found its place.
+    fn keeps(self) -> usize {
+        match self {
+            Class::Data => KEPT,
+            Class::Map => RESERVE_SEGMENTS as usize,
+        }
+    }
+}
 
 /// The files that hold nothing needed, and what is being done about their number.
 #[derive(Debug, Default)]
@@ -26,8 +47,10 @@ pub(crate) struct Space {
     pub disk_full: bool,
     /// It cannot make files for another reason; appends are refused when those that there are are full.
     pub failed: bool,
-    /// Whether data has room, while nothing has changed that.
-    pub room: Option<bool>,
+    /// Whether records of each class have room, while nothing has changed that.
+    pub room: [Option<bool>; 2],
+    /// An operation was refused for want of room, and nobody has looked for a chore since.
+    pub refused: bool,
 }
 
 impl Log {
@@ -41,14 +64,14 @@ impl Log {
         !self.space.disk_full && !self.space.failed && self.files() < self.options.segments_max()
     }
 
-    /// Whether a file is to be made now: one more than the reserve is wanted before it is needed.
+    /// Whether a file is to be made now: one more than what is kept is wanted before it is needed.
     pub(super) fn wants_file(&self) -> bool {
-        !self.space.busy && self.space.spare.len() <= RESERVE_SEGMENTS as usize && self.may_grow()
+        !self.space.busy && self.space.spare.len() <= KEPT && self.may_grow()
     }
 
     /// A file that nobody will need soon.
     pub(super) fn surplus(&self) -> Option<Slot> {
-        let keep = RESERVE_SEGMENTS as usize + 1 + SPARE_KEEP;
+        let keep = KEPT + 1 + SPARE_KEEP;
         let over = self.files() > self.options.segments_max() && !self.space.spare.is_empty();
         let surplus = !self.space.busy && (self.space.spare.len() > keep || over);
         if surplus { self.space.spare.last().copied() } else { None }
@@ -56,7 +79,7 @@ impl Log {
 
     /// Whether space is so short that relocation should not wait for its share.
     pub(super) fn is_short(&self) -> bool {
-        self.space.spare.len() <= RESERVE_SEGMENTS as usize && !self.may_grow()
+        self.space.spare.len() <= KEPT && !self.may_grow()
     }
 
     /// Whether the batch that collects can be written when it is full: where the present one ends, or in the next segment, with which
@@ -70,26 +93,33 @@ impl Log {
             && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
-    /// Whether data has room. The answer is kept until a step or a chore begins or ends, as this is asked for each record.
-    pub(super) fn check_room(&mut self) -> Result<(), Refused> {
-        let room = match self.space.room {
+    /// Whether a record of this class has room. The answer is kept until a step or a chore begins or ends, as this is asked for each
+    /// record. What data may take, a map may take too.
+    pub(super) fn check_room(&mut self, class: Class) -> Result<(), Refused> {
+        let room = match self.space.room[class as usize] {
             Some(room) => room,
-            None => self.has_room_for_data(),
+            None => self.has_room_for(class),
         };
-        self.space.room = Some(room);
+        self.space.room[class as usize] = Some(room);
         if room { Ok(()) } else { Err(self.no_room()) }
     }
 
-    /// A segment of the reserve is not for data either when a change or a copy has begun it. But a new journal is used while its reserve
-    /// is still being made.
-    fn has_room_for_data(&self) -> bool {
-        let spare = self.space.spare.len();
-        let whole = spare >= RESERVE_SEGMENTS as usize || self.files() <= u64::from(RESERVE_SEGMENTS) + 1;
-        spare > RESERVE_SEGMENTS as usize || whole && self.active_has_room()
+    /// A segment that is kept is not for the class either when something else has begun it.
+    fn has_room_for(&self, class: Class) -> bool {
+        let (spare, keep) = (self.space.spare.len(), class.keeps());
+        spare > keep || (spare >= keep || self.is_young()) && self.active_has_room()
+    }
+
+    /// Whether this is a new journal, which is used while the files that are kept are still being made. But should the disk have no room
+    /// for them, half of the first segment is left for chops.
+    fn is_young(&self) -> bool {
+        let first = self.segments.first_key_value().filter(|_| self.segments.len() == 1);
+        first.is_some_and(|(_, segment)| segment.end <= self.options.segment_bytes / 2)
     }
 
     /// Whether it is worth waiting: something is under way that may give room.
     pub(super) fn no_room(&mut self) -> Refused {
+        self.space.refused = true;
         let chops = !self.collect.effects.is_empty();
         if self.space.busy || self.may_grow() || self.flying || chops || self.is_moving() {
             Refused::Busy
@@ -146,7 +176,12 @@ impl Log {
 
     /// Whether making a file failed and should be tried again some time.
     pub fn wants_retry(&self) -> bool {
-        (self.space.disk_full || self.space.failed) && self.space.spare.len() <= RESERVE_SEGMENTS as usize
+        (self.space.disk_full || self.space.failed) && self.space.spare.len() <= KEPT
+    }
+
+    /// Whether an operation was refused for want of room since this was asked last: then [`Log::next_chore`] may have one.
+    pub fn wants_chore(&mut self) -> bool {
+        std::mem::take(&mut self.space.refused)
     }
 
     fn extents_max(&self) -> usize {
@@ -168,7 +203,7 @@ impl Log {
 }
 
 /// Bytes between the extents of a run while there are few.
-const EXTENT_BYTES: u32 = 64 << 10;
+pub(super) const EXTENT_BYTES: u32 = 64 << 10;
 
 impl Segment {
     pub(crate) fn is_unused(&self) -> bool {

@@ -87,7 +87,7 @@ impl Log {
     /// What is to be written and synced next. Nothing while the last one has not been [`Log::written`], or while there is nothing to
     /// write, or no place.
     pub fn next_write(&mut self) -> Option<WriteStep> {
-        self.space.room = None;
+        self.space.room = [None; 2];
         if self.flying || self.poison.is_some() {
             return None;
         }
@@ -175,7 +175,7 @@ impl Log {
 
     /// What is to be done beside the writing. Nothing while the last chore has not been reported.
     pub fn next_chore(&mut self) -> Option<Chore> {
-        self.space.room = None;
+        self.space.room = [None; 2];
         if self.poison.is_some() || self.space.busy {
             return None;
         }

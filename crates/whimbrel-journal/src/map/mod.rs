@@ -19,7 +19,7 @@ pub use record::RECORD_HEAD;
 use record::Record;
 pub use restore::{Piece, Readable, RestoreError};
 
-use crate::log::Log;
+use crate::log::{Class, Log};
 use crate::read::Wanted;
 use crate::types::{ReadError, Refused, Stream, Tick, Ticket};
 
@@ -160,7 +160,7 @@ impl Map {
         }
         record.head(&mut self.head);
         let body = value.unwrap_or_default();
-        let ticket = log.append(self.stream, self.last + 1, &[&self.head, key, body])?;
+        let ticket = log.append_as(Class::Map, (self.stream, self.last + 1), &[&self.head, key, body])?;
         let place = Place { tick: self.last + 1, bytes: (self.head.len() + key.len() + body.len()) as u32 };
         let dead = self.note(self.index.digest(key), place, value.is_some());
         // Nothing is earned in advance: what was written while there was no need is not made up for.
@@ -228,7 +228,7 @@ impl Map {
             let Record { key, value } = Record::parse(record).expect("what is not understood is not restored");
             let digest = self.index.digest(key);
             if value.is_some() && self.counts(digest, tick) {
-                if log.append(self.stream, self.last + 1, &[record]).is_err() {
+                if log.append_as(Class::Map, (self.stream, self.last + 1), &[record]).is_err() {
                     stopped = true;
                     continue;
                 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
-    Map, MapOptions, Need, Piece, RECORD_HEAD, ReadBuffer, ReadError, Refused, RestoreError, Stepped, Storage, Stream,
-    Ticket, Wanted,
+    Map, MapOptions, Need, Piece, ReadBuffer, ReadError, Refused, RestoreError, Stepped, Storage, Stream, Ticket,
+    Wanted,
 };
 
 use super::{id, payload};
@@ -79,6 +79,16 @@ pub fn restore<S: Storage>(
     (map, values)
 }
 
+/// Cleans as the driver does after each submission; returns after all of it is durable.
+pub fn clean(journal: &mut Stepped<'_, Twin>, map: &mut Map) {
+    loop {
+        map.clean(&mut journal.log);
+        journal.settle();
+        let Some(wanted) = map.wanted() else { break };
+        map.take(Piece::read(journal, map.stream(), wanted, &mut ReadBuffer::default()));
+    }
+}
+
 /// One thing of a submission.
 #[derive(Clone, Debug)]
 enum Deed {
@@ -144,8 +154,8 @@ impl<'a> Mapping<'a> {
         let mut need = Need { streams: 2, ..Need::default() };
         for deed in &deeds {
             match deed {
-                Deed::Put(key, value) => need.record(RECORD_HEAD + key.len() + value.len()),
-                Deed::Remove(key) => need.record(RECORD_HEAD + key.len()),
+                Deed::Put(key, value) => need.put(key.len(), value.len()),
+                Deed::Remove(key) => need.put(key.len(), 0),
                 Deed::Append(_, bytes) => need.record(*bytes),
                 Deed::Chop(_) => need.changes += 1,
             }

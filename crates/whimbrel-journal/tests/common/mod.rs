@@ -38,6 +38,32 @@ pub fn payload(stream: u64, tick: u64, length: usize) -> Vec<u8> {
     (0..length).map(|i| (stream as usize * 31 + tick as usize * 7 + i) as u8).collect()
 }
 
+/// Does it when the journal is not busy any more.
+pub fn until_not_busy<T, S: Storage>(
+    journal: &mut Stepped<'_, S>,
+    mut deed: impl FnMut(&mut Log) -> Result<T, Refused>,
+) -> Result<T, Refused> {
+    loop {
+        match deed(&mut journal.log) {
+            Err(Refused::Busy) => assert!(journal.write() | journal.chore(), "busy ends by itself"),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Appends until it is refused for want of space; returns the last tick accepted.
+pub fn fill(journal: &mut Stepped<'_, Twin>, stream: Stream, mut tick: u64) -> u64 {
+    loop {
+        match until_not_busy(journal, |log| log.append(stream, tick + 1, &[&payload(1, tick + 1, 500)])) {
+            Ok(_) => tick += 1,
+            Err(Refused::Full) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    journal.settle();
+    tick
+}
+
 /// Everything in a stream, read with this budget.
 pub fn try_read_all<S: Storage>(
     journal: &Stepped<'_, S>,
