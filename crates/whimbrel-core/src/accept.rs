@@ -2,12 +2,12 @@
 
 use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Link, Output, Publish, Refusal};
+use crate::api::{Accepted, Kick, Link, Output, Publish, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::route::RouteAt;
 use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, Value, Wait, Whom};
+use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
@@ -61,7 +61,7 @@ impl Core {
         {
             self.sessions.stats.publishes_repeated += 1;
             let result = Accepted::Repeat;
-            return self.answer(whom, first.atom, Answer::Accepted { tag, qos, result }, out);
+            return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
         }
         let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
             Ok(Some(first)) => {
@@ -72,7 +72,7 @@ impl Core {
                 }
                 if qos != Qos::AtMostOnce {
                     let result = Accepted::Repeat;
-                    self.answer(whom, first, Answer::Accepted { tag, qos, result }, out);
+                    self.answer(now, whom, (first, Answer::Accepted { tag, qos, result }), out);
                 }
                 return;
             }
@@ -108,7 +108,7 @@ impl Core {
             }
         };
         if qos != Qos::AtMostOnce {
-            self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
+            self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
         }
     }
 
@@ -133,7 +133,10 @@ impl Core {
     /// The broker itself publishes.
     pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut impl Output) {
         let event = EventRef { publisher: Publisher::UNKNOWN, ..*event };
-        if self.accept(now, &Incoming { event, binding: 0, retain, answer: None, from: From::Broker, number: None }, out).is_err() {
+        if self
+            .accept(now, &Incoming { event, binding: 0, retain, answer: None, from: From::Broker, number: None }, out)
+            .is_err()
+        {
             self.sessions.stats.events_refused += 1;
         }
     }
@@ -160,7 +163,7 @@ impl Core {
     /// # Errors
     /// When its topic is none, the broker retains as much as it may, or it would have to be logged and cannot be.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut impl Output) -> Result<Taken, Refusal> {
-        let Incoming { ref event, binding, retain, answer } = *incoming;
+        let Incoming { ref event, binding, retain, answer, from, number } = *incoming;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if retain && !event.payload.is_empty() {
             self.make_room_for_retained(now, event)?;
@@ -175,12 +178,12 @@ impl Core {
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
             self.remember_unlogged(now, incoming);
-            let is_first = self.streams.own.waiting(id.pubend) == 1;
-            if is_first && self.streams.own.is_reserved(id.tick) {
+            let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
+            if is_safe && self.streams.own.waiting(id.pubend) == 1 {
                 let matched = Some(self.pass_own(now, route, publication, retain, out));
                 return Ok(Taken { matched, is_written: false });
             }
-            if !self.streams.own.is_reserved(id.tick) {
+            if !is_safe {
                 self.reserve_ticks(now, id.tick);
             }
         }
@@ -190,8 +193,12 @@ impl Core {
         if let Some((whom, _)) = answer {
             self.sessions.stand_in_line(whom);
         }
-        let number = incoming.number;
-        self.store.line.push(atom, Wait::Event(Box::new(Held { event, retain, is_logged, number, answer })));
+        let session = match from {
+            From::Publish(index) | From::Will(index) => self.sessions.get(index).number,
+            From::Broker => SessionNo(0),
+        };
+        let held = Held { event, retain, is_logged, from, session, number, answer };
+        self.store.line.push(atom, Wait::Event(Box::new(held)));
         Ok(Taken { matched: None, is_written })
     }
 
@@ -223,7 +230,9 @@ impl Core {
         }
         let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.is_kept).map(|(_, tag)| tag);
         if let Some(tag) = tag {
-            store.outbox.put(|key| Key::Unreleased(session.number, tag).put(key), |value| b"".put_versioned(value));
+            store
+                .outbox
+                .put(|key| Key::Unreleased(session.number, tag).put(key), |value| (&[][..]).put_versioned(value));
         }
         tag.is_some()
     }
@@ -300,9 +309,13 @@ impl Core {
     }
 
     /// Answers a client when `after` is durable and everything that it waits for before.
-    pub(crate) fn answer(&mut self, whom: Whom, after: AtomNo, answer: Answer, out: &mut impl Output) {
+    pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut impl Output) {
         if after <= self.store.line.committed() && !self.sessions.stands_in_line(whom) {
             return tell(whom.link, answer, out);
+        }
+        if after == AtomNo::NEVER {
+            self.sessions.stats.kicked_log_failed += 1;
+            return self.kick(now, self.sessions.of(whom.link), Kick::LogFailed, out);
         }
         self.sessions.stand_in_line(whom);
         self.store.line.push(after, Wait::Answer(whom, answer));

@@ -64,6 +64,7 @@ impl Core {
 
     /// As [`Core::new`], with streams all of whose ticks are greater than `floor`.
     pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
+        let mut spare = !seed;
         Core {
             sessions: Sessions::new(limits, split_mix(&mut seed)),
             router: Router::new(split_mix(&mut seed)),
@@ -74,7 +75,7 @@ impl Core {
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
             copies: Copies::default(),
-            store: Store::default(),
+            store: Store { spare_seed: split_mix(&mut spare), ..Store::default() },
             buffer: Vec::new(),
             dealing: Vec::new(),
             division: 0,
@@ -116,7 +117,7 @@ impl Core {
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
             Input::Settle { link, tag, by } => self.settle(now, (link, tag), by, out),
-            Input::Release { link, tag } => self.release(link, tag, out),
+            Input::Release { link, tag } => self.release(now, link, tag, out),
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
                     self.sessions.reopen(index);
@@ -148,7 +149,7 @@ impl Core {
             Input::Announce { event, retain } => self.announce(now, &event, retain, out),
             Input::RefusedAtEdge { link, tag, qos, code } => {
                 let (whom, result) = (self.sessions.whom(link), Accepted::RefusedAtEdge(code));
-                self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
+                self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
             }
             Input::Committed { upto } => {
                 self.store.line.commit(upto);
@@ -157,7 +158,7 @@ impl Core {
             Input::Disk(disk) => self.disk_changed(now, disk, out),
             Input::Fetched(fetched) => self.fetched(&fetched),
             Input::Acknowledge { link, tag, qos, identifier, token } => {
-                self.acknowledge(link, tag, qos, (identifier, token), out);
+                self.acknowledge(now, (link, tag, qos), (identifier, token), out);
             }
             Input::Host { host, reliable, best_effort, birth } => {
                 self.streams.add_host(host, (reliable, best_effort), birth);

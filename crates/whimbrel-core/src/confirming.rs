@@ -7,7 +7,8 @@ use whimbrel_selector::{Selector, SharedFilter};
 use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
 use crate::route::{self, NO_TRACK};
-use crate::store::{DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish, Disk};
+use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish};
+use crate::subscribing::Making;
 
 /// Selectors that a subscription has had, and for which it has not got everything yet.
 const FORMERS_MAX: usize = 4;
@@ -30,6 +31,8 @@ pub(crate) struct Asked {
     by_token: bool,
     notices: bool,
     wants_token: bool,
+    /// Less is granted than the client has asked for.
+    is_less: bool,
 }
 
 /// As [`Start`].
@@ -67,6 +70,7 @@ impl Asked {
             by_token,
             notices,
             wants_token,
+            is_less: false,
         }
     }
 
@@ -157,9 +161,9 @@ impl Core {
         }
         let assigned = self.streams.own.assigned();
         let asked = filters.iter().map(|asked| {
-            let granted = self.grant(index, asked);
+            let (granted, is_less) = self.grant(index, asked);
             let grant = self.ask_for(index, &granted, &assigned);
-            (Asked::keep(&granted), grant)
+            (Asked { is_less, ..Asked::keep(&granted) }, grant)
         });
         let asked = asked.collect();
         let number = self.sessions.get(index).number;
@@ -240,7 +244,8 @@ impl Core {
             Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => {}
         }
         let is_other = known.is_some_and(|known| known.selector.as_deref() != text.as_deref());
-        let mut old: Vec<Former<'_>> = durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
+        let mut old: Vec<Former<'_>> =
+            durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
         let until = (is_other && durable.is_some()).then_some(*assigned);
         if let Some(upto) = until {
             if old.len() >= FORMERS_MAX {
@@ -275,7 +280,9 @@ impl Core {
             selector: text.as_deref(),
             old,
         };
-        self.store.outbox.put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
+        self.store
+            .outbox
+            .put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
         let confirmed = number.map(|number| Confirmed { number, start, until });
         let has_wish = is_durable && (is_new || is_other);
         let wish = has_wish.then(|| self.router.insert_wish(filter, asked.selector));
@@ -287,7 +294,8 @@ impl Core {
         let Confirming { whom, tag, index, number, asked } = confirming;
         let mut made = Vec::with_capacity(asked.len());
         for (asked, grant) in &asked {
-            made.push((asked.view(), grant.as_ref().map(|grant| grant.confirmed.clone()).map_err(|refusal| *refusal)));
+            let confirmed = grant.as_ref().map(|grant| grant.confirmed.clone()).map_err(|refusal| *refusal);
+            made.push(Making { asked: asked.view(), is_less: asked.is_less, confirmed });
         }
         let is_there = self.sessions.is_numbered(index, number);
         if is_there {

@@ -122,6 +122,7 @@ impl Stats {
         let counter = match reason {
             GapReason::Overwritten => &mut self.gaps_overwritten,
             GapReason::NotBuffered => &mut self.gaps_not_buffered,
+            GapReason::Released => &mut self.gaps_released,
             GapReason::Lost => &mut self.gaps_lost,
             GapReason::Slow => &mut self.gaps_slow,
             GapReason::Assumed => &mut self.gaps_assumed,

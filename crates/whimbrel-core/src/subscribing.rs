@@ -12,6 +12,16 @@ use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Publication, Terms};
 use crate::store::Whom;
 
+/// A subscription that is about to be made or changed.
+#[derive(Debug)]
+pub(crate) struct Making<'a> {
+    pub(crate) asked: Filter<'a>,
+    /// That is less than the client has asked for.
+    pub(crate) is_less: bool,
+    /// What it has if it is durable, or why it is refused.
+    pub(crate) confirmed: Result<Option<Confirmed>, Refusal>,
+}
+
 impl Core {
     pub(crate) fn subscribe(
         &mut self,
@@ -24,8 +34,12 @@ impl Core {
         if self.remembers(index) {
             return self.ask_to_subscribe(now, (whom, tag), filters, out);
         }
-        let granted = filters.iter().map(|asked| (self.grant(index, asked), Ok(None))).collect::<Vec<_>>();
-        self.make_subscriptions(now, index, granted, Some((whom, tag)), out);
+        let making = filters.iter().map(|asked| {
+            let (asked, is_less) = self.grant(index, asked);
+            Making { asked, is_less, confirmed: Ok(None) }
+        });
+        let making = making.collect();
+        self.make_subscriptions(now, index, making, Some((whom, tag)), out);
     }
 
     /// Makes or changes subscriptions of a session, each with what it has if it is durable, or refuses them for the reason
@@ -34,13 +48,13 @@ impl Core {
         &mut self,
         now: Time,
         index: u32,
-        filters: Vec<(Filter<'_>, Result<Option<Confirmed>, Refusal>)>,
+        filters: Vec<Making<'_>>,
         answer: Option<(Whom, u16)>,
         out: &mut impl Output,
     ) -> Vec<Box<str>> {
         let mut results = Vec::with_capacity(filters.len());
         let mut fresh = Vec::with_capacity(filters.len());
-        for (asked, confirmed) in &filters {
+        for Making { asked, is_less, confirmed } in &filters {
             let result = confirmed.as_ref().map_err(|refusal| *refusal);
             let result = result.and_then(|confirmed| self.add_subscription(now, index, asked, confirmed.as_ref()));
             if result.is_err() {
@@ -49,13 +63,14 @@ impl Core {
             fresh.push(result.is_ok_and(|new| new));
             let begins = |core: &mut Core| asked.following.wants_token.then(|| core.begins(now, index, asked));
             let (qos, durability) = (asked.granted_qos(), asked.following.durability);
-            results.push(result.map(|_| Granted { qos, durability, begins: begins(self) }));
+            results.push(result.map(|_| Granted { qos, durability, is_less: *is_less, begins: begins(self) }));
         }
-        let failed = filters.iter().zip(&results).filter(|((_, confirmed), result)| confirmed.is_ok() && result.is_err());
-        let failed = failed.map(|((asked, _), _)| asked.filter.into()).collect();
+        let failed =
+            filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
+        let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
         let Some((whom, tag)) = answer else { return failed };
         out.subscribed(whom.link, tag, &results);
-        for (((asked, _), new), result) in filters.iter().zip(fresh).zip(results) {
+        for ((Making { asked, .. }, new), result) in filters.iter().zip(fresh).zip(results) {
             let wanted = match asked.retain_handling {
                 RetainHandling::Send => true,
                 RetainHandling::SendIfNew => new,
@@ -69,23 +84,27 @@ impl Core {
         failed
     }
 
-    /// What is granted of what is asked for: which durability depends on what the broker and the session have.
-    pub(crate) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> Filter<'a> {
+    /// What is granted of what is asked for, and whether that is less: which durability depends on what the broker and the session have.
+    pub(crate) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> (Filter<'a>, bool) {
         let mut granted = *asked;
-        let Ok(SharedFilter { group, filter }) = SharedFilter::parse(asked.filter) else { return granted };
+        let mut is_less = false;
+        let Ok(SharedFilter { group, filter }) = SharedFilter::parse(asked.filter) else { return (granted, false) };
         let logs = self.remembers(index);
         let keeps = asked.qos > Qos::AtMostOnce || asked.following.by_token;
         let durability = &mut granted.following.durability;
         *durability = match *durability {
             Durability::Queued | Durability::Durable if group.is_some() => Durability::Queued,
             Durability::Queued | Durability::Durable if logs && keeps => Durability::Durable,
-            Durability::Durable => Durability::SemiDurable,
+            Durability::Durable => {
+                is_less = true;
+                Durability::SemiDurable
+            }
             other => other,
         };
         if *durability == Durability::Durable && self.router.is_volatile(filter) {
-            *durability = Durability::SemiDurable;
+            (*durability, is_less) = (Durability::SemiDurable, true);
         }
-        granted
+        (granted, is_less)
     }
 
     /// Whether a subscription may be made or changed; what its session's selectors weigh together then.
@@ -115,7 +134,7 @@ impl Core {
     }
 
     /// Makes or changes a subscription; true if it is new.
-    fn add_subscription(
+    pub(crate) fn add_subscription(
         &mut self,
         now: Time,
         index: u32,
@@ -230,13 +249,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn unsubscribe(
-        &mut self,
-        now: Time,
-        (link, tag): (Link, u16),
-        filters: &[&str],
-        out: &mut impl Output,
-    ) {
+    pub(crate) fn unsubscribe(&mut self, now: Time, (link, tag): (Link, u16), filters: &[&str], out: &mut impl Output) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if self.remembers(index) {
             return self.ask_to_unsubscribe(now, (whom, tag), filters, out);

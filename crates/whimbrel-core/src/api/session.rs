@@ -64,6 +64,18 @@ pub enum Durability {
     Durable,
 }
 
+impl Durability {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Queued => "queued",
+            Durability::Nondurable => "nondurable",
+            Durability::SemiDurable => "semi-durable",
+            Durability::Durable => "durable",
+        }
+    }
+}
+
 /// Where a subscription begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Start<'a> {
@@ -102,6 +114,8 @@ pub struct Granted {
     pub qos: Qos,
     /// What it gets of the time in which nobody is there for it.
     pub durability: Durability,
+    /// That is less than what was asked for.
+    pub is_less: bool,
     /// Where it begins, if asked.
     pub begins: Option<CheckpointToken>,
 }

@@ -36,8 +36,9 @@ impl Core {
         let session = self.sessions.get_mut(index);
         // While something of a former connection is to be sent again, what catches up has to wait for that.
         let ready = session.takes_any();
+        let is_loading = session.inflight.has_loading();
         let follow = &mut session.follow;
-        let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
+        let catches_up = (is_loading || !follow.lagging.is_empty()) && !follow.catching_up;
         let first = catches_up && ready && follow.catches_up_first;
         follow.catches_up_first = !first;
         if first {
@@ -52,6 +53,12 @@ impl Core {
 
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut impl Output) {
+        if self.sessions.get(index).inflight.has_loading() {
+            if !self.load_flights(index) {
+                return;
+            }
+            self.sessions.pump(index, now, out);
+        }
         while self.sessions.get(index).takes_any() {
             let Some(&id) = self.sessions.get(index).follow.lagging.front() else { return };
             let turn = self.catch_up_one(now, id, budget, out);
@@ -113,7 +120,7 @@ impl Core {
             }
         }
         let (from, partitions) = (lag.next, track.partitions);
-        let (host, lag_mut) = (streams.own.host(), &mut *lag);
+        let (host, lag_mut) = (streams.logged().host(), &mut *lag);
         let (blocked, weight, has_holes) = (false, 0, false);
         let mut reader =
             Reader { now, host, track, lag: lag_mut, router, copies, sessions, blocked, weight, has_holes, out };

@@ -356,9 +356,8 @@ impl Core {
     /// A client says up to where it has safely processed what a subscription got.
     pub(crate) fn acknowledge(
         &mut self,
-        link: Link,
-        tag: u16,
-        qos: Qos,
+        now: Time,
+        (link, tag, qos): (Link, u16, Qos),
         what: (u32, &CheckpointToken),
         out: &mut impl Output,
     ) {
@@ -366,7 +365,8 @@ impl Core {
         if qos == Qos::ExactlyOnce {
             if let Some(first) = self.sessions.get(index).unreleased.get(&tag).copied() {
                 self.sessions.stats.publishes_repeated += 1;
-                return self.answer(whom, first.atom, Answer::Accepted { tag, qos, result: Accepted::Repeat }, out);
+                let result = Accepted::Repeat;
+                return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
             }
             let unreleased = Unreleased { atom: AtomNo(0), is_written: false };
             self.sessions.get_mut(index).unreleased.insert(tag, unreleased);
@@ -378,7 +378,7 @@ impl Core {
         }
         if qos != Qos::AtMostOnce {
             let result = result.map_or_else(Accepted::Refused, |()| Accepted::Routed { matched: true });
-            self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
+            self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
         }
     }
 

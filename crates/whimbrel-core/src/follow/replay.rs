@@ -42,8 +42,8 @@ impl Core {
     }
 
     fn replay_step(&mut self, now: Time, id: u32, own: usize, budget: &mut usize, out: &mut impl Output) -> Step {
-        let pubend = self.streams.own.host().pubend(own as u8);
-        let passed = self.streams.own.positions()[own];
+        let pubend = self.streams.logged().host().pubend(own as u8);
+        let passed = self.streams.logged().positions()[own];
         let track = self.tracks.get(id);
         let (lag, durable) = (track.lag.as_ref().expect("it lags"), track.durable.as_ref().expect("it is durable"));
         let at = lag.positions.get(pubend);
@@ -104,7 +104,7 @@ impl Core {
     /// A part of the log was read: those who waited for it have their turn.
     pub(crate) fn fetched(&mut self, fetched: &Fetched<'_>) {
         let Some(own) = self.store.reads.own_of(fetched.number) else { return };
-        let pubend = self.streams.own.host().pubend(own as u8);
+        let pubend = self.streams.logged().host().pubend(own as u8);
         for session in self.store.reads.keep(fetched, pubend) {
             self.wake(session);
         }
@@ -113,8 +113,10 @@ impl Core {
     /// A session has a turn to catch up, if it still is there and waits for none.
     fn wake(&mut self, index: u32) {
         if self.sessions.is_attached(index) {
-            let follow = &mut self.sessions.get_mut(index).follow;
-            if !follow.lagging.is_empty() && !core::mem::replace(&mut follow.catching_up, true) {
+            let session = self.sessions.get_mut(index);
+            let waits = session.inflight.has_loading() || !session.follow.lagging.is_empty();
+            let follow = &mut session.follow;
+            if waits && !core::mem::replace(&mut follow.catching_up, true) {
                 self.catching_up.push_back(index);
             }
         }

@@ -57,6 +57,7 @@ impl Core {
                 self.named(now, start, partitions)?
             }
         };
+        self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         if !self.is_buffered(filter, asked.selector) {
             // Its own interest comes in force now.
@@ -66,6 +67,17 @@ impl Core {
             }
         }
         Ok(Begin::Lag(Box::new(lag)))
+    }
+
+    /// What a durable subscription has acknowledged before, and asks for again, may have been given up since.
+    fn note_released(&self, track: Option<u32>, lag: &mut Lag) {
+        let Some(durable) = track.and_then(|id| self.tracks.durable(id)) else { return };
+        let stand = self.stand(track.expect("it is durable"));
+        for (own, chopped) in self.store.release.chopped.iter().enumerate() {
+            let pubend = self.streams.logged().host().pubend(own as u8);
+            let (from, to) = (lag.positions.get(pubend).max(durable.start[own]), stand.acked[own].min(*chopped));
+            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Released });
+        }
     }
 
     fn named(&self, now: Time, start: Start<'_>, partitions: &PartitionSet) -> Result<Lag, Refusal> {
@@ -99,7 +111,7 @@ impl Core {
     }
 
     /// The serial of the first event that may lie after these positions.
-    fn first_after(&self, positions: &Positions) -> u64 {
+    pub(super) fn first_after(&self, positions: &Positions) -> u64 {
         let behind = self.streams.positions().filter(|(pubend, last)| positions.get(*pubend) < *last);
         let first = behind.map(|(pubend, _)| self.cache.serial_for(pubend, positions.get(pubend))).min();
         first.unwrap_or(self.serial + 1)

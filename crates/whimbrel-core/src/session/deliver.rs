@@ -2,10 +2,10 @@
 
 use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
 
-use super::inflight::{Settled, Slot, Stage};
+use super::inflight::{Slot, Stage};
 use super::queue::{Queue, Queued};
 use super::{Session, Sessions};
-use crate::api::{Delivery, Link, Output, Sent, Settlement};
+use crate::api::{Delivery, Link, Output, Sent};
 use crate::follow::NO_PUBEND;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::stats::Stats;
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// A new reliable delivery may go out at once.
-    fn takes_reliable(&self, qos: Qos) -> bool {
+    pub(crate) fn takes_reliable(&self, qos: Qos) -> bool {
         self.open && self.waiting.is_empty() && self.has_room(qos)
     }
 

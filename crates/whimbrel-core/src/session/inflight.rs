@@ -73,6 +73,8 @@ pub(crate) struct Inflight {
     unsent: u16,
     /// How many of these were never sent: they are being prepared.
     prepared: u16,
+    /// How many slots wait for their events.
+    loading: u16,
     window: u16,
 }
 
@@ -146,6 +148,20 @@ impl Inflight {
     pub(crate) fn slot(&mut self, tag: u16) -> Option<&mut Slot> {
         let index = self.index(tag)?;
         self.slots.get_mut(index).filter(|slot| slot.stage != Stage::Settled)
+    }
+
+    /// Whether events of deliveries have to be read from the log.
+    pub(crate) fn has_loading(&self) -> bool {
+        self.loading > 0
+    }
+
+    /// The event of a delivery was read from the log; `None`: it is gone, and the client has to forget the tag.
+    pub(crate) fn loaded(&mut self, tag: u16, event: Option<Event>) {
+        if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Loading) {
+            slot.stage = if event.is_some() { Stage::Expect } else { Stage::ExpectCompleted };
+            slot.event = event;
+            self.loading -= 1;
+        }
     }
 
     /// A delivery that was being prepared can be sent.
@@ -293,6 +309,7 @@ impl Inflight {
         while self.tag(self.slots.len()) != tag {
             self.slots.push_back(Slot { stage: Stage::Settled, event: None, ..slot });
         }
+        self.loading += u16::from(slot.stage == Stage::Loading);
         self.slots.push_back(slot);
         self.unsent = self.slots.len() as u16;
     }

@@ -4,12 +4,12 @@
 use whimbrel_event::{EventId, Tick, Time};
 
 use super::keys::{DurableNo, Flight, Key, SessionNo, Value};
-use super::{Answer, Wait};
+use super::{Answer, AtomNo, Wait};
 use crate::api::{Link, Output, Settlement};
 use crate::broker::Core;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
-use crate::session::{Settled, Stage};
+use crate::session::Settled;
 
 impl Core {
     /// Writes what is to be sent, in the order in which it will be.
@@ -25,7 +25,10 @@ impl Core {
             };
             self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let atom = self.store.outbox.seal();
-            self.store.line.push(atom, Wait::Hand { session: index, number, tag });
+            // Once the log has failed, nothing is sent that would have to be remembered.
+            if atom != AtomNo::NEVER {
+                self.store.line.push(atom, Wait::Hand { session: index, number, tag });
+            }
         }
     }
 
@@ -58,7 +61,7 @@ impl Core {
         let whom = self.sessions.whom(link);
         if by == Settlement::Received {
             let known = settled == Settled::Received;
-            let mut after = super::AtomNo(0);
+            let mut after = AtomNo(0);
             if is_kept && known {
                 let received = match self.flight(track, id) {
                     Some((number, pubend, tick)) => Flight::Received { number, pubend, tick },
@@ -68,7 +71,7 @@ impl Core {
                 self.store.outbox.put(key, |value| received.put_versioned(value));
                 after = self.store.outbox.seal();
             }
-            self.answer(whom, after, Answer::Release { tag, known }, out);
+            self.answer(now, whom, (after, Answer::Release { tag, known }), out);
         }
         if settled == Settled::Done {
             if is_kept && by != Settlement::Acknowledged {
@@ -89,7 +92,9 @@ impl Core {
     pub(crate) fn load_flights(&mut self, index: u32) -> bool {
         let mut is_whole = true;
         for (tag, id, track) in self.sessions.get(index).inflight.loading() {
-            let Some(own) = self.streams.own_reliable(id.pubend) else { unreachable!("only what was logged is loaded") };
+            let Some(own) = self.streams.own_reliable(id.pubend) else {
+                unreachable!("only what was logged is loaded")
+            };
             let before = Tick(id.tick.0 - 1);
             let Some(slice) = self.store.reads.slice(own, before) else {
                 self.store.reads.ask(index, own, before, id.tick);
@@ -97,17 +102,11 @@ impl Core {
                 continue;
             };
             let event = slice.events.iter().find(|event| event.id() == id).cloned();
-            let slot = self.sessions.get_mut(index).inflight.slot(tag).expect("it waits for its event");
-            match event {
-                Some(event) => (slot.stage, slot.event) = (Stage::Expect, Some(event)),
-                None => {
-                    // The client may have it under that tag, and must forget the tag before another event gets it.
-                    slot.stage = Stage::ExpectCompleted;
-                    if let Some(lag) = self.tracks.lag_mut(track) {
-                        lag.gaps.add(Gap { pubend: id.pubend, from: before, to: id.tick, reason: GapReason::Lost });
-                    }
-                }
+            if let Some(lag) = self.tracks.lag_mut(track).filter(|_| event.is_none()) {
+                lag.gaps.add(Gap { pubend: id.pubend, from: before, to: id.tick, reason: GapReason::Lost });
             }
+            // Without it: the client may have it under that tag, and must forget the tag before another event gets it.
+            self.sessions.get_mut(index).inflight.loaded(tag, event);
         }
         is_whole
     }

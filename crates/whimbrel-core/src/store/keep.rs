@@ -5,8 +5,8 @@ use core::time::Duration;
 use whimbrel_event::Time;
 
 use super::keys::{Kept, Key, LastWill, SessionNo, Value};
-use super::{AtomNo, Disk, Wait, Whom};
-use crate::api::Output;
+use super::{Answer, AtomNo, Disk, Wait, Whom};
+use crate::api::{Link, Output};
 use crate::broker::Core;
 
 /// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
@@ -16,8 +16,8 @@ pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
 const FORGET_MAX: usize = 1024;
 
 impl Core {
-    /// Whether there is a log to write to.
-    pub(crate) fn has_log(&self) -> bool {
+    /// Whether there is a log, and it takes something.
+    pub fn has_log(&self) -> bool {
         matches!(self.store.disk, Disk::Open | Disk::Full)
     }
 
@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// The client will not repeat a publish.
-    pub(crate) fn release(&mut self, link: crate::api::Link, tag: u16, out: &mut impl Output) {
+    pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut impl Output) {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
         let session = self.sessions.get_mut(index);
         let (number, known) = (session.number, session.unreleased.remove(&tag));
@@ -110,8 +110,8 @@ impl Core {
             self.store.outbox.forget(|key| Key::Unreleased(number, tag).put(key));
             after = self.store.outbox.seal();
         }
-        let answer = super::Answer::Completed { tag, known: known.is_some() };
-        self.answer(whom, after, answer, out);
+        let answer = Answer::Completed { tag, known: known.is_some() };
+        self.answer(now, whom, (after, answer), out);
     }
 
     /// Writes what is written lazily.

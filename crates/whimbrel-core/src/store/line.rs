@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use whimbrel_event::{Event, Qos, Tick};
 
 use super::{AtomNo, SessionNo};
+use crate::accept::From;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
 
@@ -40,6 +41,9 @@ pub(crate) struct Held {
     pub(crate) retain: bool,
     /// It is logged: it waits for its own atom, and not only for those before it.
     pub(crate) is_logged: bool,
+    /// Whose it is, and the number of that session then.
+    pub(crate) from: From,
+    pub(crate) session: SessionNo,
     /// Its publisher's own number.
     pub(crate) number: Option<u64>,
     /// Who is told that it is accepted, under which tag.
@@ -164,11 +168,10 @@ impl Line {
     }
 
     /// Takes out what waits for more than is durable.
-    pub(crate) fn take_unknown(&mut self) -> VecDeque<(AtomNo, Wait)> {
+    pub(crate) fn take_unknown(&mut self) -> Vec<Wait> {
         let due = self.entries.partition_point(|(atom, _)| *atom <= self.committed);
         let unknown = self.entries.split_off(due);
-        // Their pubends stay closed to what comes later: they may be there after a restart.
         self.bytes -= unknown.iter().map(|(_, wait)| wait.weight()).sum::<usize>();
-        unknown
+        unknown.into_iter().map(|(_, wait)| wait).collect()
     }
 }

@@ -24,18 +24,18 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{Packed, Tick, Time};
 
+pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
+pub(crate) use numbers::Numbers;
 pub(crate) use outbox::Outbox;
 pub use outbox::{Atom, AtomNo};
 pub(crate) use profile::Profiles;
-pub(crate) use keys::{DurableNo, Flight, Former, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Stand, Value, Wish};
-pub(crate) use numbers::Numbers;
+pub use profile::{Persistence, Profile};
 pub(crate) use publishers::Publishers;
 pub(crate) use reads::Reads;
 pub use reads::{Fetch, Fetched};
 pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
-pub use profile::{Persistence, Profile};
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -127,10 +127,12 @@ pub(crate) struct Store {
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
     pub(crate) lazily_at: Time,
+    /// Of which the streams have their host after the log has failed.
+    pub(crate) spare_seed: u64,
     /// Up to where ticks are reserved, or will be.
     pub(crate) reserving: Tick,
     /// The farthest tick that was used when that was looked at last.
-    used: Tick,
+    pub(crate) used: Tick,
 }
 
 impl Store {

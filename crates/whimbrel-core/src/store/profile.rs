@@ -41,7 +41,8 @@ impl Profiles {
     /// Whether all topics under a filter are volatile, as far as a single profile tells.
     pub(crate) fn is_volatile(&self, filter: TopicFilter<'_>) -> bool {
         let touched = self.0.iter().find_map(|profile| {
-            let of_profile = TopicFilter::new(&profile.filter).ok().filter(|of_profile| of_profile.intersects(filter))?;
+            let of_profile =
+                TopicFilter::new(&profile.filter).ok().filter(|of_profile| of_profile.intersects(filter))?;
             Some(profile.persistence == Persistence::Volatile && of_profile.covers(filter))
         });
         touched.unwrap_or(false)

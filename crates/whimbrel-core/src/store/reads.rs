@@ -144,12 +144,6 @@ impl Reads {
     pub(crate) fn own_of(&self, number: u32) -> Option<usize> {
         self.asked.iter().find(|asked| asked.fetch.number == number).map(|asked| asked.own)
     }
-
-    /// Nobody catches up any more: nothing needs to be kept.
-    pub(crate) fn forget(&mut self) {
-        self.slices.clear();
-        self.bytes = 0;
-    }
 }
 
 /// The event of a record; `None` if its form is not known here.

@@ -103,7 +103,7 @@ impl Core {
     /// Up to where a stream of which something is left can be given up.
     fn releasable(&self, own: usize) -> Tick {
         let Release { holds, logged, chopped, .. } = &self.store.release;
-        let passed = self.streams.own.positions()[own];
+        let passed = self.streams.logged().positions()[own];
         if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(passed) }
     }
 
@@ -160,8 +160,8 @@ impl Core {
         let track = self.tracks.get(id);
         let durable = track.durable.as_deref().expect("a durable subscription");
         let own = |pubend: whimbrel_event::PubendId| self.streams.own_reliable(pubend);
-        let mut acked = self.streams.own.positions();
-        let mut reach = |at: &mut OwnTicks, pubend, tick| {
+        let mut acked = self.streams.logged().positions();
+        let reach = |at: &mut OwnTicks, pubend, tick| {
             if let Some(own) = own(pubend) {
                 at[own] = at[own].min(tick);
             }
@@ -169,7 +169,7 @@ impl Core {
         let mut beyond: Vec<(u8, Tick)> = Vec::new();
         if track.by_token {
             acked = core::array::from_fn(|index| {
-                let tick = track.acknowledged.get(self.streams.own.host().pubend(index as u8));
+                let tick = track.acknowledged.get(self.streams.logged().host().pubend(index as u8));
                 tick.max(durable.start[index]).min(acked[index])
             });
             return Stand { acked, beyond };
@@ -202,7 +202,9 @@ impl Core {
             let released = self.releasable(own);
             let name = StreamName::Events(own as u8);
             let release = &mut self.store.release;
-            if early > released.max(release.chopped[own]).max(release.early[own]) && release.logged[own] > release.chopped[own] {
+            if early > released.max(release.chopped[own]).max(release.early[own])
+                && release.logged[own] > release.chopped[own]
+            {
                 release.early[own] = early;
                 // First it is known that something may be missing, then it is.
                 self.store.outbox.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
@@ -221,6 +223,6 @@ impl Core {
     fn early(&self, now: Time, own: usize) -> Tick {
         let Some(max) = self.sessions.limits.max_retain else { return Tick(0) };
         let age = Tick(now.as_nanos().saturating_sub(max.as_nanos() as u64));
-        age.min(self.streams.own.positions()[own]).min(self.store.release.near.released(own))
+        age.min(self.streams.logged().positions()[own]).min(self.store.release.near.released(own))
     }
 }

@@ -1,7 +1,6 @@
 //! A broker goes on where what was written says.
 
 use core::fmt;
-use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
@@ -314,7 +313,8 @@ impl Core {
     /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
     fn restore_flights(&mut self, index: u32, flights: &BTreeMap<u16, Flight>, tracks: &BTreeMap<DurableNo, u32>) {
         let tags: Vec<u16> = flights.keys().copied().collect();
-        let before = |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
+        let before =
+            |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
         let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
         let host = self.streams.own.host();
         for tag in tags[first..].iter().chain(&tags[..first]) {

@@ -4,7 +4,7 @@
 const VARINT_MAX: usize = 10;
 
 /// Appends a number, seven bits in a byte, the lowest first.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -13,39 +13,39 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends bytes behind their length.
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Reads one thing after the other. `None` means that there are too few bytes, or that they make no sense.
 #[derive(Clone, Copy)]
-pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.take(1)?.first().copied()
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.take(2)?.try_into().ok().map(u16::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take(4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take(8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
-    pub(super) fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for index in 0..VARINT_MAX {
             let byte = self.u8()?;
@@ -61,27 +61,27 @@ impl<'a> Bytes<'a> {
         None
     }
 
-    pub(super) fn small(&mut self) -> Option<u32> {
+    pub(crate) fn small(&mut self) -> Option<u32> {
         self.varint()?.try_into().ok()
     }
 
     /// Bytes behind their length.
-    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.varint()?.try_into().ok()?;
         self.take(length)
     }
 
-    pub(super) fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         core::str::from_utf8(self.bytes()?).ok()
     }
 
     /// All that is left, as text.
-    pub(super) fn rest(&mut self) -> Option<&'a str> {
+    pub(crate) fn rest(&mut self) -> Option<&'a str> {
         core::str::from_utf8(self.take(self.0.len())?).ok()
     }
 
     /// Nothing may be left.
-    pub(super) fn end(self) -> Option<()> {
+    pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
