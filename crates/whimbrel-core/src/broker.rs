@@ -168,6 +168,7 @@ impl Core {
                 self.pass_committed(now, out);
                 self.expire(now, out);
                 self.continue_catching_up(now, out);
+                self.flush(now);
             }
             Input::Publish(_) | Input::Settle { .. } | Input::Release { .. } | Input::Writable { .. } => {
                 unreachable!("handled by the caller")

@@ -194,6 +194,6 @@ pub enum Reason {
     CatchUp,
     /// More of what was committed is to be passed on.
     Committed,
-    /// The driver is to call [`crate::Core::flush`] and to take what is to be written.
+    /// What is written lazily is to be written.
     Flush,
 }

@@ -214,7 +214,6 @@ impl Sessions {
 
     /// A session that is not found by its client id.
     pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
-        let hash = self.hasher.hash_one(client_id);
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
@@ -223,7 +222,8 @@ impl Sessions {
             number: SessionNo(0),
             is_kept: false,
             structural: 0,
-            binding: Streams::binding(hash),
+            // The same after a restart, so that a publisher's events stay in one stream.
+            binding: Streams::binding(Publisher::named(client_id).to_bits()),
             publisher: Publisher::named(client_id),
             open: false,
             overflowed: false,
