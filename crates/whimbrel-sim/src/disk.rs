@@ -172,9 +172,9 @@ impl Driver {
         self.disk
     }
 
-    /// The next sync fails.
-    pub(crate) fn fail(&mut self) {
-        self.fails = true;
+    /// The next sync fails, or does not.
+    pub(crate) fn fail(&mut self, fails: bool) {
+        self.fails = fails;
     }
 
     /// The disk has no room for another file, or has room again.

@@ -27,7 +27,7 @@ const CALM: Duration = Duration::from_secs(60);
 const WEATHER: Duration = Duration::from_secs(2);
 
 /// How long a disk is full, at most twice; a failed one is that long before the machine is started again.
-const TROUBLE: Duration = Duration::from_secs(3);
+const TROUBLE: Duration = Duration::from_secs(5);
 
 /// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be switched on some day is named here.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +148,7 @@ fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64
             match random.weighted(&weights) {
                 0 => {}
                 1 => world.crash(),
-                2 => world.fail_sync(),
+                2 => world.fail_sync(true),
                 _ => {
                     world.fill_disk(true);
                     world.run_until(world.now() + random.span(TROUBLE));
@@ -158,7 +158,9 @@ fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64
             }
         }
     }
+    world.fail_sync(false);
     if world.disk() == Disk::Poisoned {
+        failures += 1;
         world.crash();
     }
     (failures, fillings)

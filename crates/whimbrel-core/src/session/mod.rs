@@ -310,7 +310,8 @@ impl Sessions {
 
     /// Who speaks over a link at present.
     pub(crate) fn whom(&self, link: Link) -> Whom {
-        Whom { link, attachment: self.get(self.of(link)).attachment }
+        let session = self.of(link);
+        Whom { link, session, attachment: self.get(session).attachment }
     }
 
     /// The session of somebody who may have gone.
@@ -318,6 +319,19 @@ impl Sessions {
         let index = self.attached_to(whom.link)?;
         let session = self.slots[index as usize].as_mut().expect("links lead to sessions");
         (session.attachment == whom.attachment).then_some(&mut **session)
+    }
+
+    /// What was published exactly once with that atom never will be durable. Its client may have gone, and its session may have ended.
+    pub(crate) fn forget_unreleased(&mut self, whom: Whom, tag: u16, atom: AtomNo) {
+        let session = self.slots.get_mut(whom.session as usize).and_then(Option::as_mut);
+        if let Some(session) = session.filter(|session| session.unreleased.get(&tag) == Some(&atom)) {
+            session.unreleased.remove(&tag);
+        }
+    }
+
+    /// Whether a client that is there has published that exactly once and not released it.
+    pub(crate) fn has_unreleased(&mut self, whom: Whom, tag: u16) -> bool {
+        self.present(whom).is_some_and(|session| session.unreleased.contains_key(&tag))
     }
 
     /// An answer to that client waits in the line.

@@ -1,9 +1,8 @@
 //! The log is full, or has failed.
 
-use whimbrel_event::{Qos, Time};
+use whimbrel_event::Time;
 
 use super::{Answer, Disk, Wait};
-use crate::accept::tell;
 use crate::api::{Accepted, Kick, Output, Refusal};
 use crate::broker::Core;
 
@@ -17,30 +16,34 @@ impl Core {
         assert!(before != Disk::Poisoned || disk == Disk::Poisoned, "a log that has failed stays so");
         match disk {
             Disk::None | Disk::Open => {}
-            Disk::Full => self.refuse_waiting(out),
+            Disk::Full => self.refuse_waiting(),
             Disk::Poisoned if before == Disk::Poisoned => {}
             Disk::Poisoned => self.drop_waiting(now, out),
         }
         self.pass_committed(now, out);
     }
 
-    /// The log has no room for the events that were not taken: their publishers are told so.
-    fn refuse_waiting(&mut self, out: &mut impl Output) {
+    /// The log has no room for the events that were not taken: their publishers are told so, in their turn.
+    fn refuse_waiting(&mut self) {
         let refused = self.store.outbox.refuse_events();
-        for wait in self.store.line.take_refused(&refused) {
-            let present = wait.whom().filter(|whom| self.sessions.leave_line(*whom));
-            let Wait::Event(held) = wait else { unreachable!("only events are refused") };
-            self.sessions.stats.events_refused += 1;
-            let Some((_, tag)) = held.answer else { continue };
-            let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
-            if let Some(whom) = present {
-                if qos == Qos::ExactlyOnce {
-                    let index = self.sessions.of(whom.link);
-                    self.sessions.get_mut(index).unreleased.remove(&tag);
-                }
-                tell(whom.link, Answer::Accepted { tag, qos, result }, out);
+        let Core { sessions, store, .. } = self;
+        store.line.refuse(&refused, |atom, wait| match wait {
+            Wait::Event(held) => {
+                sessions.stats.events_refused += 1;
+                let (whom, tag) = held.answer?;
+                sessions.forget_unreleased(whom, tag, atom);
+                let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
             }
-        }
+            // What it repeats was one of them.
+            Wait::Answer(whom, Answer::Accepted { tag, qos, result: Accepted::Repeat })
+                if !sessions.has_unreleased(whom, tag) =>
+            {
+                let result = Accepted::Refused(Refusal::LogFull);
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
+            }
+            answer => Some(answer),
+        });
     }
 
     /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be there after a restart, and so could be

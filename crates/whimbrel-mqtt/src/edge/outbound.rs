@@ -119,6 +119,10 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     }
 
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
+        if self.edge.condemned.iter().any(|(conn, ..)| *conn == link.0) {
+            // Nothing is acknowledged past what was refused without an answer.
+            return;
+        }
         let reason = match result {
             Accepted::Routed { matched: true } => ReasonCode::SUCCESS,
             // The first phase was answered before; what matched then does not matter now.

@@ -80,9 +80,9 @@ impl World<'_> {
         self.begin_log();
     }
 
-    /// The next sync of the broker's log fails.
-    pub fn fail_sync(&mut self) {
-        self.store.as_mut().expect("a world with a log").driver.fail();
+    /// The next sync of the broker's log fails, or does not.
+    pub fn fail_sync(&mut self, fails: bool) {
+        self.store.as_mut().expect("a world with a log").driver.fail(fails);
     }
 
     /// The disk of the broker's log is full, or is so no more.
