@@ -53,6 +53,8 @@ impl Core {
         let session = self.sessions.get(from);
         let event = EventRef { publisher: session.publisher, ..*event };
         let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
+        #[cfg(feature = "mutants")]
+        let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
         let incoming = Incoming { event, binding: session.binding, retain, answer };
         let result = match self.accept(now, &incoming, out) {
             Ok(taken) => {
@@ -67,6 +69,11 @@ impl Core {
                 }
                 match taken {
                     Taken::Passed { matched } => Accepted::Routed { matched },
+                    #[cfg(feature = "mutants")]
+                    Taken::Waits if self.mutant == Some(crate::Mutant::AnswersBeforeCommit) => {
+                        let result = Accepted::Routed { matched: true };
+                        return tell(link, Answer::Accepted { tag, qos, result }, out);
+                    }
                     Taken::Waits => return,
                 }
             }
@@ -134,6 +141,16 @@ impl Core {
         if let Some((whom, _)) = answer {
             self.sessions.stand_in_line(whom);
         }
+        #[cfg(feature = "mutants")]
+        if self.mutant == Some(crate::Mutant::PassesBeforeCommit) {
+            let publication = Publication::of(&event, 0);
+            let matched = self.pass_own(now, route, publication, retain, out);
+            if let Some((whom, tag)) = answer {
+                let (qos, result) = (event.qos(), Accepted::Routed { matched });
+                self.store.line.push(atom, Wait::Answer(whom, Answer::Accepted { tag, qos, result }));
+            }
+            return Ok(Taken::Waits);
+        }
         self.store.line.push(atom, Wait::Event(Box::new(Held { event, retain, is_logged, answer })));
         Ok(Taken::Waits)
     }
@@ -186,7 +203,11 @@ impl Core {
 
     /// Answers a client when `after` is durable and everything that it waits for before.
     pub(crate) fn answer(&mut self, whom: Whom, after: AtomNo, answer: Answer, out: &mut impl Output) {
-        if after <= self.store.line.committed() && !self.sessions.stands_in_line(whom) {
+        #[cfg(feature = "mutants")]
+        let overtakes = self.mutant == Some(crate::Mutant::AnswerOvertakes);
+        #[cfg(not(feature = "mutants"))]
+        let overtakes = false;
+        if after <= self.store.line.committed() && (overtakes || !self.sessions.stands_in_line(whom)) {
             return tell(whom.link, answer, out);
         }
         self.sessions.stand_in_line(whom);

@@ -54,6 +54,9 @@ pub struct Core {
     pub(crate) serial: u64,
     /// The present moment.
     now: Time,
+    /// The fault that is built in.
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<crate::Mutant>,
 }
 
 impl Core {
@@ -84,6 +87,8 @@ impl Core {
             fallen: Vec::new(),
             serial: 0,
             now,
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
     }
 
@@ -92,6 +97,7 @@ impl Core {
     pub fn build_in(&mut self, mutant: crate::Mutant) {
         match mutant {
             crate::Mutant::ForgottenOverwriting => self.cache.forget_overwriting(),
+            _ => self.mutant = Some(mutant),
         }
     }
 

@@ -29,6 +29,9 @@ const WEATHER: Duration = Duration::from_secs(2);
 /// How long a disk is full, at most twice; a failed one is that long before the machine is started again.
 const TROUBLE: Duration = Duration::from_secs(5);
 
+/// How long it takes at most until a disk without room for more files is full.
+const FILLING: Duration = Duration::from_secs(10);
+
 /// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be switched on some day is named here.
 #[derive(Clone, Copy, Debug)]
 struct May {
@@ -151,6 +154,11 @@ fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64
                 2 => world.fail_sync(true),
                 _ => {
                     world.fill_disk(true);
+                    // What room is left in the files is used up first.
+                    let last = world.now() + FILLING;
+                    while world.disk() == Disk::Open && world.now() < last {
+                        world.run_until(world.now() + Duration::from_millis(100));
+                    }
                     world.run_until(world.now() + random.span(TROUBLE));
                     fillings += u64::from(world.disk() == Disk::Full);
                     world.fill_disk(false);

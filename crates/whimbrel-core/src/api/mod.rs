@@ -24,6 +24,12 @@ pub struct Link(pub u32);
 pub enum Mutant {
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
+    /// A publisher is answered before its event is durable.
+    AnswersBeforeCommit,
+    /// An event is passed on before it is durable.
+    PassesBeforeCommit,
+    /// An answer that need not wait for the log does not wait for those before it either.
+    AnswerOvertakes,
 }
 
 /// What can happen to the core.
