@@ -254,10 +254,9 @@ impl Driver {
             && let Some(step) = self.log.next_write()
         {
             // What is written now is torn if the world crashes before it is synced.
-            let parts = step.encode(&mut self.buffer).into_iter().filter(|(_, range)| !range.is_empty());
-            let outcome = parts.fold(Ok(()), |outcome, (offset, range)| {
-                outcome.and_then(|()| self.twin.write(step.slot(), offset, &self.buffer[range]))
-            });
+            let mut parts = step.encode(&mut self.buffer).into_iter().filter(|(_, range)| !range.is_empty());
+            let outcome =
+                parts.try_for_each(|(offset, range)| self.twin.write(step.slot(), offset, &self.buffer[range]));
             let Pace { least, most } = self.pace;
             let nanos = self.random.between(least.as_nanos() as u64, most.as_nanos() as u64);
             self.flight = Some(Flight { done_at: now + Duration::from_nanos(nanos), step, outcome });
@@ -309,7 +308,7 @@ impl Driver {
             self.map.take(piece);
         }
         let done = self.tickets.partition_point(|(ticket, _)| *ticket <= committed);
-        self.tickets.drain(..done).last().map(|(_, atom)| News::Committed(atom))
+        self.tickets.drain(..done).next_back().map(|(_, atom)| News::Committed(atom))
     }
 
     /// Events that became durable since this was last asked, and all of them at first.
