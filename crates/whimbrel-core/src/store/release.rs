@@ -73,8 +73,7 @@ impl Core {
             return;
         }
         self.renew_reservation(now);
-        // While the log is full the outbox is kept for what frees it.
-        if now >= self.store.release.positions_at && (self.store.disk == Disk::Open || self.store.outbox.is_empty()) {
+        if now >= self.store.release.positions_at && self.may_write_positions() {
             self.write_positions(now);
         }
         if now >= self.store.release.chop_at {
@@ -84,12 +83,17 @@ impl Core {
         self.store.outbox.seal();
     }
 
+    /// While the log is full the outbox is kept for what frees it.
+    fn may_write_positions(&self) -> bool {
+        self.store.disk == Disk::Open || self.store.outbox.is_empty()
+    }
+
     /// When [`Core::flush`] has something to do.
     pub(crate) fn flush_due(&self) -> Option<Time> {
         if !matches!(self.store.disk, Disk::Open | Disk::Full) {
             return None;
         }
-        let positions = self.tracks.has_dirty().then_some(self.store.release.positions_at);
+        let positions = (self.tracks.has_dirty() && self.may_write_positions()).then_some(self.store.release.positions_at);
         let chop = self.can_chop().then_some(self.store.release.chop_at);
         let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
         let lazy = is_lazy.then_some(self.store.lazily_at);
