@@ -57,7 +57,7 @@ impl Core {
         let from = self.sessions.of(link);
         let whom = self.sessions.whom(link);
         if qos == Qos::ExactlyOnce
-            && let Some(first) = self.sessions.get(from).unreleased.get(&tag).copied()
+            && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
             let result = Accepted::Repeat;
@@ -68,7 +68,7 @@ impl Core {
                 self.sessions.stats.publishes_repeated += 1;
                 if qos == Qos::ExactlyOnce {
                     let unreleased = Unreleased { atom: first, is_written: false };
-                    self.sessions.get_mut(from).unreleased.insert(tag, unreleased);
+                    self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
                 }
                 if qos != Qos::AtMostOnce {
                     let result = Accepted::Repeat;
@@ -96,7 +96,7 @@ impl Core {
                 let Taken { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
                     let atom = if matched.is_none() { self.store.line.last() } else { AtomNo(0) };
-                    self.sessions.get_mut(from).unreleased.insert(tag, Unreleased { atom, is_written });
+                    self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { atom, is_written });
                 }
                 #[cfg(feature = "mutants")]
                 if matched.is_none() && self.mutant == Some(crate::Mutant::AnswersBeforeCommit) {
@@ -109,7 +109,7 @@ impl Core {
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
                 if let Some(number) = number {
-                    self.sessions.get_mut(from).refused_number.get_or_insert(number);
+                    self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
             }
@@ -126,10 +126,10 @@ impl Core {
     /// number their events than can be noted.
     fn look_at_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<AtomNo>, Refusal> {
         let session = self.sessions.get_mut(from);
-        if session.refused_number.is_some_and(|refused| number > refused) {
+        if session.memory.refused_number.is_some_and(|refused| number > refused) {
             return Err(Refusal::NumberAfterRefused);
         }
-        session.refused_number = None;
+        session.memory.refused_number = None;
         let publishers = &mut self.store.publishers;
         if let Some(first) = publishers.is_repeat(&session.client_id, number) {
             return Ok(Some(first));
@@ -239,13 +239,14 @@ impl Core {
             store.publishers.note(&session.client_id, number, now, true, &mut store.outbox);
         }
         if from == From::Will(index) {
-            store.outbox.forget(|key| Key::Will(session.number).put(key));
+            store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
         }
-        let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.is_kept).map(|(_, tag)| tag);
+        let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.memory.is_kept).map(|(_, tag)| tag);
         if let Some(tag) = tag {
-            store
-                .outbox
-                .put(|key| Key::Unreleased(session.number, tag).put(key), |value| (&[][..]).put_versioned(value));
+            store.outbox.put(
+                |key| Key::Unreleased(session.memory.number, tag).put(key),
+                |value| (&[][..]).put_versioned(value),
+            );
         }
         tag.is_some()
     }
@@ -271,7 +272,7 @@ impl Core {
             store.publishers.note(&session.client_id, number, now, false, &mut store.outbox);
         }
         if from == From::Will(index) {
-            store.outbox.forget(|key| Key::Will(session.number).put(key));
+            store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
         }
     }
 

@@ -22,10 +22,10 @@ impl Core {
                 known = survives.then_some(index);
             }
             if let Some(index) = known.filter(|_| attach.clean_start) {
-                if self.sessions.get(index).is_kept && self.store.disk == Disk::Poisoned {
+                if self.sessions.get(index).memory.is_kept && self.store.disk == Disk::Poisoned {
                     return out.refused(attach.link, Refusal::LogFailed);
                 }
-                begins_anew = self.sessions.get(index).is_kept;
+                begins_anew = self.sessions.get(index).memory.is_kept;
                 self.end(now, index, out);
                 known = None;
             }
