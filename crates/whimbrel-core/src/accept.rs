@@ -1,8 +1,10 @@
 //! An event comes in: it gets its id, is logged if it must be, and is passed on at once or when its turn has come.
 
+use core::time::Duration;
+
 use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Kick, Link, Output, Publish, Refusal};
+use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::route::RouteAt;
@@ -12,6 +14,9 @@ use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
 const COMMIT_SLICE: usize = 512;
+
+/// When a will is tried again for which the log had no room.
+pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
 /// What becomes of an event that comes in.
 #[derive(Clone, Copy, Debug)]
@@ -148,21 +153,29 @@ impl Core {
         }
     }
 
-    /// Publishes the will of a session, if it has one.
-    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    /// Publishes the will of a session, if it has one; false if it has to be tried again, as the log has no room for it.
+    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut impl Output) -> bool {
         let session = self.sessions.get_mut(index);
         if let Some(at) = session.will_at.take() {
-            self.timers.remove(at, crate::api::Reason::WillDelay, index);
+            self.timers.remove(at, Reason::WillDelay, index);
         }
-        let Some(will) = session.will.take() else { return };
+        let Some(will) = session.will.take() else { return true };
         let expires = will.lifetime.map(|lifetime| now.after(lifetime));
         let event = EventRef { expires, publisher: session.publisher, ..will.event.view() };
         let (binding, from) = (session.binding, From::Will(index));
         let incoming = Incoming { event, binding, retain: will.retain, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
+            Err(Refusal::LogFull) => {
+                let at = now.after(WILL_AGAIN);
+                let session = self.sessions.get_mut(index);
+                (session.will, session.will_at) = (Some(will), Some(at));
+                self.timers.insert(at, Reason::WillDelay, index);
+                return false;
+            }
             Err(_) => self.sessions.stats.events_refused += 1,
         }
+        true
     }
 
     /// Accepts an event: gives it its id, and passes it on unless it has to wait.
@@ -263,7 +276,8 @@ impl Core {
             return;
         }
         let store = &mut self.store;
-        if retain && !store.lazy_topics.contains(event.topic) {
+        // What the broker says of itself it says anew.
+        if retain && !event.topic.starts_with('$') && !store.lazy_topics.contains(event.topic) {
             store.lazy_topics.insert(event.topic.into());
         }
         let (From::Publish(index) | From::Will(index)) = from else { return };
