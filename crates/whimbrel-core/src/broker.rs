@@ -136,6 +136,8 @@ impl Core {
             self.cut_off(now, index, out);
         }
         self.prepare();
+        // What was added and nobody waits for is an atom, too.
+        self.store.outbox.seal();
     }
 
     fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
