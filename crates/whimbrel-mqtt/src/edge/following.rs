@@ -246,7 +246,6 @@ mod tests {
     fn unknown_values_and_repetitions_are_refused_by_name() {
         for pairs in [
             &[(DURABILITY, "Durable")][..],
-            &[(DURABILITY, "durable")],
             &[(ACK, "packet"), (DURABILITY, "semi-durable")],
             &[(ACK, "token")],
             &[(ACK, "token"), (DURABILITY, "nondurable")],

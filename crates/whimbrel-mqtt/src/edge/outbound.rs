@@ -207,8 +207,10 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
                 tokens.push(TOKEN, &begins.map(ToString::to_string).unwrap_or_default());
             }
         }
-        for granted in results.iter().flatten().filter(|granted| granted.is_less) {
-            tokens.push(GRANTED, granted.durability.name());
+        if self.edge.wants_diagnostics(link.0) {
+            for granted in results.iter().flatten().filter(|granted| granted.is_less) {
+                tokens.push(GRANTED, granted.durability.name());
+            }
         }
         let tokens = tokens.as_attributes().into();
         self.edge.send_suback(link.0, packet_id(tag), &reasons, cause, tokens, self.driver);

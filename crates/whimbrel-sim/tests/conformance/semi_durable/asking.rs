@@ -45,16 +45,25 @@ fn tokens_are_left_out_where_they_are_unwelcome_or_do_not_fit() {
 }
 
 #[test]
+fn durable_is_granted_as_semi_durable_without_a_log_and_told() {
+    let mut world = World::new();
+    let conn = world.client("a");
+    let answer = ask(&mut world, conn, &[("t", 1)], Props::new().user("w-durability", "durable"));
+    assert_eq!(answer.codes, [1]);
+    let granted: Vec<_> = answer.props.user().into_iter().filter(|(name, _)| *name == "w-granted").collect();
+    assert_eq!(granted, [("w-granted", "semi-durable")]);
+}
+
+#[test]
 fn what_is_not_there_is_refused_with_the_reason() {
     let mut world = World::new();
     let conn = world.client("a");
     for (props, says) in [
-        (Props::new().user("w-durability", "durable"), "w-durability durable is not available"),
         (Props::new().user("w-durability", "forever"), "w-durability is none of"),
         (semi_durable().user("w-durability", "semi-durable"), "w-durability is given more than once"),
         (Props::new().user("w-replier", "on"), "w-replier is not available"),
         (semi_durable().user("w-ack", "packet"), "w-ack is not token"),
-        (Props::new().user("w-ack", "token"), "ask for w-durability semi-durable"),
+        (Props::new().user("w-ack", "token"), "ask for w-durability durable or semi-durable"),
         (semi_durable().user("w-notices", "loud"), "w-notices is neither on nor off"),
         (from("no token!"), "byte 2"),
         (from("1:2,3"), "item 2"),
@@ -74,7 +83,7 @@ fn what_is_not_there_is_refused_with_the_reason() {
         assert!(answer.tokens().iter().all(|token| token.is_empty()));
     }
     assert_eq!(world.stats().core.subscriptions, 0);
-    assert_eq!((world.stats().following_refused, world.stats().core.starts_refused), (11, 8));
+    assert_eq!((world.stats().following_refused, world.stats().core.starts_refused), (10, 8));
 }
 
 #[test]
@@ -129,7 +138,7 @@ fn what_is_refused_leaves_the_subscription_as_it_was() {
     let mut world = World::new();
     let (conn, publisher) = (world.client("a"), world.client("publisher"));
     follow(&mut world, conn, "t", 0, semi_durable());
-    for props in [from("garbage!"), Props::new().user("w-durability", "durable"), from("2999-01-01T00:00:00Z")] {
+    for props in [from("garbage!"), Props::new().user("w-durability", "endless"), from("2999-01-01T00:00:00Z")] {
         assert_eq!(ask(&mut world, conn, &[("t", 1)], props).codes, [0x83]);
     }
     super::publish(&mut world, publisher, &["x"]);
