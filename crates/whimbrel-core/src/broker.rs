@@ -1,24 +1,22 @@
 //! The composition: sessions come and go, subscribe, publish and settle.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_selector::{Expensive, Fences};
 
-use crate::api::{Attach, Input, Kick, Limits, Link, Output, Reason, Refusal};
+use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason, Settlement};
 use crate::cache::{Cache, Plan};
 use crate::caching::Interest;
 use crate::copies::Copies;
 use crate::follow::Tracks;
-use crate::publish::NOBODY;
 use crate::retained::Retained;
 use crate::route::{Router, Spot};
-use crate::session::Sessions;
+use crate::session::{Sessions, Settled};
 use crate::shared::Groups;
 use crate::stats::Stats;
+use crate::store::{Answer, Atom, AtomNo, Profile, Profiles, Store};
 use crate::stream::{Sources, split_mix};
 use crate::timers::Timers;
 
@@ -37,6 +35,7 @@ pub struct Core {
     pub(crate) tracks: Tracks,
     pub(crate) cache: Cache,
     pub(crate) copies: Copies,
+    pub(crate) store: Store,
     /// What the broker asks other brokers for on its own behalf.
     pub(crate) buffer: Vec<Interest>,
     /// Where the partitions of the cache stand in the router's index.
@@ -75,6 +74,7 @@ impl Core {
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
             copies: Copies::default(),
+            store: Store::default(),
             buffer: Vec::new(),
             dealing: Vec::new(),
             division: 0,
@@ -114,15 +114,21 @@ impl Core {
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
             Input::Settle { link, tag, by } => {
-                let (index, goes_on) = self.sessions.settle(link, tag, by, out);
-                if goes_on {
+                let (index, settled) = self.sessions.settle(link, tag, by);
+                if by == Settlement::Received {
+                    let whom = self.sessions.whom(link);
+                    let known = settled == Settled::Received;
+                    self.answer(whom, AtomNo(0), Answer::Release { tag, known }, out);
+                }
+                if settled == Settled::Done {
                     self.go_on(now, index, out);
                 }
             }
             Input::Release { link, tag } => {
-                let index = self.sessions.of(link);
+                let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
                 let known = self.sessions.get_mut(index).unreleased.remove(&tag);
-                out.completed(link, tag, known);
+                let after = known.unwrap_or_default();
+                self.answer(whom, after, Answer::Completed { tag, known: known.is_some() }, out);
             }
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
@@ -151,11 +157,16 @@ impl Core {
             }
             Input::Subscribe { link, filters } => self.subscribe(now, link, filters, out),
             Input::Unsubscribe { link, filters } => self.unsubscribe(now, link, filters, out),
-            Input::Announce { event, retain } => {
-                if self.route_event(now, NOBODY, &event, retain, out).is_err() {
-                    self.sessions.stats.events_refused += 1;
-                }
+            Input::Announce { event, retain } => self.announce(now, &event, retain, out),
+            Input::RefusedAtEdge { link, tag, qos, code } => {
+                let (whom, result) = (self.sessions.whom(link), Accepted::RefusedAtEdge(code));
+                self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
             }
+            Input::Committed { upto } => {
+                self.store.line.commit(upto);
+                self.pass_committed(now, out);
+            }
+            Input::Disk(disk) => self.disk_changed(now, disk, out),
             Input::Acknowledge { link, tag, qos, identifier, token } => {
                 self.acknowledge(link, tag, qos, (identifier, token), out);
             }
@@ -164,6 +175,7 @@ impl Core {
             }
             Input::Knowledge(segment) => self.learn(now, &segment, out),
             Input::Deadline => {
+                self.pass_committed(now, out);
                 self.expire(now, out);
                 self.continue_catching_up(now, out);
             }
@@ -175,10 +187,36 @@ impl Core {
 
     /// When [`Input::Deadline`] is wanted, and why.
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
+        if self.store.line.is_due() {
+            return Some((self.now, Reason::Committed));
+        }
         if !self.catching_up.is_empty() {
             return Some((self.now, Reason::CatchUp));
         }
         self.timers.next()
+    }
+
+    /// The oldest atom that the driver has not taken, between two inputs.
+    pub fn atom(&self) -> Option<Atom<'_>> {
+        self.store.outbox.atom()
+    }
+
+    /// The driver has taken the atom that [`Core::atom`] shows, and writes it before any later one.
+    pub fn submitted(&mut self) -> AtomNo {
+        self.store.outbox.take()
+    }
+
+    /// More waits to be durable than should: the driver takes no more bytes from clients until that has changed.
+    pub fn is_congested(&self) -> bool {
+        self.store.is_congested()
+    }
+
+    /// Sets which topics are logged.
+    ///
+    /// # Panics
+    /// When a profile has no topic filter.
+    pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
+        self.router.set_profiles(Profiles::new(profiles));
     }
 
     /// Counters and gauges.
@@ -227,98 +265,17 @@ impl Core {
         self.sessions.attached_to(link).map_or(0, |index| self.sessions.get(index).unreleased.len())
     }
 
+    /// Whether something that a link is to be told waits to be durable.
+    pub fn stands_in_line(&mut self, link: Link) -> bool {
+        self.sessions.attached_to(link).is_some() && {
+            let whom = self.sessions.whom(link);
+            self.sessions.stands_in_line(whom)
+        }
+    }
+
     /// Whether that link's publish `tag` waits for its release.
     pub fn is_unreleased(&self, link: Link, tag: u16) -> bool {
-        self.sessions.attached_to(link).is_some_and(|index| self.sessions.get(index).unreleased.contains(&tag))
-    }
-
-    fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut impl Output) {
-        let mut known = self.sessions.find(attach.client_id);
-        if let Some(index) = known {
-            if let Some(old) = self.sessions.get(index).link() {
-                self.sessions.stats.takeovers += 1;
-                out.kicked(old, Kick::TakenOver);
-                let survives = self.sessions.get(index).is_persistent();
-                self.detach(now, index, true, out);
-                known = survives.then_some(index);
-            }
-            if let Some(index) = known.filter(|_| attach.clean_start) {
-                self.end(now, index, out);
-                known = None;
-            }
-        }
-        let index = match known {
-            Some(index) => index,
-            None if self.sessions.stats.sessions as usize >= self.sessions.limits.sessions_max => {
-                self.sessions.stats.sessions_refused += 1;
-                out.refused(attach.link, Refusal::TooManySessions);
-                return;
-            }
-            None => self.sessions.create(attach.client_id),
-        };
-        let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
-        let session = self.sessions.get_mut(index);
-        session.will = attach.will;
-        // It expires that long after its client has left.
-        let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
-        session.expiry = expiry;
-        if let Some(at) = session.will_at.take() {
-            self.timers.remove(at, Reason::WillDelay, index);
-        }
-        if let Some(at) = session.expires_at.take() {
-            self.timers.remove(at, Reason::SessionExpiry, index);
-        }
-        self.sessions.bind(index, attach.link, attach.window);
-        out.attached(attach.link, known.is_some());
-        self.return_to_streams(now, index, away);
-        self.go_on(now, index, out);
-    }
-
-    /// Ends the connection of a session, and the session with it if it does not outlive its connection.
-    fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut impl Output) {
-        self.sessions.unbind(index);
-        let session = self.sessions.get_mut(index);
-        if !publish_will {
-            session.will = None;
-        }
-        if !session.is_persistent() {
-            self.end(now, index, out);
-            return;
-        }
-        self.leave_streams(index);
-        let session = self.sessions.get_mut(index);
-        let expires_at = now.after(session.expiry);
-        session.expires_at = Some(expires_at);
-        self.timers.insert(expires_at, Reason::SessionExpiry, index);
-        match session.will.as_ref().map(|will| will.delay) {
-            None => {}
-            Some(Duration::ZERO) => self.publish_will(now, index, out),
-            Some(delay) => {
-                let at = now.after(delay).min(expires_at);
-                session.will_at = Some(at);
-                self.timers.insert(at, Reason::WillDelay, index);
-            }
-        }
-        let mut groups = self.sessions.get(index).groups.to_vec();
-        groups.retain(|group| self.groups.has_other(*group, index, &self.sessions));
-        self.move_work(now, index, groups, out);
-    }
-
-    /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
-    fn end(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        self.publish_will(now, index, out);
-        if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
-            self.timers.remove(at, Reason::SessionExpiry, index);
-        }
-        let session = self.sessions.get_mut(index);
-        session.groups = SmallVec::new();
-        let subscriptions = core::mem::take(&mut session.subscriptions);
-        let mut shared = Vec::new();
-        for id in subscriptions {
-            shared.extend(self.remove_subscription(index, id).filter(|(_, lives)| *lives).map(|(group, _)| group));
-        }
-        self.move_work(now, index, shared, out);
-        self.sessions.remove(index);
+        self.sessions.attached_to(link).is_some_and(|index| self.sessions.get(index).unreleased.contains_key(&tag))
     }
 
     fn expire(&mut self, now: Time, out: &mut impl Output) {
@@ -330,7 +287,7 @@ impl Core {
                     self.publish_will(now, index, out);
                 }
                 Reason::Silence => self.tell_silence(now, index, out),
-                Reason::CatchUp => unreachable!("turns are not timed"),
+                Reason::CatchUp | Reason::Committed => unreachable!("turns are not timed"),
                 Reason::SessionExpiry => {
                     self.sessions.get_mut(index).expires_at = None;
                     self.sessions.stats.sessions_expired += 1;
@@ -353,7 +310,7 @@ impl Core {
 
     /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
     /// deliveries, however many the subscriptions are.
-    fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut impl Output) {
+    pub(crate) fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut impl Output) {
         groups.sort_unstable();
         let mut taken = self.sessions.get_mut(index).inflight.take_groups(&groups);
         self.sessions.stats.shared_moved += taken.len() as u64;

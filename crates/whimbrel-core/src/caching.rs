@@ -83,7 +83,8 @@ fn filter(text: &str) -> TopicFilter<'_> {
 
 /// The partition that an event belongs to, if one names it.
 fn deal(router: &mut Router, event: AcceptedEvent<'_>) -> Option<usize> {
-    let wanted = router.route(event.event.topic).expect("the topic of an accepted event is checked");
+    let route = router.route(event.event.topic).expect("the topic of an accepted event is checked");
+    let wanted = router.wanted(route);
     let partition = |target: &Target| (target.kind == Kind::Partition).then_some(target.to as usize);
     let plain = wanted.targets.iter().filter_map(partition).min();
     let groups = wanted.groups.cloned();

@@ -8,6 +8,7 @@
 //! It knows nothing of packets, sockets, tasks or files. An *edge* translates between a protocol and this vocabulary:
 //! a connection is a [`Link`], an unsettled delivery a *tag* (1 to 65,535, unique within its session and direction).
 
+mod accept;
 mod api;
 mod broker;
 pub mod cache;
@@ -22,6 +23,7 @@ mod route;
 mod session;
 mod shared;
 mod stats;
+pub mod store;
 pub mod stream;
 mod subscribing;
 mod timers;

@@ -1,120 +1,54 @@
-//! An event comes in: it gets its id, is retained if asked, and goes to everyone who wants it.
+//! An event is passed on: it is retained if asked, and goes to everyone who wants it.
 
-use whimbrel_event::{Event, EventId, EventRef, Publisher, Qos, Time};
+use whimbrel_event::Time;
 
-use crate::api::{Accepted, Output, Publish, Refusal, Segment, Tell};
+use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::follow::Tracks;
-use crate::route::{Kind, NO_GROUP, NO_TRACK, Target, Wanted};
+use crate::route::{Kind, NO_GROUP, NO_TRACK, RouteAt, Target, Wanted};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
-use crate::stream::AHEAD_MAX;
-
-/// Who publishes: a session, or the broker itself.
-pub(crate) const NOBODY: u32 = u32::MAX;
-
-/// Where an event comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Source {
-    /// Somebody publishes it here.
-    Own {
-        /// Who.
-        from: u32,
-        /// Whether it becomes the topic's retained message.
-        retain: bool,
-    },
-    /// Another broker has given it that name.
-    Elsewhere(EventId),
-}
 
 impl Core {
-    pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut impl Output) {
-        let Publish { link, tag, retain, ref event } = *publish;
-        let qos = event.qos;
-        let from = self.sessions.of(link);
-        if qos == Qos::ExactlyOnce && self.sessions.get(from).unreleased.contains(&tag) {
-            self.sessions.stats.publishes_repeated += 1;
-            out.accepted(link, tag, qos, Accepted::Repeat);
-            return;
-        }
-        let result = match self.route_event(now, from, event, retain, out) {
-            Ok(matched) => {
-                if let Some(ahead) = self.streams.own.ahead(now) {
-                    self.sessions.stats.publishers_held += 1;
-                    out.hold(link, ahead - AHEAD_MAX);
-                }
-                if qos == Qos::ExactlyOnce {
-                    self.sessions.get_mut(from).unreleased.insert(tag);
-                }
-                Accepted::Routed { matched }
-            }
-            Err(refusal) => {
-                self.sessions.stats.events_refused += 1;
-                Accepted::Refused(refusal)
-            }
-        };
-        if qos != Qos::AtMostOnce {
-            out.accepted(link, tag, qos, result);
-        }
-    }
-
-    /// Accepts an event and hands it on; tells whether a subscription wanted it.
-    pub(crate) fn route_event(
+    /// Passes on an event of an own pubend that has its tick.
+    pub(crate) fn pass_own(
         &mut self,
         now: Time,
-        from: u32,
-        event: &EventRef<'_>,
+        route: RouteAt,
+        publication: Publication<'_>,
         retain: bool,
         out: &mut impl Output,
-    ) -> Result<bool, Refusal> {
-        if retain && !event.payload.is_empty() {
-            self.make_room_for_retained(now, event)?;
-        }
-        let publisher = if from == NOBODY { Publisher::UNKNOWN } else { self.sessions.get(from).publisher };
-        let event = EventRef { publisher, ..*event };
-        self.pass(now, Source::Own { from, retain }, &event, None, out)
+    ) -> bool {
+        let id = publication.id;
+        let after = self.streams.own.tell(id);
+        out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
+        self.pass(now, route, publication, retain, out)
     }
 
     /// The consolidated stream passes an event: it goes to everyone who wants it, and into the cache. Tells whether a subscription
     /// wanted it.
-    ///
-    /// # Errors
-    /// When its topic is none.
     pub(crate) fn pass(
         &mut self,
         now: Time,
-        source: Source,
-        event: &EventRef<'_>,
-        kept: Option<Event>,
+        route: RouteAt,
+        mut publication: Publication<'_>,
+        retain: bool,
         out: &mut impl Output,
-    ) -> Result<bool, Refusal> {
-        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, .. } = self;
-        let Wanted { targets, groups } = router.route(event.topic).map_err(Refusal::BadTopic)?;
+    ) -> bool {
+        let Core { sessions, router, groups: shared, retained, serial, tracks, .. } = self;
+        let Wanted { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
-        let (id, from, retain) = match source {
-            Source::Elsewhere(id) => (id, NOBODY, false),
-            Source::Own { from, retain } => {
-                let binding = if from == NOBODY { 0 } else { sessions.get(from).binding };
-                let id = streams.accept(binding, event.reliability, now);
-                let after = streams.own.tell(id);
-                sessions.stats.events_accepted += 1;
-                sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
-                out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(*event) });
-                (id, from, retain)
-            }
-        };
         *serial += 1;
-        let accepted = kept.as_ref().map_or(now, Event::accepted);
-        let mut publication = Publication { event: *event, id, accepted, serial: *serial, kept };
+        publication.serial = *serial;
         if retain {
-            if event.payload.is_empty() {
-                retained.clear(event.topic);
+            if publication.event.payload.is_empty() {
+                retained.clear(publication.event.topic);
             } else {
                 retained.set(publication.keep());
             }
         }
-        let mut round = Round::new(from, now, retain, self.cache.plan().partitions.len(), &mut self.fallen);
+        let mut round = Round::new(now, retain, self.cache.plan().partitions.len(), &mut self.fallen);
         for target in targets {
             round.offer(target, &mut publication, shared, tracks, sessions, out);
         }
@@ -127,43 +61,14 @@ impl Core {
         sessions.stats.events_unwanted += u64::from(!matched);
         self.cache.write(self.serial, partition, &publication.accepted(), now);
         while let Some(track) = self.fallen.pop() {
-            self.fall_behind(track, Some(id), true);
+            self.fall_behind(track, Some(publication.id), true);
         }
-        Ok(matched)
-    }
-
-    fn make_room_for_retained(&mut self, now: Time, event: &EventRef<'_>) -> Result<(), Refusal> {
-        let Core { sessions, retained, .. } = self;
-        let bytes = Event::weight_of(event);
-        let (max, bytes_max) = (sessions.limits.retained_max, sessions.limits.retained_bytes);
-        if !retained.has_room(event.topic, bytes, max, bytes_max) {
-            retained.sweep(now);
-            if !retained.has_room(event.topic, bytes, max, bytes_max) {
-                return Err(Refusal::TooMuchRetained);
-            }
-        }
-        Ok(())
-    }
-
-    /// Publishes the will of a session, if it has one.
-    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        let session = self.sessions.get_mut(index);
-        if let Some(at) = session.will_at.take() {
-            self.timers.remove(at, crate::api::Reason::WillDelay, index);
-        }
-        let Some(will) = session.will.take() else { return };
-        let mut event = will.event.view();
-        event.expires = will.lifetime.map(|lifetime| now.after(lifetime));
-        match self.route_event(now, index, &event, will.retain, out) {
-            Ok(_) => self.sessions.stats.wills_published += 1,
-            Err(_) => self.sessions.stats.events_refused += 1,
-        }
+        matched
     }
 }
 
 /// One event on its way to everyone who wants it.
 struct Round<'a> {
-    from: u32,
     now: Time,
     retain: bool,
     matched: bool,
@@ -174,8 +79,8 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(from: u32, now: Time, retain: bool, rest: usize, fallen: &'a mut Vec<u32>) -> Self {
-        Round { from, now, retain, matched: false, partition: rest, fallen }
+    fn new(now: Time, retain: bool, rest: usize, fallen: &'a mut Vec<u32>) -> Self {
+        Round { now, retain, matched: false, partition: rest, fallen }
     }
 
     #[inline]
@@ -190,7 +95,7 @@ impl<'a> Round<'a> {
     ) {
         match target.kind {
             Kind::Session => {
-                if target.no_local && target.to == self.from {
+                if target.no_local && sessions.is_own(target.to, publication.event.publisher) {
                     return;
                 }
                 self.matched = true;

@@ -6,7 +6,7 @@ use whimbrel_selector::TopicName;
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
 use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
-use crate::publish::Source;
+use crate::session::Publication;
 use crate::stream::Passed;
 
 impl Core {
@@ -40,9 +40,8 @@ impl Core {
             match part {
                 Passed::Data(event) => {
                     self.moved(pubend, event.id().tick);
-                    let source = Source::Elsewhere(event.id());
-                    self.pass(now, source, &event.view(), Some(event.clone()), out)
-                        .expect("the topic has been checked");
+                    let route = self.router.route(event.topic()).expect("the topic has been checked");
+                    self.pass(now, route, Publication::of(&event, 0), false, out);
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);

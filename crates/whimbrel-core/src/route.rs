@@ -11,6 +11,7 @@ use whimbrel_selector::{
 
 use crate::content::Content;
 use crate::follow::Verdicts;
+use crate::store::{Persistence, Profiles};
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -53,6 +54,8 @@ pub(crate) struct Subscription {
     pub(crate) track: u32,
     /// It gets nothing while its session is away.
     pub(crate) attached_only: bool,
+    /// What it wants is logged.
+    pub(crate) is_durable: bool,
     /// Bytes of its selector.
     pub(crate) selector_bytes: u32,
     /// Set by [`Router::place`]; `None` for one of a group, which is in the index only once for all its members.
@@ -83,6 +86,8 @@ pub(crate) struct Target {
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
     pub(crate) attached_only: bool,
+    /// What it wants is logged.
+    pub(crate) is_durable: bool,
 }
 
 #[derive(Debug)]
@@ -93,6 +98,8 @@ struct Route {
     targets: Box<[Target]>,
     /// The selectors that have to be asked; `None` if there are none.
     groups: Option<Arc<[GroupId]>>,
+    persistence: Persistence,
+    is_durable: bool,
 }
 
 /// What is known of a topic's events before their content is looked at.
@@ -102,11 +109,20 @@ pub(crate) struct Wanted<'a> {
     pub(crate) targets: &'a [Target],
     /// The selectors that have to be asked with [`Router::select`]; most topics have none.
     pub(crate) groups: Option<&'a Arc<[GroupId]>>,
+    /// Whether the topic's reliable events are logged.
+    pub(crate) persistence: Persistence,
+    /// One of `targets` is durable.
+    pub(crate) is_durable: bool,
 }
+
+/// Where the answer for a topic is remembered; valid until another topic is asked for, or a subscription changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteAt(usize);
 
 impl Route {
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { targets: &self.targets, groups: self.groups.as_ref() }
+        let Route { targets, groups, persistence, is_durable, .. } = self;
+        Wanted { targets, groups: groups.as_ref(), persistence: *persistence, is_durable: *is_durable }
     }
 
     /// How much it counts towards [`ROUTE_TARGETS_MAX`].
@@ -133,6 +149,7 @@ pub(crate) struct Router {
     /// Who wanted the last event by its content; kept for its memory.
     selected: Vec<Target>,
     verdicts: Verdicts,
+    profiles: Profiles,
     pub(crate) misses: u64,
 }
 
@@ -150,6 +167,7 @@ impl Router {
             count: 0,
             selected: Vec::new(),
             verdicts: Verdicts::default(),
+            profiles: Profiles::default(),
             misses: 0,
         }
     }
@@ -318,6 +336,12 @@ impl Router {
         self.index.selectors()
     }
 
+    /// Replaces what is set for topics.
+    pub(crate) fn set_profiles(&mut self, profiles: Profiles) {
+        self.profiles = profiles;
+        self.epoch += 1;
+    }
+
     /// What all selectors have cost so far.
     pub(crate) fn cost(&self) -> Cost {
         self.index.cost()
@@ -371,22 +395,23 @@ impl Router {
     ///
     /// # Errors
     /// When `topic` is no topic name.
-    pub(crate) fn route(&mut self, topic: &str) -> Result<Wanted<'_>, TopicError> {
+    pub(crate) fn route(&mut self, topic: &str) -> Result<RouteAt, TopicError> {
         let hash = self.hasher.hash_one(topic);
-        let epoch = self.epoch;
-        // Looked up by bucket because a borrow that is returned on one path only would last for all of them.
         let known = self.routes.find_bucket_index(hash, |route| &*route.topic == topic);
-        if let Some(bucket) = known
-            && self.routes.get_bucket(bucket).is_some_and(|route| route.epoch == epoch)
-        {
-            let route = self.routes.get_bucket(bucket).expect("just seen");
-            return Ok(route.wanted());
+        let fresh = |at: &usize| self.routes.get_bucket(*at).is_some_and(|route| route.epoch == self.epoch);
+        match known.filter(fresh) {
+            Some(at) => Ok(RouteAt(at)),
+            None => self.walk(topic, hash),
         }
-        self.walk(topic, hash)
+    }
+
+    /// What [`Router::route`] has found.
+    pub(crate) fn wanted(&self, at: RouteAt) -> Wanted<'_> {
+        self.routes.get_bucket(at.0).expect("a route that was just found").wanted()
     }
 
     #[cold]
-    fn walk(&mut self, topic: &str, hash: u64) -> Result<Wanted<'_>, TopicError> {
+    fn walk(&mut self, topic: &str, hash: u64) -> Result<RouteAt, TopicError> {
         let name = TopicName::new(topic)?;
         self.misses += 1;
         let (mut targets, mut groups) = (Vec::new(), Vec::new());
@@ -396,8 +421,10 @@ impl Router {
         let route = Route {
             topic: topic.into(),
             epoch: self.epoch,
+            is_durable: targets.iter().any(|target| target.is_durable),
             targets: targets.into_boxed_slice(),
             groups: (!groups.is_empty()).then(|| groups.into()),
+            persistence: self.profiles.of(name),
         };
         if let Ok(entry) = self.routes.find_entry(hash, |route| &*route.topic == topic) {
             let (old, _) = entry.remove();
@@ -410,7 +437,7 @@ impl Router {
         self.route_targets += route.size();
         let hasher = &self.hasher;
         let entry = self.routes.insert_unique(hash, route, |route| hasher.hash_one(&*route.topic));
-        Ok(entry.into_mut().wanted())
+        Ok(RouteAt(entry.bucket_index()))
     }
 }
 
@@ -419,8 +446,8 @@ fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
     if key & (GROUP_BIT | PARTITION_BIT) != 0 {
         let kind = if key & GROUP_BIT != 0 { Kind::Group } else { Kind::Partition };
         let (to, qos) = (key & !(GROUP_BIT | PARTITION_BIT), Qos::ExactlyOnce);
-        let (no_local, retain_as_published, attached_only) = (false, false, false);
-        return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only };
+        let (no_local, retain_as_published, attached_only, is_durable) = (false, false, false, false);
+        return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only, is_durable };
     }
     let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
     let (to, kind) = if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
@@ -432,5 +459,6 @@ fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
         no_local: known.no_local,
         retain_as_published: known.retain_as_published,
         attached_only: known.attached_only,
+        is_durable: known.is_durable,
     }
 }

@@ -18,6 +18,8 @@ stats! {
     events_accepted,
     /// Payload bytes of these.
     payload_bytes_accepted,
+    /// Events that were given to the log.
+    events_logged,
     /// Events after which their publisher was held up, because its stream had run ahead of the clock.
     publishers_held,
     /// Events refused (bad topic, retained bound).
@@ -66,6 +68,8 @@ stats! {
     shared_moved,
     /// Clients disconnected because they read too slowly.
     kicked_slow,
+    /// Connections ended because the log failed while something of them waited for it.
+    kicked_log_failed,
     /// Connections ended because their client id attached elsewhere.
     takeovers,
     /// Wills published.

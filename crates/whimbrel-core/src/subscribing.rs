@@ -94,6 +94,7 @@ impl Core {
             group,
             track: NO_TRACK,
             attached_only,
+            is_durable: false,
             selector_bytes,
             spot: None,
         };

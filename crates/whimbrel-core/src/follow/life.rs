@@ -11,6 +11,7 @@ use crate::broker::Core;
 use crate::cache::PartitionSet;
 use crate::route::NO_TRACK;
 use crate::session::Publication;
+use crate::store::{Answer, AtomNo};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -332,10 +333,13 @@ impl Core {
         what: (u32, &CheckpointToken),
         out: &mut impl Output,
     ) {
-        let index = self.sessions.of(link);
-        if qos == Qos::ExactlyOnce && !self.sessions.get_mut(index).unreleased.insert(tag) {
-            self.sessions.stats.publishes_repeated += 1;
-            return out.accepted(link, tag, qos, Accepted::Repeat);
+        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
+        if qos == Qos::ExactlyOnce {
+            if let Some(first) = self.sessions.get(index).unreleased.get(&tag).copied() {
+                self.sessions.stats.publishes_repeated += 1;
+                return self.answer(whom, first, Answer::Accepted { tag, qos, result: Accepted::Repeat }, out);
+            }
+            self.sessions.get_mut(index).unreleased.insert(tag, AtomNo(0));
         }
         let result = self.acknowledge_up_to(index, what.0, what.1);
         if result.is_err() {
@@ -343,8 +347,8 @@ impl Core {
             self.sessions.stats.events_refused += 1;
         }
         if qos != Qos::AtMostOnce {
-            let accepted = result.map_or_else(Accepted::Refused, |()| Accepted::Routed { matched: true });
-            out.accepted(link, tag, qos, accepted);
+            let result = result.map_or_else(Accepted::Refused, |()| Accepted::Routed { matched: true });
+            self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
         }
     }
 

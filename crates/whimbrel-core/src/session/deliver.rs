@@ -201,15 +201,10 @@ impl Sessions {
         self.get_mut(index).open = true;
     }
 
-    /// Applies a client's answer to a delivery; returns the session, and whether it may take more now.
-    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement, out: &mut impl Output) -> (u32, bool) {
+    /// Applies a client's answer to a delivery; returns the session, and what it changed.
+    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement) -> (u32, Settled) {
         let index = self.of(link);
-        let session = self.get_mut(index);
-        let settled = session.inflight.settle(tag, by);
-        if by == Settlement::Received {
-            out.release(link, tag, settled == Settled::Received);
-        }
-        (index, settled == Settled::Done)
+        (index, self.get_mut(index).inflight.settle(tag, by))
     }
 
     /// What waits for tracked subscriptions is dropped: they read it from the cache. Gives it to whoever has to note what it was.

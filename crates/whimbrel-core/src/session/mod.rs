@@ -2,22 +2,24 @@
 
 mod deliver;
 mod inflight;
+mod life;
 mod queue;
 
 use core::time::Duration;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
-pub(crate) use inflight::Inflight;
+pub(crate) use inflight::{Inflight, Settled};
 pub(crate) use queue::{Queue, Queued};
 
 use crate::api::{Limits, Link, Will};
 use crate::follow::GapReason;
 use crate::stats::Stats;
+use crate::store::{AtomNo, Whom};
 use crate::stream::Streams;
 
 /// Clients that are named for the gaps they were told of.
@@ -31,6 +33,10 @@ const DETACHED: u32 = u32::MAX;
 pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
     link: u32,
+    /// Its number among all attachments; the present one, or the last.
+    attachment: u32,
+    /// Answers to the present link that wait in the line.
+    in_line: u32,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
     pub(crate) publisher: Publisher,
@@ -53,7 +59,8 @@ pub(crate) struct Session {
     /// Best-effort deliveries that wait.
     passing: Queue,
     /// Exactly-once publishes that the client has not released.
-    pub(crate) unreleased: BTreeSet<u16>,
+    /// Each with what has to be durable before the client may hear that it was accepted.
+    pub(crate) unreleased: BTreeMap<u16, AtomNo>,
     pub(crate) will: Option<Box<Will>>,
     pub(crate) will_at: Option<Time>,
     pub(crate) expires_at: Option<Time>,
@@ -113,6 +120,8 @@ pub(crate) struct Sessions {
     /// Link to session.
     links: Vec<u32>,
     hasher: Seeded,
+    /// Attachments so far.
+    attachments: u32,
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
     /// Attached sessions whose queue outgrew its bound in this step.
@@ -142,6 +151,7 @@ impl Sessions {
             by_client: HashTable::new(),
             links: Vec::new(),
             hasher: Seeded::new(seed),
+            attachments: 0,
             limits,
             stats: Stats::default(),
             overflowed: Vec::new(),
@@ -178,6 +188,8 @@ impl Sessions {
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
+            attachment: 0,
+            in_line: 0,
             binding: Streams::binding(hash),
             publisher: Publisher::named(client_id),
             open: false,
@@ -190,7 +202,7 @@ impl Sessions {
             inflight: Inflight::default(),
             waiting: Queue::default(),
             passing: Queue::default(),
-            unreleased: BTreeSet::new(),
+            unreleased: BTreeMap::new(),
             will: None,
             will_at: None,
             expires_at: None,
@@ -241,9 +253,11 @@ impl Sessions {
         self.links[at] = index;
         self.stats.sessions_attached += 1;
         let window = window.min(self.limits.inflight_max);
+        self.attachments = self.attachments.wrapping_add(1);
+        let attachment = self.attachments;
         let session = self.get_mut(index);
         assert!(!session.is_attached(), "a session has one link");
-        session.link = link.0;
+        (session.link, session.attachment, session.in_line) = (link.0, attachment, 0);
         session.open = true;
         session.inflight.begin(window);
     }
@@ -292,6 +306,44 @@ impl Sessions {
         let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (client.to_string(), *gaps)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         all
+    }
+
+    /// Who speaks over a link at present.
+    pub(crate) fn whom(&self, link: Link) -> Whom {
+        Whom { link, attachment: self.get(self.of(link)).attachment }
+    }
+
+    /// The session of somebody who may have gone.
+    fn present(&mut self, whom: Whom) -> Option<&mut Session> {
+        let index = self.attached_to(whom.link)?;
+        let session = self.slots[index as usize].as_mut().expect("links lead to sessions");
+        (session.attachment == whom.attachment).then_some(&mut **session)
+    }
+
+    /// An answer to that client waits in the line.
+    pub(crate) fn stand_in_line(&mut self, whom: Whom) {
+        if let Some(session) = self.present(whom) {
+            session.in_line += 1;
+        }
+    }
+
+    /// Whether an answer to that client waits in the line.
+    pub(crate) fn stands_in_line(&mut self, whom: Whom) -> bool {
+        self.present(whom).is_some_and(|session| session.in_line > 0)
+    }
+
+    /// An answer to that client waits no more; whether it is still there to get it.
+    pub(crate) fn leave_line(&mut self, whom: Whom) -> bool {
+        let present = self.present(whom);
+        present.is_some_and(|session| {
+            session.in_line -= 1;
+            true
+        })
+    }
+
+    /// Whether that is what a session's own client has published.
+    pub(crate) fn is_own(&self, index: u32, publisher: Publisher) -> bool {
+        self.get(index).publisher == publisher
     }
 
     /// Whether a session is in use and attached.

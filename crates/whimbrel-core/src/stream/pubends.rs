@@ -51,6 +51,12 @@ impl Streams {
         EventId { pubend: self.host.pubend(index), tick: *last }
     }
 
+    /// What [`Streams::accept`] would give.
+    pub fn next(&self, binding: u8, reliability: Reliability, now: Time) -> EventId {
+        let index = Streams::index(binding, reliability);
+        EventId { pubend: self.host.pubend(index), tick: Tick::next(self.last[usize::from(index)], now) }
+    }
+
     /// Notes that other brokers are told of that event, and of nothing else since the tick that is returned.
     pub fn tell(&mut self, id: EventId) -> Tick {
         core::mem::replace(&mut self.told[usize::from(id.pubend.index())], id.tick)

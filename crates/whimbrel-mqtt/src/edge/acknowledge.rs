@@ -23,7 +23,7 @@ impl Broker {
             Ok(read) => read,
             Err((reason, cause)) => {
                 self.edge.stats.tokens_refused += 1;
-                return self.edge.refuse_publish(id, publish, reason, &cause, out);
+                return self.refuse_publish(now, id, publish, reason, &cause, out);
             }
         };
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));

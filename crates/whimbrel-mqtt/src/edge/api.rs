@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use whimbrel_core::Interest;
 use whimbrel_core::cache::Plan;
+use whimbrel_core::store::{AtomNo, Disk};
 use whimbrel_selector::Fences;
 
 use super::Origin;
@@ -48,6 +49,13 @@ pub enum Input<'a> {
     Cache(&'a Plan),
     /// What the broker asks other brokers for on its own behalf, from now on.
     Buffer(&'a [Interest]),
+    /// All atoms up to this one are durable; see [`whimbrel_core::store`].
+    Committed {
+        /// The last of them.
+        upto: AtomNo,
+    },
+    /// What the log takes has changed.
+    Disk(Disk),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }

@@ -173,10 +173,32 @@ impl Broker {
                 let input = CorePublish { link, tag, retain: publish.retain, event };
                 core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now });
             }
-            Err((reason, cause)) => edge.refuse_publish(id, publish, reason, cause, out),
+            Err((reason, cause)) => self.refuse_publish(now, id, publish, reason, cause, out),
         }
         attributes.clear();
         self.edge.attributes = attributes;
+    }
+
+    /// Answers a publish that is not accepted: MQTT 5 has a code for it; otherwise it is acknowledged and dropped. The answer has its place
+    /// among those that wait to be durable, and then goes without words.
+    pub(super) fn refuse_publish(
+        &mut self,
+        now: Time,
+        id: u32,
+        publish: &Publish<'_>,
+        reason: ReasonCode,
+        cause: &str,
+        out: &mut impl Output,
+    ) {
+        let link = Link(id);
+        match publish.packet_id {
+            None => self.edge.stats.publishes_refused.add(reason),
+            Some(tag) if self.core.stands_in_line(link) => {
+                let input = CoreInput::RefusedAtEdge { link, tag: tag.get(), qos: publish.qos, code: reason.0 };
+                self.core_input(now, input, out);
+            }
+            Some(tag) => self.edge.answer_publish(id, tag.get(), publish.qos, reason, cause, out),
+        }
     }
 
     fn connect(&mut self, now: Time, id: u32, connect: &Connect<'_>, out: &mut impl Output) -> Result<(), DecodeError> {
@@ -381,21 +403,6 @@ impl Edge {
             delay: Duration::from_secs(will.properties.delay.unwrap_or(0).into()),
             lifetime: will.properties.message_expiry.map(|seconds| Duration::from_secs(seconds.into())),
         })
-    }
-
-    /// Answers a publish that is not accepted: MQTT 5 has a code for it; otherwise it is acknowledged and dropped.
-    pub(super) fn refuse_publish(
-        &mut self,
-        id: u32,
-        publish: &Publish<'_>,
-        reason: ReasonCode,
-        cause: &str,
-        out: &mut impl Output,
-    ) {
-        match publish.packet_id {
-            None => self.stats.publishes_refused.add(reason),
-            Some(tag) => self.answer_publish(id, tag.get(), publish.qos, reason, cause, out),
-        }
     }
 
     /// A client id for a client that brought none.

@@ -8,6 +8,7 @@ mod inbound;
 mod outbound;
 mod recent;
 mod reply;
+mod store;
 mod subscribe;
 mod sys;
 
@@ -68,6 +69,8 @@ pub(crate) struct Edge {
     /// Packet identifier of the SUBSCRIBE or UNSUBSCRIBE that the core is answering.
     answering: Option<PacketId>,
     greeting: Greeting,
+    /// Connections that the present step has to end, and why.
+    condemned: Vec<(u32, ReasonCode, &'static str)>,
     stats: Stats,
 }
 
@@ -103,6 +106,7 @@ impl Broker {
             partial_bytes: 0,
             answering: None,
             greeting: Greeting::default(),
+            condemned: Vec::new(),
             stats: Stats::default(),
         };
         Broker { core, edge }
@@ -123,6 +127,11 @@ impl Broker {
             Input::Cache(plan) => self.core.set_cache(now, plan.clone()),
             Input::Buffer(interests) => self.core.set_buffer(interests.to_vec()),
             Input::Drain => self.drain(now, out),
+            Input::Committed { upto } => self.core_input(now, CoreInput::Committed { upto }, out),
+            Input::Disk(disk) => self.core_input(now, CoreInput::Disk(disk), out),
+        }
+        while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
+            self.end(now, conn, reason, cause, out);
         }
         self.edge.flush(out);
     }

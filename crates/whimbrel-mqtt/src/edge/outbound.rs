@@ -125,11 +125,21 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             Accepted::Repeat => ReasonCode::SUCCESS,
             Accepted::Routed { matched: false } => ReasonCode::NO_MATCHING_SUBSCRIBERS,
             Accepted::Refused(refusal) => reason_of(refusal),
+            Accepted::RefusedAtEdge(code) => ReasonCode(code),
         };
         let cause = match result {
             Accepted::Refused(refusal) => cause_of(refusal),
             _ => "",
         };
+        if let Accepted::Refused(refusal) = result
+            && is_of_log(refusal)
+            && self.edge.conns[link.0 as usize].version == Version::V4
+        {
+            // MQTT 3.1.1 has no answer that says no, and yes would be a lie.
+            self.edge.stats.publishes_refused.add(reason);
+            self.edge.condemned.push((link.0, reason, cause));
+            return;
+        }
         self.edge.answer_publish(link.0, tag, qos, reason, cause, self.driver);
     }
 
@@ -160,6 +170,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         let (reason, cause) = match why {
             Kick::TakenOver => (ReasonCode::SESSION_TAKEN_OVER, "the client id connected again"),
             Kick::TooSlow => (ReasonCode::QUOTA_EXCEEDED, "more waits for this client than its queue may hold"),
+            Kick::LogFailed => (ReasonCode::SERVER_UNAVAILABLE, "the log has failed; repeat what was not acknowledged"),
         };
         self.edge.say_goodbye(link.0, reason, cause, self.driver);
         self.edge.conns[link.0 as usize].state = State::Gone;
@@ -221,8 +232,17 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         Refusal::TooManySubscriptions
         | Refusal::TooManySelectors
         | Refusal::TooManySessions
-        | Refusal::TooMuchRetained => ReasonCode::QUOTA_EXCEEDED,
+        | Refusal::TooMuchRetained
+        | Refusal::LogFull
+        | Refusal::LogFailed
+        | Refusal::TooLargeForLog
+        | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
     }
+}
+
+/// Whether an event was refused because it would have to be logged.
+fn is_of_log(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::LogFull | Refusal::LogFailed | Refusal::TooLargeForLog)
 }
 
 /// What is wrong, and what helps.
@@ -251,6 +271,10 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
         Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
         Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",
+        Refusal::LogFull => "the log is full: publish again when durable subscribers have acknowledged more",
+        Refusal::LogFailed => "the log has failed: the broker has to be started anew",
+        Refusal::TooLargeForLog => "the message is larger than what the log takes",
+        Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
     }
 }
 

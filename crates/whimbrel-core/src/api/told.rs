@@ -1,0 +1,135 @@
+//! What an edge is told.
+
+use core::time::Duration;
+
+use whimbrel_event::{EventId, EventRef, Qos};
+
+use super::{Granted, Link, Segment};
+
+/// What became of a published event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// It has its id and is on its way.
+    Routed {
+        /// Whether any subscription wanted it.
+        matched: bool,
+    },
+    /// The same tag again before its release; it was accepted the first time.
+    Repeat,
+    /// It is not accepted.
+    Refused(Refusal),
+    /// The edge has refused it with that code.
+    RefusedAtEdge(u8),
+}
+
+/// Why the core does not do what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// A topic filter is not well-formed.
+    BadFilter(whimbrel_selector::TopicError),
+    /// A topic name is not well-formed.
+    BadTopic(whimbrel_selector::TopicError),
+    /// A shared subscription asks to leave out the session's own events.
+    SharedNoLocal,
+    /// A shared subscription asks for another selector than that which its other members share.
+    OtherSelector,
+    /// The session has as many subscriptions as it may.
+    TooManySubscriptions,
+    /// The session's selectors are as long together as they may be.
+    TooManySelectors,
+    /// The broker has as many sessions as it may.
+    TooManySessions,
+    /// The broker retains as much as it may.
+    TooMuchRetained,
+    /// A shared subscription asks for a place to begin, for the cache or for notices.
+    SharedTracked,
+    /// A place to begin needs a subscription that gets what it missed.
+    StartNotKept,
+    /// The token belongs to another deployment.
+    OtherDeployment,
+    /// The place to begin lies ahead of what the broker can have sent.
+    FutureStart,
+    /// The place to begin names too many streams of brokers that are not known here.
+    TooManyStrangers,
+    /// No subscription of the session is acknowledged by token, or several are and none is named.
+    NotAcknowledged,
+    /// It would have to be logged, and the log takes no more at present.
+    LogFull,
+    /// It would have to be logged, and a write or a sync of the log has failed.
+    LogFailed,
+    /// It would have to be logged, and is larger than what the log takes.
+    TooLargeForLog,
+    /// The publisher's number is greater than one that was refused on this connection: that one is to be repeated first.
+    NumberAfterRefused,
+}
+
+/// Why the core ends a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kick {
+    /// The same client id attached elsewhere.
+    TakenOver,
+    /// More waits for this client than its bounds allow.
+    TooSlow,
+    /// The log has failed, and nobody knows whether what the client published last is in it.
+    LogFailed,
+}
+
+/// What the edge did with a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Taken, and more can be.
+    Open,
+    /// Taken, but no more until [`Input::Writable`].
+    Full,
+    /// Larger than the client accepts: dropped as if it had been delivered and settled.
+    TooLarge,
+}
+
+/// One event on its way to one subscription.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// The event.
+    pub event: EventRef<'a>,
+    /// Its name.
+    pub id: EventId,
+    /// Deliveries with the same number carry the same event, so an edge may reuse what it encoded; 0: not known.
+    pub serial: u64,
+    /// Names the delivery until it is settled; 0 with [`Qos::AtMostOnce`].
+    pub tag: u16,
+    /// How surely it is handed over.
+    pub qos: Qos,
+    /// It was sent before, on another connection.
+    pub repeated: bool,
+    /// The retain mark.
+    pub retain: bool,
+    /// The subscription's identifier; 0: none.
+    pub identifier: u32,
+    /// The client wants to know the event's name.
+    pub named: bool,
+}
+
+/// Where the core's decisions go. All calls for one link are in the order in which they take effect.
+pub trait Output {
+    /// The link has its session; `present` if it existed before. Repeated and waiting deliveries follow.
+    fn attached(&mut self, link: Link, present: bool);
+    /// The link gets no session.
+    fn refused(&mut self, link: Link, why: Refusal);
+    /// The edge must end this connection; the core has already let go of it.
+    fn kicked(&mut self, link: Link, why: Kick);
+    /// The answers to a subscribe, in its order. Retained messages follow.
+    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]);
+    /// The answers to an unsubscribe, in its order: whether there was such a subscription.
+    fn unsubscribed(&mut self, link: Link, existed: &[bool]);
+    /// The answer to a publish with a tag.
+    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted);
+    /// The tag of an exactly-once publish is free again; `known` if the core had it.
+    fn completed(&mut self, link: Link, tag: u16, known: bool);
+    /// Second phase of an exactly-once delivery; `known` if the core has such a delivery.
+    fn release(&mut self, link: Link, tag: u16, known: bool);
+    /// Hand an event to the client.
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
+    /// The stream to which that link publishes has run ahead of the clock: nothing should be taken from it for a while.
+    fn hold(&mut self, _link: Link, _span: Duration) {}
+    /// Something is known of an own stream, for whoever carries it to other brokers.
+    fn knowledge(&mut self, _segment: &Segment<'_>) {}
+}

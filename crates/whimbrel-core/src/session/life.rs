@@ -1,0 +1,100 @@
+//! Sessions begin, are attached, left and ended.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+use whimbrel_event::Time;
+
+use crate::api::{Attach, Kick, Output, Reason, Refusal};
+use crate::broker::Core;
+
+impl Core {
+    pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut impl Output) {
+        let mut known = self.sessions.find(attach.client_id);
+        if let Some(index) = known {
+            if let Some(old) = self.sessions.get(index).link() {
+                self.sessions.stats.takeovers += 1;
+                out.kicked(old, Kick::TakenOver);
+                let survives = self.sessions.get(index).is_persistent();
+                self.detach(now, index, true, out);
+                known = survives.then_some(index);
+            }
+            if let Some(index) = known.filter(|_| attach.clean_start) {
+                self.end(now, index, out);
+                known = None;
+            }
+        }
+        let index = match known {
+            Some(index) => index,
+            None if self.sessions.stats.sessions as usize >= self.sessions.limits.sessions_max => {
+                self.sessions.stats.sessions_refused += 1;
+                out.refused(attach.link, Refusal::TooManySessions);
+                return;
+            }
+            None => self.sessions.create(attach.client_id),
+        };
+        let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
+        let session = self.sessions.get_mut(index);
+        session.will = attach.will;
+        // It expires that long after its client has left.
+        let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
+        session.expiry = expiry;
+        if let Some(at) = session.will_at.take() {
+            self.timers.remove(at, Reason::WillDelay, index);
+        }
+        if let Some(at) = session.expires_at.take() {
+            self.timers.remove(at, Reason::SessionExpiry, index);
+        }
+        self.sessions.bind(index, attach.link, attach.window);
+        out.attached(attach.link, known.is_some());
+        self.return_to_streams(now, index, away);
+        self.go_on(now, index, out);
+    }
+
+    /// Ends the connection of a session, and the session with it if it does not outlive its connection.
+    pub(crate) fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut impl Output) {
+        self.sessions.unbind(index);
+        let session = self.sessions.get_mut(index);
+        if !publish_will {
+            session.will = None;
+        }
+        if !session.is_persistent() {
+            self.end(now, index, out);
+            return;
+        }
+        self.leave_streams(index);
+        let session = self.sessions.get_mut(index);
+        let expires_at = now.after(session.expiry);
+        session.expires_at = Some(expires_at);
+        self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        match session.will.as_ref().map(|will| will.delay) {
+            None => {}
+            Some(Duration::ZERO) => self.publish_will(now, index, out),
+            Some(delay) => {
+                let at = now.after(delay).min(expires_at);
+                session.will_at = Some(at);
+                self.timers.insert(at, Reason::WillDelay, index);
+            }
+        }
+        let mut groups = self.sessions.get(index).groups.to_vec();
+        groups.retain(|group| self.groups.has_other(*group, index, &self.sessions));
+        self.move_work(now, index, groups, out);
+    }
+
+    /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
+    pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        self.publish_will(now, index, out);
+        if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
+            self.timers.remove(at, Reason::SessionExpiry, index);
+        }
+        let session = self.sessions.get_mut(index);
+        session.groups = SmallVec::new();
+        let subscriptions = core::mem::take(&mut session.subscriptions);
+        let mut shared = Vec::new();
+        for id in subscriptions {
+            shared.extend(self.remove_subscription(index, id).filter(|(_, lives)| *lives).map(|(group, _)| group));
+        }
+        self.move_work(now, index, shared, out);
+        self.sessions.remove(index);
+    }
+}

@@ -1,0 +1,179 @@
+//! What waits for an atom to be durable, in the order in which it was accepted.
+
+use std::collections::VecDeque;
+
+use whimbrel_event::{Event, Qos};
+
+use super::AtomNo;
+use crate::api::{Accepted, Link};
+use crate::stream::Streams;
+
+/// Entries above which no more is accepted from clients.
+pub(crate) const LINE_MAX: usize = 65_536;
+
+/// Bytes of waiting events above which no more is accepted from clients.
+pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Own pubends, of both kinds.
+const PUBENDS: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
+
+/// Who is answered: a link, and which attachment to a session it was at the time; links are used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Whom {
+    pub(crate) link: Link,
+    pub(crate) attachment: u32,
+}
+
+/// An answer to a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// [`crate::Output::accepted`].
+    Accepted { tag: u16, qos: Qos, result: Accepted },
+    /// [`crate::Output::completed`].
+    Completed { tag: u16, known: bool },
+    /// [`crate::Output::release`].
+    Release { tag: u16, known: bool },
+}
+
+/// An event that has its tick and was not passed on yet.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) event: Event,
+    /// It becomes the topic's retained message.
+    pub(crate) retain: bool,
+    /// It is logged: it waits for its own atom, and not only for those before it.
+    pub(crate) is_logged: bool,
+    /// Who is told that it is accepted, under which tag.
+    pub(crate) answer: Option<(Whom, u16)>,
+}
+
+/// What is done when its atom is durable.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    /// An event is passed on, and its publisher answered.
+    Event(Box<Held>),
+    /// A client is answered.
+    Answer(Whom, Answer),
+}
+
+impl Wait {
+    /// The attachment that counts it among its answers.
+    pub(crate) fn whom(&self) -> Option<Whom> {
+        match self {
+            Wait::Event(held) => held.answer.map(|(whom, _)| whom),
+            Wait::Answer(whom, _) => Some(*whom),
+        }
+    }
+
+    /// The index of the pubend, of an event.
+    fn pubend(&self) -> Option<usize> {
+        match self {
+            Wait::Event(held) => Some(usize::from(held.event.id().pubend.index())),
+            Wait::Answer(..) => None,
+        }
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Wait::Event(held) => held.event.weight(),
+            Wait::Answer(..) => 0,
+        }
+    }
+}
+
+/// First in, first out.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// The atoms never descend.
+    entries: VecDeque<(AtomNo, Wait)>,
+    bytes: usize,
+    /// Events per own pubend.
+    events: [u32; PUBENDS],
+    committed: AtomNo,
+}
+
+impl Line {
+    /// Everything up to this atom is durable.
+    pub(crate) fn committed(&self) -> AtomNo {
+        self.committed
+    }
+
+    pub(crate) fn commit(&mut self, upto: AtomNo) {
+        assert!(upto >= self.committed, "commits are told in order");
+        self.committed = upto;
+    }
+
+    pub(crate) fn is_congested(&self) -> bool {
+        self.entries.len() > LINE_MAX || self.bytes > LINE_BYTES_MAX
+    }
+
+    /// Whether an event of that own pubend is in it: later ones must not be passed on before.
+    pub(crate) fn holds(&self, pubend: u8) -> bool {
+        self.events[usize::from(pubend)] > 0
+    }
+
+    /// What the newest entry waits for; nothing ([`AtomNo`] 0) if there is none.
+    pub(crate) fn last(&self) -> AtomNo {
+        self.entries.back().map_or(AtomNo(0), |(last, _)| *last)
+    }
+
+    /// Adds an entry that waits for `atom` and for everything before it.
+    pub(crate) fn push(&mut self, atom: AtomNo, wait: Wait) {
+        let atom = atom.max(self.last());
+        self.bytes += wait.weight();
+        if let Some(pubend) = wait.pubend() {
+            self.events[pubend] += 1;
+        }
+        self.entries.push_back((atom, wait));
+    }
+
+    /// Whether the oldest entry waits no more.
+    pub(crate) fn is_due(&self) -> bool {
+        self.entries.front().is_some_and(|(atom, _)| *atom <= self.committed)
+    }
+
+    /// The oldest entry, if it waits no more.
+    pub(crate) fn pop(&mut self) -> Option<Wait> {
+        let (_, wait) = self.is_due().then(|| self.entries.pop_front()).flatten()?;
+        self.count_out(&wait);
+        Some(wait)
+    }
+
+    fn count_out(&mut self, wait: &Wait) {
+        self.bytes -= wait.weight();
+        if let Some(pubend) = wait.pubend() {
+            self.events[pubend] -= 1;
+        }
+    }
+
+    /// Takes out what waits for its own atom, and that is one of these (ascending), which never will be durable. What only stood behind
+    /// one of them waits for what is left before it.
+    pub(crate) fn take_refused(&mut self, refused: &[AtomNo]) -> Vec<Wait> {
+        let mut taken = Vec::new();
+        let mut last = AtomNo(0);
+        for (atom, wait) in core::mem::take(&mut self.entries) {
+            let is_refused = refused.binary_search(&atom).is_ok();
+            match wait {
+                Wait::Event(held) if is_refused && held.is_logged => {
+                    let wait = Wait::Event(held);
+                    self.count_out(&wait);
+                    taken.push(wait);
+                }
+                wait => {
+                    last = if is_refused { last } else { atom };
+                    self.entries.push_back((last, wait));
+                }
+            }
+        }
+        taken
+    }
+
+    /// Takes out what waits for more than is durable.
+    pub(crate) fn take_unknown(&mut self) -> VecDeque<(AtomNo, Wait)> {
+        let due = self.entries.partition_point(|(atom, _)| *atom <= self.committed);
+        let unknown = self.entries.split_off(due);
+        // Their pubends stay closed to what comes later: they may be there after a restart.
+        self.bytes -= unknown.iter().map(|(_, wait)| wait.weight()).sum::<usize>();
+        unknown
+    }
+}

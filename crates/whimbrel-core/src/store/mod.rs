@@ -1,0 +1,125 @@
+//! What is to outlive the process: the core says what is to be written, in which order, and is told how far it is durable.
+//!
+//! The core does no IO. What it wants written is a sequence of *atoms* ([`Atom`]), each of which is there as a whole after a crash or not
+//! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Core::atom`] and
+//! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
+//! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
+
+mod line;
+mod outbox;
+mod profile;
+mod trouble;
+
+use whimbrel_event::{Packed, Tick};
+
+pub(crate) use line::{Answer, Held, Line, Wait, Whom};
+pub(crate) use outbox::Outbox;
+pub use outbox::{Atom, AtomNo};
+pub(crate) use profile::Profiles;
+pub use profile::{Persistence, Profile};
+
+/// The format of a logged event, its first byte.
+pub const EVENT_FORMAT: u8 = 1;
+
+/// Leading bytes of a packed event that its record does not repeat: they are the record's stream and tick.
+pub const EVENT_HEAD: usize = 16;
+
+/// A stream of the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StreamName {
+    /// The events of the reliable pubend with that index. A record is [`EVENT_FORMAT`] and then the packed event without its first
+    /// [`EVENT_HEAD`] bytes.
+    Events(u8),
+    /// Which durable subscriptions a logged event is for.
+    Filter {
+        /// The pubend's index.
+        pubend: u8,
+        /// Subscriptions with numbers of this part of all.
+        shard: u16,
+    },
+    /// Holds no records: what is reserved of it bounds the ticks of all own pubends.
+    Ticks,
+}
+
+/// One thing that an atom writes.
+#[derive(Clone, Copy, Debug)]
+pub enum Write<'a> {
+    /// Appends an event to its stream.
+    Event {
+        /// The pubend's index.
+        pubend: u8,
+        /// Its tick.
+        tick: Tick,
+        /// The event.
+        event: Packed<'a>,
+    },
+    /// Appends another record.
+    Record {
+        /// Where.
+        stream: StreamName,
+        /// At which tick.
+        tick: Tick,
+        /// Its bytes.
+        body: &'a [u8],
+    },
+    /// Sets a key of the map.
+    Put {
+        /// Which.
+        key: &'a [u8],
+        /// To what.
+        value: &'a [u8],
+    },
+    /// Removes a key of the map, if it is there.
+    Forget {
+        /// Which.
+        key: &'a [u8],
+    },
+    /// Gives up a stream's records.
+    Chop {
+        /// Of which stream.
+        stream: StreamName,
+        /// Up to this tick, itself included.
+        upto: Tick,
+    },
+    /// Reserves ticks of [`StreamName::Ticks`].
+    Reserve {
+        /// Up to this one.
+        upto: Tick,
+    },
+}
+
+impl<'a> Write<'a> {
+    /// The bytes of an event's record, in parts.
+    pub fn event_parts(event: Packed<'a>) -> [&'a [u8]; 2] {
+        [&[EVENT_FORMAT], &event.as_bytes()[EVENT_HEAD..]]
+    }
+}
+
+/// What the core keeps of what is to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) disk: Disk,
+    pub(crate) outbox: Outbox,
+    pub(crate) line: Line,
+}
+
+impl Store {
+    pub(crate) fn is_congested(&self) -> bool {
+        // While the log is full, what frees it must be read all the same.
+        self.line.is_congested() || self.disk == Disk::Open && self.outbox.is_congested()
+    }
+}
+
+/// What the log takes at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Disk {
+    /// There is no log: everything lives as long as the process.
+    #[default]
+    None,
+    /// Everything.
+    Open,
+    /// No events; what frees space, and what little the broker has to remember, as far as it goes.
+    Full,
+    /// Nothing any more: a write or a sync has failed. What became of the atoms that are not committed is not known.
+    Poisoned,
+}

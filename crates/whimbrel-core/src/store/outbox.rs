@@ -1,0 +1,234 @@
+//! What is to be written, until the driver takes it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use whimbrel_event::{Event, Tick};
+
+use super::{StreamName, Write};
+
+/// Bytes that wait to be taken, above which no more is accepted from clients.
+pub(crate) const OUTBOX_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes that were taken and lie before those that were not, above which they are moved together.
+const TAKEN_BYTES_MAX: usize = 1 << 20;
+
+/// The place of an atom in the order of all of them since the core began: 1, 2, 3, …
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct AtomNo(pub u64);
+
+/// A range of [`Outbox::bytes`], counted from the first byte that ever was in it.
+type Span = Range<u64>;
+
+#[derive(Debug)]
+enum Op {
+    Event { pubend: u8, event: Event },
+    Record { stream: StreamName, tick: Tick, body: Span },
+    Put { key: Span, value: Span },
+    Forget { key: Span },
+    Chop { stream: StreamName, upto: Tick },
+    Reserve { upto: Tick },
+}
+
+#[derive(Debug)]
+struct Head {
+    number: AtomNo,
+    ops: usize,
+    /// Bytes of events, records, keys and values.
+    weight: usize,
+    has_event: bool,
+}
+
+/// Atoms in the order in which they were made; what is added belongs to the next one until [`Outbox::seal`].
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    atoms: VecDeque<Head>,
+    ops: VecDeque<Op>,
+    bytes: Vec<u8>,
+    /// What `bytes[0]` is counted as.
+    base: u64,
+    /// The number of the last atom.
+    last: u64,
+    /// The number of the last atom that was taken.
+    taken: u64,
+    /// Of the atoms that were not taken.
+    weight: usize,
+    open_ops: usize,
+    open_weight: usize,
+    open_event: bool,
+}
+
+impl Outbox {
+    /// The last atom that was made.
+    pub(crate) fn last(&self) -> AtomNo {
+        AtomNo(self.last)
+    }
+
+    /// More waits to be taken than should.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.weight > OUTBOX_BYTES_MAX
+    }
+
+    /// All atoms have been taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.atoms.is_empty()
+    }
+
+    fn add(&mut self, op: Op, weight: usize) {
+        self.ops.push_back(op);
+        self.open_ops += 1;
+        self.open_weight += weight;
+    }
+
+    /// Appends what `write` writes.
+    fn span(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Span {
+        let start = self.base + self.bytes.len() as u64;
+        write(&mut self.bytes);
+        start..self.base + self.bytes.len() as u64
+    }
+
+    pub(crate) fn event(&mut self, pubend: u8, event: Event) {
+        let weight = event.packed().as_bytes().len();
+        self.add(Op::Event { pubend, event }, weight);
+        self.open_event = true;
+    }
+
+    pub(crate) fn record(&mut self, stream: StreamName, tick: Tick, body: impl FnOnce(&mut Vec<u8>)) {
+        let body = self.span(body);
+        let weight = (body.end - body.start) as usize;
+        self.add(Op::Record { stream, tick, body }, weight);
+    }
+
+    pub(crate) fn put(&mut self, key: impl FnOnce(&mut Vec<u8>), value: impl FnOnce(&mut Vec<u8>)) {
+        let (key, value) = (self.span(key), self.span(value));
+        let weight = (value.end - key.start) as usize;
+        self.add(Op::Put { key, value }, weight);
+    }
+
+    pub(crate) fn forget(&mut self, key: impl FnOnce(&mut Vec<u8>)) {
+        let key = self.span(key);
+        let weight = (key.end - key.start) as usize;
+        self.add(Op::Forget { key }, weight);
+    }
+
+    pub(crate) fn chop(&mut self, stream: StreamName, upto: Tick) {
+        self.add(Op::Chop { stream, upto }, 0);
+    }
+
+    pub(crate) fn reserve(&mut self, upto: Tick) {
+        self.add(Op::Reserve { upto }, 0);
+    }
+
+    /// What was added since the last time is an atom; without any, there is none, and the last one is given.
+    pub(crate) fn seal(&mut self) -> AtomNo {
+        let ops = core::mem::take(&mut self.open_ops);
+        if ops > 0 {
+            self.last += 1;
+            let (weight, has_event) = (core::mem::take(&mut self.open_weight), core::mem::take(&mut self.open_event));
+            self.weight += weight;
+            self.atoms.push_back(Head { number: AtomNo(self.last), ops, weight, has_event });
+        }
+        self.last()
+    }
+
+    /// The oldest atom that was not taken.
+    pub(crate) fn atom(&self) -> Option<Atom<'_>> {
+        assert_eq!(self.open_ops, 0, "atoms are taken between two inputs");
+        self.atoms.front().map(|head| Atom { outbox: self, head })
+    }
+
+    /// The driver has taken the oldest atom.
+    pub(crate) fn take(&mut self) -> AtomNo {
+        let head = self.atoms.pop_front().expect("an atom that was shown");
+        self.ops.drain(..head.ops);
+        self.weight -= head.weight;
+        self.taken = head.number.0;
+        self.tidy();
+        head.number
+    }
+
+    /// Gives the memory of taken bytes to what comes.
+    fn tidy(&mut self) {
+        if self.atoms.is_empty() && self.open_ops == 0 {
+            self.base += self.bytes.len() as u64;
+            self.bytes.clear();
+        } else if self.bytes.len() > TAKEN_BYTES_MAX {
+            let first = self.ops.iter().find_map(Op::begins).unwrap_or(self.base + self.bytes.len() as u64);
+            let taken = (first - self.base) as usize;
+            if taken > TAKEN_BYTES_MAX {
+                self.bytes.drain(..taken);
+                self.base = first;
+            }
+        }
+    }
+
+    /// Drops the atoms with events that were not taken, and tells which, ascending.
+    pub(crate) fn refuse_events(&mut self) -> Vec<AtomNo> {
+        let mut refused = Vec::new();
+        let mut ops = core::mem::take(&mut self.ops);
+        let (all, kept) = (core::mem::take(&mut self.atoms), &mut self.atoms);
+        for head in all {
+            let its = ops.drain(..head.ops);
+            if head.has_event {
+                refused.push(head.number);
+                self.weight -= head.weight;
+            } else {
+                self.ops.extend(its);
+                kept.push_back(head);
+            }
+        }
+        self.tidy();
+        refused
+    }
+
+    fn bytes(&self, span: &Span) -> &[u8] {
+        &self.bytes[(span.start - self.base) as usize..(span.end - self.base) as usize]
+    }
+}
+
+impl Op {
+    /// Where its bytes begin, if it has some.
+    fn begins(&self) -> Option<u64> {
+        match self {
+            Op::Record { body: span, .. } | Op::Put { key: span, .. } | Op::Forget { key: span } => Some(span.start),
+            Op::Event { .. } | Op::Chop { .. } | Op::Reserve { .. } => None,
+        }
+    }
+}
+
+/// Writes that are durable together or not at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Atom<'a> {
+    outbox: &'a Outbox,
+    head: &'a Head,
+}
+
+impl<'a> Atom<'a> {
+    /// Its place in the order of all.
+    pub fn number(&self) -> AtomNo {
+        self.head.number
+    }
+
+    /// Whether it appends an event.
+    pub fn has_event(&self) -> bool {
+        self.head.has_event
+    }
+
+    /// What it writes, in order.
+    pub fn writes(&self) -> impl Iterator<Item = Write<'a>> + use<'a> {
+        let outbox = self.outbox;
+        outbox.ops.iter().take(self.head.ops).map(move |op| match op {
+            Op::Event { pubend, event } => {
+                let event = event.packed();
+                Write::Event { pubend: *pubend, tick: event.id().tick, event }
+            }
+            Op::Record { stream, tick, body } => {
+                Write::Record { stream: *stream, tick: *tick, body: outbox.bytes(body) }
+            }
+            Op::Put { key, value } => Write::Put { key: outbox.bytes(key), value: outbox.bytes(value) },
+            Op::Forget { key } => Write::Forget { key: outbox.bytes(key) },
+            Op::Chop { stream, upto } => Write::Chop { stream: *stream, upto: *upto },
+            Op::Reserve { upto } => Write::Reserve { upto: *upto },
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! What the driver of the log asks of the broker.
+
+use whimbrel_core::store::{Atom, AtomNo, Profile};
+
+use super::Broker;
+
+impl Broker {
+    /// The oldest atom that the driver has not taken, between two inputs; see [`whimbrel_core::store`].
+    pub fn atom(&self) -> Option<Atom<'_>> {
+        self.core.atom()
+    }
+
+    /// The driver has taken the atom that [`Broker::atom`] shows, and writes it before any later one.
+    pub fn submitted(&mut self) -> AtomNo {
+        self.core.submitted()
+    }
+
+    /// More waits to be durable than should: no more bytes of clients are to be given until that has changed.
+    pub fn is_congested(&self) -> bool {
+        self.core.is_congested()
+    }
+
+    /// Sets which topics are logged.
+    ///
+    /// # Panics
+    /// When a profile has no topic filter.
+    pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
+        self.core.set_profiles(profiles);
+    }
+}
