@@ -1,8 +1,12 @@
 //! What is read from the broker when metrics are asked for.
 
+use std::time::Duration;
+
 use whimbrel_core::cache::PartitionGauges;
 use whimbrel_mqtt::{Broker, Stats};
 use whimbrel_selector::Expensive;
+
+use crate::store::StoreAccount;
 
 /// What the broker tells of itself at one moment.
 #[derive(Debug, Default)]
@@ -17,6 +21,8 @@ pub struct Account {
     pub partitions: Vec<PartitionGauges>,
     /// The clients with most gaps, and how many.
     pub gappy: Vec<(String, u64)>,
+    /// What the journal holds and did, and how long clients were held up for it; `None` without one.
+    pub store: Option<(StoreAccount, Duration)>,
 }
 
 impl Account {
@@ -28,6 +34,7 @@ impl Account {
             filters: filters.collect(),
             partitions: broker.cache_gauges(),
             gappy: broker.gappy_clients(),
+            store: None,
         }
     }
 }
