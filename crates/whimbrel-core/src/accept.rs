@@ -2,12 +2,12 @@
 
 use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Link, Output, Publish, Refusal};
+use crate::api::{Accepted, Kick, Link, Output, Publish, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::route::RouteAt;
-use crate::session::Publication;
-use crate::store::{Answer, AtomNo, Disk, Held, Persistence, Wait, Whom};
+use crate::session::{Publication, Unreleased};
+use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
@@ -15,14 +15,23 @@ const COMMIT_SLICE: usize = 512;
 
 /// What becomes of an event that comes in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Taken {
-    /// It is passed on.
-    Passed {
-        /// Whether a subscription wanted it.
-        matched: bool,
-    },
-    /// It waits until it is durable, or for those before it; its publisher is answered then.
-    Waits,
+struct Taken {
+    /// It is passed on, and whether a subscription wanted it; `None`: it waits until it is durable, or for those before it, and its
+    /// publisher is answered then.
+    matched: Option<bool>,
+    /// The tag of its hand-over is written.
+    is_written: bool,
+}
+
+/// Whose an event is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum From {
+    /// A session publishes it.
+    Publish(u32),
+    /// It is a session's will.
+    Will(u32),
+    /// The broker publishes it.
+    Broker,
 }
 
 /// An event that comes in.
@@ -35,11 +44,15 @@ pub(crate) struct Incoming<'a> {
     pub(crate) retain: bool,
     /// Who is told what became of it, under which tag.
     pub(crate) answer: Option<(Whom, u16)>,
+    /// Whose it is.
+    pub(crate) from: From,
+    /// The publisher's own number for it.
+    pub(crate) number: Option<u64>,
 }
 
 impl Core {
     pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut impl Output) {
-        let Publish { link, tag, retain, ref event } = *publish;
+        let Publish { link, tag, retain, number, ref event } = *publish;
         let qos = event.qos;
         let from = self.sessions.of(link);
         let whom = self.sessions.whom(link);
@@ -48,42 +61,82 @@ impl Core {
         {
             self.sessions.stats.publishes_repeated += 1;
             let result = Accepted::Repeat;
-            return self.answer(whom, first, Answer::Accepted { tag, qos, result }, out);
+            return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
         }
-        let session = self.sessions.get(from);
-        let event = EventRef { publisher: session.publisher, ..*event };
-        let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
-        let incoming = Incoming { event, binding: session.binding, retain, answer };
-        let result = match self.accept(now, &incoming, out) {
+        let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
+            Ok(Some(first)) => {
+                self.sessions.stats.publishes_repeated += 1;
+                if qos == Qos::ExactlyOnce {
+                    let unreleased = Unreleased { atom: first, is_written: false };
+                    self.sessions.get_mut(from).unreleased.insert(tag, unreleased);
+                }
+                if qos != Qos::AtMostOnce {
+                    let result = Accepted::Repeat;
+                    self.answer(now, whom, (first, Answer::Accepted { tag, qos, result }), out);
+                }
+                return;
+            }
+            Ok(None) => {
+                let session = self.sessions.get(from);
+                let event = EventRef { publisher: session.publisher, ..*event };
+                let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
+                let binding = session.binding;
+                self.accept(now, &Incoming { event, binding, retain, answer, from: From::Publish(from), number }, out)
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let result = match result {
             Ok(taken) => {
                 if let Some(ahead) = self.streams.own.ahead(now) {
                     self.sessions.stats.publishers_held += 1;
                     out.hold(link, ahead - AHEAD_MAX);
                 }
+                let Taken { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
-                    let waits = matches!(taken, Taken::Waits);
-                    let atom = if waits { self.store.line.last() } else { AtomNo(0) };
-                    self.sessions.get_mut(from).unreleased.insert(tag, atom);
+                    let atom = if matched.is_none() { self.store.line.last() } else { AtomNo(0) };
+                    self.sessions.get_mut(from).unreleased.insert(tag, Unreleased { atom, is_written });
                 }
-                match taken {
-                    Taken::Passed { matched } => Accepted::Routed { matched },
-                    Taken::Waits => return,
-                }
+                let Some(matched) = matched else { return };
+                Accepted::Routed { matched }
             }
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
+                if let Some(number) = number {
+                    self.sessions.get_mut(from).refused_number.get_or_insert(number);
+                }
                 Accepted::Refused(refusal)
             }
         };
         if qos != Qos::AtMostOnce {
-            self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
+            self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
         }
+    }
+
+    /// Looks at a publisher's own number for its event. If it is a repeat: what has to be durable before that may be said.
+    ///
+    /// # Errors
+    /// When a smaller number was refused on this connection, and would be taken for a repeat if this one were accepted; or when more publishers
+    /// number their events than can be noted.
+    fn look_at_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<AtomNo>, Refusal> {
+        let session = self.sessions.get_mut(from);
+        if session.refused_number.is_some_and(|refused| number > refused) {
+            return Err(Refusal::NumberAfterRefused);
+        }
+        session.refused_number = None;
+        let publishers = &mut self.store.publishers;
+        if let Some(first) = publishers.is_repeat(&session.client_id, number) {
+            return Ok(Some(first));
+        }
+        if publishers.has_room(&session.client_id, now) { Ok(None) } else { Err(Refusal::TooManyPublishers) }
     }
 
     /// The broker itself publishes.
     pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut impl Output) {
         let event = EventRef { publisher: Publisher::UNKNOWN, ..*event };
-        if self.accept(now, &Incoming { event, binding: 0, retain, answer: None }, out).is_err() {
+        if self
+            .accept(now, &Incoming { event, binding: 0, retain, answer: None, from: From::Broker, number: None }, out)
+            .is_err()
+        {
             self.sessions.stats.events_refused += 1;
         }
     }
@@ -97,7 +150,8 @@ impl Core {
         let Some(will) = session.will.take() else { return };
         let expires = will.lifetime.map(|lifetime| now.after(lifetime));
         let event = EventRef { expires, publisher: session.publisher, ..will.event.view() };
-        let incoming = Incoming { event, binding: session.binding, retain: will.retain, answer: None };
+        let (binding, from) = (session.binding, From::Will(index));
+        let incoming = Incoming { event, binding, retain: will.retain, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
             Err(_) => self.sessions.stats.events_refused += 1,
@@ -109,7 +163,7 @@ impl Core {
     /// # Errors
     /// When its topic is none, the broker retains as much as it may, or it would have to be logged and cannot be.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut impl Output) -> Result<Taken, Refusal> {
-        let Incoming { ref event, binding, retain, answer } = *incoming;
+        let Incoming { ref event, binding, retain, answer, from, number } = *incoming;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if retain && !event.payload.is_empty() {
             self.make_room_for_retained(now, event)?;
@@ -118,24 +172,94 @@ impl Core {
         if is_logged {
             self.check_log(event)?;
         }
-        let id = self.streams.accept(binding, event.reliability, now);
+        let id = self.streams.assign(binding, event.reliability, now);
         self.sessions.stats.events_accepted += 1;
         self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
-        if !is_logged && !self.store.line.holds(id.pubend.index()) {
-            return Ok(Taken::Passed { matched: self.pass_own(now, route, publication, retain, out) });
+        if !is_logged {
+            self.remember_unlogged(now, incoming);
+            let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
+            if is_safe && self.streams.own.waiting(id.pubend) == 1 {
+                let matched = Some(self.pass_own(now, route, publication, retain, out));
+                return Ok(Taken { matched, is_written: false });
+            }
+            if !is_safe {
+                self.reserve_ticks(now, id.tick);
+            }
         }
         let event = publication.keep();
-        if is_logged {
-            self.sessions.stats.events_logged += 1;
-            self.store.outbox.event(id.pubend.index(), event.clone());
-        }
+        let is_written = is_logged && self.log(now, incoming, &event);
         let atom = self.store.outbox.seal();
         if let Some((whom, _)) = answer {
             self.sessions.stand_in_line(whom);
         }
-        self.store.line.push(atom, Wait::Event(Box::new(Held { event, retain, is_logged, answer })));
-        Ok(Taken::Waits)
+        let session = match from {
+            From::Publish(index) | From::Will(index) => self.sessions.get(index).number,
+            From::Broker => SessionNo(0),
+        };
+        let held = Held { event, retain, is_logged, from, session, number, answer };
+        self.store.line.push(atom, Wait::Event(Box::new(held)));
+        Ok(Taken { matched: None, is_written })
+    }
+
+    /// Adds an event to the open atom, and what has to be durable with it; whether that is the tag of its hand-over.
+    fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
+        let Incoming { retain, answer, from, number, .. } = *incoming;
+        let store = &mut self.store;
+        let id = event.id();
+        let own = usize::from(id.pubend.index());
+        self.sessions.stats.events_logged += 1;
+        store.outbox.event(id.pubend.index(), event.clone());
+        store.release.logged[own] = id.tick;
+        if retain {
+            let view = event.view();
+            let key = |key: &mut Vec<u8>| Key::Retained(view.topic).put(key);
+            if view.payload.is_empty() {
+                store.outbox.forget(key);
+            } else {
+                store.outbox.put(key, |value| event.packed().as_bytes().put_versioned(value));
+            }
+        }
+        let (From::Publish(index) | From::Will(index)) = from else { return false };
+        let session = self.sessions.get(index);
+        if let Some(number) = number {
+            store.publishers.note(&session.client_id, number, now, true, &mut store.outbox);
+        }
+        if from == From::Will(index) {
+            store.outbox.forget(|key| Key::Will(session.number).put(key));
+        }
+        let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.is_kept).map(|(_, tag)| tag);
+        if let Some(tag) = tag {
+            store
+                .outbox
+                .put(|key| Key::Unreleased(session.number, tag).put(key), |value| (&[][..]).put_versioned(value));
+        }
+        tag.is_some()
+    }
+
+    /// What an event that is not logged changes of what is remembered.
+    fn remember_unlogged(&mut self, now: Time, incoming: &Incoming<'_>) {
+        let Incoming { ref event, retain, from, number, .. } = *incoming;
+        if !self.has_log() {
+            if let (From::Publish(index), Some(number)) = (from, number) {
+                let store = &mut self.store;
+                let client_id = &self.sessions.get(index).client_id;
+                store.publishers.note(client_id, number, now, false, &mut store.outbox);
+            }
+            return;
+        }
+        let store = &mut self.store;
+        if retain && !store.lazy_topics.contains(event.topic) {
+            store.lazy_topics.insert(event.topic.into());
+        }
+        let (From::Publish(index) | From::Will(index)) = from else { return };
+        let session = self.sessions.get(index);
+        if let Some(number) = number {
+            store.publishers.note(&session.client_id, number, now, false, &mut store.outbox);
+        }
+        if from == From::Will(index) {
+            store.outbox.forget(|key| Key::Will(session.number).put(key));
+        }
     }
 
     /// Whether an event has to be logged: its topic says so, or a durable subscription wants it.
@@ -185,9 +309,13 @@ impl Core {
     }
 
     /// Answers a client when `after` is durable and everything that it waits for before.
-    pub(crate) fn answer(&mut self, whom: Whom, after: AtomNo, answer: Answer, out: &mut impl Output) {
+    pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut impl Output) {
         if after <= self.store.line.committed() && !self.sessions.stands_in_line(whom) {
             return tell(whom.link, answer, out);
+        }
+        if after == AtomNo::NEVER {
+            self.sessions.stats.kicked_log_failed += 1;
+            return self.kick(now, self.sessions.of(whom.link), Kick::LogFailed, out);
         }
         self.sessions.stand_in_line(whom);
         self.store.line.push(after, Wait::Answer(whom, answer));
@@ -212,6 +340,16 @@ impl Core {
                         tell(whom.link, answer, out);
                     }
                 }
+                Wait::Subscribe(confirming) => self.confirm(now, *confirming, present.is_some(), out),
+                Wait::Unsubscribe(ending) => self.confirm_end(now, *ending, present.is_some(), out),
+                Wait::Later(later) => self.take_up(now, *later, present.is_some(), out),
+                Wait::Hand { session, number, tag } => self.hand_over(now, session, number, tag, out),
+                Wait::Uncork(whom) => {
+                    if present.is_some() {
+                        out.uncork(whom.link);
+                    }
+                }
+                Wait::Reserved(upto) => self.streams.own.reserve(upto),
             }
         }
     }

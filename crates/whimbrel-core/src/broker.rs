@@ -6,17 +6,17 @@ use std::sync::Arc;
 use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_selector::{Expensive, Fences};
 
-use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason, Settlement};
+use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
 use crate::cache::{Cache, Plan};
 use crate::caching::Interest;
 use crate::copies::Copies;
 use crate::follow::Tracks;
 use crate::retained::Retained;
 use crate::route::{Router, Spot};
-use crate::session::{Sessions, Settled};
+use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::Stats;
-use crate::store::{Answer, Atom, AtomNo, Profile, Profiles, Store};
+use crate::store::{Answer, Atom, AtomNo, Fetch, Profile, Profiles, Store};
 use crate::stream::{Sources, split_mix};
 use crate::timers::Timers;
 
@@ -64,6 +64,7 @@ impl Core {
 
     /// As [`Core::new`], with streams all of whose ticks are greater than `floor`.
     pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
+        let mut spare = !seed;
         Core {
             sessions: Sessions::new(limits, split_mix(&mut seed)),
             router: Router::new(split_mix(&mut seed)),
@@ -74,7 +75,7 @@ impl Core {
             tracks: Tracks::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
             copies: Copies::default(),
-            store: Store::default(),
+            store: Store { spare_seed: split_mix(&mut spare), ..Store::default() },
             buffer: Vec::new(),
             dealing: Vec::new(),
             division: 0,
@@ -92,6 +93,8 @@ impl Core {
     pub fn build_in(&mut self, mutant: crate::Mutant) {
         match mutant {
             crate::Mutant::ForgottenOverwriting => self.cache.forget_overwriting(),
+            crate::Mutant::ClosesOverWaiting => self.streams.own.close_over_waiting(),
+            crate::Mutant::CacheBelieved => self.cache.believe(),
         }
     }
 
@@ -113,23 +116,8 @@ impl Core {
         self.now = now;
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
-            Input::Settle { link, tag, by } => {
-                let (index, settled) = self.sessions.settle(link, tag, by);
-                if by == Settlement::Received {
-                    let whom = self.sessions.whom(link);
-                    let known = settled == Settled::Received;
-                    self.answer(whom, AtomNo(0), Answer::Release { tag, known }, out);
-                }
-                if settled == Settled::Done {
-                    self.go_on(now, index, out);
-                }
-            }
-            Input::Release { link, tag } => {
-                let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
-                let known = self.sessions.get_mut(index).unreleased.remove(&tag);
-                let after = known.unwrap_or_default();
-                self.answer(whom, after, Answer::Completed { tag, known: known.is_some() }, out);
-            }
+            Input::Settle { link, tag, by } => self.settle(now, (link, tag), by, out),
+            Input::Release { link, tag } => self.release(now, link, tag, out),
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
                     self.sessions.reopen(index);
@@ -141,6 +129,7 @@ impl Core {
         while let Some(index) = self.sessions.pop_overflowed() {
             self.cut_off(now, index, out);
         }
+        self.prepare();
     }
 
     fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
@@ -155,20 +144,21 @@ impl Core {
                     self.detach(now, index, publish_will, out);
                 }
             }
-            Input::Subscribe { link, filters } => self.subscribe(now, link, filters, out),
-            Input::Unsubscribe { link, filters } => self.unsubscribe(now, link, filters, out),
+            Input::Subscribe { link, tag, filters } => self.subscribe(now, (link, tag), filters, out),
+            Input::Unsubscribe { link, tag, filters } => self.unsubscribe(now, (link, tag), filters, out),
             Input::Announce { event, retain } => self.announce(now, &event, retain, out),
             Input::RefusedAtEdge { link, tag, qos, code } => {
                 let (whom, result) = (self.sessions.whom(link), Accepted::RefusedAtEdge(code));
-                self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
+                self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
             }
             Input::Committed { upto } => {
                 self.store.line.commit(upto);
                 self.pass_committed(now, out);
             }
             Input::Disk(disk) => self.disk_changed(now, disk, out),
+            Input::Fetched(fetched) => self.fetched(&fetched),
             Input::Acknowledge { link, tag, qos, identifier, token } => {
-                self.acknowledge(link, tag, qos, (identifier, token), out);
+                self.acknowledge(now, (link, tag, qos), (identifier, token), out);
             }
             Input::Host { host, reliable, best_effort, birth } => {
                 self.streams.add_host(host, (reliable, best_effort), birth);
@@ -193,7 +183,8 @@ impl Core {
         if !self.catching_up.is_empty() {
             return Some((self.now, Reason::CatchUp));
         }
-        self.timers.next()
+        let flush = self.flush_due().map(|at| (at, Reason::Flush));
+        [self.timers.next(), flush].into_iter().flatten().min()
     }
 
     /// The oldest atom that the driver has not taken, between two inputs.
@@ -204,6 +195,11 @@ impl Core {
     /// The driver has taken the atom that [`Core::atom`] shows, and writes it before any later one.
     pub fn submitted(&mut self) -> AtomNo {
         self.store.outbox.take()
+    }
+
+    /// A part of the log that is to be read, once; answered by [`Input::Fetched`].
+    pub fn fetch(&mut self) -> Option<Fetch> {
+        self.store.reads.take()
     }
 
     /// More waits to be durable than should: the driver takes no more bytes from clients until that has changed.
@@ -287,7 +283,7 @@ impl Core {
                     self.publish_will(now, index, out);
                 }
                 Reason::Silence => self.tell_silence(now, index, out),
-                Reason::CatchUp | Reason::Committed => unreachable!("turns are not timed"),
+                Reason::CatchUp | Reason::Committed | Reason::Flush => unreachable!("turns are not timed"),
                 Reason::SessionExpiry => {
                     self.sessions.get_mut(index).expires_at = None;
                     self.sessions.stats.sessions_expired += 1;
@@ -299,12 +295,16 @@ impl Core {
 
     /// Disconnects a client for which more waits than its bounds allow.
     fn cut_off(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        if !self.sessions.is_attached(index) {
-            return;
+        if self.sessions.is_attached(index) {
+            self.sessions.stats.kicked_slow += 1;
+            self.kick(now, index, Kick::TooSlow, out);
         }
-        let link = self.sessions.get(index).link().expect("just seen to be attached");
-        self.sessions.stats.kicked_slow += 1;
-        out.kicked(link, Kick::TooSlow);
+    }
+
+    /// Disconnects the client of a session that is attached.
+    pub(crate) fn kick(&mut self, now: Time, index: u32, why: Kick, out: &mut impl Output) {
+        let link = self.sessions.get(index).link().expect("only who is there is disconnected");
+        out.kicked(link, why);
         self.detach(now, index, true, out);
     }
 

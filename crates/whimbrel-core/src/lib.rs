@@ -8,16 +8,22 @@
 //! It knows nothing of packets, sockets, tasks or files. An *edge* translates between a protocol and this vocabulary:
 //! a connection is a [`Link`], an unsettled delivery a *tag* (1 to 65,535, unique within its session and direction).
 
+// So that tests in here can use the same rig as those beside it.
+#[cfg(test)]
+extern crate self as whimbrel_core;
+
 mod accept;
 mod api;
 mod broker;
 pub mod cache;
 mod caching;
+mod confirming;
 mod content;
 mod copies;
 mod follow;
 mod publish;
 mod remote;
+mod restart;
 mod retained;
 mod route;
 mod session;

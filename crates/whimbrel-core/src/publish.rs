@@ -21,7 +21,7 @@ impl Core {
         out: &mut impl Output,
     ) -> bool {
         let id = publication.id;
-        let after = self.streams.own.tell(id);
+        let after = self.streams.own.passed(id);
         out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
         self.pass(now, route, publication, retain, out)
     }
@@ -36,7 +36,7 @@ impl Core {
         retain: bool,
         out: &mut impl Output,
     ) -> bool {
-        let Core { sessions, router, groups: shared, retained, serial, tracks, .. } = self;
+        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, .. } = self;
         let Wanted { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;
@@ -48,7 +48,8 @@ impl Core {
                 retained.set(publication.keep());
             }
         }
-        let mut round = Round::new(now, retain, self.cache.plan().partitions.len(), &mut self.fallen);
+        let is_own = streams.own_reliable(publication.id.pubend).is_some();
+        let mut round = Round::new(now, retain, is_own, self.cache.plan().partitions.len(), &mut self.fallen);
         for target in targets {
             round.offer(target, &mut publication, shared, tracks, sessions, out);
         }
@@ -71,6 +72,8 @@ impl Core {
 struct Round<'a> {
     now: Time,
     retain: bool,
+    /// It is of an own stream that may be logged.
+    is_own: bool,
     matched: bool,
     /// The partition of the cache that it belongs to: the first that wants it, else the last.
     partition: usize,
@@ -79,8 +82,8 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(now: Time, retain: bool, rest: usize, fallen: &'a mut Vec<u32>) -> Self {
-        Round { now, retain, matched: false, partition: rest, fallen }
+    fn new(now: Time, retain: bool, is_own: bool, rest: usize, fallen: &'a mut Vec<u32>) -> Self {
+        Round { now, retain, is_own, matched: false, partition: rest, fallen }
     }
 
     #[inline]
@@ -113,6 +116,7 @@ impl<'a> Round<'a> {
                 shared.offer(target.to, publication, self.retain, sessions, out);
             }
             Kind::Partition => self.partition = self.partition.min(target.to as usize),
+            Kind::Wish => {}
             Kind::Track => self.offer_tracked(target.to, publication, tracks, sessions, out),
         }
     }
@@ -130,6 +134,11 @@ impl<'a> Round<'a> {
             return;
         }
         self.matched = true;
+        if track.durable.is_some() && self.is_own {
+            track.note_newest(publication.id);
+            tracks.touch(id);
+        }
+        let track = tracks.get_mut(id);
         if track.lag.is_some() || track.has_had(publication.id) {
             return;
         }

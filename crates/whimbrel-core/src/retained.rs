@@ -29,6 +29,11 @@ impl Retained {
         self.bytes
     }
 
+    /// The message of a topic.
+    pub(crate) fn get(&self, topic: &str) -> Option<&Event> {
+        self.topics.get(topic)
+    }
+
     /// Whether one more message fits in the bounds; a message of a known topic may replace the old one if its bytes fit.
     pub(crate) fn has_room(&self, topic: &str, bytes: usize, max: usize, bytes_max: usize) -> bool {
         let old = self.topics.get(topic).map(|e| e.weight());

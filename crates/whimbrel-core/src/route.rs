@@ -25,6 +25,12 @@ const GROUP_BIT: u32 = 1 << 31;
 /// Marks index keys that are partitions of the cache.
 const PARTITION_BIT: u32 = 1 << 30;
 
+/// Marks index keys that are wishes: subscriptions that are not there yet, or not any more.
+const WISH_BIT: u32 = 1 << 29;
+
+/// All marks.
+const MARKS: u32 = GROUP_BIT | PARTITION_BIT | WISH_BIT;
+
 /// Topics whose answer is remembered; reaching it forgets all, which costs one walk of the index per topic in use.
 const ROUTES_MAX: usize = 65_536;
 
@@ -37,6 +43,13 @@ pub(crate) struct Spot {
     pub(crate) place: Place,
     /// It has a selector.
     pub(crate) selective: bool,
+}
+
+/// What is to be logged for a subscription that waits for its confirmation, or for its end.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    number: u32,
+    spot: Spot,
 }
 
 /// One subscription of one session.
@@ -58,6 +71,8 @@ pub(crate) struct Subscription {
     pub(crate) is_durable: bool,
     /// Bytes of its selector.
     pub(crate) selector_bytes: u32,
+    /// Its selector, if its session is remembered.
+    pub(crate) selector: Option<Box<str>>,
     /// Set by [`Router::place`]; `None` for one of a group, which is in the index only once for all its members.
     pub(crate) spot: Option<Spot>,
 }
@@ -73,6 +88,8 @@ pub(crate) enum Kind {
     Track,
     /// A partition of the cache.
     Partition,
+    /// Nobody yet, or not any more; but what is wanted is logged.
+    Wish,
 }
 
 /// What a route says of one subscription: everything that a delivery needs to know of it.
@@ -150,6 +167,8 @@ pub(crate) struct Router {
     selected: Vec<Target>,
     verdicts: Verdicts,
     profiles: Profiles,
+    wishes: u32,
+    free_wishes: Vec<u32>,
     pub(crate) misses: u64,
 }
 
@@ -168,6 +187,8 @@ impl Router {
             selected: Vec::new(),
             verdicts: Verdicts::default(),
             profiles: Profiles::default(),
+            wishes: 0,
+            free_wishes: Vec::new(),
             misses: 0,
         }
     }
@@ -204,7 +225,7 @@ impl Router {
                 self.subscriptions.len() as u32 - 1
             }
         };
-        assert!(id < PARTITION_BIT, "2^30 subscriptions do not fit any memory");
+        assert!(id < WISH_BIT, "2^29 subscriptions do not fit any memory");
         let (subscriptions, hasher) = (&self.subscriptions, &self.hasher);
         self.by_text.insert_unique(hash, id, |&id| {
             let known = subscriptions[id as usize].as_ref().expect("a subscription id in use");
@@ -254,7 +275,7 @@ impl Router {
     }
 
     pub(crate) fn insert_group(&mut self, group: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
-        assert!(group < PARTITION_BIT, "2^30 shared subscriptions do not fit any memory");
+        assert!(group < WISH_BIT, "2^29 shared subscriptions do not fit any memory");
         self.put(filter, selector, group | GROUP_BIT)
     }
 
@@ -284,6 +305,21 @@ impl Router {
 
     pub(crate) fn remove_partition(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
         self.take(filter, spot, number | PARTITION_BIT);
+    }
+
+    /// What matches is logged from now on, although nobody gets it, until [`Router::remove_wish`].
+    pub(crate) fn insert_wish(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Wish {
+        let number = self.free_wishes.pop().unwrap_or_else(|| {
+            self.wishes += 1;
+            self.wishes - 1
+        });
+        assert!(number < WISH_BIT, "2^29 waiting subscriptions do not fit any memory");
+        Wish { number, spot: self.put(filter, selector, number | WISH_BIT) }
+    }
+
+    pub(crate) fn remove_wish(&mut self, filter: TopicFilter<'_>, wish: Wish) {
+        self.take(filter, wish.spot, wish.number | WISH_BIT);
+        self.free_wishes.push(wish.number);
     }
 
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
@@ -342,6 +378,16 @@ impl Router {
         self.epoch += 1;
     }
 
+    /// Whether no event under that filter is ever logged.
+    pub(crate) fn is_volatile(&self, filter: TopicFilter<'_>) -> bool {
+        self.profiles.is_volatile(filter)
+    }
+
+    /// Whether some events under that filter may never be logged.
+    pub(crate) fn may_be_volatile(&self, filter: TopicFilter<'_>) -> bool {
+        self.profiles.may_be_volatile(filter)
+    }
+
     /// What all selectors have cost so far.
     pub(crate) fn cost(&self) -> Cost {
         self.index.cost()
@@ -368,6 +414,18 @@ impl Router {
             let name = TopicName::new(event.event.topic).expect("checked when it was accepted");
             filter.matches(name) && (!spot.selective || index.is_selected(spot.place, &Content(event)))
         })
+    }
+
+    /// Whether the topic of an event is under a subscription's filter.
+    pub(crate) fn is_under(&self, number: u32, event: Packed<'_>) -> bool {
+        let filter = SharedFilter::parse(&self.get(number).text).expect("checked when it was made").filter;
+        TopicName::new(event.view().topic).is_ok_and(|name| filter.matches(name))
+    }
+
+    /// Whether a subscription wants an event.
+    pub(crate) fn wants(&mut self, number: u32, event: Packed<'_>) -> bool {
+        let spot = self.get(number).spot.expect("tracked subscriptions are in the index");
+        self.is_under(number, event) && self.is_selected(spot, &Content(event.unpack()))
     }
 
     /// Who wants an event by its content, in an order that depends only on what was subscribed and unsubscribed so far.
@@ -443,10 +501,14 @@ impl Router {
 
 /// What a delivery needs to know of the subscription with that key.
 fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
-    if key & (GROUP_BIT | PARTITION_BIT) != 0 {
-        let kind = if key & GROUP_BIT != 0 { Kind::Group } else { Kind::Partition };
-        let (to, qos) = (key & !(GROUP_BIT | PARTITION_BIT), Qos::ExactlyOnce);
-        let (no_local, retain_as_published, attached_only, is_durable) = (false, false, false, false);
+    if key & MARKS != 0 {
+        let kind = match key & MARKS {
+            GROUP_BIT => Kind::Group,
+            PARTITION_BIT => Kind::Partition,
+            _ => Kind::Wish,
+        };
+        let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == Kind::Wish);
+        let (no_local, retain_as_published, attached_only) = (false, false, false);
         return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only, is_durable };
     }
     let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");

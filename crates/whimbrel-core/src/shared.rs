@@ -200,8 +200,11 @@ impl Group {
             let at = (self.turn + step) % count;
             let member = &self.members[at];
             let session = sessions.get(member.session);
-            let takes =
-                if qos.min(member.qos) == Qos::AtMostOnce { session.is_open() } else { session.takes_reliable() };
+            let takes = if qos.min(member.qos) == Qos::AtMostOnce {
+                session.is_open()
+            } else {
+                session.takes_reliable(qos.min(member.qos))
+            };
             if takes && best.is_none_or(|(load, _)| session.load() < load) {
                 best = Some((session.load(), at));
                 if session.load() == 0 {

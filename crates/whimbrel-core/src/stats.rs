@@ -36,6 +36,8 @@ stats! {
     gaps_overwritten,
     /// Gaps because nobody had asked for such events here before.
     gaps_not_buffered,
+    /// Gaps because something was given up before it was acknowledged.
+    gaps_released,
     /// Gaps because a stream had ended, or its broker had lost a part of it.
     gaps_lost,
     /// Gaps because a client took less than came.
@@ -120,6 +122,7 @@ impl Stats {
         let counter = match reason {
             GapReason::Overwritten => &mut self.gaps_overwritten,
             GapReason::NotBuffered => &mut self.gaps_not_buffered,
+            GapReason::Released => &mut self.gaps_released,
             GapReason::Lost => &mut self.gaps_lost,
             GapReason::Slow => &mut self.gaps_slow,
             GapReason::Assumed => &mut self.gaps_assumed,

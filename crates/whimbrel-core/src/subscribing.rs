@@ -1,31 +1,76 @@
 //! Subscriptions begin, change and end.
 
-use whimbrel_event::{EventId, Time};
+use whimbrel_event::{EventId, Qos, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
 use crate::api::{Durability, Filter, Granted, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
+use crate::confirming::Confirmed;
 use crate::content::Content;
 use crate::follow::Follow;
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Publication, Terms};
+use crate::store::Whom;
+
+/// A subscription that is about to be made or changed.
+#[derive(Debug)]
+pub(crate) struct Making<'a> {
+    pub(crate) asked: Filter<'a>,
+    /// That is less than the client has asked for.
+    pub(crate) is_less: bool,
+    /// What it has if it is durable, or why it is refused.
+    pub(crate) confirmed: Result<Option<Confirmed>, Refusal>,
+}
 
 impl Core {
-    pub(crate) fn subscribe(&mut self, now: Time, link: Link, filters: &[Filter<'_>], out: &mut impl Output) {
-        let index = self.sessions.of(link);
+    pub(crate) fn subscribe(
+        &mut self,
+        now: Time,
+        (link, tag): (Link, u16),
+        filters: &[Filter<'_>],
+        out: &mut impl Output,
+    ) {
+        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
+        if self.remembers(index) {
+            return self.ask_to_subscribe(now, (whom, tag), filters, out);
+        }
+        let making = filters.iter().map(|asked| {
+            let (asked, is_less) = self.grant(index, asked);
+            Making { asked, is_less, confirmed: Ok(None) }
+        });
+        let making = making.collect();
+        self.make_subscriptions(now, index, making, Some((whom, tag)), out);
+    }
+
+    /// Makes or changes subscriptions of a session, each with what it has if it is durable, or refuses them for the reason
+    /// given, and answers whoever is there. Tells which of those could not be made that were not refused.
+    pub(crate) fn make_subscriptions(
+        &mut self,
+        now: Time,
+        index: u32,
+        filters: Vec<Making<'_>>,
+        answer: Option<(Whom, u16)>,
+        out: &mut impl Output,
+    ) -> Vec<Box<str>> {
         let mut results = Vec::with_capacity(filters.len());
         let mut fresh = Vec::with_capacity(filters.len());
-        for asked in filters {
-            let result = self.add_subscription(now, index, asked);
+        for Making { asked, is_less, confirmed } in &filters {
+            let result = confirmed.as_ref().map_err(|refusal| *refusal);
+            let result = result.and_then(|confirmed| self.add_subscription(now, index, asked, confirmed.as_ref()));
             if result.is_err() {
                 self.sessions.stats.subscriptions_refused += 1;
             }
             fresh.push(result.is_ok_and(|new| new));
             let begins = |core: &mut Core| asked.following.wants_token.then(|| core.begins(now, index, asked));
-            results.push(result.map(|_| Granted { qos: asked.granted_qos(), begins: begins(self) }));
+            let (qos, durability) = (asked.granted_qos(), asked.following.durability);
+            results.push(result.map(|_| Granted { qos, durability, is_less: *is_less, begins: begins(self) }));
         }
-        out.subscribed(link, &results);
-        for ((asked, new), result) in filters.iter().zip(fresh).zip(results) {
+        let failed =
+            filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
+        let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
+        let Some((whom, tag)) = answer else { return failed };
+        out.subscribed(whom.link, tag, &results);
+        for ((Making { asked, .. }, new), result) in filters.iter().zip(fresh).zip(results) {
             let wanted = match asked.retain_handling {
                 RetainHandling::Send => true,
                 RetainHandling::SendIfNew => new,
@@ -36,10 +81,37 @@ impl Core {
             }
         }
         self.go_on(now, index, out);
+        failed
     }
 
-    /// Makes or changes a subscription; true if it is new.
-    fn add_subscription(&mut self, now: Time, index: u32, asked: &Filter<'_>) -> Result<bool, Refusal> {
+    /// What is granted of what is asked for, and whether that is less: which durability depends on what the broker and the session have.
+    pub(crate) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> (Filter<'a>, bool) {
+        let mut granted = *asked;
+        let mut is_less = false;
+        let Ok(SharedFilter { group, filter }) = SharedFilter::parse(asked.filter) else { return (granted, false) };
+        let logs = self.remembers(index);
+        let keeps = asked.qos > Qos::AtMostOnce || asked.following.by_token;
+        let durability = &mut granted.following.durability;
+        *durability = match *durability {
+            Durability::Queued | Durability::Durable if group.is_some() => Durability::Queued,
+            Durability::Queued | Durability::Durable if logs && keeps => Durability::Durable,
+            Durability::Durable => {
+                is_less = true;
+                Durability::SemiDurable
+            }
+            other => other,
+        };
+        if *durability == Durability::Durable && self.router.is_volatile(filter) {
+            (*durability, is_less) = (Durability::SemiDurable, true);
+        }
+        (granted, is_less)
+    }
+
+    /// Whether a subscription may be made or changed; what its session's selectors weigh together then.
+    ///
+    /// # Errors
+    /// When what is asked for makes no sense, or is more than the session may have.
+    pub(crate) fn check_subscription(&self, index: u32, asked: &Filter<'_>) -> Result<usize, Refusal> {
         let shared = SharedFilter::parse(asked.filter).map_err(Refusal::BadFilter)?;
         if shared.group.is_some() && asked.no_local {
             return Err(Refusal::SharedNoLocal);
@@ -58,6 +130,20 @@ impl Core {
         if bytes > before && all > self.sessions.limits.selector_bytes_per_session {
             return Err(Refusal::TooManySelectors);
         }
+        Ok(all)
+    }
+
+    /// Makes or changes a subscription; true if it is new.
+    pub(crate) fn add_subscription(
+        &mut self,
+        now: Time,
+        index: u32,
+        asked: &Filter<'_>,
+        confirmed: Option<&Confirmed>,
+    ) -> Result<bool, Refusal> {
+        let all = self.check_subscription(index, asked)?;
+        let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
+        let known = self.router.find(index, asked.filter);
         let track = known.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK);
         let partitions = self.cache.candidates(shared.filter, asked.selector);
         let begin = self
@@ -67,26 +153,29 @@ impl Core {
             Some(_) => self.join_group(index, asked, shared.filter)?,
             None => NO_GROUP,
         };
-        self.sessions.get_mut(index).selector_bytes = all;
+        let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
+        let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
         let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
         let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
         let qos = asked.granted_qos();
         let attached_only = asked.following.durability != Durability::Queued;
-        let follow = Follow { index, asked, track, partitions, begin };
+        let is_durable = confirmed.is_some();
+        let text = selector.filter(|_| self.remembers(index)).map(|selector| selector.to_string().into());
+        let follow = Follow { index, asked, track, partitions, begin, confirmed };
         if let Some(id) = known {
             let track = self.follow(now, id, follow);
             let change = |s: &mut Subscription| {
                 (s.qos, s.no_local, s.retain_as_published, s.identifier) =
                     (qos, no_local, retain_as_published, identifier);
-                (s.selector_bytes, s.track, s.attached_only) = (selector_bytes, track, attached_only);
+                (s.selector_bytes, s.track) = (selector_bytes, track);
+                (s.attached_only, s.is_durable, s.selector) = (attached_only, is_durable, text);
             };
             self.router.update(id, change, shared.filter, selector);
             return Ok(false);
         }
-        let text = asked.filter.into();
         let new = Subscription {
             session: index,
-            text,
+            text: asked.filter.into(),
             qos,
             no_local,
             retain_as_published,
@@ -94,8 +183,9 @@ impl Core {
             group,
             track: NO_TRACK,
             attached_only,
-            is_durable: false,
+            is_durable,
             selector_bytes,
+            selector: text,
             spot: None,
         };
         let id = self.router.insert(new);
@@ -159,8 +249,18 @@ impl Core {
         }
     }
 
-    pub(crate) fn unsubscribe(&mut self, now: Time, link: Link, filters: &[&str], out: &mut impl Output) {
-        let index = self.sessions.of(link);
+    pub(crate) fn unsubscribe(&mut self, now: Time, (link, tag): (Link, u16), filters: &[&str], out: &mut impl Output) {
+        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
+        if self.remembers(index) {
+            return self.ask_to_unsubscribe(now, (whom, tag), filters, out);
+        }
+        let existed = self.end_subscriptions(index, filters);
+        out.unsubscribed(link, tag, &existed);
+        self.sessions.pump(index, now, out);
+    }
+
+    /// Ends subscriptions of a session; tells which of them there were.
+    pub(crate) fn end_subscriptions(&mut self, index: u32, filters: &[&str]) -> Vec<bool> {
         let mut existed = Vec::with_capacity(filters.len());
         let (mut ended, mut left) = (Vec::new(), Vec::new());
         for text in filters {
@@ -179,8 +279,7 @@ impl Core {
             session.groups.retain(|group| left.binary_search(group).is_err());
             session.inflight.forget_groups(&left);
         }
-        out.unsubscribed(link, &existed);
-        self.sessions.pump(index, now, out);
+        existed
     }
 
     /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and whether it lives on with other members.

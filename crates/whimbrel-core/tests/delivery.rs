@@ -212,7 +212,13 @@ fn what_expires_while_it_waits_is_not_delivered() {
     rig.detach(2, false);
     let mut short = common::event("t", "short", AtLeastOnce);
     short.expires = Some(rig.now.after(core::time::Duration::from_secs(5)));
-    rig.input(Input::Publish(whimbrel_core::Publish { link: Link(1), tag: 1, retain: false, event: short }));
+    rig.input(Input::Publish(whimbrel_core::Publish {
+        link: Link(1),
+        tag: 1,
+        retain: false,
+        number: None,
+        event: short,
+    }));
     rig.publish(1, "t", "long", AtLeastOnce);
     rig.advance(core::time::Duration::from_secs(5));
     rig.attach(3, "s", KEPT);

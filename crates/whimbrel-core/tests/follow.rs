@@ -506,7 +506,13 @@ fn expired_events_are_not_recovered() {
         expires: Some(rig.now + Duration::from_secs(1)),
         ..common::event("t", "short", AtLeastOnce)
     };
-    rig.input(Input::Publish(whimbrel_core::Publish { link: whimbrel_core::Link(1), tag: 1, retain: false, event }));
+    rig.input(Input::Publish(whimbrel_core::Publish {
+        link: whimbrel_core::Link(1),
+        tag: 1,
+        retain: false,
+        number: None,
+        event,
+    }));
     rig.advance(Duration::from_secs(2));
     publish(&mut rig, 0..1);
     rig.attach(2, "bus", KEPT);

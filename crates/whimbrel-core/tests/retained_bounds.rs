@@ -13,7 +13,7 @@ use common::Told;
 fn retain(rig: &mut Rig, topic: &str, lifetime: Option<Duration>) -> Told {
     let mut event = event(topic, "x", AtLeastOnce);
     event.expires = lifetime.map(|lifetime| rig.now.after(lifetime));
-    rig.input(Input::Publish(Publish { link: Link(1), tag: 7, retain: true, event }));
+    rig.input(Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
     rig.take(1).remove(0)
 }
 

@@ -29,7 +29,7 @@ fn reliably(rig: &mut Rig, topic: &str, speed: &str) {
     let mut attributes = AttributesBuf::new();
     attributes.push("speed", speed);
     let event = EventRef { attributes: attributes.as_attributes(), ..event(topic, speed, AtLeastOnce) };
-    rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, event }));
+    rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: None, event }));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_selector_that_comes_after_the_topic_was_remembered_counts_and_so_does_its_e
         assert_eq!(rig.payloads(2), ["2", "2"], "{filter}");
         assert_eq!(rig.payloads(3), ["1", "1", "2", "1"], "{filter}: plain at first, then a selector");
         for link in [2, 3] {
-            rig.input(Input::Unsubscribe { link: Link(link), filters: &[filter] });
+            rig.input(Input::Unsubscribe { link: Link(link), tag: 1, filters: &[filter] });
             rig.take(link);
         }
         drive(&mut rig, "t", &["1", "2"]);
@@ -281,6 +281,6 @@ fn the_selectors_of_a_session_are_bounded_together() {
     assert_eq!(rig.subscribe_where(2, "t/1", "speed > 50"), Ok(AtLeastOnce), "each session has its own bound");
     assert_eq!(rig.subscribe_where(1, "t/2", "speed > 5"), Ok(AtLeastOnce), "a shorter one takes its place");
     assert_eq!(rig.subscribe_where(1, "$share/g/t", "speed > 500"), Ok(AtLeastOnce));
-    rig.input(Input::Unsubscribe { link: Link(1), filters: &["t/1", "t/2", "$share/g/t"] });
+    rig.input(Input::Unsubscribe { link: Link(1), tag: 1, filters: &["t/1", "t/2", "$share/g/t"] });
     assert_eq!(rig.subscribe_where(1, "t/3", "speed > 50 AND fuel < 20"), Ok(AtLeastOnce), "room is given back");
 }

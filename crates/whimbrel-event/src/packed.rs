@@ -155,6 +155,23 @@ impl<'a> Packed<'a> {
         Packed(bytes)
     }
 
+    /// An event in bytes that come from elsewhere, for instance a disk; `None` if they are none.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
+        let flags = fixed[32];
+        let mut rest = Unread(rest);
+        rest.take(if flags & EXPIRES != 0 { 8 } else { 0 })?;
+        rest.take(if flags & DEADLINE != 0 { 4 } else { 0 })?;
+        if flags & HEADERS != 0 {
+            rest.headers()?;
+        }
+        let topic = rest.take(usize::from(u16::from_le_bytes([fixed[34], fixed[35]])))?;
+        core::str::from_utf8(topic).ok()?;
+        let attributes = u32::from_le_bytes(fixed[36..40].try_into().expect("four bytes"));
+        Attributes::from_bytes(rest.take(usize::try_from(attributes).ok()?)?).ok()?;
+        (flags >> 6 == 0 && flags & QOS != QOS).then_some(Packed(bytes))
+    }
+
     /// All its bytes.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
@@ -238,6 +255,36 @@ impl<'a> Packed<'a> {
 impl core::fmt::Debug for Packed<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         self.unpack().fmt(f)
+    }
+}
+
+/// What is left to be looked at, of bytes that may be no event.
+struct Unread<'a>(&'a [u8]);
+
+impl<'a> Unread<'a> {
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (here, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(here)
+    }
+
+    /// Bytes behind their length.
+    fn part(&mut self) -> Option<&'a [u8]> {
+        let length = u32::from_le_bytes(self.take(4)?.try_into().ok()?);
+        self.take(usize::try_from(length).ok()?)
+    }
+
+    fn headers(&mut self) -> Option<()> {
+        let mut block = Unread(self.part()?);
+        let flags = *block.take(1)?.first()?;
+        for (flag, is_text) in [(CONTENT_TYPE, true), (RESPONSE_TOPIC, true), (CORRELATION, false)] {
+            if flags & flag != 0 && is_text {
+                core::str::from_utf8(block.part()?).ok()?;
+            } else if flags & flag != 0 {
+                block.part()?;
+            }
+        }
+        Some(())
     }
 }
 

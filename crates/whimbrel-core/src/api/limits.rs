@@ -34,6 +34,9 @@ pub struct Limits {
     pub silence_after: Duration,
     /// Bytes of one event that is logged, packed.
     pub logged_event_bytes: usize,
+    /// How long what durable subscriptions have not acknowledged is kept, if those that are there and live have; `None`: until they have, or
+    /// have expired.
+    pub max_retain: Option<Duration>,
     /// What tokens are bound to.
     pub deployment: Deployment,
 }
@@ -62,6 +65,7 @@ impl Default for Limits {
             tracked_queue_bytes: 256 << 10,
             silence_after: Duration::from_secs(30),
             logged_event_bytes: 1 << 20,
+            max_retain: None,
             deployment: Deployment::named("whimbrel"),
         }
     }

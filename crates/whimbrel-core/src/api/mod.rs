@@ -12,7 +12,7 @@ pub use limits::Limits;
 pub use session::{Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, Start, Will};
 pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent};
 
-use crate::store::{AtomNo, Disk};
+use crate::store::{AtomNo, Disk, Fetched};
 
 /// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,6 +24,10 @@ pub struct Link(pub u32);
 pub enum Mutant {
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
+    /// Silence is declared over events that wait for the disk.
+    ClosesOverWaiting,
+    /// After a restart the empty cache passes for complete.
+    CacheBelieved,
 }
 
 /// What can happen to the core.
@@ -44,6 +48,8 @@ pub enum Input<'a> {
     Subscribe {
         /// By whom.
         link: Link,
+        /// The client's name for it, given back with the answer.
+        tag: u16,
         /// Which.
         filters: &'a [Filter<'a>],
     },
@@ -51,6 +57,8 @@ pub enum Input<'a> {
     Unsubscribe {
         /// By whom.
         link: Link,
+        /// The client's name for it, given back with the answer.
+        tag: u16,
         /// The texts with which they were made.
         filters: &'a [&'a str],
     },
@@ -132,6 +140,8 @@ pub enum Input<'a> {
     },
     /// What the disk takes has changed.
     Disk(Disk),
+    /// What was asked for with [`crate::Core::fetch`].
+    Fetched(Fetched<'a>),
 }
 
 /// Knowledge of a part of a stream.
@@ -184,4 +194,6 @@ pub enum Reason {
     CatchUp,
     /// More of what was committed is to be passed on.
     Committed,
+    /// The driver is to call [`crate::Core::flush`] and to take what is to be written.
+    Flush,
 }

@@ -51,13 +51,29 @@ pub enum RetainHandling {
 /// What a subscription gets of the time in which nobody is there for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// Reliable events wait in its session, as long as that lives and its bounds allow.
+    /// What a session that outlives its connection does by itself: with a log as [`Durability::Durable`]; else, and for a shared
+    /// subscription, reliable events wait in the session, as long as that lives and its bounds allow.
     #[default]
     Queued,
     /// Nothing: it goes on with what comes after its return.
     Nondurable,
     /// What the cache still has; the rest is a gap.
     SemiDurable,
+    /// Everything: what it wants is logged, and kept until it has acknowledged it. Without a log, or in a session that ends with its
+    /// connection, as [`Durability::SemiDurable`].
+    Durable,
+}
+
+impl Durability {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Queued => "queued",
+            Durability::Nondurable => "nondurable",
+            Durability::SemiDurable => "semi-durable",
+            Durability::Durable => "durable",
+        }
+    }
 }
 
 /// Where a subscription begins.
@@ -96,6 +112,10 @@ pub struct Following<'a> {
 pub struct Granted {
     /// The most that deliveries have.
     pub qos: Qos,
+    /// What it gets of the time in which nobody is there for it.
+    pub durability: Durability,
+    /// That is less than what was asked for.
+    pub is_less: bool,
     /// Where it begins, if asked.
     pub begins: Option<CheckpointToken>,
 }
@@ -130,6 +150,8 @@ pub struct Publish<'a> {
     pub tag: u16,
     /// It becomes the topic's retained message; an empty payload clears it.
     pub retain: bool,
+    /// The publisher's own number for it: one that is not greater than the last that it gave is a repeat.
+    pub number: Option<u64>,
     /// The event.
     pub event: EventRef<'a>,
 }

@@ -59,6 +59,10 @@ pub enum Refusal {
     LogFailed,
     /// It would have to be logged, and is larger than what the log takes.
     TooLargeForLog,
+    /// More publishers number their events than the broker can remember.
+    TooManyPublishers,
+    /// The subscription was changed too often: first it has to get what it wanted before.
+    TooManyChanges,
     /// The publisher's number is greater than one that was refused on this connection: that one is to be repeated first.
     NumberAfterRefused,
 }
@@ -117,9 +121,9 @@ pub trait Output {
     /// The edge must end this connection; the core has already let go of it.
     fn kicked(&mut self, link: Link, why: Kick);
     /// The answers to a subscribe, in its order. Retained messages follow.
-    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]);
+    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>]);
     /// The answers to an unsubscribe, in its order: whether there was such a subscription.
-    fn unsubscribed(&mut self, link: Link, existed: &[bool]);
+    fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]);
     /// The answer to a publish with a tag.
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted);
     /// The tag of an exactly-once publish is free again; `known` if the core had it.
@@ -128,6 +132,10 @@ pub trait Output {
     fn release(&mut self, link: Link, tag: u16, known: bool);
     /// Hand an event to the client.
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
+    /// What the link is told is kept back from now on, in its order, until [`Output::uncork`]; if it ends before, it is told nothing of it.
+    fn cork(&mut self, _link: Link) {}
+    /// What was kept back goes out.
+    fn uncork(&mut self, _link: Link) {}
     /// The stream to which that link publishes has run ahead of the clock: nothing should be taken from it for a while.
     fn hold(&mut self, _link: Link, _span: Duration) {}
     /// Something is known of an own stream, for whoever carries it to other brokers.

@@ -69,6 +69,8 @@ pub struct Cache {
     bytes: u64,
     #[cfg(feature = "mutants")]
     forgets: bool,
+    #[cfg(feature = "mutants")]
+    believed: bool,
 }
 
 impl Cache {
@@ -87,6 +89,8 @@ impl Cache {
             bytes: 0,
             #[cfg(feature = "mutants")]
             forgets: false,
+            #[cfg(feature = "mutants")]
+            believed: false,
         }
     }
 
@@ -94,6 +98,25 @@ impl Cache {
     #[cfg(feature = "mutants")]
     pub(crate) fn forget_overwriting(&mut self) {
         self.forgets = true;
+    }
+
+    /// From now on an empty cache passes for a complete one, whatever came before it: a fault.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn believe(&mut self) {
+        self.believed = true;
+    }
+
+    /// Of a pubend, events up to `to` were never written here, as they came before this cache: no partition is complete up to there.
+    ///
+    /// # Panics
+    /// When 65,536 other pubends are known.
+    pub fn miss(&mut self, pubend: PubendId, to: Tick) {
+        #[cfg(feature = "mutants")]
+        if self.believed {
+            return;
+        }
+        let number = self.pubends.number(pubend);
+        self.pubends.miss(number, to);
     }
 
     /// Keeps an event that belongs to `partition`, and overwrites what it takes the place of. Amortised over many events the cost of each is

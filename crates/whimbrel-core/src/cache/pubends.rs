@@ -28,7 +28,7 @@ pub(super) struct Pubend {
     pub(super) id: PubendId,
     /// Its latest event.
     last: Tick,
-    /// It may have been forgotten before, with events up to here.
+    /// It may have had events up to here that were forgotten with it, or were never written.
     unsure: Tick,
     marks: VecDeque<Mark>,
     /// How many marks there may be before they are thinned.
@@ -77,7 +77,14 @@ impl Pubends {
         self.all.len() >= PUBENDS_MAX && self.free.is_empty() && self.find(id).is_none()
     }
 
-    /// Up to which tick events may be missing because the pubend was forgotten once; `None` is one that is not known.
+    /// Events of a pubend up to there may never have been written.
+    pub(super) fn miss(&mut self, number: u16, to: Tick) {
+        let unsure = &mut self.all[usize::from(number)].unsure;
+        *unsure = to.max(*unsure);
+    }
+
+    /// Up to which tick events may be missing because the pubend was forgotten once, or began before the cache; `None` is one that is
+    /// not known.
     pub(super) fn unsure(&self, number: Option<u16>) -> Tick {
         number.map_or(self.forgotten, |number| self.all[usize::from(number)].unsure)
     }

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use whimbrel_event::{EventId, Packed, Qos, Tick, Time};
+use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
 use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
@@ -20,7 +20,7 @@ pub(crate) const CATCH_UP_SLICE: usize = 1024;
 const CATCH_UP_WEIGHT: usize = 256 << 10;
 
 /// How far a turn got.
-enum Turn {
+pub(super) enum Turn {
     /// It is live.
     CaughtUp,
     /// Its client takes no more at the moment.
@@ -35,9 +35,10 @@ impl Core {
     pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
         let session = self.sessions.get_mut(index);
         // While something of a former connection is to be sent again, what catches up has to wait for that.
-        let ready = session.takes_tracked(Qos::AtMostOnce);
+        let ready = session.takes_any();
+        let is_loading = session.inflight.has_loading();
         let follow = &mut session.follow;
-        let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
+        let catches_up = (is_loading || !follow.lagging.is_empty()) && !follow.catching_up;
         let first = catches_up && ready && follow.catches_up_first;
         follow.catches_up_first = !first;
         if first {
@@ -52,7 +53,13 @@ impl Core {
 
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut impl Output) {
-        while self.sessions.get(index).takes_tracked(Qos::AtMostOnce) {
+        if self.sessions.get(index).inflight.has_loading() {
+            if !self.load_flights(index) {
+                return;
+            }
+            self.sessions.pump(index, now, out);
+        }
+        while self.sessions.get(index).takes_any() {
             let Some(&id) = self.sessions.get(index).follow.lagging.front() else { return };
             let turn = self.catch_up_one(now, id, budget, out);
             let follow = &mut self.sessions.get_mut(index).follow;
@@ -90,33 +97,49 @@ impl Core {
     }
 
     fn catch_up_one(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut impl Output) -> Turn {
-        let Core { tracks, router, cache, copies, sessions, streams, serial, division, .. } = self;
+        self.tracks.touch(id);
+        self.look_at_division(id);
+        let replayed = self.replay(now, id, budget, out);
+        if let Some(turn) = replayed {
+            return turn;
+        }
+        let Core { tracks, router, cache, copies, sessions, streams, serial, .. } = self;
         let last = *serial;
         let track = tracks.get_mut(id);
-        if track.division != *division {
-            let text = &router.get(track.subscription).text;
-            let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
-            (track.division, track.partitions) = (*division, cache.candidates(filter, None));
-        }
         let mut lag = track.lag.take().expect("a track that lags");
         let lost = if lag.slow { GapReason::Slow } else { GapReason::Overwritten };
-        for (pubend, _) in streams.positions() {
+        let is_durable = track.durable.is_some();
+        // What a durable subscription lacks of own streams it has got out of the log.
+        let of_log = |pubend| is_durable && streams.own_reliable(pubend).is_some();
+        for (pubend, _) in streams.positions().filter(|(pubend, _)| !of_log(*pubend)) {
             let to = cache.incomplete(&track.partitions, pubend);
             if to > lag.forgiven.get(pubend) {
-                lag.gaps.add(Gap { pubend, from: lag.positions.get(pubend), to, reason: lost });
+                let from = lag.positions.get(pubend);
+                let is_older = streams.is_before_this_process(pubend, from);
+                lag.gaps.add(Gap { pubend, from, to, reason: if is_older { GapReason::Lost } else { lost } });
             }
         }
         let (from, partitions) = (lag.next, track.partitions);
-        let mut reader = Reader { now, track, lag: &mut lag, router, copies, sessions, blocked: false, weight: 0, out };
+        let (host, lag_mut) = (streams.logged().host(), &mut *lag);
+        let (blocked, weight, has_holes) = (false, 0, false);
+        let mut reader =
+            Reader { now, host, track, lag: lag_mut, router, copies, sessions, blocked, weight, has_holes, out };
         let next = cache.read(from, &partitions, *budget, |item| match item {
+            Item::Hole { pubend, to, .. } if of_log(pubend) => {
+                reader.note_hole(pubend, to);
+                ControlFlow::Continue(())
+            }
             Item::Hole { pubend, from, to } => {
                 let from = Tick(from.0 - 1).max(reader.lag.positions.get(pubend));
                 reader.lag.gaps.add(Gap { pubend, from, to, reason: lost });
                 ControlFlow::Continue(())
             }
+            Item::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
+                ControlFlow::Continue(())
+            }
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
-        let weighty = reader.weight >= CATCH_UP_WEIGHT;
+        let (weighty, has_holes) = (reader.weight >= CATCH_UP_WEIGHT, reader.has_holes);
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
         let (mut blocked, mut caught_up) = (reader.blocked, false);
@@ -125,18 +148,35 @@ impl Core {
             if weighty {
                 *budget = 0;
             }
-            if next.exhausted {
+            if has_holes {
+                // They are read from the log, and then what is behind them.
+                reader.lag.next = from;
+            } else if next.exhausted {
                 reader.lag.next = last + 1;
                 (blocked, caught_up) = reader.tell_rest(budget);
             }
         }
         if caught_up {
-            tracks.get_mut(id).ahead = streams.ahead_of(&lag.positions);
+            let track = tracks.get_mut(id);
+            track.ahead = streams.ahead_of(&lag.positions);
+            if let Some(durable) = &mut track.durable {
+                durable.flying = Vec::new();
+            }
             tracks.set_live(id);
             return Turn::CaughtUp;
         }
         tracks.get_mut(id).lag = Some(lag);
         if blocked { Turn::Blocked } else { Turn::Over }
+    }
+
+    /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.
+    fn look_at_division(&mut self, id: u32) {
+        let track = self.tracks.get_mut(id);
+        if track.division != self.division {
+            let text = &self.router.get(track.subscription).text;
+            let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
+            (track.division, track.partitions) = (self.division, self.cache.candidates(filter, None));
+        }
     }
 
     /// Makes a live subscription lag from the end of the consolidated stream on; if there is an event there that it has not had,
@@ -149,6 +189,7 @@ impl Core {
             positions.set(id.pubend, Tick(id.tick.0 - 1));
         }
         let (session, (gaps, forgiven)) = (track.session, <(Gaps, Positions)>::default());
+        self.tracks.touch(id);
         self.sessions.stats.fell_behind += u64::from(slow);
         self.tracks.set_lag(id, Box::new(Lag { next, positions, gaps, forgiven, slow }));
         self.sessions.get_mut(session).follow.lagging.push_back(id);
@@ -156,26 +197,65 @@ impl Core {
 }
 
 /// One turn of one subscription.
-struct Reader<'a, O> {
-    now: Time,
-    track: &'a mut Track,
-    lag: &'a mut Lag,
-    router: &'a mut Router,
-    copies: &'a mut Copies,
-    sessions: &'a mut Sessions,
-    blocked: bool,
+pub(super) struct Reader<'a, O> {
+    pub(super) now: Time,
+    pub(super) host: HostId,
+    pub(super) track: &'a mut Track,
+    pub(super) lag: &'a mut Lag,
+    pub(super) router: &'a mut Router,
+    pub(super) copies: &'a mut Copies,
+    pub(super) sessions: &'a mut Sessions,
+    /// The client takes no more at the moment.
+    pub(super) blocked: bool,
     /// Bytes of the events that were looked at.
-    weight: usize,
-    out: &'a mut O,
+    pub(super) weight: usize,
+    /// The cache has holes in streams that are logged.
+    pub(super) has_holes: bool,
+    pub(super) out: &'a mut O,
 }
 
 impl<O: Output> Reader<'_, O> {
+    /// The cache has a hole in a stream that is logged: up to there it is read from the log.
+    fn note_hole(&mut self, pubend: PubendId, to: Tick) {
+        let durable = self.track.durable.as_deref_mut().expect("a durable subscription");
+        if to > self.lag.positions.get(pubend) {
+            let hole = &mut durable.holes[usize::from(pubend.index())];
+            *hole = to.max(*hole);
+            self.has_holes = true;
+        }
+    }
+
+    /// Whether something before an event in its stream has to be read from the log first.
+    fn lacks(&self, id: EventId) -> bool {
+        let durable = self.track.durable.as_deref().expect("a durable subscription");
+        durable.holes[usize::from(id.pubend.index())] > self.lag.positions.get(id.pubend)
+    }
+
+    /// Looks at an event out of the log.
+    pub(super) fn look_at_logged(&mut self, event: &Event) -> ControlFlow<()> {
+        let next = self.lag.next;
+        let looked = self.look(0, event.packed(), Some(event));
+        // The log has no serials.
+        self.lag.next = next;
+        looked
+    }
+
+    /// Whether an event was acknowledged, or sent, before the broker was restarted.
+    fn has_had(&self, id: EventId) -> bool {
+        let durable = self.track.durable.as_deref();
+        durable.is_some_and(|durable| durable.beyond.contains(&id) || durable.flying.contains(&id))
+    }
+
     fn look_at(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
+        self.look(serial, packed, None)
+    }
+
+    fn look(&mut self, serial: u64, packed: Packed<'_>, kept: Option<&Event>) -> ControlFlow<()> {
         let EventId { pubend, tick } = packed.id();
         if self.lag.positions.get(pubend) >= tick {
             return ControlFlow::Continue(());
         }
-        if self.wants(serial, packed) {
+        if self.wants(serial, packed) && !self.has_had(packed.id()) {
             let qos = packed.qos().min(self.track.qos);
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
@@ -187,7 +267,8 @@ impl<O: Output> Reader<'_, O> {
             }
             let terms = self.track.terms(packed.qos(), false);
             let mut publication = Publication::of_packed(packed, serial);
-            if qos > Qos::AtMostOnce && self.sessions.get(self.track.session).is_persistent() {
+            publication.kept = kept.cloned();
+            if kept.is_none() && qos > Qos::AtMostOnce && self.sessions.get(self.track.session).is_persistent() {
                 publication.kept = Some(self.copies.of(serial, packed));
             }
             let taken = self.sessions.offer_tracked(self.track.session, &mut publication, terms, self.out);
@@ -202,8 +283,16 @@ impl<O: Output> Reader<'_, O> {
     }
 
     fn wants(&mut self, serial: u64, event: Packed<'_>) -> bool {
-        let comes = !event.is_expired(self.now) && !self.track.is_own(event.publisher());
-        comes && self.router.wants_cached(self.track.subscription, serial, event)
+        if event.is_expired(self.now) || self.track.is_own(event.publisher()) {
+            return false;
+        }
+        let number = self.track.subscription;
+        if event.id().pubend.host() == self.host
+            && let Some(wanted) = self.track.wanted_before(event)
+        {
+            return wanted && self.router.is_under(number, event);
+        }
+        if serial == 0 { self.router.wants(number, event) } else { self.router.wants_cached(number, serial, event) }
     }
 
     /// Tells a gap; `false` if the client takes no more at the moment.

@@ -13,14 +13,22 @@ pub enum GapReason {
     Overwritten,
     /// Nobody had asked for such events here before this subscription did.
     NotBuffered,
+    /// It was kept as long as it may be, and given up.
+    Released,
     /// The stream has ended, or its broker has lost that part.
     Lost,
 }
 
 impl GapReason {
     /// All of them, in the order of [`GapReason::index`].
-    pub const ALL: [GapReason; 5] =
-        [GapReason::Assumed, GapReason::Slow, GapReason::Overwritten, GapReason::NotBuffered, GapReason::Lost];
+    pub const ALL: [GapReason; 6] = [
+        GapReason::Assumed,
+        GapReason::Slow,
+        GapReason::Overwritten,
+        GapReason::NotBuffered,
+        GapReason::Released,
+        GapReason::Lost,
+    ];
 
     /// A small number for it.
     pub fn index(self) -> usize {
@@ -32,6 +40,7 @@ impl GapReason {
         match self {
             GapReason::Overwritten => "overwritten",
             GapReason::NotBuffered => "not-buffered",
+            GapReason::Released => "released",
             GapReason::Lost => "lost",
             GapReason::Slow => "slow",
             GapReason::Assumed => "assumed",

@@ -4,14 +4,16 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Tick, Time};
+use whimbrel_selector::SharedFilter;
 
-use super::{Begin, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track, notice};
+use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track, notice};
 use crate::api::{Accepted, Durability, Filter, Following, Link, Output, Reason, Refusal, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
+use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
-use crate::session::Publication;
-use crate::store::{Answer, AtomNo};
+use crate::session::{Publication, Unreleased};
+use crate::store::{Answer, AtomNo, Key};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -22,7 +24,7 @@ const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
 impl Following<'_> {
     /// Whether the core has to keep more of a subscription than the router does.
     pub(crate) fn is_tracked(&self) -> bool {
-        self.durability == Durability::SemiDurable || self.notices
+        matches!(self.durability, Durability::SemiDurable | Durability::Durable) || self.notices
     }
 }
 
@@ -43,12 +45,14 @@ pub(crate) struct Follow<'a> {
     pub(crate) track: Option<u32>,
     pub(crate) partitions: PartitionSet,
     pub(crate) begin: Begin,
+    /// If it is durable.
+    pub(crate) confirmed: Option<&'a Confirmed>,
 }
 
 impl Core {
     /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the track.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
-        let Follow { index, asked, track, partitions, begin } = follow;
+        let Follow { index, asked, track, partitions, begin, confirmed } = follow;
         if !asked.following.is_tracked() {
             if let Some(track) = track {
                 self.sessions.untrack_queue(index, track);
@@ -56,6 +60,8 @@ impl Core {
             }
             return NO_TRACK;
         }
+        let filter = SharedFilter::parse(asked.filter).expect("it was checked").filter;
+        let is_volatile = confirmed.is_some() && self.router.may_be_volatile(filter);
         let without = if asked.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
         let new = Track {
             id: NO_TRACK,
@@ -76,11 +82,12 @@ impl Core {
             silence_at: None,
             division: self.division,
             partitions,
+            durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed.number, confirmed.start, is_volatile))),
         };
         let id = match track {
             None => self.tracks.insert(new),
             Some(id) => {
-                self.change(id, new);
+                self.change(id, new, confirmed);
                 id
             }
         };
@@ -91,6 +98,7 @@ impl Core {
             // From now on the client says what it is sure of; so far that is what it has not left unanswered.
             self.tracks.get_mut(id).acknowledged = self.settled_position(index, id);
         }
+        self.tracks.touch(id);
         self.watch_silence(now, id);
         id
     }
@@ -107,12 +115,25 @@ impl Core {
     fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
         let session = self.sessions.get(index);
         let waits = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
-        let flies = session.inflight.of_track(id).filter(|(_, sent)| with_sent || !sent).map(|(event, _)| event.id());
+        let flies = session.inflight.open_of_track(id).filter(|(_, sent)| with_sent || !sent).map(|(id, _)| id);
         flies.chain(waits).collect()
     }
 
     /// A subscription gets other terms, and goes on where it is.
-    fn change(&mut self, id: u32, new: Track) {
+    fn change(&mut self, id: u32, mut new: Track, confirmed: Option<&Confirmed>) {
+        let old = self.tracks.get_mut(id);
+        if let Some(mut durable) = old.durable.take() {
+            match confirmed {
+                Some(confirmed) => {
+                    let is_volatile = new.durable.as_ref().is_some_and(|durable| durable.may_be_volatile);
+                    durable.may_be_volatile = is_volatile;
+                    let text = self.router.get(old.subscription).selector.as_deref();
+                    durable.change(confirmed, text, self.router.fences());
+                    new.durable = Some(durable);
+                }
+                None => self.let_go_of_log(&durable.held, durable.is_near),
+            }
+        }
         let old = self.tracks.get_mut(id);
         let (lag, silence_at, told_at) = (old.lag.take(), old.silence_at.take(), old.told_at);
         let (ahead, mut acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
@@ -160,6 +181,13 @@ impl Core {
         }
         if track.lag.is_some() {
             self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
+        }
+        if let Some(durable) = &track.durable {
+            self.let_go_of_log(&durable.held, durable.is_near);
+            let number = self.sessions.get(track.session).number;
+            for tag in &durable.done {
+                self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
+            }
         }
         self.sessions.purge_track(track.session, id);
         self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);
@@ -214,6 +242,7 @@ impl Core {
     pub(crate) fn leave_streams(&mut self, index: u32) {
         let tracks = self.tracks_of(index);
         for id in &tracks {
+            self.tracks.touch(*id);
             if let Some(due) = self.tracks.get_mut(*id).silence_at.take() {
                 self.timers.remove(due, Reason::Silence, *id);
             }
@@ -295,7 +324,7 @@ impl Core {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);
-            let event = notice::silence(told_at, Tick(now.as_nanos()), &token, now);
+            let event = notice::silence(told_at, self.streams.silent(now), &token, now);
             track.told_at = now;
             // A client that does not take even this is not silent.
             self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);
@@ -327,9 +356,8 @@ impl Core {
     /// A client says up to where it has safely processed what a subscription got.
     pub(crate) fn acknowledge(
         &mut self,
-        link: Link,
-        tag: u16,
-        qos: Qos,
+        now: Time,
+        (link, tag, qos): (Link, u16, Qos),
         what: (u32, &CheckpointToken),
         out: &mut impl Output,
     ) {
@@ -337,9 +365,11 @@ impl Core {
         if qos == Qos::ExactlyOnce {
             if let Some(first) = self.sessions.get(index).unreleased.get(&tag).copied() {
                 self.sessions.stats.publishes_repeated += 1;
-                return self.answer(whom, first, Answer::Accepted { tag, qos, result: Accepted::Repeat }, out);
+                let result = Accepted::Repeat;
+                return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
             }
-            self.sessions.get_mut(index).unreleased.insert(tag, AtomNo(0));
+            let unreleased = Unreleased { atom: AtomNo(0), is_written: false };
+            self.sessions.get_mut(index).unreleased.insert(tag, unreleased);
         }
         let result = self.acknowledge_up_to(index, what.0, what.1);
         if result.is_err() {
@@ -348,7 +378,7 @@ impl Core {
         }
         if qos != Qos::AtMostOnce {
             let result = result.map_or_else(Accepted::Refused, |()| Accepted::Routed { matched: true });
-            self.answer(whom, AtomNo(0), Answer::Accepted { tag, qos, result }, out);
+            self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
         }
     }
 
@@ -375,6 +405,7 @@ impl Core {
             for (pubend, tick) in &known {
                 acknowledged.advance(*pubend, *tick);
             }
+            self.tracks.touch(id);
         }
         self.sessions.stats.tokens_acknowledged += 1;
         Ok(())

@@ -5,16 +5,23 @@
 //! reaches the end. A live one has no position of its own: it stands where the consolidated stream does.
 
 mod catchup;
+mod durable;
 mod gaps;
 mod life;
 mod notice;
 mod positions;
+mod replay;
 mod start;
 mod verdicts;
+#[cfg(test)]
+mod waiting_tests;
+
+use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, Publisher, Qos, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
+pub(crate) use durable::{Durable, NOTHING, Old};
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use life::Follow;
@@ -66,6 +73,8 @@ pub(crate) struct Track {
     /// For which division of the cache the following was found out: the partitions that may have what it wants.
     pub(crate) division: u64,
     pub(crate) partitions: PartitionSet,
+    /// What a durable one has beside others.
+    pub(crate) durable: Option<Box<Durable>>,
 }
 
 impl Track {
@@ -125,6 +134,8 @@ pub(crate) struct Tracks {
     slots: Vec<Option<Box<Track>>>,
     free: Vec<u32>,
     lagging: usize,
+    /// Durable ones whose position may have moved since it was written.
+    dirty: VecDeque<u32>,
 }
 
 impl Tracks {
@@ -136,6 +147,46 @@ impl Tracks {
         });
         self.slots[id as usize] = Some(Box::new(Track { id, lag: None, ..track }));
         id
+    }
+
+    /// What is durable of a subscription that may have ended, or is none.
+    pub(crate) fn durable(&self, id: u32) -> Option<&Durable> {
+        self.slots.get(id as usize)?.as_ref()?.durable.as_deref()
+    }
+
+    /// As [`Tracks::durable`].
+    pub(crate) fn durable_mut(&mut self, id: u32) -> Option<&mut Durable> {
+        self.slots.get_mut(id as usize)?.as_mut()?.durable.as_deref_mut()
+    }
+
+    /// Where a subscription that may have ended, or is none, lags.
+    pub(crate) fn lag_mut(&mut self, id: u32) -> Option<&mut Lag> {
+        self.slots.get_mut(id as usize)?.as_mut()?.lag.as_deref_mut()
+    }
+
+    /// The position of a subscription may have moved.
+    pub(crate) fn touch(&mut self, id: u32) {
+        let durable = self.slots.get_mut(id as usize).and_then(Option::as_mut).and_then(|track| track.durable.as_mut());
+        if durable.is_some_and(|durable| !core::mem::replace(&mut durable.dirty, true)) {
+            self.dirty.push_back(id);
+        }
+    }
+
+    /// Whether a position may have moved since it was written.
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// A subscription whose position may have moved, which counts as written from now on.
+    pub(crate) fn pop_dirty(&mut self) -> Option<u32> {
+        while let Some(id) = self.dirty.pop_front() {
+            let durable = self.slots[id as usize].as_mut().and_then(|track| track.durable.as_mut());
+            // It may have ended, and another may have its place.
+            if durable.is_some_and(|durable| core::mem::take(&mut durable.dirty)) {
+                return Some(id);
+            }
+        }
+        None
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Track {

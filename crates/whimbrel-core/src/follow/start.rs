@@ -48,13 +48,16 @@ impl Core {
                 let lag = self.checked(now, track.acknowledged.clone(), Gaps::default())?;
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
-            _ if following.durability != Durability::SemiDurable => return Err(Refusal::StartNotKept),
+            _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
+                return Err(Refusal::StartNotKept);
+            }
             start => {
                 // What comes from now on lies after everything that can be named now.
                 self.streams.close(now);
                 self.named(now, start, partitions)?
             }
         };
+        self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         if !self.is_buffered(filter, asked.selector) {
             // Its own interest comes in force now.
@@ -66,6 +69,17 @@ impl Core {
         Ok(Begin::Lag(Box::new(lag)))
     }
 
+    /// What a durable subscription has acknowledged before, and asks for again, may have been given up since.
+    fn note_released(&self, track: Option<u32>, lag: &mut Lag) {
+        let Some(durable) = track.and_then(|id| self.tracks.durable(id)) else { return };
+        let stand = self.stand(track.expect("it is durable"));
+        for (own, chopped) in self.store.release.chopped.iter().enumerate() {
+            let pubend = self.streams.logged().host().pubend(own as u8);
+            let (from, to) = (lag.positions.get(pubend).max(durable.start[own]), stand.acked[own].min(*chopped));
+            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Released });
+        }
+    }
+
     fn named(&self, now: Time, start: Start<'_>, partitions: &PartitionSet) -> Result<Lag, Refusal> {
         match start {
             Start::Own => unreachable!("the caller has looked"),
@@ -75,7 +89,7 @@ impl Core {
             Start::Since(since) => {
                 let mut lag = at(Positions::default());
                 for (pubend, birth) in self.streams.births() {
-                    let from = Tick(since.as_nanos());
+                    let from = self.nameable(pubend, Tick(since.as_nanos()));
                     lag.positions.set(pubend, from.max(birth));
                     // Whatever was here before this stream is gone.
                     lag.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
@@ -91,8 +105,13 @@ impl Core {
         }
     }
 
+    /// A tick, or the last one before it that a token can name in that stream.
+    fn nameable(&self, pubend: PubendId, tick: Tick) -> Tick {
+        self.streams.closed(pubend).map_or(tick, |closed| tick.min(closed))
+    }
+
     /// The serial of the first event that may lie after these positions.
-    fn first_after(&self, positions: &Positions) -> u64 {
+    pub(super) fn first_after(&self, positions: &Positions) -> u64 {
         let behind = self.streams.positions().filter(|(pubend, last)| positions.get(*pubend) < *last);
         let first = behind.map(|(pubend, _)| self.cache.serial_for(pubend, positions.get(pubend))).min();
         first.unwrap_or(self.serial + 1)
@@ -118,6 +137,7 @@ impl Core {
         let assumed = Tick(smallest.saturating_sub(ASSUMED.as_nanos() as u64));
         let mut gaps = Gaps::default();
         for (pubend, birth) in self.streams.births() {
+            let assumed = self.nameable(pubend, assumed);
             if ids.iter().all(|id| id.pubend != pubend) && birth < assumed {
                 positions.set(pubend, assumed);
                 gaps.add(Gap { pubend, from: birth, to: assumed, reason: GapReason::Assumed });
@@ -160,7 +180,8 @@ impl Core {
         self.token_of(latest, &untold)
     }
 
-    /// The token of all subscriptions that are live: silence is declared up to now on all own streams, so that what comes is later.
+    /// The token of all subscriptions that are live: silence is declared up to now on the own streams, so that what comes is later; a
+    /// stream in which events wait is named with what has passed.
     pub(crate) fn live_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
         self.token_of(common, &self.streams.positions().collect())

@@ -2,10 +2,10 @@
 
 use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
 
-use super::inflight::{Settled, Slot, Stage};
+use super::inflight::{Slot, Stage};
 use super::queue::{Queue, Queued};
 use super::{Session, Sessions};
-use crate::api::{Delivery, Link, Output, Sent, Settlement};
+use crate::api::{Delivery, Link, Output, Sent};
 use crate::follow::NO_PUBEND;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::stats::Stats;
@@ -63,15 +63,32 @@ impl Terms {
 }
 
 impl Session {
+    /// Whether deliveries with that quality of service have to be durable before they are sent.
+    fn prepares(&self, qos: Qos) -> bool {
+        self.is_kept && qos == Qos::ExactlyOnce
+    }
+
+    /// Whether the window takes a new delivery.
+    fn has_room(&self, qos: Qos) -> bool {
+        if self.prepares(qos) {
+            return self.inflight.can_prepare();
+        }
+        self.inflight.is_resent() && (qos == Qos::AtMostOnce || self.inflight.has_room())
+    }
+
     /// A new reliable delivery may go out at once.
-    pub(crate) fn takes_reliable(&self) -> bool {
-        self.open && self.waiting.is_empty() && self.inflight.is_resent() && self.inflight.has_room()
+    pub(crate) fn takes_reliable(&self, qos: Qos) -> bool {
+        self.open && self.waiting.is_empty() && self.has_room(qos)
     }
 
     /// Its tracked subscriptions may hand out an event with that quality of service at once.
     pub(crate) fn takes_tracked(&self, qos: Qos) -> bool {
-        let ready = self.open && self.follow.queue.is_empty() && self.inflight.is_resent();
-        ready && (qos == Qos::AtMostOnce || self.inflight.has_room())
+        self.open && self.follow.queue.is_empty() && self.has_room(qos)
+    }
+
+    /// Its tracked subscriptions may hand out events of some quality of service.
+    pub(crate) fn takes_any(&self) -> bool {
+        self.open && self.follow.queue.is_empty() && self.inflight.is_past_repeats()
     }
 
     /// Notes what the edge did with a delivery.
@@ -89,17 +106,31 @@ impl Session {
         }
     }
 
-    /// Puts a reliable delivery into the window and hands it out. The caller has asked for room.
-    fn hand_out(&mut self, publication: &mut Publication<'_>, terms: Terms, stats: &mut Stats, out: &mut impl Output) {
+    /// Puts a reliable delivery into the window and hands it out, or has it prepared: then it has the tag that is returned. The caller has asked
+    /// for room.
+    fn hand_out(
+        &mut self,
+        publication: &mut Publication<'_>,
+        terms: Terms,
+        stats: &mut Stats,
+        out: &mut impl Output,
+    ) -> Option<u16> {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
         let Terms { qos, identifier, group, retain, as_published, track } = terms;
-        let (stage, sent) = (Stage::Expect, true);
-        let tag = self.inflight.push(Slot { event, identifier, group, qos, stage, retain, as_published, track, sent });
+        let sent = !self.prepares(qos);
+        let stage = if sent { Stage::Expect } else { Stage::Preparing };
+        let (id, repeated) = (publication.id, false);
+        let slot = Slot { id, event, identifier, group, qos, stage, retain, as_published, track, sent, repeated };
+        if !sent {
+            return Some(self.inflight.prepare(slot));
+        }
+        let tag = self.inflight.push(slot);
         let sent =
             out.deliver(Link(self.link), &terms.delivery(publication.event, publication.id, publication.serial, tag));
         self.note(tag, sent, stats);
+        None
     }
 }
 
@@ -112,12 +143,14 @@ impl Sessions {
                 return;
             }
             if session.open && session.passing.is_empty() {
+                // At most once: nothing is prepared.
                 session.send_new(publication, terms, &mut self.stats, out);
                 return;
             }
         } else {
-            if session.takes_reliable() {
-                session.hand_out(publication, terms, &mut self.stats, out);
+            if session.takes_reliable(terms.qos) {
+                let prepared = session.hand_out(publication, terms, &mut self.stats, out);
+                self.prepared.extend(prepared.map(|tag| (to, tag)));
                 return;
             }
             if !session.is_attached() && !session.is_persistent() {
@@ -136,7 +169,7 @@ impl Sessions {
         terms: Terms,
         out: &mut impl Output,
     ) -> bool {
-        let Sessions { slots, limits, stats, .. } = self;
+        let Sessions { slots, limits, stats, prepared, .. } = self;
         let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
         if !session.takes_tracked(terms.qos) {
             let entry = queued(publication, terms);
@@ -151,7 +184,8 @@ impl Sessions {
             }
             return waits;
         }
-        session.send_new(publication, terms, stats, out);
+        let tag = session.send_new(publication, terms, stats, out);
+        prepared.extend(tag.map(|tag| (to, tag)));
         true
     }
 
@@ -180,13 +214,16 @@ impl Sessions {
 
     /// Hands out what waits, as far as window and link allow.
     pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut impl Output) {
-        let Sessions { slots, stats, .. } = self;
+        let Sessions { slots, stats, prepared, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
         while session.open {
-            if !session.inflight.is_resent() && session.inflight.has_room() {
-                session.send_again(stats, out);
-            } else if let Some(entry) = session.next_waiting(now, stats) {
-                session.send_new(&mut Publication::of(&entry.event, entry.serial), terms_of(&entry), stats, out);
+            if !session.inflight.is_resent() && session.inflight.has_room() && session.send_again(stats, out) {
+                continue;
+            }
+            if let Some(entry) = session.next_waiting(now, stats) {
+                let mut publication = Publication::of(&entry.event, entry.serial);
+                let tag = session.send_new(&mut publication, terms_of(&entry), stats, out);
+                prepared.extend(tag.map(|tag| (index, tag)));
             } else if !session.passing.is_empty() {
                 let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
                 session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), stats, out);
@@ -199,12 +236,6 @@ impl Sessions {
     /// The link takes deliveries again.
     pub(crate) fn reopen(&mut self, index: u32) {
         self.get_mut(index).open = true;
-    }
-
-    /// Applies a client's answer to a delivery; returns the session, and what it changed.
-    pub(crate) fn settle(&mut self, link: Link, tag: u16, by: Settlement) -> (u32, Settled) {
-        let index = self.of(link);
-        (index, self.get_mut(index).inflight.settle(tag, by))
     }
 
     /// What waits for tracked subscriptions is dropped: they read it from the cache. Gives it to whoever has to note what it was.
@@ -235,13 +266,8 @@ impl Sessions {
 impl Session {
     /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something.
     fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
-        if !self.inflight.is_resent() {
-            return None;
-        }
-        let has_room = self.inflight.has_room();
-        let plain = has_room && first_live(&mut self.waiting, now, stats).is_some();
-        let first = first_live(&mut self.follow.queue, now, stats);
-        let tracked = first.is_some_and(|qos| has_room || qos == Qos::AtMostOnce);
+        let plain = first_live(&mut self.waiting, now, stats).is_some_and(|qos| self.has_room(qos));
+        let tracked = first_live(&mut self.follow.queue, now, stats).is_some_and(|qos| self.has_room(qos));
         if !plain && !tracked {
             return None;
         }
@@ -250,31 +276,40 @@ impl Session {
         pop(queue, now, stats)
     }
 
-    /// Sends an event that has not been sent before. The caller has asked for room.
-    fn send_new(&mut self, publication: &mut Publication<'_>, terms: Terms, stats: &mut Stats, out: &mut impl Output) {
+    /// Sends an event that has not been sent before, or has it prepared: then it has the tag that is returned. The caller has asked for room.
+    fn send_new(
+        &mut self,
+        publication: &mut Publication<'_>,
+        terms: Terms,
+        stats: &mut Stats,
+        out: &mut impl Output,
+    ) -> Option<u16> {
         if terms.qos != Qos::AtMostOnce {
             return self.hand_out(publication, terms, stats, out);
         }
         let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
         let sent = out.deliver(Link(self.link), &delivery);
         self.note(0, sent, stats);
+        None
     }
 
-    /// Sends the next delivery (or release) of a former connection again. The caller has asked for room.
-    fn send_again(&mut self, stats: &mut Stats, out: &mut impl Output) {
+    /// Sends the next delivery (or release) of a former connection again, or one that was prepared; false if it has to wait. The caller has asked
+    /// for room.
+    fn send_again(&mut self, stats: &mut Stats, out: &mut impl Output) -> bool {
         let link = Link(self.link);
-        let Some((tag, slot)) = self.inflight.resend() else { return };
+        let Some((tag, slot)) = self.inflight.resend() else { return self.inflight.is_resent() };
         if slot.stage == Stage::ExpectCompleted {
             out.release(link, tag, true);
-            return;
+            return true;
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let Slot { qos, identifier, group, retain, as_published, track, .. } = *slot;
+        let Slot { qos, identifier, group, retain, as_published, track, repeated, .. } = *slot;
         let terms = Terms { qos, identifier, group, retain, as_published, track };
-        let delivery = Delivery { repeated: true, ..terms.delivery(event.view(), event.id(), 0, tag) };
-        stats.deliveries_repeated += 1;
+        let delivery = Delivery { repeated, ..terms.delivery(event.view(), event.id(), 0, tag) };
+        stats.deliveries_repeated += u64::from(repeated);
         let sent = out.deliver(link, &delivery);
         self.note(tag, sent, stats);
+        true
     }
 }
 

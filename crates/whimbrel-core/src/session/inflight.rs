@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use whimbrel_event::{Event, Qos};
+use whimbrel_event::{Event, EventId, Qos};
 
 use crate::api::Settlement;
 use crate::follow::{ENDED, ENDED_BY_TOKEN};
@@ -17,6 +17,10 @@ const SPAN_MAX: usize = 32_768;
 /// What the client's next answer must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
+    /// None yet: that it is on its way has to be durable first.
+    Preparing,
+    /// None yet: the event has to be read from the log first.
+    Loading,
     /// Acknowledgement (at least once), or the first phase (exactly once).
     Expect,
     /// Second phase of exactly-once: it has the event.
@@ -28,6 +32,8 @@ pub(crate) enum Stage {
 /// One unsettled delivery.
 #[derive(Debug)]
 pub(crate) struct Slot {
+    /// Its event's name.
+    pub(crate) id: EventId,
     /// The event, while it may have to be sent again or given to somebody else.
     pub(crate) event: Option<Event>,
     pub(crate) identifier: u32,
@@ -42,6 +48,8 @@ pub(crate) struct Slot {
     pub(crate) track: u32,
     /// It has been sent on the present connection.
     pub(crate) sent: bool,
+    /// It has been sent on an earlier one.
+    pub(crate) repeated: bool,
 }
 
 impl Slot {
@@ -61,8 +69,12 @@ pub(crate) struct Inflight {
     first: u16,
     /// Deliveries that occupy the client's window: sent on this connection and not settled.
     occupied: u16,
-    /// How many slots at the back wait to be sent again; nothing new is taken before they have been.
+    /// How many slots at the back wait to be sent, or to be sent again; nothing new is sent before they have been.
     unsent: u16,
+    /// How many of these were never sent: they are being prepared.
+    prepared: u16,
+    /// How many slots wait for their events.
+    loading: u16,
     window: u16,
 }
 
@@ -97,9 +109,10 @@ impl Inflight {
         self.window = window.max(1);
         self.occupied = 0;
         for slot in &mut self.slots {
-            slot.sent = false;
+            slot.repeated |= core::mem::take(&mut slot.sent);
         }
         self.unsent = self.slots.len() as u16;
+        self.prepared = 0;
     }
 
     /// Whether the window takes another delivery.
@@ -107,9 +120,55 @@ impl Inflight {
         self.occupied < self.window && self.slots.len() < SPAN_MAX
     }
 
-    /// Whether everything old has been sent again.
+    /// Whether everything has been sent that came before.
     pub(crate) fn is_resent(&self) -> bool {
         self.unsent == 0
+    }
+
+    /// Whether everything of earlier connections has been sent again; what is new may be being prepared.
+    pub(crate) fn is_past_repeats(&self) -> bool {
+        self.unsent == self.prepared
+    }
+
+    /// Whether another delivery can be prepared: the window has room for it and all that are being prepared.
+    pub(crate) fn can_prepare(&self) -> bool {
+        let has_room = self.occupied.saturating_add(self.unsent) < self.window && self.slots.len() < SPAN_MAX;
+        self.is_past_repeats() && has_room
+    }
+
+    /// Takes a new delivery that is sent later, and names it. The caller has asked [`Inflight::can_prepare`].
+    pub(crate) fn prepare(&mut self, slot: Slot) -> u16 {
+        debug_assert!(self.can_prepare() && !slot.sent);
+        (self.unsent, self.prepared) = (self.unsent + 1, self.prepared + 1);
+        self.slots.push_back(slot);
+        self.tag(self.slots.len() - 1)
+    }
+
+    /// What a delivery that is not over is about.
+    pub(crate) fn slot(&mut self, tag: u16) -> Option<&mut Slot> {
+        let index = self.index(tag)?;
+        self.slots.get_mut(index).filter(|slot| slot.stage != Stage::Settled)
+    }
+
+    /// Whether events of deliveries have to be read from the log.
+    pub(crate) fn has_loading(&self) -> bool {
+        self.loading > 0
+    }
+
+    /// The event of a delivery was read from the log; `None`: it is gone, and the client has to forget the tag.
+    pub(crate) fn loaded(&mut self, tag: u16, event: Option<Event>) {
+        if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Loading) {
+            slot.stage = if event.is_some() { Stage::Expect } else { Stage::ExpectCompleted };
+            slot.event = event;
+            self.loading -= 1;
+        }
+    }
+
+    /// A delivery that was being prepared can be sent.
+    pub(crate) fn is_ready(&mut self, tag: u16) {
+        if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Preparing) {
+            slot.stage = Stage::Expect;
+        }
     }
 
     /// Takes a new delivery and names it. The caller has asked [`Inflight::has_room`].
@@ -120,12 +179,16 @@ impl Inflight {
         self.tag(self.slots.len() - 1)
     }
 
-    /// The oldest delivery that is to be sent again, now marked as sent. The caller has asked [`Inflight::has_room`]
+    /// The oldest delivery that is to be sent, now marked as sent, unless it still has to wait. The caller has asked [`Inflight::has_room`]
     /// (telling a client to forget a tag needs no room, and occupies it all the same until it answers).
     pub(crate) fn resend(&mut self) -> Option<(u16, &Slot)> {
         while self.unsent > 0 {
             let index = self.slots.len() - self.unsent as usize;
+            if matches!(self.slots[index].stage, Stage::Preparing | Stage::Loading) {
+                return None;
+            }
             self.unsent -= 1;
+            self.prepared = self.prepared.min(self.unsent);
             let tag = self.tag(index);
             if self.slots[index].stage != Stage::Settled {
                 self.occupied += 1;
@@ -140,6 +203,9 @@ impl Inflight {
     pub(crate) fn settle(&mut self, tag: u16, by: Settlement) -> Settled {
         let Some(index) = self.index(tag) else { return Settled::Unknown };
         let slot = &mut self.slots[index];
+        if matches!(slot.stage, Stage::Preparing | Stage::Loading) {
+            return Settled::Unknown;
+        }
         match (by, slot.stage, slot.qos) {
             (_, Stage::Settled, _) => return Settled::Unknown,
             (Settlement::Acknowledged, Stage::Expect, Qos::AtLeastOnce)
@@ -179,6 +245,7 @@ impl Inflight {
             popped += 1;
         }
         self.unsent -= popped.saturating_sub(unsent_from) as u16;
+        self.prepared = self.prepared.min(self.unsent);
         self.first = ((self.first as usize + popped) % TAGS as usize) as u16;
     }
 
@@ -220,10 +287,44 @@ impl Inflight {
         of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
-    /// The events of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
-    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (&Event, bool)> {
+    /// The deliveries of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
+    pub(crate) fn open_of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> {
         let of_track = self.slots.iter().filter(move |slot| slot.track == track);
-        of_track.filter_map(|slot| Some((slot.event.as_ref()?, slot.sent)))
+        let open = of_track.filter(|slot| !matches!(slot.stage, Stage::Settled | Stage::ExpectCompleted));
+        open.map(|slot| (slot.id, slot.sent))
+    }
+
+    /// The deliveries of a tracked subscription, and whether the client has each.
+    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> + Clone {
+        let of_track = self.slots.iter().filter(move |slot| slot.track == track);
+        of_track.map(|slot| (slot.id, matches!(slot.stage, Stage::Settled | Stage::ExpectCompleted)))
+    }
+
+    /// Takes over a delivery with its tag from before the broker was restarted. Tags come ascending from `first` on, and none is left out:
+    /// what lies between is settled.
+    pub(crate) fn restore(&mut self, tag: u16, slot: Slot) {
+        if self.slots.is_empty() {
+            self.first = tag - 1;
+        }
+        while self.tag(self.slots.len()) != tag {
+            self.slots.push_back(Slot { stage: Stage::Settled, event: None, ..slot });
+        }
+        self.loading += u16::from(slot.stage == Stage::Loading);
+        self.slots.push_back(slot);
+        self.unsent = self.slots.len() as u16;
+    }
+
+    /// The tags of the deliveries whose events have to be read from the log, and their names.
+    pub(crate) fn loading(&self) -> Vec<(u16, EventId, u32)> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.stage == Stage::Loading);
+        slots.map(|(index, slot)| (self.tag(index), slot.id, slot.track)).collect()
+    }
+
+    /// The tags of all deliveries at [`Qos::ExactlyOnce`] that are not over.
+    pub(crate) fn exactly_once(&self) -> Vec<u16> {
+        let is_open = |slot: &Slot| slot.qos == Qos::ExactlyOnce && slot.stage != Stage::Settled;
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| is_open(slot));
+        slots.map(|(index, _)| self.tag(index)).collect()
     }
 
     /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.
@@ -247,6 +348,7 @@ mod tests {
 
     fn slot(qos: Qos) -> Slot {
         Slot {
+            id: EventId { pubend: whimbrel_event::PubendId(16), tick: whimbrel_event::Tick(1) },
             event: None,
             identifier: 0,
             group: u32::MAX,
@@ -256,6 +358,7 @@ mod tests {
             as_published: false,
             track: NO_TRACK,
             sent: true,
+            repeated: false,
         }
     }
 

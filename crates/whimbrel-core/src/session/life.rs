@@ -7,10 +7,12 @@ use whimbrel_event::Time;
 
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Core;
+use crate::store::Disk;
 
 impl Core {
     pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut impl Output) {
         let mut known = self.sessions.find(attach.client_id);
+        let mut begins_anew = false;
         if let Some(index) = known {
             if let Some(old) = self.sessions.get(index).link() {
                 self.sessions.stats.takeovers += 1;
@@ -20,6 +22,10 @@ impl Core {
                 known = survives.then_some(index);
             }
             if let Some(index) = known.filter(|_| attach.clean_start) {
+                if self.sessions.get(index).is_kept && self.store.disk == Disk::Poisoned {
+                    return out.refused(attach.link, Refusal::LogFailed);
+                }
+                begins_anew = self.sessions.get(index).is_kept;
                 self.end(now, index, out);
                 known = None;
             }
@@ -47,6 +53,10 @@ impl Core {
         }
         self.sessions.bind(index, attach.link, attach.window);
         out.attached(attach.link, known.is_some());
+        self.remember_session(index, None);
+        if begins_anew {
+            self.cork_until_durable(self.sessions.whom(attach.link), out);
+        }
         self.return_to_streams(now, index, away);
         self.go_on(now, index, out);
     }
@@ -67,6 +77,8 @@ impl Core {
         let expires_at = now.after(session.expiry);
         session.expires_at = Some(expires_at);
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        self.remember_session(index, Some(now));
+        let session = self.sessions.get_mut(index);
         match session.will.as_ref().map(|will| will.delay) {
             None => {}
             Some(Duration::ZERO) => self.publish_will(now, index, out),
@@ -84,6 +96,7 @@ impl Core {
     /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
     pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut impl Output) {
         self.publish_will(now, index, out);
+        self.forget_session(index);
         if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);
         }

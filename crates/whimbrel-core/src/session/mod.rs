@@ -13,13 +13,13 @@ use smallvec::SmallVec;
 use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
-pub(crate) use inflight::{Inflight, Settled};
+pub(crate) use inflight::{Inflight, Settled, Slot, Stage};
 pub(crate) use queue::{Queue, Queued};
 
 use crate::api::{Limits, Link, Will};
 use crate::follow::GapReason;
 use crate::stats::Stats;
-use crate::store::{AtomNo, Whom};
+use crate::store::{AtomNo, SessionNo, Whom};
 use crate::stream::Streams;
 
 /// Clients that are named for the gaps they were told of.
@@ -27,6 +27,15 @@ const GAPPY_MAX: usize = 16;
 
 /// No link.
 const DETACHED: u32 = u32::MAX;
+
+/// An exactly-once publish that its client has not released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unreleased {
+    /// What has to be durable before the client may hear that it was accepted.
+    pub(crate) atom: AtomNo,
+    /// The tag is written, and has to be forgotten.
+    pub(crate) is_written: bool,
+}
 
 /// One client's session.
 #[derive(Debug)]
@@ -37,6 +46,12 @@ pub(crate) struct Session {
     attachment: u32,
     /// Answers to the present link that wait in the line.
     in_line: u32,
+    /// Its number among all that were ever remembered.
+    pub(crate) number: SessionNo,
+    /// It is written, and has to be forgotten when it ends.
+    pub(crate) is_kept: bool,
+    /// What changes its subscriptions and waits to be durable, or for that.
+    pub(crate) structural: u32,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
     pub(crate) publisher: Publisher,
@@ -59,8 +74,9 @@ pub(crate) struct Session {
     /// Best-effort deliveries that wait.
     passing: Queue,
     /// Exactly-once publishes that the client has not released.
-    /// Each with what has to be durable before the client may hear that it was accepted.
-    pub(crate) unreleased: BTreeMap<u16, AtomNo>,
+    pub(crate) unreleased: BTreeMap<u16, Unreleased>,
+    /// The number of an event that was refused on the present connection: greater ones are, too, until it comes again.
+    pub(crate) refused_number: Option<u64>,
     pub(crate) will: Option<Box<Will>>,
     pub(crate) will_at: Option<Time>,
     pub(crate) expires_at: Option<Time>,
@@ -124,6 +140,8 @@ pub(crate) struct Sessions {
     attachments: u32,
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
+    /// Deliveries of this step that have to be durable before they are sent: session and tag.
+    pub(crate) prepared: VecDeque<(u32, u16)>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
     /// Clients with most gaps, in no order; at most [`GAPPY_MAX`].
@@ -154,6 +172,7 @@ impl Sessions {
             attachments: 0,
             limits,
             stats: Stats::default(),
+            prepared: VecDeque::new(),
             overflowed: Vec::new(),
             gappy: Vec::new(),
         }
@@ -185,11 +204,25 @@ impl Sessions {
 
     pub(crate) fn create(&mut self, client_id: &str) -> u32 {
         let hash = self.hasher.hash_one(client_id);
+        let index = self.create_unnamed(client_id);
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_client.insert_unique(hash, index, |&i| {
+            hasher.hash_one(&*slots[i as usize].as_ref().expect("a session index in use").client_id)
+        });
+        index
+    }
+
+    /// A session that is not found by its client id.
+    pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
+        let hash = self.hasher.hash_one(client_id);
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
             attachment: 0,
             in_line: 0,
+            number: SessionNo(0),
+            is_kept: false,
+            structural: 0,
             binding: Streams::binding(hash),
             publisher: Publisher::named(client_id),
             open: false,
@@ -203,6 +236,7 @@ impl Sessions {
             waiting: Queue::default(),
             passing: Queue::default(),
             unreleased: BTreeMap::new(),
+            refused_number: None,
             will: None,
             will_at: None,
             expires_at: None,
@@ -217,10 +251,6 @@ impl Sessions {
                 self.slots.len() as u32 - 1
             }
         };
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        self.by_client.insert_unique(hash, index, |&i| {
-            hasher.hash_one(&*slots[i as usize].as_ref().expect("a session index in use").client_id)
-        });
         self.stats.sessions += 1;
         index
     }
@@ -233,7 +263,9 @@ impl Sessions {
             "a session is cleared before it is removed"
         );
         let hash = self.hasher.hash_one(&*session.client_id);
-        self.by_client.find_entry(hash, |&i| i == index).expect("every session is found by its client id").remove();
+        if let Ok(entry) = self.by_client.find_entry(hash, |&i| i == index) {
+            entry.remove();
+        }
         self.free.push(index);
         self.stats.sessions -= 1;
         for queue in [&session.waiting, &session.passing, &session.follow.queue] {
@@ -258,6 +290,7 @@ impl Sessions {
         let session = self.get_mut(index);
         assert!(!session.is_attached(), "a session has one link");
         (session.link, session.attachment, session.in_line) = (link.0, attachment, 0);
+        session.refused_number = None;
         session.open = true;
         session.inflight.begin(window);
     }
@@ -339,6 +372,12 @@ impl Sessions {
             session.in_line -= 1;
             true
         })
+    }
+
+    /// Whether the session at that place is the one with that number.
+    pub(crate) fn is_numbered(&self, index: u32, number: SessionNo) -> bool {
+        let session = self.slots.get(index as usize).and_then(Option::as_ref);
+        session.is_some_and(|session| session.number == number)
     }
 
     /// Whether that is what a session's own client has published.

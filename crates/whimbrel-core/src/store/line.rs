@@ -2,20 +2,18 @@
 
 use std::collections::VecDeque;
 
-use whimbrel_event::{Event, Qos};
+use whimbrel_event::{Event, Qos, Tick};
 
-use super::AtomNo;
+use super::{AtomNo, SessionNo};
+use crate::accept::From;
 use crate::api::{Accepted, Link};
-use crate::stream::Streams;
+use crate::confirming::{Confirming, Ending, Later};
 
 /// Entries above which no more is accepted from clients.
 pub(crate) const LINE_MAX: usize = 65_536;
 
 /// Bytes of waiting events above which no more is accepted from clients.
 pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
-
-/// Own pubends, of both kinds.
-const PUBENDS: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
 
 /// Who is answered: a link, and which attachment to a session it was at the time; links are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +41,11 @@ pub(crate) struct Held {
     pub(crate) retain: bool,
     /// It is logged: it waits for its own atom, and not only for those before it.
     pub(crate) is_logged: bool,
+    /// Whose it is, and the number of that session then.
+    pub(crate) from: From,
+    pub(crate) session: SessionNo,
+    /// Its publisher's own number.
+    pub(crate) number: Option<u64>,
     /// Who is told that it is accepted, under which tag.
     pub(crate) answer: Option<(Whom, u16)>,
 }
@@ -54,6 +57,23 @@ pub(crate) enum Wait {
     Event(Box<Held>),
     /// A client is answered.
     Answer(Whom, Answer),
+    /// Subscriptions are made.
+    Subscribe(Box<Confirming>),
+    /// Subscriptions have ended.
+    Unsubscribe(Box<Ending>),
+    /// What was asked for after one of these has its turn.
+    Later(Box<Later>),
+    /// A delivery at [`Qos::ExactlyOnce`] may be sent.
+    Hand {
+        /// To the session at that place, if it still has that number.
+        session: u32,
+        number: SessionNo,
+        tag: u16,
+    },
+    /// A client may be told what it is told.
+    Uncork(Whom),
+    /// Ticks up to this one are reserved.
+    Reserved(Tick),
 }
 
 impl Wait {
@@ -61,22 +81,18 @@ impl Wait {
     pub(crate) fn whom(&self) -> Option<Whom> {
         match self {
             Wait::Event(held) => held.answer.map(|(whom, _)| whom),
-            Wait::Answer(whom, _) => Some(*whom),
-        }
-    }
-
-    /// The index of the pubend, of an event.
-    fn pubend(&self) -> Option<usize> {
-        match self {
-            Wait::Event(held) => Some(usize::from(held.event.id().pubend.index())),
-            Wait::Answer(..) => None,
+            Wait::Answer(whom, _) | Wait::Uncork(whom) => Some(*whom),
+            Wait::Subscribe(confirming) => Some(confirming.whom),
+            Wait::Unsubscribe(ending) => Some(ending.whom),
+            Wait::Later(later) => Some(later.whom),
+            Wait::Hand { .. } | Wait::Reserved(_) => None,
         }
     }
 
     fn weight(&self) -> usize {
         match self {
             Wait::Event(held) => held.event.weight(),
-            Wait::Answer(..) => 0,
+            _ => 0,
         }
     }
 }
@@ -87,8 +103,6 @@ pub(crate) struct Line {
     /// The atoms never descend.
     entries: VecDeque<(AtomNo, Wait)>,
     bytes: usize,
-    /// Events per own pubend.
-    events: [u32; PUBENDS],
     committed: AtomNo,
 }
 
@@ -107,11 +121,6 @@ impl Line {
         self.entries.len() > LINE_MAX || self.bytes > LINE_BYTES_MAX
     }
 
-    /// Whether an event of that own pubend is in it: later ones must not be passed on before.
-    pub(crate) fn holds(&self, pubend: u8) -> bool {
-        self.events[usize::from(pubend)] > 0
-    }
-
     /// What the newest entry waits for; nothing ([`AtomNo`] 0) if there is none.
     pub(crate) fn last(&self) -> AtomNo {
         self.entries.back().map_or(AtomNo(0), |(last, _)| *last)
@@ -121,9 +130,6 @@ impl Line {
     pub(crate) fn push(&mut self, atom: AtomNo, wait: Wait) {
         let atom = atom.max(self.last());
         self.bytes += wait.weight();
-        if let Some(pubend) = wait.pubend() {
-            self.events[pubend] += 1;
-        }
         self.entries.push_back((atom, wait));
     }
 
@@ -135,15 +141,8 @@ impl Line {
     /// The oldest entry, if it waits no more.
     pub(crate) fn pop(&mut self) -> Option<Wait> {
         let (_, wait) = self.is_due().then(|| self.entries.pop_front()).flatten()?;
-        self.count_out(&wait);
-        Some(wait)
-    }
-
-    fn count_out(&mut self, wait: &Wait) {
         self.bytes -= wait.weight();
-        if let Some(pubend) = wait.pubend() {
-            self.events[pubend] -= 1;
-        }
+        Some(wait)
     }
 
     /// Takes out what waits for its own atom, and that is one of these (ascending), which never will be durable. What only stood behind
@@ -156,7 +155,7 @@ impl Line {
             match wait {
                 Wait::Event(held) if is_refused && held.is_logged => {
                     let wait = Wait::Event(held);
-                    self.count_out(&wait);
+                    self.bytes -= wait.weight();
                     taken.push(wait);
                 }
                 wait => {
@@ -169,11 +168,10 @@ impl Line {
     }
 
     /// Takes out what waits for more than is durable.
-    pub(crate) fn take_unknown(&mut self) -> VecDeque<(AtomNo, Wait)> {
+    pub(crate) fn take_unknown(&mut self) -> Vec<Wait> {
         let due = self.entries.partition_point(|(atom, _)| *atom <= self.committed);
         let unknown = self.entries.split_off(due);
-        // Their pubends stay closed to what comes later: they may be there after a restart.
         self.bytes -= unknown.iter().map(|(_, wait)| wait.weight()).sum::<usize>();
-        unknown
+        unknown.into_iter().map(|(_, wait)| wait).collect()
     }
 }

@@ -5,18 +5,37 @@
 //! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
+mod flight;
+mod keep;
+mod keys;
 mod line;
+mod numbers;
 mod outbox;
 mod profile;
+mod publishers;
+mod reads;
+mod release;
+mod restore;
+mod ticks;
 mod trouble;
+mod wire;
 
-use whimbrel_event::{Packed, Tick};
+use std::collections::BTreeSet;
 
+use whimbrel_event::{Packed, Tick, Time};
+
+pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
+pub(crate) use numbers::Numbers;
 pub(crate) use outbox::Outbox;
 pub use outbox::{Atom, AtomNo};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
+pub(crate) use publishers::Publishers;
+pub(crate) use reads::Reads;
+pub use reads::{Fetch, Fetched};
+pub(crate) use release::Release;
+pub use restore::{LogState, RestoreError, Restoring, StreamState};
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -101,6 +120,19 @@ pub(crate) struct Store {
     pub(crate) disk: Disk,
     pub(crate) outbox: Outbox,
     pub(crate) line: Line,
+    pub(crate) numbers: Numbers,
+    pub(crate) reads: Reads,
+    pub(crate) release: Release,
+    pub(crate) publishers: Publishers,
+    /// Topics whose retained message has changed with an event that is not logged.
+    pub(crate) lazy_topics: BTreeSet<Box<str>>,
+    pub(crate) lazily_at: Time,
+    /// Of which the streams have their host after the log has failed.
+    pub(crate) spare_seed: u64,
+    /// Up to where ticks are reserved, or will be.
+    pub(crate) reserving: Tick,
+    /// The farthest tick that was used when that was looked at last.
+    pub(crate) used: Tick,
 }
 
 impl Store {

@@ -56,6 +56,13 @@ pub(crate) struct Outbox {
     open_ops: usize,
     open_weight: usize,
     open_event: bool,
+    /// Nothing is taken any more.
+    is_closed: bool,
+}
+
+impl AtomNo {
+    /// What is never durable: the log has failed.
+    pub(crate) const NEVER: AtomNo = AtomNo(u64::MAX);
 }
 
 impl Outbox {
@@ -122,6 +129,13 @@ impl Outbox {
     /// What was added since the last time is an atom; without any, there is none, and the last one is given.
     pub(crate) fn seal(&mut self) -> AtomNo {
         let ops = core::mem::take(&mut self.open_ops);
+        if self.is_closed {
+            if ops > 0 {
+                self.close();
+                return AtomNo::NEVER;
+            }
+            return AtomNo(0);
+        }
         if ops > 0 {
             self.last += 1;
             let (weight, has_event) = (core::mem::take(&mut self.open_weight), core::mem::take(&mut self.open_event));
@@ -145,6 +159,11 @@ impl Outbox {
         self.taken = head.number.0;
         self.tidy();
         head.number
+    }
+
+    /// The log has failed: what waits is dropped, and so is everything that comes.
+    pub(crate) fn close(&mut self) {
+        *self = Outbox { is_closed: true, last: self.last, base: self.base, ..Outbox::default() };
     }
 
     /// Gives the memory of taken bytes to what comes.

@@ -38,6 +38,24 @@ impl Profiles {
         Profiles(profiles)
     }
 
+    /// Whether all topics under a filter are volatile, as far as a single profile tells.
+    pub(crate) fn is_volatile(&self, filter: TopicFilter<'_>) -> bool {
+        let touched = self.0.iter().find_map(|profile| {
+            let of_profile =
+                TopicFilter::new(&profile.filter).ok().filter(|of_profile| of_profile.intersects(filter))?;
+            Some(profile.persistence == Persistence::Volatile && of_profile.covers(filter))
+        });
+        touched.unwrap_or(false)
+    }
+
+    /// Whether some topics under a filter may be volatile.
+    pub(crate) fn may_be_volatile(&self, filter: TopicFilter<'_>) -> bool {
+        self.0.iter().any(|profile| {
+            profile.persistence == Persistence::Volatile
+                && TopicFilter::new(&profile.filter).is_ok_and(|of_profile| of_profile.intersects(filter))
+        })
+    }
+
     pub(crate) fn of(&self, topic: TopicName<'_>) -> Persistence {
         let matches = |profile: &&Profile| TopicFilter::new(&profile.filter).is_ok_and(|filter| filter.matches(topic));
         self.0.iter().find(matches).map_or(Persistence::Auto, |profile| profile.persistence)

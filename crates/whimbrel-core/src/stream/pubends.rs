@@ -9,14 +9,53 @@ use super::split_mix;
 /// How far the ticks of a stream may be ahead of the clock before its publishers are to be slowed.
 pub const AHEAD_MAX: Duration = Duration::from_secs(1);
 
-/// All hosted streams. Their host is a random number that dies with the process.
+/// One hosted stream. An event has its tick from its *assignment* on, and others learn of it at its *pass*; in between it may wait for the
+/// disk. Events pass in the order of their ticks.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// The last tick that an event was given, or that none will be given.
+    assigned: Tick,
+    /// The last tick that the consolidated stream has passed: no event at or below it will come any more. Never above `assigned`.
+    passed: Tick,
+    /// Events that have their ticks and have not passed.
+    waiting: u32,
+    /// The last tick that other brokers have been told of.
+    told: Tick,
+    /// This process has passed nothing at or below this tick.
+    began: Tick,
+}
+
+impl Stream {
+    fn new(began: Tick) -> Self {
+        Stream { assigned: began, passed: began, waiting: 0, told: began, began }
+    }
+
+    /// An event that waited has passed, or never will.
+    fn let_go(&mut self) {
+        self.waiting = self.waiting.checked_sub(1).expect("an event that waits");
+    }
+
+    /// Passes the silence after the last event if none waits before it. Above `bound`, ticks that no event has are not named: after a
+    /// crash they could be given out again.
+    fn pass_silence(&mut self, bound: Tick) {
+        if self.waiting == 0 {
+            self.passed = self.passed.max(self.assigned.min(bound));
+        }
+    }
+}
+
+/// All hosted streams.
 #[derive(Debug)]
 pub struct Streams {
     host: HostId,
-    /// The last tick of each stream that is used or silent. First the reliable ones, then those of best effort.
-    last: [Tick; Streams::COUNT],
-    /// The last tick of each stream that other brokers have been told of.
-    told: [Tick; Streams::COUNT],
+    /// First the reliable ones, then those of best effort.
+    each: [Stream; Streams::COUNT],
+    /// Up to where silence has been declared, though streams in which events waited have not passed it.
+    closed: Tick,
+    /// Ticks up to this one are not given out again, whatever happens to this process; `None`: nobody cares, as the host dies with it.
+    reserved: Option<Tick>,
+    #[cfg(feature = "mutants")]
+    closes_over_waiting: bool,
 }
 
 impl Streams {
@@ -24,13 +63,36 @@ impl Streams {
     pub const RELIABLE: u8 = HOST_RELIABLE_MAX;
     /// Best-effort streams of a broker, as many: a publisher has the same place among either.
     pub const BEST_EFFORT: u8 = Streams::RELIABLE;
+    /// All streams of a broker. Their places here are the indices of their pubends.
+    pub const COUNT: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
 
-    const COUNT: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
-
-    /// New streams, all of whose ticks are greater than `floor`. The seed alone decides what their host is.
+    /// New streams, all of whose ticks are greater than `floor`, of a host that dies with the process. The seed alone decides what their
+    /// host is.
     pub fn new(mut seed: u64, floor: Tick) -> Self {
-        let at_floor = [floor; Streams::COUNT];
-        Streams { host: HostId::new(split_mix(&mut seed)), last: at_floor, told: at_floor }
+        Streams::with(HostId::new(split_mix(&mut seed)), [floor; Streams::COUNT], None)
+    }
+
+    /// The streams of a host that was here before, each with the last tick that it can have used or named then. Nothing is reserved for
+    /// it yet.
+    pub fn restored(host: HostId, last: [Tick; Streams::COUNT]) -> Self {
+        Streams::with(host, last, Some(Tick(0)))
+    }
+
+    fn with(host: HostId, began: [Tick; Streams::COUNT], reserved: Option<Tick>) -> Self {
+        Streams {
+            host,
+            each: began.map(Stream::new),
+            closed: Tick(0),
+            reserved,
+            #[cfg(feature = "mutants")]
+            closes_over_waiting: false,
+        }
+    }
+
+    /// From now on waiting events count as passed when silence is declared: a fault.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn close_over_waiting(&mut self) {
+        self.closes_over_waiting = true;
     }
 
     /// The host of all of them.
@@ -43,23 +105,47 @@ impl Streams {
         (client_hash % u64::from(Streams::RELIABLE)) as u8
     }
 
-    /// The id of the next event of a publisher with that binding.
-    pub fn accept(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
+    /// Gives the next event of a publisher with that binding its id. The event waits until it has [`Streams::passed`] or is
+    /// [`Streams::withdrawn`].
+    pub fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
         let index = Streams::index(binding, reliability);
-        let last = &mut self.last[usize::from(index)];
-        *last = Tick::next(*last, now);
-        EventId { pubend: self.host.pubend(index), tick: *last }
+        let stream = &mut self.each[usize::from(index)];
+        stream.assigned = Tick::next(stream.assigned, now);
+        stream.waiting += 1;
+        EventId { pubend: self.host.pubend(index), tick: stream.assigned }
     }
 
-    /// What [`Streams::accept`] would give.
+    /// The name that the next event of a publisher with that binding will be given.
     pub fn next(&self, binding: u8, reliability: Reliability, now: Time) -> EventId {
         let index = Streams::index(binding, reliability);
-        EventId { pubend: self.host.pubend(index), tick: Tick::next(self.last[usize::from(index)], now) }
+        EventId { pubend: self.host.pubend(index), tick: Tick::next(self.each[usize::from(index)].assigned, now) }
     }
 
-    /// Notes that other brokers are told of that event, and of nothing else since the tick that is returned.
-    pub fn tell(&mut self, id: EventId) -> Tick {
-        core::mem::replace(&mut self.told[usize::from(id.pubend.index())], id.tick)
+    /// The consolidated stream passes an event that was assigned. Other brokers are told of it, and of nothing else since the tick that is
+    /// returned.
+    ///
+    /// # Panics
+    /// When nothing waits in that stream, or something with a later tick has passed before.
+    pub fn passed(&mut self, id: EventId) -> Tick {
+        let bound = self.bound();
+        let stream = &mut self.each[usize::from(id.pubend.index())];
+        assert!(stream.passed < id.tick && id.tick <= stream.assigned, "{id} passes after {}", stream.passed);
+        stream.let_go();
+        stream.passed = id.tick;
+        stream.pass_silence(bound);
+        core::mem::replace(&mut stream.told, id.tick)
+    }
+
+    /// An event that was assigned will never pass: its tick is silent, and no other event gets it.
+    ///
+    /// # Panics
+    /// When nothing waits in that stream, or the event has passed.
+    pub fn withdrawn(&mut self, id: EventId) {
+        let bound = self.bound();
+        let stream = &mut self.each[usize::from(id.pubend.index())];
+        assert!(stream.passed < id.tick && id.tick <= stream.assigned, "{id} is withdrawn after {}", stream.passed);
+        stream.let_go();
+        stream.pass_silence(bound);
     }
 
     fn index(binding: u8, reliability: Reliability) -> u8 {
@@ -70,22 +156,87 @@ impl Streams {
         }
     }
 
-    /// Declares silence in all streams from the last event of each up to the clock's tick, which is returned. What is accepted from now
-    /// on comes after it, and in a stream that is ahead of the clock after its last event.
+    /// Ticks up to that one will not be given out by a later process. Before the first call, all ticks of new streams may be used.
+    pub fn reserve(&mut self, upto: Tick) {
+        self.reserved = self.reserved.max(Some(upto));
+    }
+
+    /// Whether an event with that tick may pass although nothing else tells a later process of it.
+    pub fn is_reserved(&self, tick: Tick) -> bool {
+        tick <= self.bound()
+    }
+
+    fn bound(&self) -> Tick {
+        self.reserved.unwrap_or(Tick(u64::MAX))
+    }
+
+    /// Declares silence in all streams from the last event of each up to the clock's tick, as far as ticks are reserved; up to where is
+    /// returned. What is assigned from now on comes after it, and in a stream that is ahead of the clock after its last event. Streams
+    /// in which events wait stay before these: they pass the silence together with the last of them.
     pub fn close(&mut self, now: Time) -> Tick {
-        let upto = Tick(now.as_nanos());
-        self.last = self.last.map(|last| last.max(upto));
+        let bound = self.bound();
+        let upto = Tick(now.as_nanos()).min(bound);
+        self.closed = self.closed.max(upto);
+        for stream in &mut self.each {
+            stream.assigned = stream.assigned.max(upto);
+            stream.pass_silence(bound);
+        }
         upto
     }
 
-    /// The last tick of a stream that is used or silent; `None` if it is not hosted here.
-    pub fn last(&self, pubend: PubendId) -> Option<Tick> {
-        (pubend.host() == self.host).then(|| self.last.get(usize::from(pubend.index())).copied()).flatten()
+    fn of(&self, pubend: PubendId) -> Option<&Stream> {
+        (pubend.host() == self.host).then(|| self.each.get(usize::from(pubend.index()))).flatten()
     }
 
-    /// All hosted streams in the order of their ids, each with its last tick that is used or silent.
+    /// The last tick of a stream that has been passed; `None` if it is not hosted here. Tokens that speak of what a subscription was given
+    /// name no later one.
+    pub fn position(&self, pubend: PubendId) -> Option<Tick> {
+        self.of(pubend).map(|stream| self.shown(stream))
+    }
+
+    /// Up to where a stream counts as passed.
+    fn shown(&self, stream: &Stream) -> Tick {
+        #[cfg(feature = "mutants")]
+        if self.closes_over_waiting {
+            return stream.passed.max(self.closed);
+        }
+        stream.passed
+    }
+
+    /// The last tick of a stream that a client can name; `None` if it is not hosted here. While events wait it may be later than
+    /// [`Streams::position`]: a client that wants only what comes after a certain time names that time.
+    pub fn closed(&self, pubend: PubendId) -> Option<Tick> {
+        self.of(pubend).map(|stream| stream.passed.max(self.closed))
+    }
+
+    /// How many events of a stream wait for their pass; 0 if it is not hosted here.
+    pub fn waiting(&self, pubend: PubendId) -> u32 {
+        self.of(pubend).map_or(0, |stream| stream.waiting)
+    }
+
+    /// The last tick of a stream before this process: nothing in its memory is as old; `None` if it is not hosted here.
+    pub fn began(&self, pubend: PubendId) -> Option<Tick> {
+        self.of(pubend).map(|stream| stream.began)
+    }
+
+    /// All hosted streams in the order of their ids, each with its last tick that has been passed.
     pub fn pubends(&self) -> impl Iterator<Item = (PubendId, Tick)> {
-        (0..).zip(self.last).map(|(index, last)| (self.host.pubend(index), last))
+        (0..).zip(&self.each).map(|(index, stream)| (self.host.pubend(index), self.shown(stream)))
+    }
+
+    /// The last tick of each reliable stream that an event was given, or that none will be given.
+    pub fn assigned(&self) -> [Tick; Streams::RELIABLE as usize] {
+        core::array::from_fn(|index| self.each[index].assigned)
+    }
+
+    /// The last tick of each reliable stream that has been passed.
+    pub fn positions(&self) -> [Tick; Streams::RELIABLE as usize] {
+        core::array::from_fn(|index| self.shown(&self.each[index]))
+    }
+
+    /// The last tick of the stream that is ahead of all others.
+    pub fn farthest(&self) -> Tick {
+        self.each.iter().map(|stream| stream.assigned).max().expect("a broker hosts streams")
     }
 
     /// How far the farthest stream is ahead of the clock, if that is more than [`AHEAD_MAX`].
@@ -93,32 +244,42 @@ impl Streams {
         let ahead = Time::from_nanos(self.farthest().0).since(now);
         (ahead > AHEAD_MAX).then_some(ahead)
     }
-
-    fn farthest(&self) -> Tick {
-        self.last.into_iter().max().expect("a broker hosts streams")
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use Reliability::{BestEffort, Reliable};
+
     fn at(nanos: u64) -> Time {
         Time::from_nanos(nanos)
+    }
+
+    /// An event that does not wait.
+    fn event(streams: &mut Streams, binding: u8, reliability: Reliability, now: u64) -> EventId {
+        let id = streams.assign(binding, reliability, at(now));
+        streams.passed(id);
+        id
+    }
+
+    /// The positions of the reliable streams.
+    fn positions(streams: &Streams) -> Vec<u64> {
+        streams.pubends().map(|(_, tick)| tick.0).take(usize::from(Streams::RELIABLE)).collect()
     }
 
     #[test]
     fn both_kinds_have_streams_of_their_own_at_one_host() {
         let mut streams = Streams::new(3, Tick(0));
-        let first = streams.accept(1, Reliability::Reliable, at(50));
-        let second = streams.accept(1, Reliability::Reliable, at(50));
-        let other = streams.accept(1, Reliability::BestEffort, at(50));
+        let first = event(&mut streams, 1, Reliable, 50);
+        let second = event(&mut streams, 1, Reliable, 50);
+        let other = event(&mut streams, 1, BestEffort, 50);
         assert_eq!((first.pubend, first.tick, second.tick), (second.pubend, Tick(50), Tick(51)));
         assert_ne!(first.pubend, other.pubend);
         assert_eq!(other.tick, Tick(50));
         assert_eq!([first, other].map(|id| id.pubend.host()), [streams.host(); 2]);
-        assert_eq!(first.pubend.reliability(), Reliability::Reliable);
-        assert_eq!(other.pubend.reliability(), Reliability::BestEffort);
+        assert_eq!(first.pubend.reliability(), Reliable);
+        assert_eq!(other.pubend.reliability(), BestEffort);
     }
 
     #[test]
@@ -129,31 +290,33 @@ mod tests {
     #[test]
     fn ticks_begin_after_the_floor() {
         let mut streams = Streams::new(3, Tick(900));
-        assert_eq!(streams.accept(0, Reliability::Reliable, at(50)).tick, Tick(901));
-        assert_eq!(streams.accept(1, Reliability::Reliable, at(2_000)).tick, Tick(2_000));
+        assert_eq!(event(&mut streams, 0, Reliable, 50).tick, Tick(901));
+        assert_eq!(event(&mut streams, 1, Reliable, 2_000).tick, Tick(2_000));
     }
 
     #[test]
     fn what_comes_after_closing_comes_after_its_tick() {
         let mut streams = Streams::new(3, Tick(0));
-        streams.accept(2, Reliability::Reliable, at(50));
+        event(&mut streams, 2, Reliable, 50);
         assert_eq!(streams.close(at(80)), Tick(80));
-        assert!(streams.pubends().all(|(pubend, last)| last == Tick(80) && streams.last(pubend) == Some(last)));
-        let ahead = streams.accept(0, Reliability::BestEffort, at(80));
-        assert_eq!(ahead.tick, Tick(81));
+        assert!(streams.pubends().all(|(pubend, last)| last == Tick(80) && streams.position(pubend) == Some(last)));
+        assert_eq!(event(&mut streams, 0, BestEffort, 80).tick, Tick(81));
         assert_eq!(streams.close(at(80)), Tick(80));
-        assert_eq!(streams.accept(0, Reliability::BestEffort, at(80)).tick, Tick(82), "it was ahead");
-        assert_eq!(streams.accept(3, Reliability::Reliable, at(80)).tick, Tick(81));
+        assert_eq!(event(&mut streams, 0, BestEffort, 80).tick, Tick(82), "it was ahead");
+        assert_eq!(event(&mut streams, 3, Reliable, 80).tick, Tick(81));
     }
 
     #[test]
-    fn the_last_tick_is_known_of_hosted_streams_only() {
+    fn positions_are_known_of_hosted_streams_only() {
         let mut streams = Streams::new(3, Tick(7));
-        let id = streams.accept(0, Reliability::BestEffort, at(50));
-        assert_eq!(streams.last(id.pubend), Some(Tick(50)));
-        assert_eq!(streams.last(streams.host().pubend(0)), Some(Tick(7)));
-        assert_eq!(streams.last(streams.host().pubend(8)), None);
-        assert_eq!(streams.last(Streams::new(4, Tick(7)).host().pubend(0)), None);
+        let id = event(&mut streams, 0, BestEffort, 50);
+        let others = [streams.host().pubend(8), Streams::new(4, Tick(7)).host().pubend(0)];
+        assert_eq!(streams.position(id.pubend), Some(Tick(50)));
+        assert_eq!(streams.position(streams.host().pubend(0)), Some(Tick(7)));
+        for other in others {
+            assert_eq!([streams.position(other), streams.closed(other), streams.began(other)], [None; 3]);
+            assert_eq!(streams.waiting(other), 0);
+        }
         assert_eq!(streams.pubends().count(), 8);
     }
 
@@ -161,9 +324,118 @@ mod tests {
     fn a_stream_far_ahead_of_the_clock_is_reported() {
         let second = 1_000_000_000;
         let mut streams = Streams::new(3, Tick(0));
-        streams.accept(0, Reliability::Reliable, at(5 * second));
+        // Also one whose events wait.
+        streams.assign(0, Reliable, at(5 * second));
         assert_eq!(streams.ahead(at(4 * second)), None);
         assert_eq!(streams.ahead(at(4 * second - 1)), Some(AHEAD_MAX + Duration::from_nanos(1)));
         assert_eq!(streams.ahead(at(9 * second)), None);
+    }
+
+    #[test]
+    fn silence_stops_before_an_event_that_waits_and_goes_on_behind_it() {
+        let mut streams = Streams::new(3, Tick(10));
+        let [first, second] = [50, 60].map(|now| streams.assign(1, Reliable, at(now)));
+        assert_eq!(streams.waiting(first.pubend), 2);
+        assert_eq!(streams.close(at(80)), Tick(80));
+        assert_eq!(positions(&streams), [80, 10, 80, 80]);
+        assert_eq!(streams.passed(first), Tick(10));
+        assert_eq!(streams.close(at(90)), Tick(90));
+        assert_eq!(positions(&streams), [90, 50, 90, 90]);
+        assert_eq!(streams.passed(second), Tick(50), "other brokers are told of nothing before the pass");
+        assert_eq!(positions(&streams), [90; 4], "no event got a tick that was closed while it waited");
+        assert_eq!(streams.waiting(first.pubend), 0);
+        assert_eq!(event(&mut streams, 1, Reliable, 90).tick, Tick(91));
+    }
+
+    #[test]
+    fn what_is_assigned_after_a_closing_comes_after_it_also_behind_an_event_that_waits() {
+        let mut streams = Streams::new(3, Tick(0));
+        let first = streams.assign(0, Reliable, at(50));
+        streams.close(at(80));
+        assert_eq!(streams.closed(first.pubend), Some(Tick(80)), "a client can ask for what comes after that");
+        assert_eq!(streams.assign(0, Reliable, at(80)).tick, Tick(81));
+    }
+
+    #[test]
+    fn a_client_can_name_no_tick_that_waits_unless_silence_was_declared_later() {
+        let mut streams = Streams::new(3, Tick(10));
+        let id = streams.assign(0, Reliable, at(50));
+        assert_eq!((streams.position(id.pubend), streams.closed(id.pubend)), (Some(Tick(10)), Some(Tick(10))));
+        streams.close(at(60));
+        assert_eq!((streams.position(id.pubend), streams.closed(id.pubend)), (Some(Tick(10)), Some(Tick(60))));
+        streams.passed(id);
+        assert_eq!((streams.position(id.pubend), streams.closed(id.pubend)), (Some(Tick(60)), Some(Tick(60))));
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_silent_and_its_tick_is_not_given_again() {
+        let mut streams = Streams::new(3, Tick(10));
+        let ids = [50, 60, 70].map(|now| streams.assign(0, Reliable, at(now)));
+        streams.withdrawn(ids[2]);
+        streams.withdrawn(ids[0]);
+        assert_eq!(positions(&streams)[0], 10, "another one waits");
+        assert_eq!(streams.passed(ids[1]), Tick(10));
+        assert_eq!(positions(&streams)[0], 70);
+        let last = streams.assign(0, Reliable, at(70));
+        assert_eq!(last.tick, Tick(71));
+        streams.withdrawn(last);
+        assert_eq!(positions(&streams)[0], 71);
+    }
+
+    #[test]
+    fn silence_ends_with_the_reservation_and_events_go_on() {
+        let mut streams = Streams::new(3, Tick(10));
+        assert!(streams.is_reserved(Tick(u64::MAX)), "nobody cares so far");
+        streams.reserve(Tick(100));
+        assert!(streams.is_reserved(Tick(100)) && !streams.is_reserved(Tick(101)));
+        assert_eq!(streams.close(at(150)), Tick(100));
+        assert_eq!(positions(&streams), [100; 4]);
+        let logged = event(&mut streams, 0, Reliable, 150);
+        assert_eq!((logged.tick, streams.position(logged.pubend)), (Tick(150), Some(Tick(150))));
+        let refused = streams.assign(1, Reliable, at(150));
+        streams.withdrawn(refused);
+        assert_eq!(
+            positions(&streams),
+            [150, 100, 100, 100],
+            "nothing tells a later process of the tick that is withdrawn"
+        );
+        streams.reserve(Tick(90));
+        assert_eq!(streams.close(at(150)), Tick(100), "a reservation does not shrink");
+        streams.reserve(Tick(200));
+        assert_eq!(streams.close(at(160)), Tick(160));
+        assert_eq!(positions(&streams), [160; 4]);
+    }
+
+    #[test]
+    fn a_host_that_was_here_before_goes_on_after_its_last_ticks() {
+        let host = Streams::new(3, Tick(0)).host();
+        let last = core::array::from_fn(|index| Tick(100 + index as u64));
+        let mut streams = Streams::restored(host, last);
+        assert_eq!(positions(&streams), [100, 101, 102, 103]);
+        assert_eq!(streams.began(host.pubend(7)), Some(Tick(107)));
+        assert_eq!(streams.close(at(150)), Tick(0), "nothing is reserved");
+        assert_eq!(positions(&streams), [100, 101, 102, 103]);
+        let id = streams.assign(2, Reliable, at(50));
+        assert_eq!((id.tick, streams.passed(id)), (Tick(103), Tick(102)));
+        streams.reserve(Tick(200));
+        assert_eq!(streams.close(at(150)), Tick(150));
+    }
+
+    #[test]
+    #[should_panic(expected = "passes after")]
+    fn events_pass_in_the_order_of_their_ticks() {
+        let mut streams = Streams::new(3, Tick(10));
+        let [first, second] = [50, 60].map(|now| streams.assign(0, Reliable, at(now)));
+        streams.passed(second);
+        streams.passed(first);
+    }
+
+    #[test]
+    #[should_panic(expected = "passes after")]
+    fn an_event_passes_once() {
+        let mut streams = Streams::new(3, Tick(10));
+        let id = event(&mut streams, 0, Reliable, 50);
+        streams.assign(0, Reliable, at(60));
+        streams.passed(id);
     }
 }

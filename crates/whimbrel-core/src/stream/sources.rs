@@ -5,8 +5,8 @@ use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Rel
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
 
-/// Other hosts that a broker takes notice of; a token covers them all.
-pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 1;
+/// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of which there are two after its log has failed.
+pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 
 /// A stream of another broker.
 #[derive(Debug)]
@@ -31,6 +31,11 @@ struct Host {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) own: Streams,
+    /// Those that were the own ones until the log failed: what became of their last events is not known before a restart.
+    retired: Option<(Streams, Tick)>,
+    /// An event that has waited, and is published now.
+    #[cfg(test)]
+    pub(crate) held: Option<EventId>,
     /// When the own streams began.
     birth: Tick,
     hosts: Vec<Host>,
@@ -40,21 +45,62 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub(crate) fn new(seed: u64, floor: Tick, now: Time) -> Self {
-        let own = Streams::new(seed, floor);
-        let birth = floor.max(Tick(now.as_nanos().saturating_sub(1)));
-        Sources { own, birth, hosts: Vec::new(), remotes: Vec::new() }
+        let mut own = Streams::new(seed, floor);
+        let before = Time::from_nanos(now.as_nanos().saturating_sub(1));
+        let birth = own.close(before).max(floor);
+        Sources::with(own, birth)
     }
 
-    /// The id of the next event of a publisher with that binding.
-    pub(crate) fn accept(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
-        self.own.accept(binding, reliability, now)
+    /// The own streams are those of a host that was here before: when they began, and the last tick of each that it can have used or
+    /// named.
+    pub(crate) fn restored(host: HostId, birth: Tick, last: [Tick; Streams::COUNT]) -> Self {
+        Sources::with(Streams::restored(host, last.map(|last| last.max(birth))), birth)
+    }
+
+    fn with(own: Streams, birth: Tick) -> Self {
+        Sources {
+            own,
+            retired: None,
+            #[cfg(test)]
+            held: None,
+            birth,
+            hosts: Vec::new(),
+            remotes: Vec::new(),
+        }
+    }
+
+    /// Gives the next event of a publisher with that binding its id.
+    pub(crate) fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
+        #[cfg(test)]
+        if let Some(held) = self.held.take() {
+            return held;
+        }
+        self.own.assign(binding, reliability, now)
+    }
+
+    /// The index of an own reliable pubend; those alone are logged.
+    pub(crate) fn own_reliable(&self, pubend: PubendId) -> Option<usize> {
+        let index = usize::from(pubend.index());
+        (pubend.host() == self.logged().host() && index < usize::from(Streams::RELIABLE)).then_some(index)
+    }
+
+    /// The streams of which the reliable ones are logged.
+    pub(crate) fn logged(&self) -> &Streams {
+        self.retired.as_ref().map_or(&self.own, |(streams, _)| streams)
+    }
+
+    /// The log has failed: the own streams stay as they are, and what comes goes to new ones that die with the process.
+    pub(crate) fn retire(&mut self, seed: u64, now: Time) {
+        let fresh = Sources::new(seed, Tick(0), now);
+        self.retired = Some((core::mem::replace(&mut self.own, fresh.own), self.birth));
+        self.birth = fresh.birth;
     }
 
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
     pub(crate) fn add_host(&mut self, id: HostId, (reliable, best_effort): (u8, u8), birth: Tick) -> bool {
         let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);
         let pubends = usize::from(reliable) + usize::from(best_effort);
-        let room = CheckpointToken::PUBENDS_MAX - usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
+        let room = CheckpointToken::PUBENDS_MAX - 2 * usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
         if known || self.hosts.len() >= HOSTS_MAX || self.remotes.len() + pubends > room {
             return false;
         }
@@ -80,13 +126,16 @@ impl Sources {
 
     /// All pubends with the tick up to which the consolidated stream has passed them; nothing below it will come any more.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
-        self.own.pubends().chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
+        let retired = self.retired.iter().flat_map(|(streams, _)| streams.pubends());
+        self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
     }
 
     /// All pubends with the tick after which they began.
     pub(crate) fn births(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let own = self.own.pubends().map(|(pubend, _)| (pubend, self.birth));
-        own.chain(self.remotes.iter().map(|remote| (remote.pubend, remote.birth)))
+        let retired =
+            self.retired.iter().flat_map(|(streams, birth)| streams.pubends().map(|(pubend, _)| (pubend, *birth)));
+        own.chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.birth)))
     }
 
     /// The pubends of other brokers with what the consolidated stream has passed of them.
@@ -95,17 +144,30 @@ impl Sources {
     }
 
     pub(crate) fn knows(&self, pubend: PubendId) -> bool {
-        self.own.last(pubend).is_some() || self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).is_ok()
+        self.own.position(pubend).is_some()
+            || self.logged().position(pubend).is_some()
+            || self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).is_ok()
     }
 
-    /// Of an own stream, the last tick that an event can have had, or a token can have named.
+    /// Of an own stream, the last tick that a client can name: that of an event that has passed, or one that a token has named.
     pub(crate) fn closed(&self, pubend: PubendId) -> Option<Tick> {
-        self.own.last(pubend)
+        self.own.closed(pubend).or_else(|| self.logged().closed(pubend))
     }
 
-    /// Declares silence on all own streams up to the tick that is returned.
+    /// Declares silence on all own streams up to the tick that is returned, except on those in which events wait.
     pub(crate) fn close(&mut self, now: Time) -> Tick {
         self.own.close(now)
+    }
+
+    /// Up to where no own stream has an event to come, at most the clock's tick.
+    pub(crate) fn silent(&self, now: Time) -> Tick {
+        self.own.pubends().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::min)
+    }
+
+    /// Whether something after `tick` may have been in an own stream before this process began.
+    pub(crate) fn is_before_this_process(&self, pubend: PubendId, tick: Tick) -> bool {
+        let began = self.own.began(pubend).or_else(|| self.logged().began(pubend));
+        began.is_some_and(|began| tick < began)
     }
 
     /// A token that covers all hosts, all at `common`.
@@ -113,15 +175,17 @@ impl Sources {
         let mut token = CheckpointToken::new(deployment, common);
         let own = (self.own.host(), Streams::RELIABLE, Streams::BEST_EFFORT);
         let others = self.hosts.iter().map(|host| (host.id, host.reliable, host.best_effort));
-        for (host, reliable, best_effort) in core::iter::once(own).chain(others) {
+        let retired = self.retired.iter().map(|(streams, _)| (streams.host(), Streams::RELIABLE, Streams::BEST_EFFORT));
+        for (host, reliable, best_effort) in core::iter::once(own).chain(retired).chain(others) {
             token.cover(host, reliable, best_effort).expect("hosts are bounded below what a token takes");
         }
         token
     }
 
-    /// Which of these positions lie ahead of what the consolidated stream has passed.
+    /// Which of these positions lie ahead of what the consolidated stream has passed. In an own stream that is so while an event waits
+    /// that a client does not want, because it asked for what comes after a later moment.
     pub(crate) fn ahead_of(&self, positions: &Positions) -> Positions {
-        let ahead = self.remote_positions().filter(|(pubend, passed)| positions.get(*pubend) > *passed);
+        let ahead = self.positions().filter(|(pubend, passed)| positions.get(*pubend) > *passed);
         ahead.map(|(pubend, _)| (pubend, positions.get(pubend))).collect()
     }
 }

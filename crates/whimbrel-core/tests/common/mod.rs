@@ -72,10 +72,10 @@ impl Output for Edges {
     fn kicked(&mut self, link: Link, why: Kick) {
         self.tell(link, Told::Kicked(why));
     }
-    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]) {
+    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>]) {
         self.tell(link, Told::Subscribed(results.to_vec()));
     }
-    fn unsubscribed(&mut self, link: Link, existed: &[bool]) {
+    fn unsubscribed(&mut self, link: Link, _: u16, existed: &[bool]) {
         self.tell(link, Told::Unsubscribed(existed.to_vec()));
     }
     fn accepted(&mut self, link: Link, tag: u16, _: Qos, result: Accepted) {
@@ -190,7 +190,7 @@ impl Rig {
 
     pub fn subscribe_granted(&mut self, link: u32, filter: Filter<'_>) -> Result<Granted, Refusal> {
         let before = self.edges.told.get(&link).map_or(0, Vec::len);
-        self.input(Input::Subscribe { link: Link(link), filters: &[filter] });
+        self.input(Input::Subscribe { link: Link(link), tag: 1, filters: &[filter] });
         match self.edges.told.entry(link).or_default().remove(before) {
             Told::Subscribed(results) => results[0].clone(),
             other => panic!("a subscribe is answered first: {other:?}"),
@@ -208,7 +208,7 @@ impl Rig {
         let mut list = AttributesBuf::new();
         attributes.iter().for_each(|(name, value)| list.push(name, value));
         let event = EventRef { attributes: list.as_attributes(), ..event(topic, payload, Qos::AtMostOnce) };
-        self.input(Input::Publish(Publish { link: Link(link), tag: 0, retain, event }));
+        self.input(Input::Publish(Publish { link: Link(link), tag: 0, retain, number: None, event }));
     }
 
     pub fn publish(&mut self, link: u32, topic: &str, payload: &str, qos: Qos) {
@@ -218,7 +218,7 @@ impl Rig {
     pub fn publish_as(&mut self, link: u32, topic: &str, payload: &str, qos: Qos, retain: bool) {
         let tag = if qos == Qos::AtMostOnce { 0 } else { 77 };
         let event = event(topic, payload, qos);
-        self.input(Input::Publish(Publish { link: Link(link), tag, retain, event }));
+        self.input(Input::Publish(Publish { link: Link(link), tag, retain, number: None, event }));
     }
 
     pub fn settle(&mut self, link: u32, tag: u16, by: Settlement) {

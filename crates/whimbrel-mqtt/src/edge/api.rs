@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use whimbrel_core::Interest;
 use whimbrel_core::cache::Plan;
-use whimbrel_core::store::{AtomNo, Disk};
+use whimbrel_core::store::{AtomNo, Disk, Fetched};
 use whimbrel_selector::Fences;
 
 use super::Origin;
@@ -56,6 +56,8 @@ pub enum Input<'a> {
     },
     /// What the log takes has changed.
     Disk(Disk),
+    /// What [`crate::Broker::fetch`] asked for.
+    Fetched(Fetched<'a>),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }

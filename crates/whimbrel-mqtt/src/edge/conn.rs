@@ -58,6 +58,8 @@ pub(crate) struct Conn {
     pub(crate) dirty: bool,
     /// It is told to the driver that the connection closes after its output.
     pub(crate) closing: bool,
+    /// Its output is kept back.
+    pub(crate) corked: bool,
     /// The core waits for room.
     pub(crate) full: bool,
     /// An incomplete packet.
@@ -92,6 +94,7 @@ impl Conn {
             problem_information: true,
             dirty: false,
             closing: false,
+            corked: false,
             full: false,
             partial: Vec::new(),
             unread: 0,

@@ -50,11 +50,11 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Wish {
-    /// Reads the user properties of a SUBSCRIBE.
+    /// Reads the user properties of a SUBSCRIBE to a broker that has a log or not.
     ///
     /// # Errors
     /// What is wrong, and where.
-    pub(super) fn read(user: UserProperties<'_>) -> Result<Wish, String> {
+    pub(super) fn read(user: UserProperties<'_>, has_log: bool) -> Result<Wish, String> {
         let mut values: [Option<&str>; NAMES.len()] = [None; NAMES.len()];
         for (name, value) in user.iter() {
             let Some(at) = NAMES.iter().position(|known| *known == name) else { continue };
@@ -72,9 +72,10 @@ impl Wish {
             by_token: ack.map_or(Ok(false), by_token)? || from.is_some(),
             notices: notices.map_or(Ok(false), is_on)?,
         };
-        if ack.is_some() && wish.durability != Durability::SemiDurable {
+        let keeps = !matches!(wish.durability, Durability::Nondurable) && (has_log || durability.is_some());
+        if ack.is_some() && !keeps {
             return Err(format!(
-                "{ACK} is for subscriptions that get what they missed: ask for {DURABILITY} semi-durable"
+                "{ACK} is for subscriptions that get what they missed: ask for {DURABILITY} durable or semi-durable"
             ));
         }
         Ok(wish)
@@ -98,7 +99,7 @@ fn durability_of(value: &str) -> Result<Durability, String> {
     match value {
         "nondurable" => Ok(Durability::Nondurable),
         "semi-durable" => Ok(Durability::SemiDurable),
-        "durable" => Err(format!("{DURABILITY} durable is not available in this version: ask for semi-durable")),
+        "durable" => Ok(Durability::Durable),
         _ => Err(format!("{DURABILITY} is none of nondurable, semi-durable and durable")),
     }
 }
@@ -161,7 +162,7 @@ mod tests {
         for (name, value) in pairs {
             properties.push(name, value);
         }
-        Wish::read(properties.as_attributes().into())
+        Wish::read(properties.as_attributes().into(), false)
     }
 
     fn from(value: &str) -> Result<Wish, String> {

@@ -163,14 +163,14 @@ impl Broker {
         };
         let event = if edge.conns[id as usize].version == Version::V4 || publish.properties == PublishProperties::EMPTY
         {
-            Ok(event)
+            Ok((event, None))
         } else {
             edge.with_properties(now, event, &publish.properties, &mut attributes)
         };
-        let event = event.and_then(|event| allowed(topic).map(|()| event));
+        let event = event.and_then(|read| allowed(topic).map(|()| read));
         match event {
-            Ok(event) => {
-                let input = CorePublish { link, tag, retain: publish.retain, event };
+            Ok((event, number)) => {
+                let input = CorePublish { link, tag, retain: publish.retain, number, event };
                 core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now });
             }
             Err((reason, cause)) => self.refuse_publish(now, id, publish, reason, cause, out),
@@ -345,7 +345,8 @@ impl Edge {
         event: EventRef<'a>,
         properties: &PublishProperties<'a>,
         attributes: &'a mut whimbrel_event::AttributesBuf,
-    ) -> Result<EventRef<'a>, Refused> {
+    ) -> Result<(EventRef<'a>, Option<u64>), Refused> {
+        let mut number = None;
         let mut event = EventRef {
             headers: Headers {
                 text_payload: properties.text_payload,
@@ -359,6 +360,7 @@ impl Edge {
         for (name, value) in properties.user.iter() {
             match name {
                 "w-importance" => event.importance = importance(value)?,
+                "w-seq" => number = Some(sequence(value)?),
                 "w-deadline-ms" => event.deadline_ms = Some(deadline(value)?),
                 name if name.starts_with("w-") => self.stats.reserved_properties_unknown += 1,
                 _ => {}
@@ -366,7 +368,7 @@ impl Edge {
             attributes.push(name, value);
         }
         event.attributes = attributes.as_attributes();
-        Ok(event)
+        Ok((event, number))
     }
 
     /// A CONNECT's will as the core keeps it.
@@ -395,7 +397,7 @@ impl Edge {
             publisher: Publisher::UNKNOWN,
         };
         let mut attributes = whimbrel_event::AttributesBuf::new();
-        let event = self.with_properties(now, event, &properties, &mut attributes)?;
+        let (event, _) = self.with_properties(now, event, &properties, &mut attributes)?;
         let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
         Ok(whimbrel_core::Will {
             event: Event::keep(unnamed, now, &event),
@@ -440,6 +442,12 @@ fn importance(value: &str) -> Result<u8, Refused> {
         .ok()
         .filter(|importance| (1..=10).contains(importance))
         .ok_or((ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "w-importance is a whole number from 1 to 10"))
+}
+
+fn sequence(value: &str) -> Result<u64, Refused> {
+    value.parse().map_err(|_| {
+        (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "w-seq is a whole number, at most 18446744073709551615")
+    })
 }
 
 fn deadline(value: &str) -> Result<u32, Refused> {

@@ -15,6 +15,7 @@ mod sys;
 use std::collections::BTreeSet;
 
 use whimbrel_core::cache::{PartitionGauges, Plan};
+use whimbrel_core::store::{LogState, RestoreError, Restoring};
 use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
@@ -24,7 +25,7 @@ pub use conn::Origin;
 use conn::{Conn, State};
 use outbound::{Outbound, Templates};
 
-use crate::codec::{Frame, PacketId, ReasonCode, frame};
+use crate::codec::{Frame, ReasonCode, frame};
 use crate::config::{ANSWERS_MAX, Config, PARTIAL_FREE};
 use crate::stats::Stats;
 
@@ -66,8 +67,6 @@ pub(crate) struct Edge {
     draining: bool,
     /// Bytes of the incomplete packets that are larger than [`PARTIAL_FREE`].
     partial_bytes: usize,
-    /// Packet identifier of the SUBSCRIBE or UNSUBSCRIBE that the core is answering.
-    answering: Option<PacketId>,
     greeting: Greeting,
     /// Connections that the present step has to end, and why.
     condemned: Vec<(u32, ReasonCode, &'static str)>,
@@ -86,8 +85,27 @@ pub(crate) struct Greeting {
 impl Broker {
     /// A broker without connections. `seed` is its only source of randomness, `now` its first moment.
     pub fn new(config: Config, seed: u64, now: Time) -> Broker {
-        let sys_at = config.sys_interval.map(|_| now);
         let core = Core::new(config.core.clone(), seed, now);
+        Broker::around(core, config, seed, now)
+    }
+
+    /// The same that goes on where a log says.
+    ///
+    /// # Errors
+    /// When what was written makes no sense.
+    pub fn restored(
+        config: Config,
+        seed: u64,
+        now: Time,
+        restoring: Restoring,
+        log: &LogState,
+    ) -> Result<Broker, RestoreError> {
+        let core = restoring.finish(config.core.clone(), seed, now, log)?;
+        Ok(Broker::around(core, config, seed, now))
+    }
+
+    fn around(core: Core, config: Config, seed: u64, now: Time) -> Broker {
+        let sys_at = config.sys_interval.map(|_| now);
         let edge = Edge {
             config,
             conns: Vec::new(),
@@ -104,7 +122,6 @@ impl Broker {
             seed,
             draining: false,
             partial_bytes: 0,
-            answering: None,
             greeting: Greeting::default(),
             condemned: Vec::new(),
             stats: Stats::default(),
@@ -129,6 +146,7 @@ impl Broker {
             Input::Drain => self.drain(now, out),
             Input::Committed { upto } => self.core_input(now, CoreInput::Committed { upto }, out),
             Input::Disk(disk) => self.core_input(now, CoreInput::Disk(disk), out),
+            Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
         }
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
             self.end(now, conn, reason, cause, out);
@@ -424,6 +442,13 @@ impl Edge {
         for id in dirty.drain(..) {
             let conn = &mut self.conns[id as usize];
             conn.dirty = false;
+            if conn.corked && !conn.closing {
+                continue;
+            }
+            if core::mem::take(&mut conn.corked) {
+                // It ends before it may be told anything.
+                conn.pending.clear();
+            }
             if !conn.pending.is_empty() {
                 let mut bytes = core::mem::take(&mut conn.pending);
                 self.stats.bytes_out += bytes.len() as u64;

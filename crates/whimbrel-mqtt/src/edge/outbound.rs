@@ -44,6 +44,9 @@ pub(super) struct Key {
 /// The user property with the event's name.
 const NAME: &str = "w-id";
 
+/// The user property of a SUBACK that says what was granted where less than asked was.
+const GRANTED: &str = "w-granted";
+
 /// The user property with the position at which a subscription begins.
 const TOKEN: &str = "w-token";
 
@@ -114,6 +117,15 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         Sent::Open
     }
 
+    fn cork(&mut self, link: Link) {
+        self.edge.conns[link.0 as usize].corked = true;
+    }
+
+    fn uncork(&mut self, link: Link) {
+        self.edge.pending(link.0, self.driver);
+        self.edge.conns[link.0 as usize].corked = false;
+    }
+
     fn hold(&mut self, link: Link, span: Duration) {
         self.driver.hold(ConnId(link.0), span);
     }
@@ -178,7 +190,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.edge.forget(link.0);
     }
 
-    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]) {
+    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>]) {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
         let reasons: Vec<u8> = results.iter().map(|result| granted(result).0).collect();
         let cause = results.iter().find_map(|result| result.as_ref().err().copied()).map_or("", cause_of);
@@ -189,20 +201,19 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
                 tokens.push(TOKEN, &begins.map(ToString::to_string).unwrap_or_default());
             }
         }
-        if let Some(packet_id) = self.edge.answering {
-            let tokens = tokens.as_attributes().into();
-            self.edge.send_suback(link.0, packet_id, &reasons, cause, tokens, self.driver);
+        for granted in results.iter().flatten().filter(|granted| granted.is_less) {
+            tokens.push(GRANTED, granted.durability.name());
         }
+        let tokens = tokens.as_attributes().into();
+        self.edge.send_suback(link.0, packet_id(tag), &reasons, cause, tokens, self.driver);
     }
 
-    fn unsubscribed(&mut self, link: Link, existed: &[bool]) {
+    fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]) {
         let reason = |existed: &bool| if *existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED };
         let reasons: Vec<u8> = existed.iter().map(|existed| reason(existed).0).collect();
-        if let Some(packet_id) = self.edge.answering {
-            let codes = if self.edge.conns[link.0 as usize].version == Version::V5 { &reasons[..] } else { &[] };
-            let answer = CodesAck { packet_id, codes: Codes(codes), properties: AckProperties::EMPTY };
-            self.edge.send(link.0, &Packet::UnsubAck(answer), self.driver);
-        }
+        let codes = if self.edge.conns[link.0 as usize].version == Version::V5 { &reasons[..] } else { &[] };
+        let answer = CodesAck { packet_id: packet_id(tag), codes: Codes(codes), properties: AckProperties::EMPTY };
+        self.edge.send(link.0, &Packet::UnsubAck(answer), self.driver);
     }
 }
 
@@ -236,6 +247,8 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::LogFull
         | Refusal::LogFailed
         | Refusal::TooLargeForLog
+        | Refusal::TooManyPublishers
+        | Refusal::TooManyChanges
         | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
     }
 }
@@ -274,6 +287,8 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::LogFull => "the log is full: publish again when durable subscribers have acknowledged more",
         Refusal::LogFailed => "the log has failed: the broker has to be started anew",
         Refusal::TooLargeForLog => "the message is larger than what the log takes",
+        Refusal::TooManyPublishers => "more publishers use w-seq than the broker can remember",
+        Refusal::TooManyChanges => "the subscription was changed too often: first it has to get what it wanted before",
         Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
     }
 }

@@ -1,6 +1,7 @@
 //! What the driver of the log asks of the broker.
 
-use whimbrel_core::store::{Atom, AtomNo, Profile};
+use whimbrel_core::store::{Atom, AtomNo, Fetch, Profile};
+use whimbrel_event::Time;
 
 use super::Broker;
 
@@ -13,6 +14,16 @@ impl Broker {
     /// The driver has taken the atom that [`Broker::atom`] shows, and writes it before any later one.
     pub fn submitted(&mut self) -> AtomNo {
         self.core.submitted()
+    }
+
+    /// Has what is written lazily made into atoms; the driver calls it before it takes them.
+    pub fn flush(&mut self, now: Time) {
+        self.core.flush(now);
+    }
+
+    /// A part of the log that is to be read, once; answered by [`super::Input::Fetched`].
+    pub fn fetch(&mut self) -> Option<Fetch> {
+        self.core.fetch()
     }
 
     /// More waits to be durable than should: no more bytes of clients are to be given until that has changed.

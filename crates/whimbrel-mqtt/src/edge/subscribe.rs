@@ -19,7 +19,7 @@ impl Broker {
         let user = subscribe.properties.user;
         let unknown = |name: &str| name.starts_with("w-") && name != SELECTOR && !following::is_known(name);
         self.edge.stats.reserved_properties_unknown += user.iter().filter(|(name, _)| unknown(name)).count() as u64;
-        let wish = match Wish::read(user) {
+        let wish = match Wish::read(user, self.core.has_log()) {
             Ok(wish) => wish,
             Err(cause) => {
                 self.edge.stats.following_refused += 1;
@@ -50,8 +50,8 @@ impl Broker {
                 following,
             })
             .collect();
-        self.edge.answering = Some(subscribe.packet_id);
-        self.core_input(now, CoreInput::Subscribe { link: Link(id), filters: &filters }, out);
+        let tag = subscribe.packet_id.get();
+        self.core_input(now, CoreInput::Subscribe { link: Link(id), tag, filters: &filters }, out);
     }
 
     /// Refuses all filters of a SUBSCRIBE; what was subscribed before stays as it was.
@@ -69,8 +69,8 @@ impl Broker {
 
     pub(super) fn unsubscribe(&mut self, now: Time, id: u32, unsubscribe: &Unsubscribe<'_>, out: &mut impl Output) {
         let filters: Vec<&str> = unsubscribe.filters.iter().collect();
-        self.edge.answering = Some(unsubscribe.packet_id);
-        self.core_input(now, CoreInput::Unsubscribe { link: Link(id), filters: &filters }, out);
+        let tag = unsubscribe.packet_id.get();
+        self.core_input(now, CoreInput::Unsubscribe { link: Link(id), tag, filters: &filters }, out);
     }
 }
 

@@ -1,0 +1,390 @@
+//! Subscriptions of sessions that are remembered. What is asked for is written first, and takes effect when it is durable: from the request
+//! on what it wants is logged, from its commit on it is delivered.
+
+use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
+use whimbrel_selector::{Selector, SharedFilter};
+
+use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
+use crate::broker::Core;
+use crate::route::{self, NO_TRACK};
+use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish};
+use crate::subscribing::Making;
+
+/// Selectors that a subscription has had, and for which it has not got everything yet.
+const FORMERS_MAX: usize = 4;
+
+/// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session.
+const LATER_MAX: u32 = 16;
+
+/// One subscription as asked for, kept until it is confirmed.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    filter: Box<str>,
+    qos: Qos,
+    no_local: bool,
+    retain_as_published: bool,
+    retain_handling: RetainHandling,
+    identifier: u32,
+    selector: Option<Selector>,
+    durability: Durability,
+    start: Begins,
+    by_token: bool,
+    notices: bool,
+    wants_token: bool,
+    /// Less is granted than the client has asked for.
+    is_less: bool,
+}
+
+/// As [`Start`].
+#[derive(Debug)]
+enum Begins {
+    Own,
+    Token(Box<CheckpointToken>, Box<[EventId]>),
+    After(Box<[EventId]>),
+    Since(Time),
+    Earliest,
+}
+
+impl Asked {
+    pub(crate) fn keep(asked: &Filter<'_>) -> Self {
+        let Filter { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *asked;
+        let Following { durability, by_token, notices, wants_token, .. } = asked.following;
+        let start = match asked.following.start {
+            Start::Own => Begins::Own,
+            Start::Token(token, later) => Begins::Token(Box::new(token.clone()), later.into()),
+            Start::After(ids) => Begins::After(ids.into()),
+            Start::Since(at) => Begins::Since(at),
+            Start::Earliest => Begins::Earliest,
+        };
+        let (filter, selector) = (asked.filter.into(), asked.selector.cloned());
+        Asked {
+            filter,
+            qos,
+            no_local,
+            retain_as_published,
+            retain_handling,
+            identifier,
+            selector,
+            durability,
+            start,
+            by_token,
+            notices,
+            wants_token,
+            is_less: false,
+        }
+    }
+
+    pub(crate) fn view(&self) -> Filter<'_> {
+        let Asked { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *self;
+        let Asked { durability, by_token, notices, wants_token, .. } = *self;
+        let start = match &self.start {
+            Begins::Own => Start::Own,
+            Begins::Token(token, later) => Start::Token(token, later),
+            Begins::After(ids) => Start::After(ids),
+            Begins::Since(at) => Start::Since(*at),
+            Begins::Earliest => Start::Earliest,
+        };
+        let following = Following { durability, start, by_token, notices, wants_token };
+        let (filter, selector) = (&*self.filter, self.selector.as_ref());
+        Filter { filter, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }
+    }
+}
+
+/// What a durable subscription has when it is confirmed.
+#[derive(Clone, Debug)]
+pub(crate) struct Confirmed {
+    pub(crate) number: DurableNo,
+    /// What it wants was logged after these ticks.
+    pub(crate) start: OwnTicks,
+    /// The last ticks for which what it wanted before counts, if that was something else.
+    pub(crate) until: Option<OwnTicks>,
+}
+
+/// A SUBSCRIBE that waits to be durable.
+#[derive(Debug)]
+pub(crate) struct Confirming {
+    pub(crate) whom: Whom,
+    tag: u16,
+    index: u32,
+    number: SessionNo,
+    asked: Vec<(Asked, Result<Grant, Refusal>)>,
+}
+
+/// What one of its filters will be.
+#[derive(Debug)]
+struct Grant {
+    confirmed: Option<Confirmed>,
+    /// What is logged for it until then.
+    wish: Option<route::Wish>,
+}
+
+/// An UNSUBSCRIBE that waits to be durable.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) whom: Whom,
+    tag: u16,
+    index: u32,
+    number: SessionNo,
+    existed: Vec<bool>,
+    /// What is logged until then: without the UNSUBSCRIBE the subscriptions live on.
+    wishes: Vec<(Box<str>, route::Wish)>,
+}
+
+/// A SUBSCRIBE or an UNSUBSCRIBE that waits for others of the same session.
+#[derive(Debug)]
+pub(crate) struct Later {
+    pub(crate) whom: Whom,
+    tag: u16,
+    index: u32,
+    number: SessionNo,
+    what: Structural,
+}
+
+#[derive(Debug)]
+enum Structural {
+    Subscribe(Vec<Asked>),
+    Unsubscribe(Vec<Box<str>>),
+}
+
+impl Core {
+    pub(crate) fn ask_to_subscribe(
+        &mut self,
+        now: Time,
+        (whom, tag): (Whom, u16),
+        filters: &[Filter<'_>],
+        out: &mut impl Output,
+    ) {
+        let index = self.sessions.of(whom.link);
+        if self.sessions.get(index).structural > 0 {
+            let what = Structural::Subscribe(filters.iter().map(Asked::keep).collect());
+            return self.wait_for_others(now, (whom, tag), what, out);
+        }
+        let assigned = self.streams.own.assigned();
+        let asked = filters.iter().map(|asked| {
+            let (granted, is_less) = self.grant(index, asked);
+            let grant = self.ask_for(index, &granted, &assigned);
+            (Asked { is_less, ..Asked::keep(&granted) }, grant)
+        });
+        let asked = asked.collect();
+        let number = self.sessions.get(index).number;
+        self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(Confirming { whom, tag, index, number, asked })));
+        self.pass_committed(now, out);
+    }
+
+    pub(crate) fn ask_to_unsubscribe(
+        &mut self,
+        now: Time,
+        (whom, tag): (Whom, u16),
+        filters: &[&str],
+        out: &mut impl Output,
+    ) {
+        let index = self.sessions.of(whom.link);
+        if self.sessions.get(index).structural > 0 {
+            let what = Structural::Unsubscribe(filters.iter().map(|text| Box::from(*text)).collect());
+            return self.wait_for_others(now, (whom, tag), what, out);
+        }
+        let number = self.sessions.get(index).number;
+        let mut wishes = Vec::new();
+        for text in filters {
+            let Some(id) = self.router.find(index, text) else { continue };
+            let known = self.router.get(id);
+            self.store.outbox.forget(|key| Key::Subscription(number, text).put(key));
+            if known.is_durable {
+                let durable = self.tracks.get(known.track).durable.as_ref().expect("a durable subscription").number;
+                self.store.outbox.forget(|key| Key::Position(durable).put(key));
+                let selector = known.selector.as_deref().map(remembered);
+                let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
+                wishes.push((Box::from(*text), self.router.insert_wish(filter, selector.as_ref())));
+            }
+        }
+        let existed = self.end_subscriptions(index, filters);
+        let ending = Ending { whom, tag, index, number, existed, wishes };
+        self.wait_for_commit(index, whom, Wait::Unsubscribe(Box::new(ending)));
+        self.pass_committed(now, out);
+    }
+
+    /// Something that changes the subscriptions of a session is durable with what was added to the outbox.
+    fn wait_for_commit(&mut self, index: u32, whom: Whom, wait: Wait) {
+        let atom = self.store.outbox.seal();
+        self.sessions.get_mut(index).structural += 1;
+        self.sessions.stand_in_line(whom);
+        self.store.line.push(atom, wait);
+    }
+
+    fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut impl Output) {
+        let index = self.sessions.of(whom.link);
+        let session = self.sessions.get_mut(index);
+        if session.structural > LATER_MAX {
+            return self.kick(now, index, Kick::TooSlow, out);
+        }
+        session.structural += 1;
+        let later = Later { whom, tag, index, number: session.number, what };
+        let atom = self.store.line.last();
+        self.sessions.stand_in_line(whom);
+        self.store.line.push(atom, Wait::Later(Box::new(later)));
+    }
+
+    /// Writes what is to be remembered of a subscription, and has what it wants logged.
+    ///
+    /// # Errors
+    /// When it may not be made.
+    fn ask_for(&mut self, index: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<Grant, Refusal> {
+        self.check_subscription(index, asked)?;
+        let filter = SharedFilter::parse(asked.filter).expect("it was just checked").filter;
+        let session = self.sessions.get(index).number;
+        let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));
+        let durable = known.filter(|known| known.is_durable).map(|known| {
+            self.tracks.get(known.track).durable.as_deref().expect("a durable subscription has what is durable of it")
+        });
+        let text = asked.selector.map(ToString::to_string);
+        let is_durable = asked.following.durability == Durability::Durable;
+        match self.store.disk {
+            Disk::Full if is_durable => return Err(Refusal::LogFull),
+            Disk::Poisoned if is_durable => return Err(Refusal::LogFailed),
+            Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => {}
+        }
+        let is_other = known.is_some_and(|known| known.selector.as_deref() != text.as_deref());
+        let mut old: Vec<Former<'_>> =
+            durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
+        let until = (is_other && durable.is_some()).then_some(*assigned);
+        if let Some(upto) = until {
+            if old.len() >= FORMERS_MAX {
+                return Err(Refusal::TooManyChanges);
+            }
+            old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto });
+        }
+        let start = durable.map_or(*assigned, |durable| durable.start);
+        let number = durable.map(|durable| durable.number);
+        let is_new = durable.is_none();
+        let number = match (is_durable, number) {
+            (false, Some(number)) => {
+                self.store.outbox.forget(|key| Key::Position(number).put(key));
+                None
+            }
+            (false, None) => None,
+            (true, Some(number)) => Some(number),
+            (true, None) => Some(self.store.numbers.next_durable(&mut self.store.outbox)),
+        };
+        let Filter { qos: _, no_local, retain_as_published, identifier, .. } = *asked;
+        let Following { durability, by_token, notices, .. } = asked.following;
+        let wish = Wish {
+            number,
+            durability,
+            qos: asked.granted_qos(),
+            no_local,
+            retain_as_published,
+            by_token,
+            notices,
+            identifier,
+            start,
+            selector: text.as_deref(),
+            old,
+        };
+        self.store
+            .outbox
+            .put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
+        let confirmed = number.map(|number| Confirmed { number, start, until });
+        let has_wish = is_durable && (is_new || is_other);
+        let wish = has_wish.then(|| self.router.insert_wish(filter, asked.selector));
+        Ok(Grant { confirmed, wish })
+    }
+
+    /// A SUBSCRIBE is durable: the subscriptions are made, and whoever is still there is answered.
+    pub(crate) fn confirm(&mut self, now: Time, confirming: Confirming, present: bool, out: &mut impl Output) {
+        let Confirming { whom, tag, index, number, asked } = confirming;
+        let mut made = Vec::with_capacity(asked.len());
+        for (asked, grant) in &asked {
+            let confirmed = grant.as_ref().map(|grant| grant.confirmed.clone()).map_err(|refusal| *refusal);
+            made.push(Making { asked: asked.view(), is_less: asked.is_less, confirmed });
+        }
+        let is_there = self.sessions.is_numbered(index, number);
+        if is_there {
+            self.sessions.get_mut(index).structural -= 1;
+            let answer = present.then_some((whom, tag));
+            for text in self.make_subscriptions(now, index, made, answer, out) {
+                // It could be written, and not be made: for instance the place to begin makes no sense.
+                self.remember_subscription(index, &text);
+            }
+        }
+        for (asked, grant) in asked {
+            if let Ok(Grant { wish: Some(wish), .. }) = grant {
+                let filter = SharedFilter::parse(&asked.filter).expect("it was checked").filter;
+                self.router.remove_wish(filter, wish);
+            }
+        }
+    }
+
+    /// An UNSUBSCRIBE is durable.
+    pub(crate) fn confirm_end(&mut self, now: Time, ending: Ending, present: bool, out: &mut impl Output) {
+        let Ending { whom, tag, index, number, existed, wishes } = ending;
+        for (text, wish) in wishes {
+            let filter = SharedFilter::parse(&text).expect("it was a subscription").filter;
+            self.router.remove_wish(filter, wish);
+        }
+        if self.sessions.is_numbered(index, number) {
+            self.sessions.get_mut(index).structural -= 1;
+        }
+        if present {
+            out.unsubscribed(whom.link, tag, &existed);
+            self.sessions.pump(index, now, out);
+        }
+    }
+
+    /// What had to wait for others of its session has its turn. A client that has gone does not know of it: it never was asked.
+    pub(crate) fn take_up(&mut self, now: Time, later: Later, present: bool, out: &mut impl Output) {
+        let Later { whom, tag, index, number, what } = later;
+        if self.sessions.is_numbered(index, number) {
+            self.sessions.get_mut(index).structural -= 1;
+        }
+        if !present {
+            return;
+        }
+        match what {
+            Structural::Subscribe(asked) => {
+                let filters: Vec<_> = asked.iter().map(Asked::view).collect();
+                self.subscribe(now, (whom.link, tag), &filters, out);
+            }
+            Structural::Unsubscribe(texts) => {
+                let filters: Vec<_> = texts.iter().map(|text| &**text).collect();
+                self.unsubscribe(now, (whom.link, tag), &filters, out);
+            }
+        }
+    }
+
+    /// Writes what is to be remembered of a subscription as it is now; of one that is none, nothing.
+    pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
+        let session = self.sessions.get(index).number;
+        let Some(id) = self.router.find(index, text) else {
+            return self.store.outbox.forget(|key| Key::Subscription(session, text).put(key));
+        };
+        let known = self.router.get(id);
+        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
+        let durable = track.and_then(|track| track.durable.as_deref());
+        let durability = match track {
+            None if known.attached_only => Durability::Nondurable,
+            None => Durability::Queued,
+            Some(_) if durable.is_some() => Durability::Durable,
+            Some(track) if track.keeps => Durability::SemiDurable,
+            Some(_) => Durability::Nondurable,
+        };
+        let wish = Wish {
+            number: durable.map(|durable| durable.number),
+            durability,
+            qos: known.qos,
+            no_local: known.no_local,
+            retain_as_published: known.retain_as_published,
+            by_token: track.is_some_and(|track| track.by_token),
+            notices: track.is_some_and(|track| track.notices),
+            identifier: known.identifier,
+            start: durable.map_or(OwnTicks::default(), |durable| durable.start),
+            selector: known.selector.as_deref(),
+            old: durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect()),
+        };
+        self.store.outbox.put(|key| Key::Subscription(session, text).put(key), |value| wish.put_versioned(value));
+    }
+}
+
+/// A selector whose text is remembered. Fences that were there when it was accepted may be gone: `within` is unknown for them.
+pub(crate) fn remembered(text: &str) -> Selector {
+    Selector::parse_canonical(text).expect("it was accepted when the subscription was made")
+}

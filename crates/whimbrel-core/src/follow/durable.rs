@@ -1,0 +1,117 @@
+//! What a durable subscription has beside others: a number, what it may still need of the log, and a position that is written.
+
+use std::sync::Arc;
+
+use whimbrel_event::{EventId, Packed, Tick};
+use whimbrel_selector::{Compiled, Fences};
+
+use super::Track;
+use crate::confirming::{Confirmed, remembered};
+use crate::content::Content;
+use crate::store::{DurableNo, Former, OWN, OwnTicks};
+
+/// Stands for a stream of which a subscription has acknowledged everything that it wants.
+pub(crate) const NOTHING: Tick = Tick(u64::MAX);
+
+/// What is kept of a durable subscription. Its position is what its session has not had answered, or where it lags, or where the
+/// consolidated stream stands; nothing has to be noted as events come and are acknowledged.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    pub(crate) number: DurableNo,
+    /// What it wants was logged after these ticks.
+    pub(crate) start: OwnTicks,
+    /// The last event of each stream that it wanted, as far as it is known.
+    pub(crate) newest: OwnTicks,
+    /// What the log is held for, as it was last counted: [`NOTHING`], or up to where it has acknowledged.
+    pub(crate) held: OwnTicks,
+    /// What was acknowledged beyond its position before the broker was restarted, ascending.
+    pub(crate) beyond: Vec<EventId>,
+    /// What was on its way at [`whimbrel_event::Qos::ExactlyOnce`] before the broker was restarted, and is in flight again.
+    pub(crate) flying: Vec<EventId>,
+    /// Selectors that it has had, oldest first.
+    pub(crate) old: Vec<Old>,
+    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
+    pub(crate) done: Vec<u16>,
+    /// Its position may have moved since it was written.
+    pub(crate) dirty: bool,
+    /// Some of what it wants may never be logged.
+    pub(crate) may_be_volatile: bool,
+    /// Up to where the cache was seen to have holes.
+    pub(crate) holes: OwnTicks,
+    /// Its client is there and it was live when its position was last counted.
+    pub(crate) is_near: bool,
+}
+
+/// A selector that a subscription has had.
+#[derive(Debug)]
+pub(crate) struct Old {
+    text: Option<Box<str>>,
+    compiled: Option<Compiled>,
+    /// The last ticks for which it counts.
+    upto: OwnTicks,
+}
+
+impl Old {
+    pub(crate) fn new(text: Option<&str>, upto: OwnTicks, fences: &Arc<Fences>) -> Self {
+        let compiled = text.map(|text| Compiled::new(&remembered(text)).with_fences(fences.clone()));
+        Old { text: text.map(Box::from), compiled, upto }
+    }
+
+    pub(crate) fn view(&self) -> Former<'_> {
+        Former { selector: self.text.as_deref(), upto: self.upto }
+    }
+}
+
+impl Durable {
+    pub(crate) fn new(number: DurableNo, start: OwnTicks, may_be_volatile: bool) -> Self {
+        Durable {
+            number,
+            start,
+            newest: OwnTicks::default(),
+            held: [NOTHING; OWN],
+            beyond: Vec::new(),
+            flying: Vec::new(),
+            old: Vec::new(),
+            done: Vec::new(),
+            dirty: false,
+            may_be_volatile,
+            holes: OwnTicks::default(),
+            is_near: false,
+        }
+    }
+
+    /// What another request for the same subscription makes of it; `text` is the selector that it had.
+    pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
+        if let Some(upto) = confirmed.until {
+            self.old.push(Old::new(text, upto, fences));
+        }
+    }
+
+    /// Forgets selectors for which nothing is left to get, if it stands there; whether there were some.
+    pub(crate) fn forget_old(&mut self, position: &OwnTicks) -> bool {
+        let before = self.old.len();
+        self.old.retain(|old| old.upto.iter().zip(position).any(|(upto, position)| upto > position));
+        self.old.len() < before
+    }
+}
+
+impl Track {
+    /// Whether it had another selector when that event came, and if so, whether it wanted it.
+    pub(crate) fn wanted_before(&mut self, event: Packed<'_>) -> Option<bool> {
+        let durable = self.durable.as_deref_mut().filter(|durable| !durable.old.is_empty())?;
+        let id = event.id();
+        let own = usize::from(id.pubend.index());
+        let old = durable.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
+        let wants = |compiled: &mut Compiled| compiled.value(Content(event.unpack())) == Some(true);
+        Some(old.compiled.as_mut().is_none_or(wants))
+    }
+
+    /// An event that it wants is passed.
+    pub(crate) fn note_newest(&mut self, id: EventId) {
+        if let Some(durable) = &mut self.durable
+            && let Some(newest) = durable.newest.get_mut(usize::from(id.pubend.index()))
+        {
+            *newest = id.tick;
+        }
+    }
+}

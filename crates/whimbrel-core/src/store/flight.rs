@@ -1,0 +1,113 @@
+//! Deliveries at [`Qos::ExactlyOnce`] in sessions that are remembered: that one is on its way is durable before it is sent, that the client has it
+//! before it is told to forget the tag. So neither a tag nor an event is ever used twice.
+
+use whimbrel_event::{EventId, Tick, Time};
+
+use super::keys::{DurableNo, Flight, Key, SessionNo, Value};
+use super::{Answer, AtomNo, Wait};
+use crate::api::{Link, Output, Settlement};
+use crate::broker::Core;
+use crate::follow::{Gap, GapReason};
+use crate::route::NO_TRACK;
+use crate::session::Settled;
+
+impl Core {
+    /// Writes what is to be sent, in the order in which it will be.
+    pub(crate) fn prepare(&mut self) {
+        while let Some((index, tag)) = self.sessions.prepared.pop_front() {
+            let session = self.sessions.get_mut(index);
+            let number = session.number;
+            let Some(slot) = session.inflight.slot(tag) else { continue };
+            let (id, track) = (slot.id, slot.track);
+            let flight = match self.flight(track, Some(id)) {
+                Some((number, pubend, tick)) => Flight::Sent { number, pubend, tick },
+                None => Flight::Unkept,
+            };
+            self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
+            let atom = self.store.outbox.seal();
+            // Once the log has failed, nothing is sent that would have to be remembered.
+            if atom != AtomNo::NEVER {
+                self.store.line.push(atom, Wait::Hand { session: index, number, tag });
+            }
+        }
+    }
+
+    /// How a delivery is found again after a restart, if it is: for which subscription, and which event of which stream.
+    fn flight(&self, track: u32, id: Option<EventId>) -> Option<(DurableNo, u8, Tick)> {
+        let (durable, id) = (self.tracks.durable(track)?, id?);
+        let own = self.streams.own_reliable(id.pubend)?;
+        Some((durable.number, own as u8, id.tick))
+    }
+
+    /// A delivery may be sent.
+    pub(crate) fn hand_over(&mut self, now: Time, index: u32, number: SessionNo, tag: u16, out: &mut impl Output) {
+        if self.sessions.is_numbered(index, number) {
+            self.sessions.get_mut(index).inflight.is_ready(tag);
+            self.go_on(now, index, out);
+        }
+    }
+
+    /// A client has answered a delivery.
+    pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut impl Output) {
+        let index = self.sessions.of(link);
+        let session = self.sessions.get_mut(index);
+        let slot = session.inflight.slot(tag);
+        let (track, id) = slot.map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
+        let settled = session.inflight.settle(tag, by);
+        if track != NO_TRACK && settled != Settled::Unknown {
+            self.tracks.touch(track);
+        }
+        let (is_kept, number) = (session.is_kept, session.number);
+        let whom = self.sessions.whom(link);
+        if by == Settlement::Received {
+            let known = settled == Settled::Received;
+            let mut after = AtomNo(0);
+            if is_kept && known {
+                let received = match self.flight(track, id) {
+                    Some((number, pubend, tick)) => Flight::Received { number, pubend, tick },
+                    None => Flight::Unkept,
+                };
+                let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
+                self.store.outbox.put(key, |value| received.put_versioned(value));
+                after = self.store.outbox.seal();
+            }
+            self.answer(now, whom, (after, Answer::Release { tag, known }), out);
+        }
+        if settled == Settled::Done {
+            if is_kept && by != Settlement::Acknowledged {
+                match self.tracks.durable_mut(track) {
+                    // Not before the position that it moves, or it would come again after a crash.
+                    Some(durable) => durable.done.push(tag),
+                    None => {
+                        self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                        self.store.outbox.seal();
+                    }
+                }
+            }
+            self.go_on(now, index, out);
+        }
+    }
+
+    /// Reads the events of deliveries from before a restart, so that they can be sent again; true if none is left to be read.
+    pub(crate) fn load_flights(&mut self, index: u32) -> bool {
+        let mut is_whole = true;
+        for (tag, id, track) in self.sessions.get(index).inflight.loading() {
+            let Some(own) = self.streams.own_reliable(id.pubend) else {
+                unreachable!("only what was logged is loaded")
+            };
+            let before = Tick(id.tick.0 - 1);
+            let Some(slice) = self.store.reads.slice(own, before) else {
+                self.store.reads.ask(index, own, before, id.tick);
+                is_whole = false;
+                continue;
+            };
+            let event = slice.events.iter().find(|event| event.id() == id).cloned();
+            if let Some(lag) = self.tracks.lag_mut(track).filter(|_| event.is_none()) {
+                lag.gaps.add(Gap { pubend: id.pubend, from: before, to: id.tick, reason: GapReason::Lost });
+            }
+            // Without it: the client may have it under that tag, and must forget the tag before another event gets it.
+            self.sessions.get_mut(index).inflight.loaded(tag, event);
+        }
+        is_whole
+    }
+}

@@ -1,0 +1,135 @@
+//! Sessions, wills, retained messages and publishers' numbers are written as they change.
+
+use core::time::Duration;
+
+use whimbrel_event::Time;
+
+use super::keys::{Kept, Key, LastWill, SessionNo, Value};
+use super::{Answer, AtomNo, Disk, Wait, Whom};
+use crate::api::{Link, Output};
+use crate::broker::Core;
+
+/// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
+pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
+
+/// Entries that are forgotten in one atom.
+const FORGET_MAX: usize = 1024;
+
+impl Core {
+    /// Whether there is a log, and it takes something.
+    pub fn has_log(&self) -> bool {
+        matches!(self.store.disk, Disk::Open | Disk::Full)
+    }
+
+    /// Whether a session, and what changes of it, is written.
+    pub(crate) fn remembers(&self, index: u32) -> bool {
+        self.has_log() && self.sessions.get(index).is_kept
+    }
+
+    /// Writes a session as it is, if it outlives its connection, and its will; `left`: when its client left.
+    pub(crate) fn remember_session(&mut self, index: u32, left: Option<Time>) {
+        if !self.has_log() {
+            return;
+        }
+        let store = &mut self.store;
+        let session = self.sessions.get_mut(index);
+        let has_will = session.will.is_some();
+        if session.number == SessionNo(0) && (has_will || session.is_persistent()) {
+            session.number = store.numbers.next_session(&mut store.outbox);
+        }
+        let number = session.number;
+        if session.is_persistent() || session.is_kept {
+            session.is_kept = true;
+            let kept = Kept { number, expiry: session.expiry, left };
+            store.outbox.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
+        }
+        match &session.will {
+            Some(will) => {
+                let will = LastWill {
+                    client_id: &session.client_id,
+                    delay: will.delay,
+                    lifetime: will.lifetime,
+                    retain: will.retain,
+                    event: will.event.packed().as_bytes(),
+                };
+                store.outbox.put(|key| Key::Will(number).put(key), |value| will.put_versioned(value));
+            }
+            None if number != SessionNo(0) => store.outbox.forget(|key| Key::Will(number).put(key)),
+            None => {}
+        }
+        store.outbox.seal();
+    }
+
+    /// A session ends: everything that is written of it is forgotten, the session itself last, so that a crash in between leaves one that
+    /// ends again.
+    pub(crate) fn forget_session(&mut self, index: u32) {
+        let session = self.sessions.get(index);
+        let (number, is_kept) = (session.number, session.is_kept);
+        if !self.has_log() || number == SessionNo(0) {
+            return;
+        }
+        let outbox = &mut self.store.outbox;
+        outbox.forget(|key| Key::Will(number).put(key));
+        if is_kept {
+            let flights = session.inflight.exactly_once().into_iter().map(|tag| Key::InFlight(number, tag));
+            let unreleased = session.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
+            let subscriptions = session.subscriptions.iter().flat_map(|id| {
+                let known = self.router.get(*id);
+                let position = self.tracks.durable(known.track).map(|durable| Key::Position(durable.number));
+                position.into_iter().chain([Key::Subscription(number, &known.text)])
+            });
+            for (count, key) in flights.chain(unreleased).chain(subscriptions).enumerate() {
+                if count % FORGET_MAX == FORGET_MAX - 1 {
+                    outbox.seal();
+                }
+                outbox.forget(|bytes| key.put(bytes));
+            }
+            outbox.forget(|key| Key::Session(&session.client_id).put(key));
+        }
+        outbox.seal();
+    }
+
+    /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.
+    pub(crate) fn cork_until_durable(&mut self, whom: Whom, out: &mut impl Output) {
+        let atom = self.store.outbox.last();
+        if atom > self.store.line.committed() {
+            out.cork(whom.link);
+            self.sessions.stand_in_line(whom);
+            self.store.line.push(atom, Wait::Uncork(whom));
+        }
+    }
+
+    /// The client will not repeat a publish.
+    pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut impl Output) {
+        let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
+        let session = self.sessions.get_mut(index);
+        let (number, known) = (session.number, session.unreleased.remove(&tag));
+        let mut after = known.map_or(AtomNo(0), |known| known.atom);
+        if known.is_some_and(|known| known.is_written) {
+            // Before it is told that the tag is free: a new publish with it would be taken for a repeat after a crash.
+            self.store.outbox.forget(|key| Key::Unreleased(number, tag).put(key));
+            after = self.store.outbox.seal();
+        }
+        let answer = Answer::Completed { tag, known: known.is_some() };
+        self.answer(now, whom, (after, answer), out);
+    }
+
+    /// Writes what is written lazily.
+    pub(crate) fn write_lazily(&mut self, now: Time) {
+        if now < self.store.lazily_at || self.store.lazy_topics.is_empty() && !self.store.publishers.has_dirty() {
+            return;
+        }
+        self.store.lazily_at = now.after(LAZILY_EVERY);
+        for topic in core::mem::take(&mut self.store.lazy_topics) {
+            match self.retained.get(&topic) {
+                Some(event) => {
+                    let bytes = event.packed().as_bytes();
+                    self.store.outbox.put(|key| Key::Retained(&topic).put(key), |value| bytes.put_versioned(value));
+                }
+                None => self.store.outbox.forget(|key| Key::Retained(&topic).put(key)),
+            }
+            self.store.outbox.seal();
+        }
+        self.store.publishers.write_dirty(&mut self.store.outbox);
+    }
+}

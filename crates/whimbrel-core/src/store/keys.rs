@@ -1,0 +1,585 @@
+//! What the map of the log holds: one entry for each thing that has to survive a restart.
+//!
+//! A key begins with a letter that says what it is about, a value with the version of its form. All versions that were ever written can be
+//! read; a letter or a version that is not known here was written by a newer broker, and is refused.
+
+use core::time::Duration;
+
+use whimbrel_event::{HostId, Qos, Tick, Time};
+
+use super::wire::{Bytes, put_bytes, put_varint};
+use crate::api::Durability;
+use crate::stream::Streams;
+
+/// The version in which values are written.
+const VERSION: u8 = 1;
+
+/// Reliable streams of a broker.
+pub(crate) const OWN: usize = Streams::RELIABLE as usize;
+
+/// A tick for each of the broker's own reliable streams.
+pub(crate) type OwnTicks = [Tick; OWN];
+
+/// The number of a persistent session. Never given twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct SessionNo(pub(crate) u64);
+
+/// The number of a durable subscription. Never given twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct DurableNo(pub(crate) u32);
+
+/// The name of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Key<'a> {
+    /// The broker itself; [`Own`].
+    Own,
+    /// A persistent session, by client id; [`Kept`].
+    Session(&'a str),
+    /// A subscription of a persistent session, by its text; [`Wish`].
+    Subscription(SessionNo, &'a str),
+    /// Where a durable subscription stands; [`Stand`].
+    Position(DurableNo),
+    /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`Flight`].
+    InFlight(SessionNo, u16),
+    /// A publish that its client has not released; nothing.
+    Unreleased(SessionNo, u16),
+    /// The will of a connection; [`LastWill`].
+    Will(SessionNo),
+    /// A topic's retained message: the event, packed.
+    Retained(&'a str),
+    /// The last number that a publisher gave to an event, by client id; [`Numbered`].
+    Number(&'a str),
+    /// Up to where a stream was given up although it was not acknowledged, by its index; [`Early`].
+    Early(u8),
+}
+
+impl<'a> Key<'a> {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Key::Own => out.push(b'h'),
+            Key::Session(client_id) => text(out, b's', client_id),
+            Key::Subscription(session, filter) => {
+                out.push(b'd');
+                out.extend_from_slice(&session.0.to_le_bytes());
+                out.extend_from_slice(filter.as_bytes());
+            }
+            Key::Position(durable) => {
+                out.push(b'p');
+                out.extend_from_slice(&durable.0.to_le_bytes());
+            }
+            Key::InFlight(session, tag) => tagged(out, b'i', *session, *tag),
+            Key::Unreleased(session, tag) => tagged(out, b'u', *session, *tag),
+            Key::Will(session) => {
+                out.push(b'w');
+                out.extend_from_slice(&session.0.to_le_bytes());
+            }
+            Key::Retained(topic) => text(out, b'r', topic),
+            Key::Number(client_id) => text(out, b'n', client_id),
+            Key::Early(pubend) => out.extend_from_slice(&[b'e', *pubend]),
+        }
+    }
+
+    /// Reads a key; `None` if it is none that is known here.
+    pub(crate) fn read(key: &'a [u8]) -> Option<Self> {
+        let mut bytes = Bytes(key);
+        let read = match bytes.u8()? {
+            b'h' => Key::Own,
+            b's' => Key::Session(bytes.rest()?),
+            b'd' => Key::Subscription(SessionNo(bytes.u64()?), bytes.rest()?),
+            b'p' => Key::Position(DurableNo(bytes.u32()?)),
+            b'i' => Key::InFlight(SessionNo(bytes.u64()?), bytes.u16()?),
+            b'u' => Key::Unreleased(SessionNo(bytes.u64()?), bytes.u16()?),
+            b'w' => Key::Will(SessionNo(bytes.u64()?)),
+            b'r' => Key::Retained(bytes.rest()?),
+            b'n' => Key::Number(bytes.rest()?),
+            b'e' => Key::Early(bytes.u8()?),
+            _ => return None,
+        };
+        bytes.end()?;
+        Some(read)
+    }
+}
+
+fn text(out: &mut Vec<u8>, letter: u8, text: &str) {
+    out.push(letter);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn tagged(out: &mut Vec<u8>, letter: u8, session: SessionNo, tag: u16) {
+    out.push(letter);
+    out.extend_from_slice(&session.0.to_le_bytes());
+    out.extend_from_slice(&tag.to_le_bytes());
+}
+
+/// A value of the map.
+pub(crate) trait Value<'a>: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Reads what [`Value::put`] has written, behind the version.
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self>;
+
+    /// With its version.
+    fn put_versioned(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        self.put(out);
+    }
+
+    /// Reads a whole value; `None` if it makes no sense, or its version is not known.
+    fn read_versioned(value: &'a [u8]) -> Option<Self> {
+        let mut bytes = Bytes(value);
+        if bytes.u8()? != VERSION {
+            return None;
+        }
+        let read = Self::read(&mut bytes)?;
+        bytes.end()?;
+        Some(read)
+    }
+}
+
+/// What the broker has to know of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Own {
+    pub(crate) host: HostId,
+    /// The tick after which its streams began.
+    pub(crate) birth: Tick,
+    /// No session has had this number or a greater one.
+    pub(crate) next_session: SessionNo,
+    /// No durable subscription has had this number or a greater one.
+    pub(crate) next_durable: DurableNo,
+}
+
+impl Value<'_> for Own {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.host.as_u64());
+        put_varint(out, self.birth.0);
+        put_varint(out, self.next_session.0);
+        put_varint(out, self.next_durable.0.into());
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (host, birth) = (HostId::new(bytes.varint()?), Tick(bytes.varint()?));
+        let (next_session, next_durable) = (SessionNo(bytes.varint()?), DurableNo(bytes.small()?));
+        Some(Own { host, birth, next_session, next_durable })
+    }
+}
+
+/// A persistent session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kept {
+    pub(crate) number: SessionNo,
+    /// How long it outlives its connection.
+    pub(crate) expiry: Duration,
+    /// When its client left; `None`: it is there.
+    pub(crate) left: Option<Time>,
+}
+
+impl Value<'_> for Kept {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.number.0);
+        put_duration(out, self.expiry);
+        put_varint(out, self.left.map_or(0, Time::as_nanos));
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (number, expiry) = (SessionNo(bytes.varint()?), duration(bytes)?);
+        let left = Some(bytes.varint()?).filter(|left| *left > 0).map(Time::from_nanos);
+        Some(Kept { number, expiry, left })
+    }
+}
+
+/// What a subscription asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wish<'a> {
+    /// Its number, if it is durable.
+    pub(crate) number: Option<DurableNo>,
+    pub(crate) durability: Durability,
+    pub(crate) qos: Qos,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    pub(crate) by_token: bool,
+    pub(crate) notices: bool,
+    pub(crate) identifier: u32,
+    /// The ticks after which what it wants was logged.
+    pub(crate) start: OwnTicks,
+    pub(crate) selector: Option<&'a str>,
+    /// What it wanted before, oldest first.
+    pub(crate) old: Vec<Former<'a>>,
+}
+
+/// A selector that a subscription has had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Former<'a> {
+    pub(crate) selector: Option<&'a str>,
+    /// The last ticks for which it counts.
+    pub(crate) upto: OwnTicks,
+}
+
+const NO_LOCAL: u8 = 1;
+const RETAIN_AS_PUBLISHED: u8 = 1 << 1;
+const BY_TOKEN: u8 = 1 << 2;
+const NOTICES: u8 = 1 << 3;
+
+impl<'a> Value<'a> for Wish<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.number.map_or(0, |number| u64::from(number.0) + 1));
+        let durability = match self.durability {
+            Durability::Queued => 0,
+            Durability::Nondurable => 1,
+            Durability::SemiDurable => 2,
+            Durability::Durable => 3,
+        };
+        out.extend_from_slice(&[durability, self.qos as u8]);
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        out.push(
+            flag(self.no_local, NO_LOCAL)
+                | flag(self.retain_as_published, RETAIN_AS_PUBLISHED)
+                | flag(self.by_token, BY_TOKEN)
+                | flag(self.notices, NOTICES),
+        );
+        put_varint(out, self.identifier.into());
+        put_ticks(out, &self.start);
+        put_selector(out, self.selector);
+        put_varint(out, self.old.len() as u64);
+        for former in &self.old {
+            put_selector(out, former.selector);
+            put_ticks(out, &former.upto);
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
+        let durability = match bytes.u8()? {
+            0 => Durability::Queued,
+            1 => Durability::Nondurable,
+            2 => Durability::SemiDurable,
+            3 => Durability::Durable,
+            _ => return None,
+        };
+        let (qos, flags, identifier) = (qos(bytes.u8()?)?, bytes.u8()?, bytes.small()?);
+        let (start, selector) = (ticks(bytes)?, selector_of(bytes)?);
+        let former = |bytes: &mut Bytes<'a>| Some(Former { selector: selector_of(bytes)?, upto: ticks(bytes)? });
+        let old = (0..bytes.varint()?).map(|_| former(bytes)).collect::<Option<Vec<_>>>()?;
+        let has = |flag| flags & flag != 0;
+        let (no_local, retain_as_published) = (has(NO_LOCAL), has(RETAIN_AS_PUBLISHED));
+        let (by_token, notices) = (has(BY_TOKEN), has(NOTICES));
+        Some(Wish {
+            number,
+            durability,
+            qos,
+            no_local,
+            retain_as_published,
+            by_token,
+            notices,
+            identifier,
+            start,
+            selector,
+            old,
+        })
+    }
+}
+
+/// Where a durable subscription stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stand {
+    /// Up to where it has acknowledged everything.
+    pub(crate) acked: OwnTicks,
+    /// What it has acknowledged beyond: index of the pubend and tick, ascending.
+    pub(crate) beyond: Vec<(u8, Tick)>,
+}
+
+impl Value<'_> for Stand {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_ticks(out, &self.acked);
+        put_varint(out, self.beyond.len() as u64);
+        let mut last = self.acked;
+        for (pubend, tick) in &self.beyond {
+            out.push(*pubend);
+            let last = &mut last[usize::from(*pubend)];
+            put_varint(out, tick.0 - last.0);
+            *last = *tick;
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let acked = ticks(bytes)?;
+        let mut last = acked;
+        let mut next = |bytes: &mut Bytes<'_>| {
+            let pubend = bytes.u8()?;
+            let last = last.get_mut(usize::from(pubend))?;
+            last.0 = last.0.checked_add(bytes.varint()?)?;
+            Some((pubend, *last))
+        };
+        let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
+        Some(Stand { acked, beyond })
+    }
+}
+
+/// A delivery at [`Qos::ExactlyOnce`] that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flight {
+    /// The client may have got it, under its tag.
+    Sent {
+        /// For which subscription.
+        number: DurableNo,
+        /// Index of the pubend.
+        pubend: u8,
+        /// The event's tick.
+        tick: Tick,
+    },
+    /// The client has it, and has to forget the tag.
+    Received {
+        /// For which subscription.
+        number: DurableNo,
+        /// Index of the pubend.
+        pubend: u8,
+        /// The event's tick.
+        tick: Tick,
+    },
+    /// The client may have got it, and the event is not kept.
+    Unkept,
+}
+
+impl Value<'_> for Flight {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Flight::Sent { number, pubend, tick } | Flight::Received { number, pubend, tick } => {
+                let stage = if matches!(self, Flight::Sent { .. }) { 1 } else { 2 };
+                out.extend_from_slice(&[stage, *pubend]);
+                put_varint(out, number.0.into());
+                put_varint(out, tick.0);
+            }
+            Flight::Unkept => out.push(3),
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        match bytes.u8()? {
+            stage @ (1 | 2) => {
+                let pubend = bytes.u8().filter(|pubend| usize::from(*pubend) < OWN)?;
+                let (number, tick) = (DurableNo(bytes.small()?), Tick(bytes.varint()?));
+                let is_sent = stage == 1;
+                let received = Flight::Received { number, pubend, tick };
+                Some(if is_sent { Flight::Sent { number, pubend, tick } } else { received })
+            }
+            3 => Some(Flight::Unkept),
+            _ => None,
+        }
+    }
+}
+
+/// What is published when a connection ends without a goodbye.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LastWill<'a> {
+    pub(crate) client_id: &'a str,
+    pub(crate) delay: Duration,
+    pub(crate) lifetime: Option<Duration>,
+    pub(crate) retain: bool,
+    /// The event, packed.
+    pub(crate) event: &'a [u8],
+}
+
+impl<'a> Value<'a> for LastWill<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.client_id.as_bytes());
+        put_duration(out, self.delay);
+        out.push(u8::from(self.retain) | u8::from(self.lifetime.is_some()) << 1);
+        put_duration(out, self.lifetime.unwrap_or_default());
+        put_bytes(out, self.event);
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        let (client_id, delay, flags) = (bytes.text()?, duration(bytes)?, bytes.u8()?);
+        let lifetime = Some(duration(bytes)?).filter(|_| flags & 2 != 0);
+        Some(LastWill { client_id, delay, lifetime, retain: flags & 1 != 0, event: bytes.bytes()? })
+    }
+}
+
+/// The last number that a publisher gave to an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Numbered {
+    pub(crate) last: u64,
+    /// When, in whole hours.
+    pub(crate) hour: u32,
+}
+
+impl Value<'_> for Numbered {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.last);
+        put_varint(out, self.hour.into());
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        Some(Numbered { last: bytes.varint()?, hour: bytes.small()? })
+    }
+}
+
+/// A single tick.
+impl Value<'_> for Tick {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.0);
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        bytes.varint().map(Tick)
+    }
+}
+
+/// Bytes that speak for themselves.
+impl<'a> Value<'a> for &'a [u8] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        bytes.take(bytes.0.len())
+    }
+}
+
+fn qos(byte: u8) -> Option<Qos> {
+    [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce].get(usize::from(byte)).copied()
+}
+
+/// [`Duration::MAX`] is for ever; anything else is told in whole milliseconds.
+fn put_duration(out: &mut Vec<u8>, duration: Duration) {
+    put_varint(out, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+}
+
+fn duration(bytes: &mut Bytes<'_>) -> Option<Duration> {
+    let millis = bytes.varint()?;
+    Some(if millis == u64::MAX { Duration::MAX } else { Duration::from_millis(millis) })
+}
+
+/// The first as it is, each other as how far it is from the one before: the streams of a broker mostly stand at nearly the same tick.
+fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
+    let mut before = 0;
+    for Tick(tick) in ticks {
+        let away = tick.wrapping_sub(before) as i64;
+        put_varint(out, (away << 1 ^ away >> 63) as u64);
+        before = *tick;
+    }
+}
+
+fn ticks(bytes: &mut Bytes<'_>) -> Option<OwnTicks> {
+    let mut ticks = [Tick(0); OWN];
+    let mut before = 0_u64;
+    for tick in &mut ticks {
+        let coded = bytes.varint()?;
+        before = before.wrapping_add(coded >> 1 ^ (coded & 1).wrapping_neg());
+        *tick = Tick(before);
+    }
+    Some(ticks)
+}
+
+fn put_selector(out: &mut Vec<u8>, selector: Option<&str>) {
+    out.push(u8::from(selector.is_some()));
+    put_bytes(out, selector.unwrap_or_default().as_bytes());
+}
+
+fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
+    let is_some = bytes.u8()? == 1;
+    let text = bytes.text()?;
+    Some(is_some.then_some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
+        value.put_versioned(out);
+        V::read_versioned(out)
+    }
+
+    prop_compose! {
+        fn any_ticks()(ticks in any::<[u64; OWN]>()) -> OwnTicks { ticks.map(Tick) }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_come_back_and_differ(text in "[a-z/+#é]{0,20}", session: u32, tag: u16, pubend: u8) {
+            let durable = DurableNo(session);
+            let session = SessionNo(session.into());
+            let all = [
+                Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
+                Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
+                Key::Number(&text), Key::Early(pubend),
+            ];
+            let mut seen = std::collections::BTreeSet::new();
+            for key in all {
+                let mut out = Vec::new();
+                key.put(&mut out);
+                prop_assert_eq!(Key::read(&out), Some(key));
+                prop_assert!(seen.insert(out), "two keys with the same bytes");
+            }
+        }
+
+        #[test]
+        fn values_come_back(
+            start in any_ticks(), upto in any_ticks(), number in proptest::option::of(any::<u32>()),
+            selector in proptest::option::of("[a-z =]{0,30}"), flags in any::<[bool; 4]>(), identifier: u32,
+            durability in 0_usize..4, level in 0_u8..3, far: u32, left: u64, millis in 0..u64::MAX, payload: Vec<u8>,
+        ) {
+            let durability =
+                [Durability::Queued, Durability::Nondurable, Durability::SemiDurable, Durability::Durable][durability];
+            let selector = selector.as_deref();
+            let wish = Wish {
+                number: number.map(DurableNo), durability, qos: qos(level).unwrap(), no_local: flags[0],
+                retain_as_published: flags[1], by_token: flags[2], notices: flags[3], identifier, start, selector,
+                old: vec![Former { selector: None, upto }, Former { selector, upto: start }],
+            };
+            let [mut first, mut second] = [Vec::new(), Vec::new()];
+            prop_assert_eq!(again(&wish, &mut first), Some(wish.clone()));
+            let acked = upto.map(|tick| Tick(tick.0 >> 1));
+            let beyond = vec![(0, Tick(acked[0].0 + 1)), (3, Tick(acked[3].0 + u64::from(far)))];
+            let stand = Stand { acked, beyond };
+            prop_assert_eq!(again(&stand, &mut Vec::new()), Some(stand.clone()));
+            let own = Own {
+                host: HostId::new(left), birth: start[0], next_session: SessionNo(far.into()), next_durable: DurableNo(identifier),
+            };
+            prop_assert_eq!(again(&own, &mut Vec::new()), Some(own));
+            let expiry = if flags[0] { Duration::MAX } else { Duration::from_millis(millis) };
+            let left = Some(Time::from_nanos(left)).filter(|left| *left > Time::ZERO);
+            let kept = Kept { number: SessionNo(far.into()), expiry, left };
+            prop_assert_eq!(again(&kept, &mut Vec::new()), Some(kept));
+            let client_id = selector.unwrap_or_default();
+            let lifetime = flags[1].then_some(expiry);
+            let will = LastWill { client_id, delay: expiry, lifetime, retain: flags[2], event: &payload };
+            prop_assert_eq!(again(&will, &mut second), Some(will));
+            let sent = Flight::Sent { number: DurableNo(far), pubend: level, tick: start[1] };
+            prop_assert_eq!(again(&sent, &mut Vec::new()), Some(sent));
+            let received = Flight::Received { number: DurableNo(far), pubend: level, tick: start[1] };
+            prop_assert_eq!(again(&received, &mut Vec::new()), Some(received));
+            prop_assert_eq!(again(&Flight::Unkept, &mut Vec::new()), Some(Flight::Unkept));
+            let numbered = Numbered { last: millis, hour: far };
+            prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
+        }
+
+        #[test]
+        fn garbage_is_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
+            let _ = (Key::read(&bytes), Wish::read_versioned(&bytes), Stand::read_versioned(&bytes));
+            let _ = (Own::read_versioned(&bytes), Kept::read_versioned(&bytes), Flight::read_versioned(&bytes));
+            let _ = (LastWill::read_versioned(&bytes), Numbered::read_versioned(&bytes), Tick::read_versioned(&bytes));
+        }
+    }
+
+    #[test]
+    fn the_first_version_of_each_value_can_be_read() {
+        let wish = [1, 8, 3, 1, 4, 5, 20, 0, 0, 0, 1, 1, b'a', 1, 0, 0, 40, 0, 0, 0];
+        let wish = Wish::read_versioned(&wish).unwrap();
+        let start = [Tick(10); OWN];
+        let former = Former { selector: None, upto: [Tick(20); OWN] };
+        assert_eq!((wish.number, wish.start, wish.selector), (Some(DurableNo(7)), start, Some("a")));
+        assert_eq!((wish.by_token, wish.notices, wish.identifier, wish.old), (true, false, 5, vec![former]));
+        let stand = Stand::read_versioned(&[1, 20, 0, 0, 0, 2, 0, 3, 0, 4]).unwrap();
+        assert_eq!(stand, Stand { acked: start, beyond: vec![(0, Tick(13)), (0, Tick(17))] });
+        let own = Own::read_versioned(&[1, 0x80, 1, 9, 2, 3]).unwrap();
+        assert_eq!((own.host, own.birth, own.next_durable), (HostId::new(128), Tick(9), DurableNo(3)));
+        let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
+        assert_eq!(kept, Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None });
+        let sent = Flight::Sent { number: DurableNo(7), pubend: 2, tick: Tick(300) };
+        assert_eq!(Flight::read_versioned(&[1, 1, 2, 7, 0xac, 2]), Some(sent));
+        assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6 }));
+        assert_eq!(Flight::read_versioned(&[2, 2]), None, "a version that is not known");
+    }
+}

@@ -1,0 +1,116 @@
+//! The numbers that publishers give to their events: one that is not greater than the last is a repeat.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::Time;
+
+use super::keys::{Key, Numbered, Value};
+use super::outbox::{AtomNo, Outbox};
+
+/// Publishers whose numbers are known.
+const PUBLISHERS_MAX: usize = 1_000_000;
+
+/// A publisher that has numbered nothing for so long is forgotten to make room for another.
+const LIFE_MIN: Duration = Duration::from_secs(24 * 3600);
+
+/// One publisher.
+#[derive(Clone, Copy, Debug)]
+struct Publisher {
+    numbered: Numbered,
+    /// What has to be durable before a repeat may be answered.
+    atom: AtomNo,
+}
+
+/// By client id.
+#[derive(Debug, Default)]
+pub(crate) struct Publishers {
+    all: BTreeMap<Box<str>, Publisher>,
+    /// By when they numbered something last, in hours.
+    by_age: BTreeSet<(u32, Box<str>)>,
+    /// Those whose last number is not written.
+    dirty: BTreeSet<Box<str>>,
+}
+
+fn hour(now: Time) -> u32 {
+    u32::try_from(now.as_nanos() / 3_600_000_000_000).unwrap_or(u32::MAX)
+}
+
+impl Publishers {
+    /// If a number is a repeat: what has to be durable before that may be said.
+    pub(crate) fn is_repeat(&self, client_id: &str, number: u64) -> Option<AtomNo> {
+        let known = self.all.get(client_id)?;
+        (number <= known.numbered.last).then_some(known.atom)
+    }
+
+    /// Whether another publisher's numbers can be noted; one that has been silent for long makes room.
+    pub(crate) fn has_room(&mut self, client_id: &str, now: Time) -> bool {
+        if self.all.len() < PUBLISHERS_MAX || self.all.contains_key(client_id) {
+            return true;
+        }
+        let old = hour(now).saturating_sub(u32::try_from(LIFE_MIN.as_secs() / 3600).unwrap_or(u32::MAX));
+        match self.by_age.first() {
+            Some((age, _)) if *age < old => {
+                let (_, oldest) = self.by_age.pop_first().expect("just seen");
+                self.all.remove(&oldest);
+                // What is written of it is forgotten with the lazy writes.
+                self.dirty.insert(oldest);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes the number of an event that is accepted. If it is logged, the number belongs to its atom, else it is written lazily.
+    pub(crate) fn note(&mut self, client_id: &str, number: u64, now: Time, is_logged: bool, outbox: &mut Outbox) {
+        let numbered = Numbered { last: number, hour: hour(now) };
+        self.keep(client_id, numbered, if is_logged { AtomNo(outbox.last().0 + 1) } else { AtomNo(0) });
+        if is_logged {
+            outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
+            self.dirty.remove(client_id);
+        } else if !self.dirty.contains(client_id) {
+            self.dirty.insert(client_id.into());
+        }
+    }
+
+    /// Takes over what was written, or notes what is.
+    pub(crate) fn keep(&mut self, client_id: &str, numbered: Numbered, atom: AtomNo) {
+        match self.all.get_mut(client_id) {
+            Some(known) => {
+                if known.numbered.hour != numbered.hour {
+                    self.by_age.remove(&(known.numbered.hour, client_id.into()));
+                    self.by_age.insert((numbered.hour, client_id.into()));
+                }
+                let atom = atom.max(known.atom);
+                *known = Publisher { numbered, atom };
+            }
+            None => {
+                self.by_age.insert((numbered.hour, client_id.into()));
+                self.all.insert(client_id.into(), Publisher { numbered, atom });
+            }
+        }
+    }
+
+    /// An event with that number, and all later ones, were taken back.
+    pub(crate) fn take_back(&mut self, client_id: &str, number: u64) {
+        if let Some(known) = self.all.get_mut(client_id) {
+            known.numbered.last = known.numbered.last.min(number.saturating_sub(1));
+        }
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Writes the numbers that are written lazily.
+    pub(crate) fn write_dirty(&mut self, outbox: &mut Outbox) {
+        for client_id in core::mem::take(&mut self.dirty) {
+            let key = |key: &mut Vec<u8>| Key::Number(&client_id).put(key);
+            match self.all.get(&client_id) {
+                Some(known) => outbox.put(key, |value| known.numbered.put_versioned(value)),
+                None => outbox.forget(key),
+            }
+            outbox.seal();
+        }
+    }
+}

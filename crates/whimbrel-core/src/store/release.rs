@@ -1,0 +1,228 @@
+//! Positions of durable subscriptions are written, and what all of them have acknowledged is given up.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{Tick, Time};
+
+use super::keys::{Key, OWN, OwnTicks, Stand, Value};
+use super::{Disk, StreamName};
+use crate::broker::Core;
+use crate::follow::NOTHING;
+
+/// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
+pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
+
+/// The log is given up at most so often.
+pub(crate) const CHOP_EVERY: Duration = Duration::from_millis(250);
+
+/// Positions that are written at once; the others have their turn next.
+const POSITIONS_MAX: usize = 8192;
+
+/// What the streams are held for, by those who hold them.
+#[derive(Debug, Default)]
+pub(crate) struct Holds([BTreeMap<Tick, u32>; OWN]);
+
+impl Holds {
+    /// Somebody holds the streams from other ticks on.
+    pub(crate) fn change(&mut self, before: &OwnTicks, after: &OwnTicks) {
+        for ((ticks, before), after) in self.0.iter_mut().zip(before).zip(after) {
+            if before == after {
+                continue;
+            }
+            if *after != NOTHING {
+                *ticks.entry(*after).or_default() += 1;
+            }
+            if *before != NOTHING {
+                let count = ticks.get_mut(before).expect("what is held is counted");
+                *count -= 1;
+                if *count == 0 {
+                    ticks.remove(before);
+                }
+            }
+        }
+    }
+
+    /// Up to where nobody holds a stream; [`NOTHING`] if nobody holds anything.
+    fn released(&self, own: usize) -> Tick {
+        self.0[own].first_key_value().map_or(NOTHING, |(tick, _)| *tick)
+    }
+}
+
+/// What is given up of the log, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Release {
+    /// What all durable subscriptions hold.
+    pub(crate) holds: Holds,
+    /// What those hold that are there and live.
+    pub(crate) near: Holds,
+    /// The last event of each stream that was logged.
+    pub(crate) logged: OwnTicks,
+    /// Up to where the streams were given up.
+    pub(crate) chopped: OwnTicks,
+    /// Up to where they were given up although somebody held them.
+    pub(crate) early: OwnTicks,
+    positions_at: Time,
+    chop_at: Time,
+}
+
+impl Core {
+    /// Has what is written lazily made into atoms; the driver calls it before it takes them.
+    pub fn flush(&mut self, now: Time) {
+        if !matches!(self.store.disk, Disk::Open | Disk::Full) {
+            return;
+        }
+        self.renew_reservation(now);
+        // While the log is full the outbox is kept for what frees it.
+        if now >= self.store.release.positions_at && (self.store.disk == Disk::Open || self.store.outbox.is_empty()) {
+            self.write_positions(now);
+        }
+        if now >= self.store.release.chop_at {
+            self.chop(now);
+        }
+        self.write_lazily(now);
+        self.store.outbox.seal();
+    }
+
+    /// When [`Core::flush`] has something to do.
+    pub(crate) fn flush_due(&self) -> Option<Time> {
+        if !matches!(self.store.disk, Disk::Open | Disk::Full) {
+            return None;
+        }
+        let positions = self.tracks.has_dirty().then_some(self.store.release.positions_at);
+        let chop = self.can_chop().then_some(self.store.release.chop_at);
+        let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
+        let lazy = is_lazy.then_some(self.store.lazily_at);
+        [positions, chop, lazy].into_iter().flatten().min()
+    }
+
+    fn can_chop(&self) -> bool {
+        (0..OWN).any(|own| self.releasable(own) > self.store.release.chopped[own])
+    }
+
+    /// Up to where a stream of which something is left can be given up.
+    fn releasable(&self, own: usize) -> Tick {
+        let Release { holds, logged, chopped, .. } = &self.store.release;
+        let passed = self.streams.logged().positions()[own];
+        if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(passed) }
+    }
+
+    /// Writes the positions of subscriptions that may have moved, and counts anew what they hold.
+    fn write_positions(&mut self, now: Time) {
+        if !self.tracks.has_dirty() {
+            return;
+        }
+        self.store.release.positions_at = now.after(POSITIONS_EVERY);
+        for _ in 0..POSITIONS_MAX {
+            let Some(id) = self.tracks.pop_dirty() else { return };
+            let stand = self.stand(id);
+            let track = self.tracks.get_mut(id);
+            let (index, is_live) = (track.session, track.lag.is_none());
+            let durable = track.durable.as_deref_mut().expect("durable subscriptions are dirty");
+            let mut held = stand.acked;
+            for (held, newest) in held.iter_mut().zip(&durable.newest) {
+                *held = if *held >= *newest { NOTHING } else { *held };
+            }
+            let is_near = is_live && self.sessions.is_attached(index);
+            let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };
+            let Release { holds, near: nears, .. } = &mut self.store.release;
+            holds.change(&durable.held, &held);
+            nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
+            (durable.held, durable.is_near) = (held, is_near);
+            let done = core::mem::take(&mut durable.done);
+            self.store.outbox.put(|key| Key::Position(durable.number).put(key), |value| stand.put_versioned(value));
+            let session = self.sessions.get_mut(index);
+            for tag in done {
+                // Another delivery may have it.
+                if session.inflight.slot(tag).is_none() {
+                    self.store.outbox.forget(|key| Key::InFlight(session.number, tag).put(key));
+                }
+            }
+            if durable.forget_old(&stand.acked) {
+                let text = self.router.get(track.subscription).text.clone();
+                self.remember_subscription(index, &text);
+            }
+            self.store.outbox.seal();
+        }
+    }
+
+    /// A durable subscription has ended, and holds nothing any more.
+    pub(crate) fn let_go_of_log(&mut self, held: &OwnTicks, is_near: bool) {
+        let nothing = [NOTHING; OWN];
+        self.store.release.holds.change(held, &nothing);
+        if is_near {
+            self.store.release.near.change(held, &nothing);
+        }
+    }
+
+    /// Up to where a durable subscription has acknowledged everything, and what beyond.
+    pub(crate) fn stand(&self, id: u32) -> Stand {
+        let track = self.tracks.get(id);
+        let durable = track.durable.as_deref().expect("a durable subscription");
+        let own = |pubend: whimbrel_event::PubendId| self.streams.own_reliable(pubend);
+        let mut acked = self.streams.logged().positions();
+        let reach = |at: &mut OwnTicks, pubend, tick| {
+            if let Some(own) = own(pubend) {
+                at[own] = at[own].min(tick);
+            }
+        };
+        let mut beyond: Vec<(u8, Tick)> = Vec::new();
+        if track.by_token {
+            acked = core::array::from_fn(|index| {
+                let tick = track.acknowledged.get(self.streams.logged().host().pubend(index as u8));
+                tick.max(durable.start[index]).min(acked[index])
+            });
+            return Stand { acked, beyond };
+        }
+        if let Some(lag) = &track.lag {
+            lag.untold().iter().for_each(|(pubend, tick)| reach(&mut acked, pubend, tick));
+        }
+        let session = self.sessions.get(track.session);
+        let waiting = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
+        let flying = session.inflight.of_track(id);
+        for id in waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id)) {
+            reach(&mut acked, id.pubend, Tick(id.tick.0 - 1));
+        }
+        let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
+        for id in durable.beyond.iter().copied().chain(settled) {
+            if let Some(own) = own(id.pubend).filter(|own| acked[*own] < id.tick) {
+                beyond.push((own as u8, id.tick));
+            }
+        }
+        beyond.sort_unstable();
+        beyond.dedup();
+        Stand { acked, beyond }
+    }
+
+    /// Gives up what nobody holds any more, and what is held longer than it may be.
+    fn chop(&mut self, now: Time) {
+        self.store.release.chop_at = now.after(CHOP_EVERY);
+        for own in 0..OWN {
+            let early = self.early(now, own);
+            let released = self.releasable(own);
+            let name = StreamName::Events(own as u8);
+            let release = &mut self.store.release;
+            if early > released.max(release.chopped[own]).max(release.early[own])
+                && release.logged[own] > release.chopped[own]
+            {
+                release.early[own] = early;
+                // First it is known that something may be missing, then it is.
+                self.store.outbox.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
+                self.store.outbox.seal();
+            }
+            let upto = if early > released { early } else { released };
+            if upto > release.chopped[own] && release.logged[own] > release.chopped[own] {
+                release.chopped[own] = upto;
+                self.store.outbox.chop(name, upto);
+                self.store.outbox.seal();
+            }
+        }
+    }
+
+    /// Up to where a stream may be given up although some who are behind hold it.
+    fn early(&self, now: Time, own: usize) -> Tick {
+        let Some(max) = self.sessions.limits.max_retain else { return Tick(0) };
+        let age = Tick(now.as_nanos().saturating_sub(max.as_nanos() as u64));
+        age.min(self.streams.logged().positions()[own]).min(self.store.release.near.released(own))
+    }
+}

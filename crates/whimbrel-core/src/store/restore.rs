@@ -1,0 +1,356 @@
+//! A broker goes on where what was written says.
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
+use whimbrel_selector::Selector;
+
+use super::keys::{
+    DurableNo, Flight, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Stand, Value, Wish,
+};
+use super::{Disk, Numbers};
+use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
+use crate::broker::Core;
+use crate::confirming::{Confirmed, remembered};
+use crate::follow::{Gap, GapReason, Old};
+use crate::route::{NO_GROUP, NO_TRACK};
+use crate::session::{Slot, Stage, Unreleased};
+use crate::stream::Streams;
+
+/// What the log says of one of its streams of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamState {
+    /// The tick of its last record, also if that was given up.
+    pub last: Tick,
+    /// Up to where it was given up.
+    pub chopped: Tick,
+}
+
+/// What the log says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogState {
+    /// Up to where ticks are reserved.
+    pub reserved: Tick,
+    /// The streams of events, by the index of their pubends.
+    pub events: [StreamState; OWN],
+}
+
+/// Why a broker cannot go on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RestoreError {
+    /// An entry has a name or a form that this version does not know: a newer one has written it.
+    Unknown {
+        /// The name of the entry.
+        key: Box<[u8]>,
+    },
+    /// There are entries, but none that says whose they are.
+    NoOwner,
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RestoreError::Unknown { key } => {
+                write!(f, "the entry \"{}\" has a form that this version does not know", key.escape_ascii())
+            }
+            RestoreError::NoOwner => f.write_str("there are entries, but none that says which broker has written them"),
+        }
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+/// What was written, in the making.
+#[derive(Debug, Default)]
+pub struct Restoring {
+    own: Option<Own>,
+    sessions: BTreeMap<SessionNo, (Box<str>, Kept)>,
+    /// With what was written of each, which has been read once.
+    subscriptions: Vec<(SessionNo, Box<str>, Box<[u8]>)>,
+    positions: BTreeMap<DurableNo, Stand>,
+    flights: BTreeMap<SessionNo, BTreeMap<u16, Flight>>,
+    unreleased: BTreeSet<(SessionNo, u16)>,
+    wills: BTreeMap<SessionNo, (Box<str>, Will)>,
+    retained: Vec<Event>,
+    numbers: Vec<(Box<str>, Numbered)>,
+    early: OwnTicks,
+}
+
+impl Restoring {
+    /// Takes one entry of the map, in any order.
+    ///
+    /// # Errors
+    /// When it is none that this version knows.
+    pub fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<(), RestoreError> {
+        self.read(key, value).ok_or_else(|| RestoreError::Unknown { key: key.into() })
+    }
+
+    fn read(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        match Key::read(key)? {
+            Key::Own => self.own = Some(Own::read_versioned(value)?),
+            Key::Session(client_id) => {
+                let kept = Kept::read_versioned(value)?;
+                self.sessions.insert(kept.number, (client_id.into(), kept));
+            }
+            Key::Subscription(session, text) => {
+                let wish = Wish::read_versioned(value)?;
+                let selectors = wish.old.iter().map(|old| old.selector).chain([wish.selector]);
+                if selectors.flatten().any(|text| Selector::parse_canonical(text).is_err()) {
+                    return None;
+                }
+                self.subscriptions.push((session, text.into(), value.into()));
+            }
+            Key::Position(number) => {
+                self.positions.insert(number, Stand::read_versioned(value)?);
+            }
+            Key::InFlight(session, tag) => {
+                self.flights.entry(session).or_default().insert(tag, Flight::read_versioned(value)?);
+            }
+            Key::Unreleased(session, tag) => {
+                <&[u8]>::read_versioned(value)?;
+                self.unreleased.insert((session, tag));
+            }
+            Key::Will(session) => {
+                let LastWill { client_id, delay, lifetime, retain, event } = LastWill::read_versioned(value)?;
+                let event = Event::copied(Packed::read(event)?);
+                self.wills.insert(session, (client_id.into(), Will { event, retain, delay, lifetime }));
+            }
+            Key::Retained(_) => self.retained.push(Event::copied(Packed::read(<&[u8]>::read_versioned(value)?)?)),
+            Key::Number(client_id) => self.numbers.push((client_id.into(), Numbered::read_versioned(value)?)),
+            Key::Early(pubend) => *self.early.get_mut(usize::from(pubend))? = Tick::read_versioned(value)?,
+        }
+        Some(())
+    }
+
+    /// The core that goes on there; what it writes at once is taken as any other atom. `seed` is its only source of randomness, `now` its first
+    /// moment.
+    ///
+    /// # Errors
+    /// When there are entries, but none that says which broker has written them.
+    pub fn finish(self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Core, RestoreError> {
+        let mut core = Core::new(limits, seed, now);
+        core.store.disk = Disk::Open;
+        core.take_up_host(self.own.as_ref(), now, log);
+        if self.own.is_none() && !(self.sessions.is_empty() && self.retained.is_empty() && self.numbers.is_empty()) {
+            return Err(RestoreError::NoOwner);
+        }
+        core.store.release.early = self.early;
+        for (client_id, numbered) in &self.numbers {
+            core.store.publishers.keep(client_id, *numbered, super::AtomNo(0));
+        }
+        for event in self.retained {
+            if !event.is_expired(now) {
+                core.retained.set(event);
+            }
+        }
+        let mut places = BTreeMap::new();
+        for (number, (client_id, kept)) in &self.sessions {
+            places.insert(*number, core.restore_session(now, client_id, kept));
+        }
+        for (number, (client_id, will)) in self.wills {
+            core.restore_will(now, &mut places, number, &client_id, will);
+        }
+        for (session, tag) in self.unreleased {
+            if let Some(index) = places.get(&session) {
+                let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
+                core.sessions.get_mut(*index).unreleased.insert(tag, unreleased);
+            }
+        }
+        let mut numbers = BTreeMap::new();
+        for (session, text, value) in &self.subscriptions {
+            let wish = Wish::read_versioned(value).expect("it was read before");
+            let Some(index) = places.get(session) else { continue };
+            let stand = wish.number.and_then(|number| self.positions.get(&number));
+            if let Some((number, track)) = core.restore_subscription(now, *index, text, &wish, stand) {
+                numbers.insert(number, track);
+            }
+        }
+        for (session, flights) in &self.flights {
+            if let Some(index) = places.get(session) {
+                core.restore_flights(*index, flights, &numbers);
+            }
+        }
+        core.store.outbox.seal();
+        Ok(core)
+    }
+}
+
+impl Core {
+    /// The own streams go on behind everything that they can have used.
+    fn take_up_host(&mut self, own: Option<&Own>, now: Time, log: &LogState) {
+        let chopped = log.events.map(|stream| stream.chopped);
+        let last = log.events.map(|stream| stream.last);
+        (self.store.release.chopped, self.store.release.logged) = (chopped, last);
+        match own {
+            Some(own) => {
+                let used = |index: usize| {
+                    let of_stream = log.events.get(index).map_or(Tick(0), |stream| stream.last.max(stream.chopped));
+                    of_stream.max(log.reserved)
+                };
+                self.resume_host(own.host, own.birth, core::array::from_fn::<_, { Streams::COUNT }, _>(used));
+                self.store.numbers = Numbers::restored(*own);
+            }
+            None => {
+                let host: HostId = self.streams.own.host();
+                let birth = Tick(now.as_nanos().saturating_sub(1));
+                let own = Own { host, birth, next_session: SessionNo(0), next_durable: DurableNo(0) };
+                self.store.numbers = Numbers::restored(own);
+                self.store.numbers.write(&mut self.store.outbox);
+                self.store.outbox.seal();
+            }
+        }
+        self.streams.own.reserve(log.reserved);
+        self.store.reserving = log.reserved;
+    }
+
+    fn restore_session(&mut self, now: Time, client_id: &str, kept: &Kept) -> u32 {
+        let index = self.sessions.create(client_id);
+        let expiry = kept.expiry.min(self.sessions.limits.session_expiry_max);
+        // Whoever was there has left with the broker.
+        let expires_at = kept.left.unwrap_or(now).after(expiry);
+        let session = self.sessions.get_mut(index);
+        (session.number, session.is_kept, session.expiry) = (kept.number, true, expiry);
+        session.expires_at = Some(expires_at);
+        self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        index
+    }
+
+    fn restore_will(
+        &mut self,
+        now: Time,
+        places: &mut BTreeMap<SessionNo, u32>,
+        number: SessionNo,
+        client_id: &str,
+        will: Will,
+    ) {
+        let index = *places.entry(number).or_insert_with(|| {
+            // Its session was to end with the connection. Another with its client id may have been there later.
+            let index = self.sessions.create_unnamed(client_id);
+            let session = self.sessions.get_mut(index);
+            (session.number, session.expires_at) = (number, Some(now));
+            self.timers.insert(now, Reason::SessionExpiry, index);
+            index
+        });
+        let session = self.sessions.get_mut(index);
+        let expires_at = session.expires_at.unwrap_or(now);
+        let at = now.after(will.delay).min(expires_at.max(now));
+        session.will_at = Some(at);
+        session.will = Some(Box::new(will));
+        self.timers.insert(at, Reason::WillDelay, index);
+    }
+
+    /// Makes a subscription as it was written; its number and its track, if it is durable.
+    fn restore_subscription(
+        &mut self,
+        now: Time,
+        index: u32,
+        text: &str,
+        wish: &Wish<'_>,
+        stand: Option<&Stand>,
+    ) -> Option<(DurableNo, u32)> {
+        let selector = wish.selector.map(remembered);
+        let (durability, by_token, notices) = (wish.durability, wish.by_token, wish.notices);
+        let asked = Filter {
+            filter: text,
+            qos: wish.qos,
+            no_local: wish.no_local,
+            retain_as_published: wish.retain_as_published,
+            retain_handling: RetainHandling::DoNotSend,
+            identifier: wish.identifier,
+            selector: selector.as_ref(),
+            following: Following { durability, start: Start::Own, by_token, notices, wants_token: false },
+        };
+        let confirmed = wish.number.filter(|_| durability == Durability::Durable);
+        let confirmed = confirmed.map(|number| Confirmed { number, start: wish.start, until: None });
+        if self.add_subscription(now, index, &asked, confirmed.as_ref()).is_err() {
+            // The limits have been lowered since.
+            self.sessions.stats.subscriptions_refused += 1;
+            return None;
+        }
+        let id = self.router.find(index, text).expect("it has just been made");
+        let track = self.router.get(id).track;
+        if track == NO_TRACK {
+            return None;
+        }
+        self.fall_behind(track, None, false);
+        let host = self.streams.own.host();
+        let chopped = self.store.release.chopped;
+        let early = self.store.release.early;
+        let fences = self.router.fences().clone();
+        let began = self.streams.own.positions();
+        let track_of = self.tracks.get_mut(track);
+        let lag = track_of.lag.as_mut().expect("it lags");
+        let Some(durable) = track_of.durable.as_deref_mut() else {
+            for (own, (start, to)) in wish.start.iter().zip(began).enumerate() {
+                let pubend = host.pubend(own as u8);
+                if track_of.keeps {
+                    lag.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
+                }
+            }
+            return None;
+        };
+        let stored = stand.map_or(wish.start, |stand| stand.acked);
+        for own in 0..OWN {
+            let pubend = host.pubend(own as u8);
+            let position = stored[own].max(wish.start[own]).max(chopped[own]);
+            lag.positions.set(pubend, position.min(began[own]));
+            let released = early[own].min(chopped[own]);
+            lag.gaps.add(Gap { pubend, from: stored[own], to: released, reason: GapReason::Released });
+            track_of.acknowledged.set(pubend, position);
+        }
+        if !wish.by_token {
+            track_of.acknowledged = crate::follow::Positions::default();
+        }
+        durable.newest = began;
+        let beyond = stand.map_or(&[][..], |stand| &stand.beyond);
+        durable.beyond = beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick }).collect();
+        durable.old = wish.old.iter().map(|old| Old::new(old.selector, old.upto, &fences)).collect();
+        self.tracks.touch(track);
+        wish.number.map(|number| (number, track))
+    }
+
+    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
+    fn restore_flights(&mut self, index: u32, flights: &BTreeMap<u16, Flight>, tracks: &BTreeMap<DurableNo, u32>) {
+        let tags: Vec<u16> = flights.keys().copied().collect();
+        let before =
+            |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
+        let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
+        let host = self.streams.own.host();
+        for tag in tags[first..].iter().chain(&tags[..first]) {
+            let flight = flights[tag];
+            let (number, stage) = match flight {
+                Flight::Sent { number, pubend, tick } => (Some((number, pubend, tick)), Stage::Loading),
+                Flight::Received { number, pubend, tick } => (Some((number, pubend, tick)), Stage::ExpectCompleted),
+                Flight::Unkept => (None, Stage::ExpectCompleted),
+            };
+            let id = number.map_or(EventId { pubend: host.pubend(0), tick: Tick(0) }, |(_, pubend, tick)| EventId {
+                pubend: host.pubend(pubend),
+                tick,
+            });
+            let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();
+            let durable = track.and_then(|track| self.tracks.get_mut(track).durable.as_deref_mut());
+            if let Some(durable) = durable {
+                let known = if stage == Stage::Loading { &mut durable.flying } else { &mut durable.beyond };
+                known.push(id);
+            }
+            // Whose subscription has ended cannot be loaded for it.
+            let stage = if track.is_none() { Stage::ExpectCompleted } else { stage };
+            let of_track = track.map(|track| self.tracks.get(track));
+            let slot = Slot {
+                id,
+                event: None,
+                identifier: of_track.map_or(0, |track| track.identifier),
+                group: NO_GROUP,
+                qos: Qos::ExactlyOnce,
+                stage,
+                retain: false,
+                as_published: false,
+                track: track.unwrap_or(NO_TRACK),
+                sent: false,
+                repeated: true,
+            };
+            self.sessions.get_mut(index).inflight.restore(*tag, slot);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Numbers and texts in what is remembered. Fixed numbers are little endian.
+
+/// Most bytes of a variable-length number.
+const VARINT_MAX: usize = 10;
+
+/// Appends a number, seven bits in a byte, the lowest first.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends bytes behind their length.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads one thing after the other. `None` means that there are too few bytes, or that they make no sense.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.take(1)?.first().copied()
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.take(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn varint(&mut self) -> Option<u64> {
+        let mut number = 0_u64;
+        for index in 0..VARINT_MAX {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if index == VARINT_MAX - 1 && bits > 1 {
+                return None;
+            }
+            number |= bits << (7 * index);
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn small(&mut self) -> Option<u32> {
+        self.varint()?.try_into().ok()
+    }
+
+    /// Bytes behind their length.
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.varint()?.try_into().ok()?;
+        self.take(length)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        core::str::from_utf8(self.bytes()?).ok()
+    }
+
+    /// All that is left, as text.
+    pub(crate) fn rest(&mut self) -> Option<&'a str> {
+        core::str::from_utf8(self.take(self.0.len())?).ok()
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
