@@ -21,8 +21,10 @@ pub struct Account {
     pub partitions: Vec<PartitionGauges>,
     /// The clients with most gaps, and how many.
     pub gappy: Vec<(String, u64)>,
-    /// What the journal holds and did, and how long clients were held up for it; `None` without one.
-    pub store: Option<(StoreAccount, Duration)>,
+    /// What the journal holds and did; nothing without one.
+    pub store: StoreAccount,
+    /// How long clients have been held up for it.
+    pub congested: Duration,
 }
 
 impl Account {
@@ -34,7 +36,8 @@ impl Account {
             filters: filters.collect(),
             partitions: broker.cache_gauges(),
             gappy: broker.gappy_clients(),
-            store: None,
+            store: StoreAccount::default(),
+            congested: Duration::ZERO,
         }
     }
 }

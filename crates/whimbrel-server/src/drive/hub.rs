@@ -140,7 +140,8 @@ impl Hub {
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
         self.run(|machine, now| {
             account = Account::of(&machine.broker);
-            account.store = machine.store.as_ref().map(|store| (store.account(), self.brake.total(now)));
+            account.store = machine.store.as_ref().map(|store| store.account()).unwrap_or_default();
+            account.congested = self.brake.total(now);
         });
         account
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use whimbrel_journal::{Counters, Journal, MapInfo, Storage};
 
-pub use open::{OpenError, Opened, Opening, open};
+pub use open::{Lock, OpenError, Opened, Opening, open};
 pub use signal::Signal;
 pub use submit::Store;
 
@@ -22,7 +22,7 @@ pub use submit::Store;
 pub(crate) type Disk = Journal<Arc<dyn Storage + Send + Sync>>;
 
 /// What is told of the journal in metrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct StoreAccount {
     /// What was written since the start.
     pub counters: Counters,

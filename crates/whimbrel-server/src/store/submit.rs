@@ -1,6 +1,7 @@
 //! Giving what the core wants written to the journal, and telling the core how far it is durable.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +49,6 @@ pub(super) struct Counts {
 }
 
 /// The broker's journal, as the owner of the machine uses it.
-#[derive(Debug)]
 pub struct Store {
     journal: Arc<Disk>,
     streams: Streams,
@@ -66,6 +66,12 @@ pub struct Store {
     reader: Reader,
     counts: Counts,
     damages: Throttle,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("state", &self.state).field("counts", &self.counts).finish_non_exhaustive()
+    }
 }
 
 impl Store {
