@@ -7,7 +7,7 @@ use crate::broker::Core;
 use crate::content::Content;
 use crate::route::RouteAt;
 use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
+use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, Value, Wait, Whom};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
@@ -80,6 +80,8 @@ impl Core {
                 let session = self.sessions.get(from);
                 let event = EventRef { publisher: session.publisher, ..*event };
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
+                #[cfg(feature = "mutants")]
+                let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
                 let binding = session.binding;
                 self.accept(now, &Incoming { event, binding, retain, answer, from: From::Publish(from), number }, out)
             }
@@ -95,6 +97,11 @@ impl Core {
                 if qos == Qos::ExactlyOnce {
                     let atom = if matched.is_none() { self.store.line.last() } else { AtomNo(0) };
                     self.sessions.get_mut(from).unreleased.insert(tag, Unreleased { atom, is_written });
+                }
+                #[cfg(feature = "mutants")]
+                if matched.is_none() && self.mutant == Some(crate::Mutant::AnswersBeforeCommit) {
+                    let result = Accepted::Routed { matched: true };
+                    return tell(link, Answer::Accepted { tag, qos, result }, out);
                 }
                 let Some(matched) = matched else { return };
                 Accepted::Routed { matched }
@@ -193,11 +200,17 @@ impl Core {
         if let Some((whom, _)) = answer {
             self.sessions.stand_in_line(whom);
         }
-        let session = match from {
-            From::Publish(index) | From::Will(index) => self.sessions.get(index).number,
-            From::Broker => SessionNo(0),
-        };
-        let held = Held { event, retain, is_logged, from, session, number, answer };
+        #[cfg(feature = "mutants")]
+        if self.mutant == Some(crate::Mutant::PassesBeforeCommit) {
+            let publication = Publication::of(&event, 0);
+            let matched = self.pass_own(now, route, publication, retain, out);
+            if let Some((whom, tag)) = answer {
+                let (qos, result) = (event.qos(), Accepted::Routed { matched });
+                self.store.line.push(atom, Wait::Answer(whom, Answer::Accepted { tag, qos, result }));
+            }
+            return Ok(Taken { matched: None, is_written });
+        }
+        let held = Held { event, retain, is_logged, from, number, answer };
         self.store.line.push(atom, Wait::Event(Box::new(held)));
         Ok(Taken { matched: None, is_written })
     }
@@ -310,7 +323,11 @@ impl Core {
 
     /// Answers a client when `after` is durable and everything that it waits for before.
     pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut impl Output) {
-        if after <= self.store.line.committed() && !self.sessions.stands_in_line(whom) {
+        #[cfg(feature = "mutants")]
+        let overtakes = self.mutant == Some(crate::Mutant::AnswerOvertakes);
+        #[cfg(not(feature = "mutants"))]
+        let overtakes = false;
+        if after <= self.store.line.committed() && (overtakes || !self.sessions.stands_in_line(whom)) {
             return tell(whom.link, answer, out);
         }
         if after == AtomNo::NEVER {

@@ -54,6 +54,9 @@ pub struct Core {
     pub(crate) serial: u64,
     /// The present moment.
     now: Time,
+    /// The fault that is built in.
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<crate::Mutant>,
 }
 
 impl Core {
@@ -85,6 +88,8 @@ impl Core {
             fallen: Vec::new(),
             serial: 0,
             now,
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
     }
 
@@ -95,6 +100,7 @@ impl Core {
             crate::Mutant::ForgottenOverwriting => self.cache.forget_overwriting(),
             crate::Mutant::ClosesOverWaiting => self.streams.own.close_over_waiting(),
             crate::Mutant::CacheBelieved => self.cache.believe(),
+            _ => self.mutant = Some(mutant),
         }
     }
 
@@ -168,6 +174,7 @@ impl Core {
                 self.pass_committed(now, out);
                 self.expire(now, out);
                 self.continue_catching_up(now, out);
+                self.flush(now);
             }
             Input::Publish(_) | Input::Settle { .. } | Input::Release { .. } | Input::Writable { .. } => {
                 unreachable!("handled by the caller")

@@ -96,8 +96,19 @@ impl<'a, S: Storage> Stepped<'a, S> {
         buffer: &mut ReadBuffer,
         sink: &mut dyn FnMut(Tick, &[u8]),
     ) -> Result<Option<Tick>, ReadError> {
-        read(&Borrowed(&self.log), self.storage, (stream, wanted), buffer, sink)
+        read_from(&self.log, self.storage, (stream, wanted), buffer, sink)
     }
+}
+
+/// Reads from a journal that nobody else drives meanwhile.
+pub(crate) fn read_from(
+    log: &Log,
+    storage: &impl Storage,
+    (stream, wanted): (Stream, Wanted),
+    buffer: &mut ReadBuffer,
+    sink: &mut dyn FnMut(Tick, &[u8]),
+) -> Result<Option<Tick>, ReadError> {
+    read(&Borrowed(log), storage, (stream, wanted), buffer, sink)
 }
 
 struct Borrowed<'a>(&'a Log);

@@ -77,6 +77,16 @@ pub fn next_packet(version: Version, stream: &[u8], at: &mut usize) -> Result<Op
     Ok(Some(packet))
 }
 
+/// The protocol version that a CONNECT names, once enough of it is there.
+pub fn greeted_version(bytes: &[u8]) -> Option<Version> {
+    let header = 1 + bytes.get(1..)?.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
+    let name = usize::from(u16::from_be_bytes([*bytes.get(header)?, *bytes.get(header + 1)?]));
+    match bytes.get(header + 2 + name)? {
+        3 | 4 => Some(Version::V3_1_1),
+        _ => Some(Version::V5_0),
+    }
+}
+
 /// Decodes one packet, which must fill `bytes`.
 ///
 /// # Errors

@@ -25,7 +25,7 @@ use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, Stats};
 
-use crate::packets::next_packet;
+use crate::packets::{greeted_version, next_packet};
 use crate::speech::{Heard, Hello, Message, Said, Wanted};
 
 /// Where the rig's clock starts: 2026-01-01 00:00:00 UTC.
@@ -367,15 +367,5 @@ impl Rig {
         next_packet(version, &wire.received, &mut wire.decoded)
             .unwrap_or_else(|malformed| panic!("the broker sent what is no packet on {conn:?}: {malformed}"))
             .map(Heard::from)
-    }
-}
-
-/// The protocol version that a CONNECT names, once enough of it is there.
-fn greeted_version(bytes: &[u8]) -> Option<Version> {
-    let header = 1 + bytes.get(1..)?.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
-    let name = usize::from(u16::from_be_bytes([*bytes.get(header)?, *bytes.get(header + 1)?]));
-    match bytes.get(header + 2 + name)? {
-        3 | 4 => Some(Version::V3_1_1),
-        _ => Some(Version::V5_0),
     }
 }

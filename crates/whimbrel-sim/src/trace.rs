@@ -26,6 +26,7 @@ enum Entry {
     Gone(ConnId),
     Closed(ConnId),
     Drain,
+    Crash,
 }
 
 /// See the module's documentation.
@@ -57,6 +58,11 @@ impl Trace {
             Seen::Nothing => {}
             Seen::Drain => self.add(now, Entry::Drain),
         }
+    }
+
+    /// Notes that the broker's machine stops and starts again.
+    pub fn note_crash(&mut self, now: Time) {
+        self.add(now, Entry::Crash);
     }
 
     /// The version that a connection speaks, as far as its first bytes told.
@@ -108,6 +114,7 @@ impl Trace {
             Entry::Gone(conn) => self.mix_bytes(4, *conn, &[]),
             Entry::Closed(conn) => self.mix_bytes(5, *conn, &[]),
             Entry::Drain => self.mix(&[6]),
+            Entry::Crash => self.mix(&[7]),
             Entry::In(..) | Entry::Out(..) => {}
         }
         if self.kept.len() == self.kept_max {
@@ -141,6 +148,7 @@ impl Trace {
                 Entry::Gone(conn) => vec![format!("{:>4}    gone", conn.0)],
                 Entry::Closed(conn) => vec![format!("{:>4}    closed by the broker", conn.0)],
                 Entry::Drain => vec!["        drain".to_owned()],
+                Entry::Crash => vec!["        crash".to_owned()],
             };
             for line in words {
                 writeln!(story, "{at:>12.6} {line}").expect("writing to a string");

@@ -23,6 +23,12 @@ impl BrokerClock {
         self.look_at_wall(now);
     }
 
+    /// A process begins that looks at the wall clock and remembers nothing.
+    pub(crate) fn restart(&mut self, now: Time) {
+        let wall = Time::from_nanos(now.as_nanos().saturating_add_signed(self.wall_ahead));
+        (self.clock, self.began) = (Clock::start(wall, core::time::Duration::ZERO), now);
+    }
+
     /// It is compared with the wall clock, as a driver does now and then.
     pub(crate) fn look_at_wall(&mut self, now: Time) {
         let wall = Time::from_nanos(now.as_nanos().saturating_add_signed(self.wall_ahead));

@@ -42,7 +42,7 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel-sim",
         pure: false,
-        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core", "whimbrel-mqtt"],
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-journal", "whimbrel-core", "whimbrel-mqtt"],
         tests_use: &["whimbrel-sim"],
     },
     Layer {

@@ -28,6 +28,12 @@ pub enum Mutant {
     ClosesOverWaiting,
     /// After a restart the empty cache passes for complete.
     CacheBelieved,
+    /// A publisher is answered before its event is durable.
+    AnswersBeforeCommit,
+    /// An event is passed on before it is durable.
+    PassesBeforeCommit,
+    /// An answer that need not wait for the log does not wait for those before it either.
+    AnswerOvertakes,
 }
 
 /// What can happen to the core.
@@ -194,6 +200,6 @@ pub enum Reason {
     CatchUp,
     /// More of what was committed is to be passed on.
     Committed,
-    /// The driver is to call [`crate::Core::flush`] and to take what is to be written.
+    /// What is written lazily is to be written.
     Flush,
 }

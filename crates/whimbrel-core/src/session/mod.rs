@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use whimbrel_event::{Publisher, Seeded, Time};
+use whimbrel_event::{Publisher, Qos, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
 pub(crate) use inflight::{Inflight, Settled, Slot, Stage};
@@ -214,7 +214,6 @@ impl Sessions {
 
     /// A session that is not found by its client id.
     pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
-        let hash = self.hasher.hash_one(client_id);
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
@@ -223,7 +222,8 @@ impl Sessions {
             number: SessionNo(0),
             is_kept: false,
             structural: 0,
-            binding: Streams::binding(hash),
+            // The same after a restart, so that a publisher's events stay in one stream.
+            binding: Streams::binding(Publisher::named(client_id).to_bits()),
             publisher: Publisher::named(client_id),
             open: false,
             overflowed: false,
@@ -351,6 +351,21 @@ impl Sessions {
         let index = self.attached_to(whom.link)?;
         let session = self.slots[index as usize].as_mut().expect("links lead to sessions");
         (session.attachment == whom.attachment).then_some(&mut **session)
+    }
+
+    /// The session at that place, if its client is that publisher.
+    pub(crate) fn of_publisher(&mut self, index: u32, publisher: Publisher) -> Option<&mut Session> {
+        let session = self.slots.get_mut(index as usize)?.as_deref_mut()?;
+        (session.publisher == publisher).then_some(session)
+    }
+
+    /// Whether a publish that came again is one that was not refused meanwhile, as far as its client is there.
+    pub(crate) fn is_still_repeat(&mut self, whom: Whom, tag: u16, qos: Qos) -> bool {
+        let present = self.present(whom);
+        present.is_none_or(|session| match qos {
+            Qos::ExactlyOnce => session.unreleased.contains_key(&tag),
+            Qos::AtMostOnce | Qos::AtLeastOnce => session.refused_number.is_none(),
+        })
     }
 
     /// An answer to that client waits in the line.

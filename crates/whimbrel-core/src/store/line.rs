@@ -41,9 +41,8 @@ pub(crate) struct Held {
     pub(crate) retain: bool,
     /// It is logged: it waits for its own atom, and not only for those before it.
     pub(crate) is_logged: bool,
-    /// Whose it is, and the number of that session then.
+    /// Whose it is. That session may have ended since.
     pub(crate) from: From,
-    pub(crate) session: SessionNo,
     /// Its publisher's own number.
     pub(crate) number: Option<u64>,
     /// Who is told that it is accepted, under which tag.
@@ -145,26 +144,25 @@ impl Line {
         Some(wait)
     }
 
-    /// Takes out what waits for its own atom, and that is one of these (ascending), which never will be durable. What only stood behind
-    /// one of them waits for what is left before it.
-    pub(crate) fn take_refused(&mut self, refused: &[AtomNo]) -> Vec<Wait> {
-        let mut taken = Vec::new();
+    /// Gives every entry that waits for something that was refused to `refuse`, in order: the events that wait for one of these atoms of
+    /// their own (ascending), which never will be durable, and all answers. What it makes of them keeps the place, so that nobody is
+    /// answered out of turn; what only stood behind a refused event waits for what is left before it.
+    pub(crate) fn refuse(&mut self, refused: &[AtomNo], mut refuse: impl FnMut(AtomNo, Wait) -> Option<Wait>) {
         let mut last = AtomNo(0);
         for (atom, wait) in core::mem::take(&mut self.entries) {
             let is_refused = refused.binary_search(&atom).is_ok();
-            match wait {
+            last = if is_refused { last } else { atom };
+            let wait = match wait {
                 Wait::Event(held) if is_refused && held.is_logged => {
                     let wait = Wait::Event(held);
                     self.bytes -= wait.weight();
-                    taken.push(wait);
+                    refuse(atom, wait)
                 }
-                wait => {
-                    last = if is_refused { last } else { atom };
-                    self.entries.push_back((last, wait));
-                }
-            }
+                Wait::Event(held) => Some(Wait::Event(held)),
+                answer => refuse(atom, answer),
+            };
+            self.entries.extend(wait.map(|wait| (last, wait)));
         }
-        taken
     }
 
     /// Takes out what waits for more than is durable.

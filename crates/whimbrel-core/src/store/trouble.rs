@@ -2,8 +2,8 @@
 
 use whimbrel_event::{Qos, Time};
 
-use super::{Answer, Disk, Wait};
-use crate::accept::{From, tell};
+use super::{Answer, Disk, Store, Wait};
+use crate::accept::From;
 use crate::api::{Accepted, Kick, Output, Refusal};
 use crate::broker::Core;
 
@@ -17,7 +17,7 @@ impl Core {
         assert!(before != Disk::Poisoned || disk == Disk::Poisoned, "a log that has failed stays so");
         match disk {
             Disk::None | Disk::Open => {}
-            Disk::Full => self.refuse_waiting(out),
+            Disk::Full => self.refuse_waiting(),
             Disk::Poisoned if before == Disk::Poisoned => {}
             Disk::Poisoned => {
                 while self.store.line.is_due() {
@@ -29,33 +29,39 @@ impl Core {
         self.pass_committed(now, out);
     }
 
-    /// The log has no room for the events that were not taken: their publishers are told so.
-    fn refuse_waiting(&mut self, out: &mut impl Output) {
+    /// The log has no room for the events that were not taken: their publishers are told so, in their turn.
+    fn refuse_waiting(&mut self) {
         let refused = self.store.outbox.refuse_events();
-        for wait in self.store.line.take_refused(&refused) {
-            let present = wait.whom().filter(|whom| self.sessions.leave_line(*whom));
-            let Wait::Event(held) = wait else { unreachable!("only events are refused") };
-            self.streams.own.withdrawn(held.event.id());
-            self.sessions.stats.events_refused += 1;
-            let (From::Publish(index) | From::Will(index)) = held.from else { continue };
-            if self.sessions.is_numbered(index, held.session)
-                && self.sessions.get(index).publisher == held.event.publisher()
+        let Core { sessions, store, streams, .. } = self;
+        let Store { line, publishers, .. } = store;
+        line.refuse(&refused, |_, wait| match wait {
+            Wait::Event(held) => {
+                sessions.stats.events_refused += 1;
+                streams.own.withdrawn(held.event.id());
+                if let From::Publish(index) | From::Will(index) = held.from
+                    && let Some(session) = sessions.of_publisher(index, held.event.publisher())
+                {
+                    if let Some(number) = held.number {
+                        publishers.take_back(&session.client_id, number);
+                        session.refused_number.get_or_insert(number);
+                    }
+                    if let Some((_, tag)) = held.answer.filter(|_| held.event.qos() == Qos::ExactlyOnce) {
+                        session.unreleased.remove(&tag);
+                    }
+                }
+                let (whom, tag) = held.answer?;
+                let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
+            }
+            // What it repeats was one of them.
+            Wait::Answer(whom, Answer::Accepted { tag, qos, result: Accepted::Repeat })
+                if !sessions.is_still_repeat(whom, tag, qos) =>
             {
-                let session = self.sessions.get_mut(index);
-                if let Some(number) = held.number {
-                    self.store.publishers.take_back(&session.client_id, number);
-                    session.refused_number.get_or_insert(number);
-                }
-                if let Some((_, tag)) = held.answer.filter(|_| held.event.qos() == Qos::ExactlyOnce) {
-                    session.unreleased.remove(&tag);
-                }
+                let result = Accepted::Refused(Refusal::LogFull);
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
             }
-            let Some((_, tag)) = held.answer else { continue };
-            let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
-            if let Some(whom) = present {
-                tell(whom.link, Answer::Accepted { tag, qos, result }, out);
-            }
-        }
+            answer => Some(answer),
+        });
     }
 
     /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be there after a restart, and so could be

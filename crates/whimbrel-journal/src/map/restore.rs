@@ -3,8 +3,9 @@
 use super::index::Place;
 use super::record::Record;
 use super::{Map, MapOptions};
-use crate::drive::Stepped;
+use crate::drive::{Stepped, read_from};
 use crate::journal::Journal;
+use crate::log::Log;
 use crate::read::{ReadBuffer, Wanted};
 use crate::storage::Storage;
 use crate::types::{ReadError, Stream, StreamInfo, Tick};
@@ -56,6 +57,23 @@ impl<S: Storage> Readable for Stepped<'_, S> {
         sink: &mut dyn FnMut(Tick, &[u8]),
     ) -> Result<Option<Tick>, ReadError> {
         self.read(stream, wanted, buffer, sink)
+    }
+}
+
+/// Who drives the journal in a time of his own has no [`Stepped`].
+impl<S: Storage> Readable for (&Log, &S) {
+    fn info(&self, stream: Stream) -> Option<StreamInfo> {
+        self.0.info(stream)
+    }
+
+    fn read(
+        &self,
+        stream: Stream,
+        wanted: Wanted,
+        buffer: &mut ReadBuffer,
+        sink: &mut dyn FnMut(Tick, &[u8]),
+    ) -> Result<Option<Tick>, ReadError> {
+        read_from(self.0, self.1, (stream, wanted), buffer, sink)
     }
 }
 

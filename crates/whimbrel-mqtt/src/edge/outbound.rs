@@ -131,6 +131,10 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     }
 
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
+        if self.edge.condemned.iter().any(|(conn, ..)| *conn == link.0) {
+            // Nothing is acknowledged past what was refused without an answer.
+            return;
+        }
         let reason = match result {
             Accepted::Routed { matched: true } => ReasonCode::SUCCESS,
             // The first phase was answered before; what matched then does not matter now.
@@ -182,7 +186,9 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         let (reason, cause) = match why {
             Kick::TakenOver => (ReasonCode::SESSION_TAKEN_OVER, "the client id connected again"),
             Kick::TooSlow => (ReasonCode::QUOTA_EXCEEDED, "more waits for this client than its queue may hold"),
-            Kick::LogFailed => (ReasonCode::SERVER_UNAVAILABLE, "the log has failed; repeat what was not acknowledged"),
+            Kick::LogFailed => {
+                (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "the log has failed; repeat what was not acknowledged")
+            }
         };
         self.edge.say_goodbye(link.0, reason, cause, self.driver);
         self.edge.conns[link.0 as usize].state = State::Gone;

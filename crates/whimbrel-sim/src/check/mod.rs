@@ -29,7 +29,7 @@ mod line;
 mod notice;
 mod said;
 mod shared;
-mod topic;
+pub(crate) mod topic;
 mod track;
 mod tracked;
 
@@ -63,6 +63,8 @@ pub enum Rule {
     PacketSize,
     /// Topic aliases are in the client's range and known.
     TopicAlias,
+    /// What is acknowledged or seen is durable before, where that is promised, and stays so.
+    Durable,
     /// What is delivered was published, and to a topic that the client subscribed to.
     Invented,
     /// What is delivered is what the subscription's selector selects.

@@ -1,7 +1,7 @@
 //! Topic filters, matched level by level as the standard's text says it, and in no other way.
 
 /// Whether `filter`, without `$share/…/`, wants `topic`.
-pub(super) fn matches(filter: &str, topic: &str) -> bool {
+pub(crate) fn matches(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && (filter.starts_with('+') || filter.starts_with('#')) {
         return false;
     }

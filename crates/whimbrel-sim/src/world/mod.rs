@@ -4,23 +4,28 @@
 //! decides what happens next. It carries bytes between clients and the broker through [`Pipe`]s, and shows a [`Checker`] what
 //! passes the broker's door.
 
+mod lines;
+mod store;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Stats};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, Stats};
 
 use crate::access::Shape;
 use crate::cell::{Cell, Way};
 use crate::check::{Checker, Gauges, Outcome, Seen};
-use crate::client::{Act, Client};
+use crate::client::Client;
 use crate::link::{Arrival, Pipe, Profile};
 use crate::random::Random;
 use crate::sink::Sink;
 pub use crate::sink::Tamper;
 use crate::trace::{KEPT, Trace};
 use crate::wall::BrokerClock;
+
+use store::Store;
 
 /// How often the broker may be called without time moving on.
 const CALLS_AT_ONCE_MAX: u32 = 100_000;
@@ -39,6 +44,8 @@ enum Event {
     Down(usize),
     /// Something arrives over the access link of that cell, or somebody may send over it again.
     Air(usize),
+    /// The disk of the broker's log has done something.
+    Disk,
 }
 
 /// One connection, from its opening until both ends have let go.
@@ -86,6 +93,10 @@ pub struct World<'a> {
     checker: Checker,
     trace: Trace,
     tamper: Option<&'a mut dyn Tamper>,
+    /// The broker's log, if it has one.
+    store: Option<Box<Store>>,
+    #[cfg(feature = "mutants")]
+    mutant: Option<whimbrel_core::Mutant>,
     gauges_at: Time,
     at_once: u32,
 }
@@ -109,6 +120,9 @@ impl<'a> World<'a> {
             checker,
             trace: Trace::new(KEPT),
             tamper: None,
+            store: None,
+            #[cfg(feature = "mutants")]
+            mutant: None,
             gauges_at: now,
             at_once: 0,
         }
@@ -173,7 +187,7 @@ impl<'a> World<'a> {
 
     /// Lets time pass, and ends early when a rule is broken or the checker cannot tell any more.
     pub fn run_until(&mut self, until: Time) {
-        while self.checker.violations().is_empty() && !self.checker.is_unsure() {
+        while self.goes_on() {
             let due = self.broker.next_deadline().map(|(at, _)| self.clock.when(at).max(self.now));
             let event = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = [due, event].into_iter().flatten().min().filter(|next| *next <= until) else { break };
@@ -197,6 +211,14 @@ impl<'a> World<'a> {
         self.now = until;
     }
 
+    /// Whether no rule was broken, and it can be told whether one is.
+    fn goes_on(&self) -> bool {
+        match &self.store {
+            Some(store) => store.ledger.violations().is_empty(),
+            None => self.checker.violations().is_empty() && !self.checker.is_unsure(),
+        }
+    }
+
     /// Divides the broker's cache anew.
     pub fn divide(&mut self, plan: &Plan) {
         self.call(Input::Cache(plan), Seen::Nothing);
@@ -213,6 +235,9 @@ impl<'a> World<'a> {
 
     /// Everything owed must have come by now.
     pub fn finish(&mut self) {
+        if let Some(store) = &mut self.store {
+            return store.ledger.finish(self.now);
+        }
         self.look_at_gauges();
         self.checker.finish(self.broker_now());
     }
@@ -224,6 +249,9 @@ impl<'a> World<'a> {
     }
 
     fn look_at_gauges(&mut self) {
+        if self.store.is_some() {
+            return;
+        }
         let stats = self.broker.stats().core;
         let gauges = Gauges {
             sessions: stats.sessions,
@@ -244,7 +272,9 @@ impl<'a> World<'a> {
             }
             Event::Up(line) => {
                 self.lines[line].up_scheduled = None;
-                while let Some(arrival) = self.read(line, Way::Up) {
+                while !self.holds_back()
+                    && let Some(arrival) = self.read(line, Way::Up)
+                {
                     self.reach_broker(line, arrival);
                 }
                 self.schedule_line(line);
@@ -258,52 +288,7 @@ impl<'a> World<'a> {
                 self.schedule_line(line);
             }
             Event::Air(cell) => self.move_air(cell),
-        }
-    }
-
-    /// The next piece that has come over a line; over one in a cell, it goes to the access link, which has room for it.
-    fn read(&mut self, line: usize, way: Way) -> Option<Arrival> {
-        loop {
-            let known = &mut self.lines[line];
-            let pipe = if way == Way::Up { &mut known.up } else { &mut known.down };
-            let Some(cell) = known.cell else { return pipe.read(self.now) };
-            if !self.cells[cell].has_room(line, way) {
-                return None;
-            }
-            let piece = pipe.read(self.now)?;
-            self.cells[cell].push(self.now, line, way, piece);
-            self.schedule_cell(cell);
-        }
-    }
-
-    /// What the access link of a cell has carried arrives, and what waited for room is taken.
-    fn move_air(&mut self, cell: usize) {
-        self.cells[cell].scheduled = None;
-        while let Some((line, way, arrival)) = self.cells[cell].read(self.now) {
-            match way {
-                Way::Up => self.reach_broker(line, arrival),
-                Way::Down => self.reach_client(line, arrival),
-            }
-        }
-        for line in self.cells[cell].lines() {
-            self.schedule_line(line);
-        }
-        self.schedule_cell(cell);
-    }
-
-    /// Nothing is carried that way any more.
-    fn leave_cell(&mut self, line: usize, way: Way) {
-        if let Some(cell) = self.lines[line].cell {
-            self.cells[cell].leave(line, way);
-        }
-    }
-
-    fn schedule_cell(&mut self, cell: usize) {
-        let known = &mut self.cells[cell];
-        let next = known.next_change().filter(|next| known.scheduled.is_none_or(|known| *next < known));
-        if let Some(at) = next {
-            known.scheduled = Some(at);
-            self.schedule(at, Event::Air(cell));
+            Event::Disk => self.disk_changed(),
         }
     }
 
@@ -318,100 +303,13 @@ impl<'a> World<'a> {
         }
     }
 
-    fn reach_client(&mut self, line: usize, arrival: Arrival) {
-        let Some(seat) = self.lines[line].client else { return };
-        let mut acts = Vec::new();
-        match arrival {
-            Arrival::Bytes(bytes) => self.seats[seat].client.hear(self.now, &bytes, &mut acts),
-            Arrival::End => {
-                self.lines[line].client = None;
-                self.seats[seat].line = None;
-                self.seats[seat].client.closed(self.now);
-            }
-        }
-        self.act(seat, acts);
-    }
-
-    /// Does what a client wants done.
-    fn act(&mut self, seat: usize, acts: Vec<Act>) {
-        for act in acts {
-            if act == Act::Open {
-                self.open(seat);
-                continue;
-            }
-            let Some(line) = self.seats[seat].line else { continue };
-            let known = &mut self.lines[line];
-            match &act {
-                Act::Open => unreachable!("done above"),
-                Act::Send(bytes) => known.up.write(self.now, bytes),
-                Act::Finish => known.up.finish(self.now),
-                Act::Reset => known.up.reset(self.now),
-                Act::Vanish => {
-                    known.up.die();
-                    known.down.die();
-                }
-                Act::Stall => known.down.stall(),
-                Act::Resume => known.down.resume(),
-            }
-            if act == Act::Vanish {
-                self.leave_cell(line, Way::Up);
-                self.leave_cell(line, Way::Down);
-            }
-            if matches!(act, Act::Finish | Act::Reset | Act::Vanish) {
-                self.lines[line].client = None;
-                self.seats[seat].line = None;
-            }
-            if act == Act::Finish || act == Act::Reset {
-                // A client that has gone reads no more: what comes is thrown away.
-                self.lines[line].down.resume();
-                self.leave_cell(line, Way::Down);
-            }
-            self.schedule_line(line);
-        }
-        self.schedule_wake(seat);
-    }
-
-    fn open(&mut self, seat: usize) {
-        if let Some(old) = self.seats[seat].line.take() {
-            self.lines[old].client = None;
-            self.leave_cell(old, Way::Down);
-        }
-        let id = self.free.pop_first().expect("fewer connections than names");
-        let conn = ConnId(id);
-        let Seat { link, cell, .. } = self.seats[seat];
-        if let Some(cell) = cell {
-            self.cells[cell].join(self.lines.len());
-        }
-        self.names.insert(conn, self.lines.len());
-        self.seats[seat].line = Some(self.lines.len());
-        self.lines.push(Line {
-            conn: Some(conn),
-            client: Some(seat),
-            cell,
-            up: Pipe::new(link, self.random.fork()),
-            down: Pipe::new(link, self.random.fork()),
-            notify: false,
-            up_scheduled: None,
-            down_scheduled: None,
-        });
-        let origin = *self.random.pick(&Origin::ALL);
-        self.call(Input::Opened { conn, origin }, Seen::Opened(conn));
-    }
-
-    /// The broker's end of a connection is closed, and its name free.
-    fn let_go(&mut self, conn: ConnId) {
-        if let Some(line) = self.names.remove(&conn) {
-            self.lines[line].conn = None;
-            self.lines[line].up.die();
-            self.leave_cell(line, Way::Up);
-            self.lines[line].down.finish(self.now);
-            self.free.insert(conn.0);
-            self.schedule_line(line);
-        }
-    }
-
-    /// Calls the broker, and carries away what it says.
+    /// Calls the broker, carries away what it says, and writes what it wants written.
     fn call(&mut self, input: Input<'_>, seen: Seen<'_>) {
+        self.call_once(input, seen);
+        self.submit();
+    }
+
+    fn call_once(&mut self, input: Input<'_>, seen: Seen<'_>) {
         let now = self.broker_now();
         let (names, lines, scale) = (&self.names, &self.lines, self.scale);
         let backlog = |conn: ConnId| names.get(&conn).map_or(0, |line| lines[*line].down.backlog() * scale);
@@ -436,9 +334,14 @@ impl<'a> World<'a> {
                 self.schedule_line(line);
             }
         }
-        let (names, lines) = (&self.names, &self.lines);
-        let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());
-        self.checker.observe(now, seen, &outcome, backlog);
+        match &mut self.store {
+            Some(store) => store.ledger.observe(now, seen, &outcome),
+            None => {
+                let (names, lines) = (&self.names, &self.lines);
+                let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());
+                self.checker.observe(now, seen, &outcome, backlog);
+            }
+        }
         for conn in outcome.closes {
             self.let_go(conn);
         }
@@ -450,39 +353,10 @@ impl<'a> World<'a> {
         }
     }
 
-    fn tell_drained(&mut self, line: usize) {
-        let known = &mut self.lines[line];
-        let low = known.down.backlog() * self.scale <= LOW_WATER;
-        if let Some(conn) = known.conn.filter(|_| low && known.notify) {
-            known.notify = false;
-            self.call(Input::Drained { conn }, Seen::Nothing);
-        }
-    }
-
     fn schedule(&mut self, at: Time, event: Event) {
         self.sequence += 1;
         // What waited for a stalled reader has arrived in the past.
         self.queue.insert((at.max(self.now), self.sequence), event);
-    }
-
-    /// Both directions of a line arrive when they do.
-    fn schedule_line(&mut self, line: usize) {
-        let known = &mut self.lines[line];
-        let may = |way| known.cell.is_none_or(|cell| self.cells[cell].has_room(line, way));
-        let (up, down) = (may(Way::Up), may(Way::Down));
-        let sooner = |next: Option<Time>, known: &mut Option<Time>| {
-            let next = next.filter(|next| known.is_none_or(|known| *next < known))?;
-            *known = Some(next);
-            Some(next)
-        };
-        let up = sooner(known.up.next_arrival().filter(|_| up), &mut known.up_scheduled);
-        let down = sooner(known.down.next_arrival().filter(|_| down), &mut known.down_scheduled);
-        if let Some(at) = up {
-            self.schedule(at, Event::Up(line));
-        }
-        if let Some(at) = down {
-            self.schedule(at, Event::Down(line));
-        }
     }
 
     fn schedule_wake(&mut self, seat: usize) {

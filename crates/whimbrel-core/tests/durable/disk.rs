@@ -1,0 +1,190 @@
+//! A log in memory: what is durable, and what would be lost in a crash.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use whimbrel_core::store::{AtomNo, Disk, Fetched, LogState, Restoring, StreamName, StreamState, Write};
+use whimbrel_core::{Input, Limits};
+use whimbrel_event::Tick;
+
+use crate::common::{Edges, Rig, START};
+
+/// One write, kept.
+#[derive(Debug, Clone)]
+enum Kept {
+    Record(StreamName, Tick, Vec<u8>),
+    Put(Vec<u8>, Vec<u8>),
+    Forget(Vec<u8>),
+    Chop(StreamName, Tick),
+    Reserve(Tick),
+}
+
+/// What is durable.
+#[derive(Debug, Default, Clone)]
+pub struct Durable {
+    pub streams: BTreeMap<StreamName, BTreeMap<Tick, Vec<u8>>>,
+    pub map: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub last: BTreeMap<StreamName, Tick>,
+    pub chopped: BTreeMap<StreamName, Tick>,
+    pub reserved: Tick,
+}
+
+impl Durable {
+    fn apply(&mut self, write: Kept) {
+        match write {
+            Kept::Record(stream, tick, body) => {
+                let last = self.last.insert(stream, tick).unwrap_or_default();
+                assert!(tick > last, "ticks of {stream:?} increase: {tick} after {last}");
+                self.streams.entry(stream).or_default().insert(tick, body);
+            }
+            Kept::Put(key, value) => drop(self.map.insert(key, value)),
+            Kept::Forget(key) => drop(self.map.remove(&key)),
+            Kept::Chop(stream, upto) => {
+                self.chopped.insert(stream, upto);
+                self.streams.entry(stream).or_default().retain(|tick, _| *tick > upto);
+            }
+            Kept::Reserve(upto) => self.reserved = self.reserved.max(upto),
+        }
+    }
+
+    pub fn events(&self) -> usize {
+        self.streams.values().map(BTreeMap::len).sum()
+    }
+
+    /// Keys that begin with a letter.
+    pub fn keys(&self, letter: u8) -> usize {
+        self.map.keys().filter(|key| key[0] == letter).count()
+    }
+
+    fn state(&self) -> LogState {
+        let mut events = [StreamState::default(); 4];
+        for (index, state) in (0..).zip(&mut events) {
+            let name = StreamName::Events(index);
+            let get = |ticks: &BTreeMap<StreamName, Tick>| ticks.get(&name).copied().unwrap_or_default();
+            *state = StreamState { last: get(&self.last), chopped: get(&self.chopped) };
+        }
+        LogState { reserved: self.reserved, events }
+    }
+}
+
+/// A rig whose core has a log.
+pub struct Logged {
+    pub rig: Rig,
+    pub disk: Durable,
+    pending: VecDeque<(AtomNo, Vec<Kept>)>,
+    limits: Limits,
+    seed: u64,
+}
+
+impl Logged {
+    pub fn new() -> Logged {
+        Logged::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Logged {
+        let disk = Durable::default();
+        let rig = open(&disk, &limits, 7, START);
+        Logged { rig, disk, pending: VecDeque::new(), limits, seed: 7 }
+    }
+
+    /// The driver takes what is to be written.
+    pub fn submit(&mut self) {
+        let core = &mut self.rig.core;
+        core.flush(self.rig.now);
+        while let Some(atom) = core.atom() {
+            let writes = atom.writes().map(|write| match write {
+                Write::Event { pubend, tick, event } => {
+                    Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
+                }
+                Write::Record { stream, tick, body } => Kept::Record(stream, tick, body.to_vec()),
+                Write::Put { key, value } => Kept::Put(key.to_vec(), value.to_vec()),
+                Write::Forget { key } => Kept::Forget(key.to_vec()),
+                Write::Chop { stream, upto } => Kept::Chop(stream, upto),
+                Write::Reserve { upto } => Kept::Reserve(upto),
+            });
+            let writes = writes.collect();
+            let number = core.submitted();
+            self.pending.push_back((number, writes));
+        }
+    }
+
+    /// So many atoms become durable.
+    pub fn commit_some(&mut self, atoms: usize) {
+        self.submit();
+        let mut upto = None;
+        for _ in 0..atoms {
+            let Some((number, writes)) = self.pending.pop_front() else { break };
+            writes.into_iter().for_each(|write| self.disk.apply(write));
+            upto = Some(number);
+        }
+        if let Some(upto) = upto {
+            self.rig.input(Input::Committed { upto });
+        }
+        self.rig.advance(Duration::ZERO);
+    }
+
+    /// Everything becomes durable, and what is wanted is read, until nothing more happens.
+    pub fn settle(&mut self) {
+        loop {
+            self.commit_some(usize::MAX);
+            if !self.serve() && self.pending.is_empty() && self.rig.core.atom().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Reads what is wanted; whether something was.
+    pub fn serve(&mut self) -> bool {
+        let mut any = false;
+        while let Some(fetch) = self.rig.core.fetch() {
+            any = true;
+            let records = self.disk.streams.get(&fetch.stream).into_iter().flatten();
+            let wanted = records.filter(|(tick, _)| **tick > fetch.after && **tick <= fetch.upto);
+            // A few at a time, so that there is something to go on with.
+            let mut found: Vec<_> = wanted.take(4).map(|(tick, body)| (*tick, body.as_slice())).collect();
+            let mut upto = fetch.upto;
+            if found.len() == 4 {
+                found.pop();
+                upto = found[2].0;
+            }
+            let fetched = Fetched { number: fetch.number, records: &found, upto, lost: None };
+            self.rig.core.handle(self.rig.now, Input::Fetched(fetched), &mut self.rig.edges);
+            self.rig.advance(Duration::ZERO);
+        }
+        any
+    }
+
+    /// Lets time pass, with everything that happens in it.
+    pub fn advance(&mut self, span: Duration) {
+        let end = self.rig.now.after(span);
+        loop {
+            self.settle();
+            let next = self.rig.core.next_deadline().filter(|(at, _)| *at <= end);
+            let Some((at, _)) = next else { break };
+            self.rig.advance(at.since(self.rig.now));
+        }
+        self.rig.advance(end.since(self.rig.now));
+        self.settle();
+    }
+
+    /// The process dies, and another goes on with what is durable.
+    pub fn crash(&mut self) {
+        self.pending.clear();
+        self.seed += 1;
+        let now = self.rig.now.after(Duration::from_millis(50));
+        self.rig = open(&self.disk, &self.limits, self.seed, now);
+    }
+
+    pub fn full(&mut self, disk: Disk) {
+        self.rig.input(Input::Disk(disk));
+    }
+}
+
+fn open(disk: &Durable, limits: &Limits, seed: u64, now: whimbrel_event::Time) -> Rig {
+    let mut restoring = Restoring::default();
+    for (key, value) in &disk.map {
+        restoring.entry(key, value).expect("entries that were written can be read");
+    }
+    let core = restoring.finish(limits.clone(), seed, now, &disk.state()).expect("what was written makes sense");
+    Rig { core, now, edges: Edges::default() }
+}

@@ -1,0 +1,125 @@
+//! Deliveries at exactly once, through crashes at every step.
+
+use super::*;
+
+fn received(world: &mut Logged) -> Vec<Got> {
+    world.settle();
+    world.rig.events(SUB)
+}
+
+#[test]
+fn a_delivery_is_not_sent_before_it_is_durable_that_it_is_on_its_way() {
+    let mut world = world("t/#", Qos::ExactlyOnce);
+    world.rig.publish(PUB, "t/a", "one", Qos::ExactlyOnce);
+    world.submit();
+    world.commit_some(1);
+    assert_eq!(world.rig.events(SUB), vec![], "it is passed, and being prepared");
+    let got = received(&mut world);
+    assert_eq!(payloads(&got), ["one"]);
+    world.crash();
+    come_back(&mut world);
+    let again = received(&mut world);
+    assert_eq!((again[0].tag, again[0].id, again[0].repeated), (got[0].tag, got[0].id, true));
+}
+
+#[test]
+fn what_was_received_never_comes_again() {
+    for step in 0..4 {
+        let mut world = world("t/#", Qos::ExactlyOnce);
+        for payload in ["a", "b"] {
+            world.rig.publish(PUB, "t/a", payload, Qos::ExactlyOnce);
+            world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
+        }
+        let got = received(&mut world);
+        world.rig.settle(SUB, got[0].tag, Settlement::Received);
+        world.settle();
+        assert_eq!(world.rig.take(SUB), [Told::Release { tag: got[0].tag, known: true }]);
+        if step > 0 {
+            world.rig.settle(SUB, got[0].tag, Settlement::Completed);
+        }
+        if step > 1 {
+            world.settle();
+        }
+        if step > 2 {
+            world.advance(Duration::from_millis(20));
+        }
+        world.crash();
+        come_back(&mut world);
+        world.settle();
+        let told = world.rig.take(SUB);
+        let events: Vec<_> =
+            told.iter().filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect();
+        assert_eq!(events.iter().map(|got| &*got.payload).collect::<Vec<_>>(), ["b"], "step {step}");
+        assert_eq!(events[0].tag, got[1].tag);
+    }
+}
+
+#[test]
+fn an_answer_that_was_not_durable_was_not_given() {
+    let mut world = world("t/#", Qos::ExactlyOnce);
+    world.rig.publish(PUB, "t/a", "a", Qos::ExactlyOnce);
+    let got = received(&mut world);
+    world.rig.settle(SUB, got[0].tag, Settlement::Received);
+    world.submit();
+    assert_eq!(world.rig.take(SUB), []);
+    world.crash();
+    come_back(&mut world);
+    let again = received(&mut world);
+    assert_eq!(again[0].tag, got[0].tag, "the client knows it by its tag");
+    world.rig.settle(SUB, again[0].tag, Settlement::Received);
+    world.rig.settle(SUB, again[0].tag, Settlement::Completed);
+    world.advance(Duration::from_secs(1));
+    assert_eq!((world.disk.events(), world.disk.keys(b'i')), (0, 0));
+}
+
+#[test]
+fn a_publish_that_was_accepted_is_a_repeat_after_a_crash_until_it_is_released() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    world.rig.attach(3, "twice", KEPT);
+    world.rig.publish(3, "t/a", "one", Qos::ExactlyOnce);
+    world.settle();
+    world.crash();
+    come_back(&mut world);
+    world.rig.attach(3, "twice", KEPT);
+    world.rig.publish(3, "t/a", "one", Qos::ExactlyOnce);
+    world.settle();
+    assert!(matches!(world.rig.take(3)[..], [Told::Accepted { result: Accepted::Repeat, .. }]));
+    world.rig.input(Input::Release { link: Link(3), tag: 77 });
+    assert_eq!(world.rig.take(3), [], "the tag is free when that is durable");
+    world.settle();
+    assert_eq!(world.rig.take(3), [Told::Completed { tag: 77, known: true }]);
+    world.crash();
+    come_back(&mut world);
+    world.rig.attach(3, "twice", KEPT);
+    world.rig.publish(3, "t/a", "two", Qos::ExactlyOnce);
+    assert_eq!(payloads(&drain(&mut world)), ["one", "two"]);
+}
+
+#[test]
+fn deliveries_of_all_kinds_keep_their_order_while_some_are_being_prepared() {
+    let mut world = world("t/#", Qos::ExactlyOnce);
+    for (number, qos) in
+        [Qos::ExactlyOnce, Qos::AtLeastOnce, Qos::ExactlyOnce, Qos::AtLeastOnce].into_iter().enumerate()
+    {
+        world.rig.publish(PUB, "t/a", &number.to_string(), qos);
+        world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
+    }
+    assert_eq!(payloads(&drain(&mut world)), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn a_window_takes_what_it_has_room_for() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", Client { window: 2, ..KEPT });
+    subscribe(&mut world, plain("t/#", Qos::ExactlyOnce));
+    for number in 0..5 {
+        world.rig.publish(PUB, "t/a", &number.to_string(), Qos::ExactlyOnce);
+        world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
+    }
+    let got = received(&mut world);
+    assert_eq!(payloads(&got), ["0", "1"]);
+    world.rig.settle(SUB, got[0].tag, Settlement::Received);
+    world.rig.settle(SUB, got[0].tag, Settlement::Completed);
+    assert_eq!(payloads(&received(&mut world)), ["2"]);
+}

@@ -1,0 +1,370 @@
+//! Durable subscriptions: what is acknowledged is there after any crash, and comes exactly once.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod disk;
+mod exactly;
+mod random;
+
+use core::time::Duration;
+
+use common::{CLEAN, Client, Got, KEPT, Told, event, plain, will};
+use disk::Logged;
+use whimbrel_core::store::Disk;
+use whimbrel_core::{Accepted, Filter, Input, Limits, Link, Publish, Refusal, Settlement};
+use whimbrel_event::Qos;
+use whimbrel_selector::Selector;
+
+const PUB: u32 = 1;
+const SUB: u32 = 2;
+
+/// A broker with a publisher, and a subscriber whose subscription is confirmed.
+fn world(filter: &str, qos: Qos) -> Logged {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    join(&mut world, filter, qos);
+    world
+}
+
+fn join(world: &mut Logged, filter: &str, qos: Qos) {
+    world.rig.attach(SUB, "subscriber", KEPT);
+    subscribe(world, plain(filter, qos));
+}
+
+fn subscribe(world: &mut Logged, filter: Filter<'_>) {
+    world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[filter] });
+    world.settle();
+    let told = world.rig.take(SUB);
+    assert!(matches!(&told[..], [.., Told::Subscribed(results)] if results[0].is_ok()), "{told:?}");
+}
+
+fn publish(world: &mut Logged, payload: &str) {
+    world.rig.publish(PUB, "t/a", payload, Qos::AtLeastOnce);
+}
+
+fn accepted(world: &mut Logged) -> usize {
+    let told = world.rig.take(PUB).into_iter();
+    told.filter(|told| matches!(told, Told::Accepted { result: Accepted::Routed { .. }, .. })).count()
+}
+
+/// What the subscriber gets and acknowledges until nothing more comes.
+fn drain(world: &mut Logged) -> Vec<Got> {
+    let mut all = Vec::new();
+    loop {
+        world.settle();
+        let got = world.rig.settled_events(SUB);
+        if got.is_empty() {
+            return all;
+        }
+        all.extend(got);
+    }
+}
+
+fn payloads(got: &[Got]) -> Vec<&str> {
+    got.iter().map(|got| &*got.payload).collect()
+}
+
+/// The subscriber is back with its session.
+fn come_back(world: &mut Logged) {
+    assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: true });
+}
+
+#[test]
+fn nobody_hears_of_an_event_before_it_is_durable() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    publish(&mut world, "one");
+    assert_eq!((accepted(&mut world), world.rig.events(SUB)), (0, vec![]));
+    world.settle();
+    assert_eq!((accepted(&mut world), payloads(&drain(&mut world))), (1, vec!["one"]));
+}
+
+#[test]
+fn what_nobody_durable_wants_is_not_logged_and_does_not_wait() {
+    let mut world = world("other", Qos::AtLeastOnce);
+    publish(&mut world, "one");
+    world.settle();
+    assert_eq!(accepted(&mut world), 1);
+    publish(&mut world, "two");
+    assert_eq!((accepted(&mut world), world.disk.events()), (1, 0), "ticks are reserved by now");
+}
+
+#[test]
+fn an_absent_subscriber_gets_everything_after_a_crash() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    world.rig.detach(SUB, false);
+    for payload in ["a", "b", "c"] {
+        publish(&mut world, payload);
+    }
+    world.settle();
+    assert_eq!(accepted(&mut world), 3);
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(payloads(&drain(&mut world)), ["a", "b", "c"]);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 0, "what all have acknowledged is given up");
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(payloads(&drain(&mut world)), [""; 0]);
+}
+
+#[test]
+fn what_was_not_durable_was_never_acknowledged_and_never_comes() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    publish(&mut world, "lost");
+    world.submit();
+    assert_eq!(accepted(&mut world), 0);
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    come_back(&mut world);
+    publish(&mut world, "new");
+    world.settle();
+    assert_eq!(payloads(&drain(&mut world)), ["new"]);
+}
+
+#[test]
+fn what_was_delivered_and_not_acknowledged_comes_again_after_a_crash() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    for payload in ["a", "b", "c"] {
+        publish(&mut world, payload);
+    }
+    world.settle();
+    let got = world.rig.events(SUB);
+    world.rig.settle(SUB, got[1].tag, Settlement::Acknowledged);
+    world.advance(Duration::from_millis(20));
+    world.crash();
+    come_back(&mut world);
+    let again = drain(&mut world);
+    assert_eq!(payloads(&again), ["a", "c"], "also what was acknowledged out of order does not come again");
+    assert_eq!((again[0].id, again[1].id), (got[0].id, got[2].id));
+}
+
+#[test]
+fn a_subscription_that_was_not_confirmed_is_not_there_after_a_crash() {
+    let mut world = Logged::new();
+    world.rig.attach(SUB, "subscriber", KEPT);
+    world.settle();
+    world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[plain("t/#", Qos::AtLeastOnce)] });
+    world.submit();
+    assert_eq!(world.rig.take(SUB), []);
+    world.crash();
+    come_back(&mut world);
+    world.rig.attach(PUB, "publisher", CLEAN);
+    publish(&mut world, "one");
+    world.settle();
+    assert_eq!((drain(&mut world), world.disk.events()), (vec![], 0));
+}
+
+#[test]
+fn an_event_between_the_request_and_its_confirmation_is_not_lost() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", KEPT);
+    world.settle();
+    world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[plain("t/#", Qos::AtLeastOnce)] });
+    publish(&mut world, "between");
+    world.submit();
+    world.commit_some(1);
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    come_back(&mut world);
+    publish(&mut world, "after");
+    assert_eq!(payloads(&drain(&mut world)), ["after"], "the publisher had no answer yet");
+    assert_eq!(world.disk.keys(b'd'), 1);
+}
+
+#[test]
+fn another_selector_takes_effect_at_a_tick_also_across_a_crash() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", KEPT);
+    let [low, high] = ["JMSPriority < 6", "JMSPriority > 5"].map(|text| Selector::parse(text).unwrap());
+    subscribe(&mut world, Filter { selector: Some(&low), ..plain("t/#", Qos::AtLeastOnce) });
+    let important = |world: &mut Logged, payload: &str, importance| {
+        let event = whimbrel_event::EventRef { importance, ..event("t/a", payload, Qos::AtLeastOnce) };
+        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event };
+        world.rig.input(Input::Publish(publish));
+    };
+    important(&mut world, "low 1", 1);
+    important(&mut world, "high 1", 9);
+    world.settle();
+    assert_eq!(world.disk.events(), 1);
+    world.rig.take(SUB);
+    let change = Filter { selector: Some(&high), ..plain("t/#", Qos::AtLeastOnce) };
+    world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[change] });
+    important(&mut world, "low 2", 1);
+    important(&mut world, "high 2", 9);
+    world.settle();
+    important(&mut world, "low 3", 1);
+    important(&mut world, "high 3", 9);
+    world.settle();
+    let live: Vec<_> = world.rig.payloads(SUB);
+    assert_eq!(live, ["high 2", "high 3"]);
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(payloads(&drain(&mut world)), ["low 1", "high 2", "high 3"]);
+    world.advance(Duration::from_secs(1));
+    assert_eq!((world.disk.events(), world.disk.keys(b'd')), (0, 1));
+}
+
+#[test]
+fn who_unsubscribes_holds_nothing_and_gets_nothing() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    world.rig.detach(SUB, false);
+    publish(&mut world, "one");
+    world.settle();
+    come_back(&mut world);
+    world.rig.input(Input::Unsubscribe { link: Link(SUB), tag: 1, filters: &["t/#"] });
+    publish(&mut world, "two");
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 0);
+    assert_eq!((world.disk.keys(b'd'), world.disk.keys(b'p')), (0, 0));
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(drain(&mut world), vec![]);
+}
+
+#[test]
+fn a_session_that_has_expired_leaves_nothing_behind() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    let expiry = Duration::from_secs(5);
+    world.rig.attach(SUB, "subscriber", Client { expiry, ..KEPT });
+    subscribe(&mut world, plain("t/#", Qos::AtLeastOnce));
+    world.rig.detach(SUB, false);
+    publish(&mut world, "one");
+    world.advance(Duration::from_secs(3));
+    world.crash();
+    assert_eq!(world.disk.events(), 1);
+    world.advance(Duration::from_secs(3));
+    assert_eq!(world.disk.events(), 0, "it had left before the crash");
+    assert_eq!([b's', b'd', b'p', b'w'].map(|letter| world.disk.keys(letter)), [0; 4]);
+    assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
+}
+
+#[test]
+fn a_clean_start_forgets_before_it_answers() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    world.rig.detach(SUB, false);
+    world.settle();
+    world.rig.attach(SUB, "subscriber", CLEAN);
+    assert_eq!(world.disk.keys(b's'), 1);
+    world.settle();
+    assert_eq!([b's', b'd', b'p'].map(|letter| world.disk.keys(letter)), [0; 3]);
+    world.crash();
+    assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
+}
+
+#[test]
+fn a_will_is_published_once_also_if_the_broker_dies() {
+    let mut world = world("will", Qos::AtLeastOnce);
+    let will = Some(will("will", "gone", Duration::from_secs(2)));
+    world.rig.attach(3, "mortal", Client { will, ..KEPT });
+    world.settle();
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(drain(&mut world), vec![]);
+    world.advance(Duration::from_secs(3));
+    assert_eq!(payloads(&drain(&mut world)), ["gone"]);
+    world.crash();
+    come_back(&mut world);
+    world.advance(Duration::from_secs(3));
+    assert_eq!((drain(&mut world), world.disk.keys(b'w')), (vec![], 0));
+}
+
+#[test]
+fn retained_messages_are_there_after_a_crash() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    world.rig.publish_as(PUB, "t/logged", "l", Qos::AtLeastOnce, true);
+    world.rig.publish_as(PUB, "unlogged", "u", Qos::AtMostOnce, true);
+    world.advance(Duration::from_secs(2));
+    world.crash();
+    world.rig.attach(3, "reader", CLEAN);
+    world.rig.input(Input::Subscribe { link: Link(3), tag: 1, filters: &[plain("#", Qos::AtMostOnce)] });
+    let mut got = world.rig.payloads(3);
+    got.sort_unstable();
+    assert_eq!(got, ["l", "u"]);
+}
+
+#[test]
+fn a_number_that_was_accepted_is_a_repeat_also_after_a_crash() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    let numbered = |world: &mut Logged, number, payload: &str| {
+        let event = event("t/a", payload, Qos::AtLeastOnce);
+        let publish = Publish { link: Link(PUB), tag: 9, retain: false, number: Some(number), event };
+        world.rig.input(Input::Publish(publish));
+    };
+    numbered(&mut world, 5, "five");
+    numbered(&mut world, 5, "five again");
+    assert_eq!(world.rig.take(PUB), [], "the repeat waits for the first");
+    world.settle();
+    let results: Vec<_> = world.rig.take(PUB);
+    assert!(matches!(
+        results[..],
+        [Told::Accepted { result: Accepted::Routed { .. }, .. }, Told::Accepted { result: Accepted::Repeat, .. }]
+    ));
+    numbered(&mut world, 7, "seven");
+    world.submit();
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    numbered(&mut world, 5, "five once more");
+    numbered(&mut world, 7, "seven");
+    come_back(&mut world);
+    assert_eq!(payloads(&drain(&mut world)), ["five", "seven"]);
+}
+
+#[test]
+fn a_full_log_refuses_what_it_would_have_to_keep_and_nothing_else() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    publish(&mut world, "kept");
+    world.settle();
+    assert_eq!(accepted(&mut world), 1);
+    publish(&mut world, "waits");
+    world.full(Disk::Full);
+    publish(&mut world, "refused");
+    world.rig.publish(PUB, "volatile", "v", Qos::AtLeastOnce);
+    world.settle();
+    let told = world.rig.take(PUB);
+    let refused = |told: &&Told| matches!(told, Told::Accepted { result: Accepted::Refused(Refusal::LogFull), .. });
+    assert_eq!(told.iter().filter(refused).count(), 2);
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(payloads(&drain(&mut world)), ["kept"]);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 0, "positions and chops go on");
+    world.full(Disk::Open);
+    publish(&mut world, "again");
+    assert_eq!(payloads(&drain(&mut world)), ["again"]);
+}
+
+#[test]
+fn a_failed_log_disconnects_whose_fate_is_unknown_and_serves_the_rest() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    publish(&mut world, "unknown");
+    world.submit();
+    world.full(Disk::Poisoned);
+    assert!(matches!(world.rig.take(PUB)[..], [Told::Kicked(_)]));
+    world.rig.attach(PUB, "publisher", CLEAN);
+    publish(&mut world, "refused");
+    let told = world.rig.take(PUB);
+    assert!(matches!(told[..], [Told::Accepted { result: Accepted::Refused(Refusal::LogFailed), .. }]), "{told:?}");
+    world.rig.attach(3, "reader", CLEAN);
+    assert_eq!(world.rig.subscribe(3, "volatile", Qos::AtLeastOnce), Ok(Qos::AtLeastOnce));
+    world.rig.publish(PUB, "volatile", "v", Qos::AtLeastOnce);
+    assert_eq!((accepted(&mut world), world.rig.payloads(3)), (1, vec!["v".to_owned()]));
+}
+
+#[test]
+fn what_is_kept_too_long_is_given_up_and_told() {
+    let mut world = Logged::with(Limits { max_retain: Some(Duration::from_secs(10)), ..Limits::default() });
+    world.rig.attach(PUB, "publisher", CLEAN);
+    join(&mut world, "t/#", Qos::AtLeastOnce);
+    world.rig.detach(SUB, false);
+    publish(&mut world, "old");
+    world.advance(Duration::from_secs(20));
+    publish(&mut world, "new");
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 1);
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(payloads(&drain(&mut world)), ["new"]);
+    assert_eq!(world.rig.core.stats().gaps_released, 1);
+}

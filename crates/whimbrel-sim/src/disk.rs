@@ -1,0 +1,353 @@
+//! The driver of the broker's log, on a simulated disk and in virtual time.
+//!
+//! It does what any driver of [`whimbrel_core::store`] does: at the end of each turn it takes the atoms of the broker in their order,
+//! each of which goes into the journal's batch as a whole, and tells the broker how far they are durable. The disk is a [`Twin`]: what was
+//! not synced is lost, or torn, when the world crashes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use whimbrel_core::store::{Atom, AtomNo, Disk, StreamName, Write};
+use whimbrel_event::{HOST_RELIABLE_MAX, Time};
+use whimbrel_journal::twin::{Fate, Twin};
+use whimbrel_journal::{
+    Fault, Log, Map, MapOptions, Need, Options, Piece, RECORD_HEAD, ReadBuffer, Readable, Refused, Storage, Stream,
+    StreamId, Ticket, Wanted, WriteStep, perform_chore,
+};
+use whimbrel_mqtt::Broker;
+
+use crate::random::Random;
+
+/// Bytes of one event that is logged. With a retained copy it fits into a batch.
+pub const EVENT_BYTES_MAX: usize = 6 << 10;
+
+/// A log that is full soon, and whose files are changed often.
+const OPTIONS: Options = Options { segment_bytes: 128 << 10, batch_bytes: 16 << 10, max_bytes: u64::MAX };
+
+/// Kinds of streams.
+const EVENTS: u32 = 1;
+const FILTER: u32 = 2;
+const MAP: u32 = 3;
+const TICKS: u32 = 4;
+
+/// How often a full log is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The stream of the journal that has that name.
+fn id_of(name: StreamName) -> StreamId {
+    match name {
+        StreamName::Events(pubend) => StreamId { kind: EVENTS, id: pubend.into() },
+        StreamName::Filter { pubend, shard } => {
+            StreamId { kind: FILTER, id: u64::from(pubend) << 16 | u64::from(shard) }
+        }
+        StreamName::Ticks => StreamId { kind: TICKS, id: 0 },
+    }
+}
+
+/// How long a commit takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// At least.
+    pub least: Duration,
+    /// At most.
+    pub most: Duration,
+}
+
+/// Something that the broker is to be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News {
+    /// See [`whimbrel_mqtt::Input::Committed`].
+    Committed(AtomNo),
+    /// See [`whimbrel_mqtt::Input::Disk`].
+    Disk(Disk),
+}
+
+/// A record of an event that is durable: the pubend's index, the tick, and the record.
+pub(crate) type Logged = (u8, u64, Vec<u8>);
+
+/// What a log holds that was opened.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The map: keys and values.
+    pub(crate) entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Ticks up to this one may have been used.
+    pub(crate) reserved: u64,
+    /// Of each stream of events its last tick, and up to where it is chopped.
+    pub(crate) events: [(u64, u64); HOST_RELIABLE_MAX as usize],
+}
+
+/// A write that is under way.
+#[derive(Debug)]
+struct Flight {
+    done_at: Time,
+    step: WriteStep,
+    outcome: Result<(), Fault>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    twin: Twin,
+    log: Log,
+    map: Map,
+    streams: BTreeMap<StreamName, Stream>,
+    /// What was submitted and is not durable: the ticket of an atom's last operation, and the atom.
+    tickets: VecDeque<(Ticket, AtomNo)>,
+    disk: Disk,
+    flight: Option<Flight>,
+    pace: Pace,
+    random: Random,
+    /// The next sync fails.
+    fails: bool,
+    look_at: Time,
+    /// The last tick of each stream of events that was shown.
+    shown: [u64; HOST_RELIABLE_MAX as usize],
+    buffer: Vec<u8>,
+    reading: ReadBuffer,
+}
+
+impl Driver {
+    /// Opens the log on this disk, or makes one.
+    ///
+    /// # Panics
+    /// When that is not possible: nothing that a crash does to a disk prevents it.
+    pub(crate) fn open(twin: Twin, pace: Pace, mut random: Random) -> (Driver, Found) {
+        let (mut log, report) = Log::open(&twin, OPTIONS, random.next()).expect("a log survives crashes");
+        assert!(report.damages.is_empty(), "a crash damages nothing that was durable: {:?}", report.damages);
+        let events = (0..HOST_RELIABLE_MAX).map(StreamName::Events);
+        let names: Vec<StreamName> = events.chain([StreamName::Ticks]).collect();
+        let mut streams = BTreeMap::new();
+        for name in names {
+            let (stream, _) = log.open_stream(id_of(name)).expect("a log that was just opened has room");
+            streams.insert(name, stream);
+        }
+        let (stream, _) = log.open_stream(StreamId { kind: MAP, id: 0 }).expect("a log that was just opened has room");
+        let mut reading = ReadBuffer::default();
+        let mut entries = Vec::new();
+        let options = MapOptions { seed: random.next().into(), clean_min: 32 << 10 };
+        let map = Map::restore(&(&log, &twin), stream, options, &mut reading, &mut |key, value| {
+            entries.push((key.to_vec(), value.to_vec()));
+        });
+        let map = map.expect("a map survives crashes");
+        let known = |name| log.info(streams[&name]).map_or((0, 0, 0), |info| (info.last, info.chopped, info.reserved));
+        let events = std::array::from_fn(|at| {
+            let (last, chopped, _) = known(StreamName::Events(at as u8));
+            (last, chopped)
+        });
+        let found = Found { entries, reserved: known(StreamName::Ticks).2, events };
+        let (tickets, buffer) = (VecDeque::new(), Vec::new());
+        let (disk, flight, fails, look_at) = (Disk::Open, None, false, Time::ZERO);
+        let shown = [0; HOST_RELIABLE_MAX as usize];
+        let driver = Driver {
+            twin,
+            log,
+            map,
+            streams,
+            tickets,
+            disk,
+            flight,
+            pace,
+            random,
+            fails,
+            look_at,
+            shown,
+            buffer,
+            reading,
+        };
+        (driver, found)
+    }
+
+    /// The machine stops: what the disk holds afterwards. Each sector that was written and not synced is as before, as written, or torn.
+    pub(crate) fn crash(mut self) -> Twin {
+        let weights = *self.random.pick(&[[1, 0, 0], [0, 1, 0], [1, 1, 1], [4, 4, 1]]);
+        let mut fates = self.random.fork();
+        let fates = || [Fate::Old, Fate::New, Fate::Garbage][fates.weighted(&weights)];
+        let twin = self.twin.crashed(fates);
+        twin.set_room(None);
+        twin
+    }
+
+    /// What the log takes at present.
+    pub(crate) fn disk(&self) -> Disk {
+        self.disk
+    }
+
+    /// The next sync fails, or does not.
+    pub(crate) fn fail(&mut self, fails: bool) {
+        self.fails = fails;
+    }
+
+    /// The disk has no room for another file, or has room again.
+    pub(crate) fn fill(&mut self, full: bool) {
+        let slots = self.twin.slots().expect("the twin lists its files");
+        let used = slots.iter().map(|(_, bytes)| bytes).sum();
+        self.twin.set_room(full.then_some(used));
+    }
+
+    /// Takes what the broker wants written, as far as the log has room for it, and lets the disk begin. Gives what the broker must be told
+    /// before it goes on.
+    pub(crate) fn submit(&mut self, now: Time, broker: &mut Broker) -> Option<News> {
+        while let Some(atom) = broker.atom().filter(|_| self.disk != Disk::Poisoned) {
+            match self.log.require(need_of(&atom)) {
+                Ok(()) => {
+                    self.write(&atom);
+                    let atom = broker.submitted();
+                    self.tickets.push_back((self.log.accepted(), atom));
+                }
+                Err(Refused::Full) if atom.has_event() => {
+                    assert_eq!(self.disk, Disk::Open, "a broker that was told so writes no events to a full log");
+                    self.disk = Disk::Full;
+                    self.look_at = now + LOOK_EVERY;
+                    return Some(News::Disk(self.disk));
+                }
+                Err(Refused::Busy | Refused::Full) => break,
+                Err(refused) => panic!("an atom is refused: {refused}"),
+            }
+        }
+        self.map.clean(&mut self.log);
+        self.begin(now);
+        None
+    }
+
+    /// Puts an atom that has room into the batch.
+    fn write(&mut self, atom: &Atom<'_>) {
+        let Driver { log, map, streams, .. } = self;
+        let mut stream = |log: &mut Log, name| match streams.get(&name) {
+            Some(stream) => *stream,
+            None => {
+                let (stream, _) = log.open_stream(id_of(name)).expect("its birth was required");
+                streams.insert(name, stream);
+                stream
+            }
+        };
+        for write in atom.writes() {
+            let outcome = match write {
+                Write::Event { pubend, tick, event } => {
+                    let stream = stream(log, StreamName::Events(pubend));
+                    log.append(stream, tick.0, &Write::event_parts(event))
+                }
+                Write::Record { stream: name, tick, body } => {
+                    let stream = stream(log, name);
+                    log.append(stream, tick.0, &[body])
+                }
+                Write::Put { key, value } => map.put(log, key, value),
+                Write::Forget { key } => map.remove(log, key),
+                Write::Chop { stream: name, upto } => {
+                    let stream = stream(log, name);
+                    log.chop(stream, upto.0)
+                }
+                Write::Reserve { upto } => {
+                    let stream = stream(log, StreamName::Ticks);
+                    log.reserve(stream, upto.0)
+                }
+            };
+            outcome.unwrap_or_else(|refused| panic!("{write:?} was required, and is refused: {refused}"));
+        }
+    }
+
+    /// Lets the disk do what is to be done, unless it is busy.
+    fn begin(&mut self, now: Time) {
+        while let Some(chore) = self.log.next_chore() {
+            self.log.chore_done(perform_chore(&self.twin, chore));
+        }
+        if self.flight.is_none()
+            && let Some(step) = self.log.next_write()
+        {
+            // What is written now is torn if the world crashes before it is synced.
+            let mut parts = step.encode(&mut self.buffer).into_iter().filter(|(_, range)| !range.is_empty());
+            let outcome =
+                parts.try_for_each(|(offset, range)| self.twin.write(step.slot(), offset, &self.buffer[range]));
+            let Pace { least, most } = self.pace;
+            let nanos = self.random.between(least.as_nanos() as u64, most.as_nanos() as u64);
+            self.flight = Some(Flight { done_at: now + Duration::from_nanos(nanos), step, outcome });
+        }
+    }
+
+    /// When something happens of itself.
+    pub(crate) fn next_change(&self) -> Option<Time> {
+        let look = (self.disk == Disk::Full).then_some(self.look_at);
+        let done = self.flight.as_ref().map(|flight| flight.done_at);
+        [look, done].into_iter().flatten().min()
+    }
+
+    /// That moment has come.
+    pub(crate) fn change(&mut self, now: Time) -> Vec<News> {
+        let mut news = Vec::new();
+        if let Some(flight) = self.flight.take_if(|flight| flight.done_at <= now) {
+            news.extend(self.finish(flight));
+        }
+        if self.disk == Disk::Full && self.look_at <= now {
+            self.look_at = now + LOOK_EVERY;
+            self.log.retry_space();
+        }
+        self.begin(now);
+        if self.disk == Disk::Full
+            && self.log.require(Need { streams: 1, records: 1, bytes: EVENT_BYTES_MAX, ..Need::default() }).is_ok()
+        {
+            self.disk = Disk::Open;
+            news.push(News::Disk(self.disk));
+        }
+        news
+    }
+
+    /// A write is synced, or cannot be.
+    fn finish(&mut self, flight: Flight) -> Option<News> {
+        if std::mem::take(&mut self.fails) {
+            self.twin.fail_sync(self.twin.operations());
+        }
+        let Flight { step, outcome, .. } = flight;
+        let outcome = outcome.and_then(|()| self.twin.sync(step.slot()));
+        let failed = outcome.is_err();
+        let committed = self.log.written(step, outcome);
+        if failed {
+            self.disk = Disk::Poisoned;
+            return Some(News::Disk(self.disk));
+        }
+        if let Some(wanted) = self.map.wanted() {
+            let piece = Piece::read(&(&self.log, &self.twin), self.map.stream(), wanted, &mut self.reading);
+            self.map.take(piece);
+        }
+        let done = self.tickets.partition_point(|(ticket, _)| *ticket <= committed);
+        self.tickets.drain(..done).next_back().map(|(_, atom)| News::Committed(atom))
+    }
+
+    /// Events that became durable since this was last asked, and all of them at first.
+    pub(crate) fn logged(&mut self) -> Vec<Logged> {
+        let mut logged = Vec::new();
+        for pubend in 0..HOST_RELIABLE_MAX {
+            let shown = &mut self.shown[usize::from(pubend)];
+            let wanted = Wanted { from: *shown + 1, to: u64::MAX, budget: usize::MAX };
+            let stream = self.streams[&StreamName::Events(pubend)];
+            let read = (&self.log, &self.twin).read(stream, wanted, &mut self.reading, &mut |tick, record| {
+                *shown = tick;
+                logged.push((pubend, tick, record.to_vec()));
+            });
+            read.expect("the twin gives what it holds");
+        }
+        logged
+    }
+}
+
+/// What an atom needs of a batch.
+fn need_of(atom: &Atom<'_>) -> Need {
+    let mut need = Need::default();
+    for write in atom.writes() {
+        match write {
+            Write::Event { event, .. } => {
+                need.record(Write::event_parts(event).iter().map(|part| part.len()).sum());
+                need.streams += 1;
+            }
+            Write::Record { body, .. } => {
+                need.record(body.len());
+                need.streams += 1;
+                // Its stream may have to be born.
+                need.changes += 1;
+            }
+            Write::Put { key, value } => need.record(RECORD_HEAD + key.len() + value.len()),
+            Write::Forget { key } => need.record(RECORD_HEAD + key.len()),
+            Write::Chop { .. } | Write::Reserve { .. } => need.changes += 1,
+        }
+    }
+    need.streams += usize::from(atom.writes().any(|write| matches!(write, Write::Put { .. } | Write::Forget { .. })));
+    need
+}

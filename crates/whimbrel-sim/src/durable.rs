@@ -1,0 +1,212 @@
+//! Worlds whose broker has a log: scenarios drawn from one seed, with crashes, full disks and failing ones.
+
+use std::fmt;
+use std::time::Duration;
+
+use whimbrel_core::store::{Disk, Persistence, Profile};
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Config, Stats};
+
+use crate::check::{Bounds, Checker, Violation};
+use crate::client::{Client, Honest, Persona};
+use crate::disk::{EVENT_BYTES_MAX, Pace};
+use crate::ledger::Counts;
+use crate::link::Profile as Link;
+use crate::random::Random;
+use crate::rig::START;
+use crate::trace::KEPT;
+use crate::world::World;
+
+/// How long clients, links and disks misbehave.
+const STORM: [u64; 3] = [5, 10, 20];
+
+/// After the storm: everything that waits has been answered by then.
+const CALM: Duration = Duration::from_secs(60);
+
+/// Mean time between two things that happen to the disk.
+const WEATHER: Duration = Duration::from_secs(2);
+
+/// How long a disk is full, at most twice; a failed one is that long before the machine is started again.
+const TROUBLE: Duration = Duration::from_secs(5);
+
+/// How long it takes at most until a disk without room for more files is full.
+const FILLING: Duration = Duration::from_secs(10);
+
+/// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be switched on some day is named here.
+#[derive(Clone, Copy, Debug)]
+struct May {
+    /// The broker's machine crashes.
+    crash: bool,
+    /// A sync fails.
+    fail: bool,
+    /// The disk is full for a while.
+    fill: bool,
+}
+
+/// What may happen at present.
+const MAY: May = May { crash: true, fail: true, fill: true };
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The run's seed.
+    pub seed: u64,
+    /// Two runs with the same digest did the same.
+    pub digest: u64,
+    /// What was seen.
+    pub counts: Counts,
+    /// Syncs that failed.
+    pub failures: u64,
+    /// How often the log was full.
+    pub fillings: u64,
+    /// The account of the last broker.
+    pub stats: Stats,
+    /// Broken rules.
+    pub violations: Vec<Violation>,
+    /// The last of what happened at the broker's door, if a rule was broken.
+    pub story: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { seed, digest, counts, failures, fillings, .. } = self;
+        write!(f, "seed {seed}: {counts:?}, {failures} failed syncs, {fillings} times full, digest {digest:016x}")?;
+        if self.violations.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\n{}", self.story)?;
+        for violation in &self.violations {
+            writeln!(f, "{violation}")?;
+        }
+        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test durable replay -- --nocapture")
+    }
+}
+
+/// Plays the scenario of that seed.
+pub fn run(seed: u64) -> Report {
+    play(seed, KEPT, |_| {})
+}
+
+/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least one.
+pub fn replay(seed: u64, kept: usize) -> Report {
+    play(seed, kept, |_| {})
+}
+
+/// As [`run`], with a fault in the broker, also after crashes.
+#[cfg(feature = "mutants")]
+pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
+    play(seed, KEPT, |world| world.build_in(mutant))
+}
+
+fn play(seed: u64, kept: usize, alter: impl FnOnce(&mut World<'_>)) -> Report {
+    let mut random = Random::new(seed ^ 0x64_7572_6162_6c65);
+    let config = draw_config(&mut random);
+    let scale = *random.pick(&[1, 16]);
+    let storm = Duration::from_secs(*random.pick(&STORM));
+    let mut world = World::new(config.clone(), Checker::new(asleep(&config), START), scale, random.fork(), START);
+    world.keep(kept);
+    alter(&mut world);
+    world.keep_log(config, draw_profiles(&mut random), draw_pace(&mut random));
+    populate(&mut world, &mut random);
+    let (failures, fillings) = weather(&mut world, &mut random, START + storm);
+    world.calm();
+    world.run_until(world.now() + CALM);
+    if world.ledger().violations().is_empty() {
+        world.finish();
+    }
+    let ledger = world.ledger();
+    let violations = ledger.violations().to_vec();
+    let story = if violations.is_empty() { String::new() } else { world.trace().story(START) };
+    let (digest, counts, stats) = (world.trace().digest(), ledger.counts(), world.stats());
+    Report { seed, digest, counts, failures, fillings, stats, violations, story }
+}
+
+/// The checker of worlds without a log sees nothing here.
+fn asleep(config: &Config) -> Bounds {
+    Bounds {
+        inflight_max: config.core.inflight_max.into(),
+        session_queue_bytes: config.core.session_queue_bytes,
+        best_effort_queue_bytes: config.core.best_effort_queue_bytes,
+        topic_alias_max: config.limits.topic_alias_maximum,
+        connect_timeout: config.limits.connect_timeout,
+        witness: None,
+        nothing_overwritten: false,
+    }
+}
+
+/// Things happen to the disk, until then; how many syncs failed, and how often it was full.
+fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64) {
+    let (mut failures, mut fillings) = (0, 0);
+    let weights = [3, u64::from(MAY.crash), u64::from(MAY.fail), u64::from(MAY.fill)];
+    let weights = weights.map(|weight| weight * *random.pick(&[0, 1, 2]));
+    let calm = weights.iter().sum::<u64>() == 0;
+    while world.now() < until {
+        let next = world.now() + random.span(WEATHER) + Duration::from_millis(1);
+        world.run_until(next.min(until));
+        if world.disk() == Disk::Poisoned {
+            failures += 1;
+            world.run_until(world.now() + random.span(TROUBLE));
+            world.crash();
+        } else if !calm {
+            match random.weighted(&weights) {
+                0 => {}
+                1 => world.crash(),
+                2 => world.fail_sync(true),
+                _ => {
+                    world.fill_disk(true);
+                    // What room is left in the files is used up first.
+                    let last = world.now() + FILLING;
+                    while world.disk() == Disk::Open && world.now() < last {
+                        world.run_until(world.now() + Duration::from_millis(100));
+                    }
+                    world.run_until(world.now() + random.span(TROUBLE));
+                    fillings += u64::from(world.disk() == Disk::Full);
+                    world.fill_disk(false);
+                }
+            }
+        }
+    }
+    world.fail_sync(false);
+    if world.disk() == Disk::Poisoned {
+        failures += 1;
+        world.crash();
+    }
+    (failures, fillings)
+}
+
+fn draw_pace(random: &mut Random) -> Pace {
+    let least = Duration::from_micros(*random.pick(&[100, 100, 1_000, 20_000]));
+    Pace { least, most: least.max(Duration::from_micros(*random.pick(&[100, 1_000, 20_000]))) }
+}
+
+fn draw_profiles(random: &mut Random) -> Vec<Profile> {
+    let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
+    match random.below(3) {
+        0 => vec![profile("#", Persistence::Persistent)],
+        1 => vec![profile("a/+", Persistence::Volatile), profile("a/#", Persistence::Persistent)],
+        _ => vec![profile("+/b/#", Persistence::Persistent), profile("c/#", Persistence::Volatile)],
+    }
+}
+
+fn draw_config(random: &mut Random) -> Config {
+    let mut config = Config::default();
+    config.limits.receive_maximum = *random.pick(&[5, 1024]);
+    config.limits.topic_alias_maximum = *random.pick(&[0, 3, 256]);
+    config.core.inflight_max = *random.pick(&[4, 1024]);
+    config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
+    config.core.logged_event_bytes = EVENT_BYTES_MAX;
+    config
+}
+
+fn populate(world: &mut World<'_>, random: &mut Random) {
+    let now = world.now();
+    for number in 0..random.between(2, 10) {
+        let persona = Persona::draw(random);
+        let link = persona.link;
+        let client = Honest::new(format!("c{number}"), persona, random.fork(), now);
+        world.add_at(Client::Honest(Box::new(client)), link, None);
+    }
+    let persona = Persona::draw(random);
+    let client = Honest::new("local".to_owned(), persona, random.fork(), now);
+    world.add_at(Client::Honest(Box::new(client)), Link::LAN, None);
+}

@@ -1,0 +1,134 @@
+//! Publishers are answered once, in order, and not before what they published is durable.
+
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::packet::Qos;
+use whimbrel_core::store::Disk;
+use whimbrel_mqtt::ConnId;
+
+use super::Ledger;
+use crate::check::Rule;
+use crate::speech::{Ack, Heard, Message, Said};
+
+/// How long after the log took everything again a refusal may still come.
+const REFUSAL_GRACE: Duration = Duration::from_millis(1);
+
+/// What a client waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Due {
+    /// PUBACK or PUBREC of the event with that mark.
+    Accepted { ack: Ack, id: u16, mark: Option<String> },
+    /// PUBCOMP.
+    Completed { id: u16 },
+}
+
+impl Ledger {
+    /// A client says something.
+    pub(super) fn said(&mut self, conn: ConnId, said: Said) {
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        match said {
+            Said::Connect(hello) => {
+                line.client_id = Some(hello.client_id.clone());
+                if hello.clean_start {
+                    self.unreleased.retain(|(client, _), _| *client != hello.client_id);
+                }
+                if let Some(will) = &hello.will {
+                    self.note(will);
+                }
+            }
+            Said::Publish(message) => self.published(conn, message),
+            Said::Ack { ack: Ack::Pubrel, id, .. } => {
+                line.due.push((self.now, Due::Completed { id }));
+                if let Some(client) = line.client_id.clone() {
+                    self.unreleased.remove(&(client, id));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn published(&mut self, conn: ConnId, mut message: Message) {
+        self.counts.published += 1;
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        if let Some(alias) = message.topic_alias() {
+            if message.topic.is_empty() {
+                message.topic = line.aliases_in.get(&alias).cloned().unwrap_or_default();
+            } else {
+                line.aliases_in.insert(alias, message.topic.clone());
+            }
+        }
+        let client = line.client_id.clone().unwrap_or_default();
+        let mark = self.note(&message);
+        let ack = match message.qos {
+            Qos::AtMostOnce => return,
+            Qos::AtLeastOnce => Ack::Puback,
+            Qos::ExactlyOnce => Ack::Pubrec,
+        };
+        if let Some(mark) = mark.clone().filter(|_| ack == Ack::Pubrec) {
+            self.unreleased.insert((client, message.id), mark);
+        }
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        line.due.push((self.now, Due::Accepted { ack, id: message.id, mark }));
+    }
+
+    /// The broker answers what a client asked.
+    pub(super) fn answered(&mut self, conn: ConnId, ack: Ack, id: u16, code: u8) {
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        let who = line.client_id.clone().unwrap_or_default();
+        let fits = |due: &Due| match due {
+            Due::Accepted { ack: a, id: i, .. } => (*a, *i) == (ack, id),
+            Due::Completed { id: i } => ack == Ack::Pubcomp && *i == id,
+        };
+        let Some(at) = line.due.iter().position(|(_, due)| fits(due)) else {
+            return self.broken(Rule::Answers, format!("{ack:?} of {id} for {who} on {conn:?}, who waits for none"));
+        };
+        let (_, due) = line.due.remove(at);
+        // Answers of one kind are in order, by the standard; and those to publishes all together, by ours.
+        let before =
+            line.due[..at].iter().find(|(_, due)| (ack == Ack::Pubcomp) == matches!(due, Due::Completed { .. }));
+        if let Some((since, earlier)) = before {
+            let what = format!("{who} on {conn:?} is told {due:?} before {earlier:?}, asked at {since:?}");
+            return self.broken(Rule::Answers, what);
+        }
+        if let Due::Accepted { mark: Some(mark), .. } = due {
+            if code < 0x80 { self.accepted(&who, &mark) } else { self.refused(&who, (ack, id, code), mark) }
+        }
+    }
+
+    fn accepted(&mut self, who: &str, mark: &str) {
+        let fact = self.facts.get_mut(mark).expect("what is answered was published");
+        fact.accepted = true;
+        let persistent = fact.persistent;
+        self.counts.accepted += 1;
+        self.counts.durable += u64::from(persistent);
+        if persistent && !self.durable.contains(mark) {
+            self.broken(Rule::Durable, format!("{who} is told that {mark} is accepted, and it is not durable"));
+        }
+    }
+
+    fn refused(&mut self, who: &str, (ack, id, code): (Ack, u16, u8), mark: String) {
+        self.counts.refused += 1;
+        if ack == Ack::Pubrec {
+            self.unreleased.remove(&(who.to_owned(), id));
+        }
+        let excused = self.disk != Disk::Open || self.now <= self.refusals_until + REFUSAL_GRACE;
+        if code != 0x97 || !excused {
+            self.broken(Rule::Answers, format!("{mark} of {who} is refused with {code:#04x}, disk {:?}", self.disk));
+        }
+        // A repetition may have been refused of what was accepted before.
+        if !self.durable.contains(&mark) {
+            self.refused.insert(mark);
+        }
+    }
+
+    /// The broker says something.
+    pub(super) fn heard(&mut self, conn: ConnId, heard: Heard) {
+        match heard {
+            Heard::Ack { ack: ack @ (Ack::Puback | Ack::Pubrec | Ack::Pubcomp), id, code } => {
+                self.answered(conn, ack, id, code);
+            }
+            Heard::Publish(message) => self.delivered(conn, message),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The log of a world's broker: its driver, its crashes, and the ledger of who was told what.
+
+use whimbrel_core::store::{Disk, Profile};
+use whimbrel_event::Time;
+use whimbrel_journal::twin::Twin;
+use whimbrel_mqtt::{Broker, Config, Input};
+
+use super::{Event, World};
+use crate::check::Seen;
+use crate::disk::{Driver, News, Pace};
+use crate::ledger::Ledger;
+use crate::random::Random;
+
+/// The log of a broker, and what it takes to begin again.
+pub(super) struct Store {
+    driver: Driver,
+    pub(super) ledger: Ledger,
+    config: Config,
+    profiles: Vec<Profile>,
+    pace: Pace,
+    random: Random,
+    scheduled: Option<Time>,
+}
+
+impl World<'_> {
+    /// From now on the broker, of which nobody knows yet, has a log.
+    pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, pace: Pace) {
+        let mut random = self.random.fork();
+        let (driver, _) = Driver::open(Twin::new(), pace, random.fork());
+        let ledger = Ledger::new(profiles.clone(), self.now);
+        self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, random, scheduled: None }));
+        self.begin_log();
+    }
+
+    /// Builds a fault into this broker, and into those after it.
+    #[cfg(feature = "mutants")]
+    pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
+        self.broker.build_in(mutant);
+        self.mutant = Some(mutant);
+    }
+
+    /// What the ledger of a world with a log says.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn ledger(&self) -> &Ledger {
+        &self.store.as_ref().expect("a world with a log").ledger
+    }
+
+    /// A broker that has just begun is told of its log.
+    fn begin_log(&mut self) {
+        let store = self.store.as_ref().expect("a world with a log");
+        self.broker.set_profiles(store.profiles.clone());
+        self.call(Input::Disk(Disk::Open), Seen::Nothing);
+    }
+
+    /// The broker's machine stops and starts again: every connection breaks, and what was not synced may be lost.
+    pub fn crash(&mut self) {
+        for (conn, line) in std::mem::take(&mut self.names) {
+            self.lines[line].conn = None;
+            self.lines[line].notify = false;
+            self.lines[line].up.die();
+            self.lines[line].down.reset(self.now);
+            self.free.insert(conn.0);
+            self.schedule_line(line);
+        }
+        let Store { driver, mut ledger, config, profiles, pace, mut random, .. } =
+            *self.store.take().expect("a world with a log");
+        let twin = driver.crash();
+        let (mut driver, _) = Driver::open(twin, pace, random.fork());
+        ledger.crashed(self.now, driver.logged());
+        self.trace.note_crash(self.broker_now());
+        self.clock.restart(self.now);
+        self.broker = Broker::new(config.clone(), random.next(), self.broker_now());
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            self.broker.build_in(mutant);
+        }
+        self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, random, scheduled: None }));
+        self.begin_log();
+    }
+
+    /// The next sync of the broker's log fails, or does not.
+    pub fn fail_sync(&mut self, fails: bool) {
+        self.store.as_mut().expect("a world with a log").driver.fail(fails);
+    }
+
+    /// The disk of the broker's log is full, or is so no more.
+    pub fn fill_disk(&mut self, full: bool) {
+        self.store.as_mut().expect("a world with a log").driver.fill(full);
+    }
+
+    /// What the broker's log takes.
+    pub fn disk(&self) -> Disk {
+        self.store.as_ref().map_or(Disk::None, |store| store.driver.disk())
+    }
+
+    /// Whether no bytes of clients are given to the broker at present.
+    pub(super) fn holds_back(&self) -> bool {
+        self.store.is_some() && self.broker.is_congested()
+    }
+
+    /// The end of a turn: the driver takes what the broker wants written.
+    pub(super) fn submit(&mut self) {
+        while let Some(store) = &mut self.store {
+            let Some(news) = store.driver.submit(self.now, &mut self.broker) else { break };
+            self.tell(news);
+        }
+        let Some(store) = &mut self.store else { return };
+        let next = store.driver.next_change();
+        if let Some(at) = next.filter(|at| store.scheduled.is_none_or(|known| *at < known)) {
+            store.scheduled = Some(at);
+            self.schedule(at, Event::Disk);
+        }
+    }
+
+    /// The disk has done something.
+    pub(super) fn disk_changed(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        store.scheduled = None;
+        let held = self.broker.is_congested();
+        let news = store.driver.change(self.now);
+        let logged = store.driver.logged();
+        store.ledger.logged(self.now, logged);
+        for news in news {
+            self.tell(news);
+        }
+        self.submit();
+        if held && !self.holds_back() {
+            let lines: Vec<usize> = self.names.values().copied().collect();
+            lines.into_iter().for_each(|line| self.schedule_line(line));
+        }
+    }
+
+    fn tell(&mut self, news: News) {
+        match news {
+            News::Committed(upto) => self.call_once(Input::Committed { upto }, Seen::Nothing),
+            News::Disk(disk) => {
+                let store = self.store.as_mut().expect("it has news");
+                store.ledger.told(self.now, disk);
+                self.call_once(Input::Disk(disk), Seen::Nothing);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Worlds whose broker has a log: no promise about what survives is broken, and a seed is all there is to a run.
+//!
+//! `WHIMBREL_SEEDS` sets how many seeds are played (200), `WHIMBREL_SEED` the first (0) or the one to replay.
+
+use std::env;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use whimbrel_sim::durable::{self, Report, run};
+use whimbrel_sim::trace::KEPT;
+
+/// Seeds that are played unless told otherwise.
+const SEEDS: u64 = 200;
+
+/// Failures after which a worker looks for no more.
+const FAILURES_MAX: usize = 3;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a whole number, not {text:?}")))
+}
+
+/// Plays seeds on all cores; what came of them, by seed.
+fn play(first: u64, count: u64) -> Vec<Report> {
+    let next = AtomicU64::new(first);
+    let work = || {
+        let (mut reports, mut failures) = (Vec::new(), 0);
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count || failures == FAILURES_MAX {
+                return reports;
+            }
+            let report = run(seed);
+            failures += usize::from(!report.violations.is_empty());
+            reports.push(report);
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let mut reports: Vec<Report> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a run does not panic")).collect()
+    });
+    reports.sort_by_key(|report| report.seed);
+    reports
+}
+
+#[test]
+fn no_promise_is_broken_in_any_world() {
+    let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").unwrap_or(SEEDS));
+    let reports = play(first, count);
+    if let Some(failed) = reports.iter().find(|report| !report.violations.is_empty()) {
+        let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
+        let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+        panic!("{failed}\n\nall that was found:\n{}", all.join("\n"));
+    }
+    let sum = |part: fn(&Report) -> u64| reports.iter().map(part).sum::<u64>();
+    let totals = [
+        ("published", sum(|report| report.counts.published)),
+        ("accepted", sum(|report| report.counts.accepted)),
+        ("durable", sum(|report| report.counts.durable)),
+        ("refused", sum(|report| report.counts.refused)),
+        ("delivered", sum(|report| report.counts.delivered)),
+        ("crashes", sum(|report| report.counts.crashes)),
+        ("failed syncs", sum(|report| report.failures)),
+        ("times full", sum(|report| report.fillings)),
+    ];
+    println!("{count} seeds from {first}: {totals:?}");
+    if count >= SEEDS {
+        let missing: Vec<_> = totals.iter().filter(|(_, times)| *times < 20).collect();
+        assert!(missing.is_empty(), "worlds that provoke too little: {missing:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_all_there_is_to_a_run() {
+    for seed in [1, 2, 3, 40, 41] {
+        let (one, other) = (run(seed), run(seed));
+        assert_eq!((one.digest, one.stats), (other.digest, other.stats), "seed {seed}");
+    }
+    assert_ne!(run(1).digest, run(2).digest);
+}
+
+/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE` says.
+#[test]
+fn replay() {
+    let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);
+    let report = durable::replay(number("WHIMBREL_SEED").unwrap_or(1), kept.max(1));
+    println!("{report}");
+    assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());
+}
