@@ -17,7 +17,8 @@ const PROFILES_MAX: usize = 1024;
 
 const PERSISTENCE: Kind = Kind::Choice(&["auto", "persistent", "volatile"]);
 
-const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and `persistence`: \"auto\", \"persistent\" or \"volatile\"";
+const TOPIC: &str =
+    "write [[topic]] with `filter`, a topic filter, and `persistence`: \"auto\", \"persistent\" or \"volatile\"";
 
 /// What may be set later.
 const LATER: [&str; 7] = ["reliability", "deadline", "paths", "importance", "expiry", "transport", "domains"];

@@ -72,7 +72,9 @@ pub struct Lock {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another broker has it.
-    #[error("the data directory {path} is in use by {who}. Stop that broker, or give this one a directory of its own (--data)")]
+    #[error(
+        "the data directory {path} is in use by {who}. Stop that broker, or give this one a directory of its own (--data)"
+    )]
     Locked {
         /// The directory.
         path: String,
@@ -144,9 +146,13 @@ pub enum OpenError {
 
 fn hint(cause: &io::Error) -> &'static str {
     match cause.kind() {
-        ErrorKind::PermissionDenied => "Make it belong to the user that the broker runs as, or name another one (--data)",
+        ErrorKind::PermissionDenied => {
+            "Make it belong to the user that the broker runs as, or name another one (--data)"
+        }
         ErrorKind::ReadOnlyFilesystem => "Its file system is mounted read-only: name another one (--data)",
-        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => "There is a file of that name: name a directory (--data)",
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            "There is a file of that name: name a directory (--data)"
+        }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Make room on its disk, or name another one (--data)",
         _ => "Name a directory that can be written (--data)",
     }
@@ -155,7 +161,9 @@ fn hint(cause: &io::Error) -> &'static str {
 fn hint_for_journal(cause: &whimbrel_journal::OpenError) -> &'static str {
     use whimbrel_journal::OpenError::{Checkpoint, Foreign, NoHeader, Options, Storage, Version};
     match cause {
-        Options { .. } => "See `segment` and `max_log` in [journal]; a journal keeps the segment size that it was made with",
+        Options { .. } => {
+            "See `segment` and `max_log` in [journal]; a journal keeps the segment size that it was made with"
+        }
         Version { .. } => "A newer version has written it: start that one, or begin with an empty directory (--data)",
         Foreign { .. } => "Take the files of the other journal out of the directory",
         Checkpoint { .. } | NoHeader => "Restore the directory from a backup, or begin with an empty one (--data)",
@@ -238,7 +246,8 @@ fn lock(directory: &Path) -> Result<Lock, OpenError> {
             // Whoever has just locked it may not have written its number yet.
             let _ = file.read_to_string(&mut who);
             let who = who.trim().parse::<u32>();
-            let who = who.map_or_else(|_| "another broker".to_owned(), |id| format!("the broker with process number {id}"));
+            let who =
+                who.map_or_else(|_| "another broker".to_owned(), |id| format!("the broker with process number {id}"));
             return Err(OpenError::Locked { path: directory.display().to_string(), who });
         }
         Err(error) => return Err(at(error.into())),

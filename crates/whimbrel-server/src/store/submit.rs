@@ -185,7 +185,11 @@ impl Store {
     fn note_damage(&mut self, damage: &str) {
         self.counts.damaged += 1;
         if let Some(more) = self.damages.pass(std::time::Instant::now()) {
-            tracing::error!(damage, more, "the journal is damaged: what is lost is told as a gap (`whimbrel_journal_damaged`)");
+            tracing::error!(
+                damage,
+                more,
+                "the journal is damaged: what is lost is told as a gap (`whimbrel_journal_damaged`)"
+            );
         }
     }
 
@@ -275,7 +279,9 @@ impl Store {
             Refused::Full => {
                 if self.state == State::Open {
                     self.counts.full += 1;
-                    tracing::error!("the journal is full: publishes that must be logged are refused until subscribers acknowledge");
+                    tracing::error!(
+                        "the journal is full: publishes that must be logged are refused until subscribers acknowledge"
+                    );
                 }
                 (self.state, self.look_at) = (State::Full, Some(now.after(FULL_RETRY)));
                 self.await_commit();
