@@ -27,13 +27,13 @@ struct Times {
 impl Brake {
     /// Whether it is on.
     pub(super) fn is_on(&self) -> bool {
-        self.epoch.load(Ordering::SeqCst) % 2 == 1
+        !self.epoch.load(Ordering::SeqCst).is_multiple_of(2)
     }
 
     /// Whether the connection may be read. If not, it is among those that are woken; `parked` remembers that for it.
     pub(super) fn lets_read(&self, conn: ConnId, parked: &mut u64) -> bool {
         let epoch = self.epoch.load(Ordering::SeqCst);
-        if epoch % 2 == 0 {
+        if epoch.is_multiple_of(2) {
             return true;
         }
         if *parked == epoch {
