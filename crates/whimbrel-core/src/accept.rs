@@ -1,8 +1,10 @@
 //! An event comes in: it gets its id, is logged if it must be, and is passed on at once or when its turn has come.
 
+use core::time::Duration;
+
 use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Kick, Link, Output, Publish, Refusal};
+use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::route::RouteAt;
@@ -12,6 +14,9 @@ use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
 const COMMIT_SLICE: usize = 512;
+
+/// When a will is tried again for which the log had no room.
+pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
 /// What becomes of an event that comes in.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +62,7 @@ impl Core {
         let from = self.sessions.of(link);
         let whom = self.sessions.whom(link);
         if qos == Qos::ExactlyOnce
-            && let Some(first) = self.sessions.get(from).unreleased.get(&tag).copied()
+            && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
             let result = Accepted::Repeat;
@@ -68,7 +73,7 @@ impl Core {
                 self.sessions.stats.publishes_repeated += 1;
                 if qos == Qos::ExactlyOnce {
                     let unreleased = Unreleased { atom: first, is_written: false };
-                    self.sessions.get_mut(from).unreleased.insert(tag, unreleased);
+                    self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
                 }
                 if qos != Qos::AtMostOnce {
                     let result = Accepted::Repeat;
@@ -96,7 +101,7 @@ impl Core {
                 let Taken { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
                     let atom = if matched.is_none() { self.store.line.last() } else { AtomNo(0) };
-                    self.sessions.get_mut(from).unreleased.insert(tag, Unreleased { atom, is_written });
+                    self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { atom, is_written });
                 }
                 #[cfg(feature = "mutants")]
                 if matched.is_none() && self.mutant == Some(crate::Mutant::AnswersBeforeCommit) {
@@ -109,7 +114,7 @@ impl Core {
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
                 if let Some(number) = number {
-                    self.sessions.get_mut(from).refused_number.get_or_insert(number);
+                    self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
             }
@@ -126,10 +131,10 @@ impl Core {
     /// number their events than can be noted.
     fn look_at_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<AtomNo>, Refusal> {
         let session = self.sessions.get_mut(from);
-        if session.refused_number.is_some_and(|refused| number > refused) {
+        if session.memory.refused_number.is_some_and(|refused| number > refused) {
             return Err(Refusal::NumberAfterRefused);
         }
-        session.refused_number = None;
+        session.memory.refused_number = None;
         let publishers = &mut self.store.publishers;
         if let Some(first) = publishers.is_repeat(&session.client_id, number) {
             return Ok(Some(first));
@@ -148,21 +153,29 @@ impl Core {
         }
     }
 
-    /// Publishes the will of a session, if it has one.
-    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    /// Publishes the will of a session, if it has one; false if it has to be tried again, as the log has no room for it.
+    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut impl Output) -> bool {
         let session = self.sessions.get_mut(index);
         if let Some(at) = session.will_at.take() {
-            self.timers.remove(at, crate::api::Reason::WillDelay, index);
+            self.timers.remove(at, Reason::WillDelay, index);
         }
-        let Some(will) = session.will.take() else { return };
+        let Some(will) = session.will.take() else { return true };
         let expires = will.lifetime.map(|lifetime| now.after(lifetime));
         let event = EventRef { expires, publisher: session.publisher, ..will.event.view() };
         let (binding, from) = (session.binding, From::Will(index));
         let incoming = Incoming { event, binding, retain: will.retain, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
+            Err(Refusal::LogFull) => {
+                let at = now.after(WILL_AGAIN);
+                let session = self.sessions.get_mut(index);
+                (session.will, session.will_at) = (Some(will), Some(at));
+                self.timers.insert(at, Reason::WillDelay, index);
+                return false;
+            }
             Err(_) => self.sessions.stats.events_refused += 1,
         }
+        true
     }
 
     /// Accepts an event: gives it its id, and passes it on unless it has to wait.
@@ -239,13 +252,14 @@ impl Core {
             store.publishers.note(&session.client_id, number, now, true, &mut store.outbox);
         }
         if from == From::Will(index) {
-            store.outbox.forget(|key| Key::Will(session.number).put(key));
+            store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
         }
-        let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.is_kept).map(|(_, tag)| tag);
+        let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.memory.is_kept).map(|(_, tag)| tag);
         if let Some(tag) = tag {
-            store
-                .outbox
-                .put(|key| Key::Unreleased(session.number, tag).put(key), |value| (&[][..]).put_versioned(value));
+            store.outbox.put(
+                |key| Key::Unreleased(session.memory.number, tag).put(key),
+                |value| (&[][..]).put_versioned(value),
+            );
         }
         tag.is_some()
     }
@@ -262,7 +276,8 @@ impl Core {
             return;
         }
         let store = &mut self.store;
-        if retain && !store.lazy_topics.contains(event.topic) {
+        // What the broker says of itself it says anew.
+        if retain && !event.topic.starts_with('$') && !store.lazy_topics.contains(event.topic) {
             store.lazy_topics.insert(event.topic.into());
         }
         let (From::Publish(index) | From::Will(index)) = from else { return };
@@ -271,7 +286,7 @@ impl Core {
             store.publishers.note(&session.client_id, number, now, false, &mut store.outbox);
         }
         if from == From::Will(index) {
-            store.outbox.forget(|key| Key::Will(session.number).put(key));
+            store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
         }
     }
 

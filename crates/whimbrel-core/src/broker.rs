@@ -265,7 +265,7 @@ impl Core {
 
     /// Exactly-once publishes of that link that it has not released.
     pub fn unreleased(&self, link: Link) -> usize {
-        self.sessions.attached_to(link).map_or(0, |index| self.sessions.get(index).unreleased.len())
+        self.sessions.attached_to(link).map_or(0, |index| self.sessions.get(index).memory.unreleased.len())
     }
 
     /// Whether something that a link is to be told waits to be durable.
@@ -278,7 +278,9 @@ impl Core {
 
     /// Whether that link's publish `tag` waits for its release.
     pub fn is_unreleased(&self, link: Link, tag: u16) -> bool {
-        self.sessions.attached_to(link).is_some_and(|index| self.sessions.get(index).unreleased.contains_key(&tag))
+        self.sessions
+            .attached_to(link)
+            .is_some_and(|index| self.sessions.get(index).memory.unreleased.contains_key(&tag))
     }
 
     fn expire(&mut self, now: Time, out: &mut impl Output) {

@@ -155,7 +155,7 @@ impl Core {
         out: &mut impl Output,
     ) {
         let index = self.sessions.of(whom.link);
-        if self.sessions.get(index).structural > 0 {
+        if self.sessions.get(index).memory.structural > 0 {
             let what = Structural::Subscribe(filters.iter().map(Asked::keep).collect());
             return self.wait_for_others(now, (whom, tag), what, out);
         }
@@ -166,7 +166,7 @@ impl Core {
             (Asked { is_less, ..Asked::keep(&granted) }, grant)
         });
         let asked = asked.collect();
-        let number = self.sessions.get(index).number;
+        let number = self.sessions.get(index).memory.number;
         self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(Confirming { whom, tag, index, number, asked })));
         self.pass_committed(now, out);
     }
@@ -179,11 +179,11 @@ impl Core {
         out: &mut impl Output,
     ) {
         let index = self.sessions.of(whom.link);
-        if self.sessions.get(index).structural > 0 {
+        if self.sessions.get(index).memory.structural > 0 {
             let what = Structural::Unsubscribe(filters.iter().map(|text| Box::from(*text)).collect());
             return self.wait_for_others(now, (whom, tag), what, out);
         }
-        let number = self.sessions.get(index).number;
+        let number = self.sessions.get(index).memory.number;
         let mut wishes = Vec::new();
         for text in filters {
             let Some(id) = self.router.find(index, text) else { continue };
@@ -206,7 +206,7 @@ impl Core {
     /// Something that changes the subscriptions of a session is durable with what was added to the outbox.
     fn wait_for_commit(&mut self, index: u32, whom: Whom, wait: Wait) {
         let atom = self.store.outbox.seal();
-        self.sessions.get_mut(index).structural += 1;
+        self.sessions.get_mut(index).memory.structural += 1;
         self.sessions.stand_in_line(whom);
         self.store.line.push(atom, wait);
     }
@@ -214,11 +214,11 @@ impl Core {
     fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut impl Output) {
         let index = self.sessions.of(whom.link);
         let session = self.sessions.get_mut(index);
-        if session.structural > LATER_MAX {
+        if session.memory.structural > LATER_MAX {
             return self.kick(now, index, Kick::TooSlow, out);
         }
-        session.structural += 1;
-        let later = Later { whom, tag, index, number: session.number, what };
+        session.memory.structural += 1;
+        let later = Later { whom, tag, index, number: session.memory.number, what };
         let atom = self.store.line.last();
         self.sessions.stand_in_line(whom);
         self.store.line.push(atom, Wait::Later(Box::new(later)));
@@ -231,7 +231,7 @@ impl Core {
     fn ask_for(&mut self, index: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<Grant, Refusal> {
         self.check_subscription(index, asked)?;
         let filter = SharedFilter::parse(asked.filter).expect("it was just checked").filter;
-        let session = self.sessions.get(index).number;
+        let session = self.sessions.get(index).memory.number;
         let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));
         let durable = known.filter(|known| known.is_durable).map(|known| {
             self.tracks.get(known.track).durable.as_deref().expect("a durable subscription has what is durable of it")
@@ -299,7 +299,7 @@ impl Core {
         }
         let is_there = self.sessions.is_numbered(index, number);
         if is_there {
-            self.sessions.get_mut(index).structural -= 1;
+            self.sessions.get_mut(index).memory.structural -= 1;
             let answer = present.then_some((whom, tag));
             for text in self.make_subscriptions(now, index, made, answer, out) {
                 // It could be written, and not be made: for instance the place to begin makes no sense.
@@ -322,7 +322,7 @@ impl Core {
             self.router.remove_wish(filter, wish);
         }
         if self.sessions.is_numbered(index, number) {
-            self.sessions.get_mut(index).structural -= 1;
+            self.sessions.get_mut(index).memory.structural -= 1;
         }
         if present {
             out.unsubscribed(whom.link, tag, &existed);
@@ -334,7 +334,7 @@ impl Core {
     pub(crate) fn take_up(&mut self, now: Time, later: Later, present: bool, out: &mut impl Output) {
         let Later { whom, tag, index, number, what } = later;
         if self.sessions.is_numbered(index, number) {
-            self.sessions.get_mut(index).structural -= 1;
+            self.sessions.get_mut(index).memory.structural -= 1;
         }
         if !present {
             return;
@@ -353,7 +353,7 @@ impl Core {
 
     /// Writes what is to be remembered of a subscription as it is now; of one that is none, nothing.
     pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
-        let session = self.sessions.get(index).number;
+        let session = self.sessions.get(index).memory.number;
         let Some(id) = self.router.find(index, text) else {
             return self.store.outbox.forget(|key| Key::Subscription(session, text).put(key));
         };

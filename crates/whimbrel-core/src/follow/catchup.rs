@@ -157,16 +157,21 @@ impl Core {
             }
         }
         if caught_up {
-            let track = tracks.get_mut(id);
-            track.ahead = streams.ahead_of(&lag.positions);
-            if let Some(durable) = &mut track.durable {
-                durable.flying = Vec::new();
-            }
-            tracks.set_live(id);
+            self.set_live(id, &lag);
             return Turn::CaughtUp;
         }
         tracks.get_mut(id).lag = Some(lag);
         if blocked { Turn::Blocked } else { Turn::Over }
+    }
+
+    /// A subscription stands where the consolidated stream does, or ahead of it.
+    fn set_live(&mut self, id: u32, lag: &Lag) {
+        let track = self.tracks.get_mut(id);
+        track.ahead = self.streams.ahead_of(&lag.positions);
+        if let Some(durable) = &mut track.durable {
+            durable.flying = Vec::new();
+        }
+        self.tracks.set_live(id);
     }
 
     /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.

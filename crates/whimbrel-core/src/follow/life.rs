@@ -184,7 +184,7 @@ impl Core {
         }
         if let Some(durable) = &track.durable {
             self.let_go_of_log(&durable.held, durable.is_near);
-            let number = self.sessions.get(track.session).number;
+            let number = self.sessions.get(track.session).memory.number;
             for tag in &durable.done {
                 self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
             }
@@ -363,17 +363,17 @@ impl Core {
     ) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if qos == Qos::ExactlyOnce {
-            if let Some(first) = self.sessions.get(index).unreleased.get(&tag).copied() {
+            if let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied() {
                 self.sessions.stats.publishes_repeated += 1;
                 let result = Accepted::Repeat;
                 return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
             }
             let unreleased = Unreleased { atom: AtomNo(0), is_written: false };
-            self.sessions.get_mut(index).unreleased.insert(tag, unreleased);
+            self.sessions.get_mut(index).memory.unreleased.insert(tag, unreleased);
         }
         let result = self.acknowledge_up_to(index, what.0, what.1);
         if result.is_err() {
-            self.sessions.get_mut(index).unreleased.remove(&tag);
+            self.sessions.get_mut(index).memory.unreleased.remove(&tag);
             self.sessions.stats.events_refused += 1;
         }
         if qos != Qos::AtMostOnce {

@@ -65,7 +65,7 @@ impl Terms {
 impl Session {
     /// Whether deliveries with that quality of service have to be durable before they are sent.
     fn prepares(&self, qos: Qos) -> bool {
-        self.is_kept && qos == Qos::ExactlyOnce
+        self.memory.is_kept && qos == Qos::ExactlyOnce
     }
 
     /// Whether the window takes a new delivery.

@@ -5,6 +5,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 use whimbrel_event::Time;
 
+use crate::accept::WILL_AGAIN;
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Core;
 use crate::store::Disk;
@@ -22,10 +23,10 @@ impl Core {
                 known = survives.then_some(index);
             }
             if let Some(index) = known.filter(|_| attach.clean_start) {
-                if self.sessions.get(index).is_kept && self.store.disk == Disk::Poisoned {
+                if self.sessions.get(index).memory.is_kept && self.store.disk == Disk::Poisoned {
                     return out.refused(attach.link, Refusal::LogFailed);
                 }
-                begins_anew = self.sessions.get(index).is_kept;
+                begins_anew = self.sessions.get(index).memory.is_kept;
                 self.end(now, index, out);
                 known = None;
             }
@@ -81,7 +82,7 @@ impl Core {
         let session = self.sessions.get_mut(index);
         match session.will.as_ref().map(|will| will.delay) {
             None => {}
-            Some(Duration::ZERO) => self.publish_will(now, index, out),
+            Some(Duration::ZERO) => drop(self.publish_will(now, index, out)),
             Some(delay) => {
                 let at = now.after(delay).min(expires_at);
                 session.will_at = Some(at);
@@ -93,9 +94,26 @@ impl Core {
         self.move_work(now, index, groups, out);
     }
 
+    /// A session ends whose will cannot be logged at present: another one that nobody finds tries it again when its time has come.
+    fn leave_will_behind(&mut self, now: Time, index: u32) {
+        let session = self.sessions.get_mut(index);
+        let (client_id, will) = (session.client_id.clone(), session.will.take());
+        if let Some(at) = session.will_at.take() {
+            self.timers.remove(at, Reason::WillDelay, index);
+        }
+        let ghost = self.sessions.create_unnamed(&client_id);
+        let at = now.after(WILL_AGAIN);
+        let session = self.sessions.get_mut(ghost);
+        (session.will, session.expires_at) = (will, Some(at));
+        self.timers.insert(at, Reason::SessionExpiry, ghost);
+        self.remember_session(ghost, None);
+    }
+
     /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
     pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        self.publish_will(now, index, out);
+        if !self.publish_will(now, index, out) {
+            self.leave_will_behind(now, index);
+        }
         self.forget_session(index);
         if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);

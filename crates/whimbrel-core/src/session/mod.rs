@@ -37,6 +37,21 @@ pub(crate) struct Unreleased {
     pub(crate) is_written: bool,
 }
 
+/// What has to do with its being remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Its number among all that were ever remembered.
+    pub(crate) number: SessionNo,
+    /// It is written, and has to be forgotten when it ends.
+    pub(crate) is_kept: bool,
+    /// What changes its subscriptions and waits to be durable, or for that.
+    pub(crate) structural: u32,
+    /// Exactly-once publishes that the client has not released.
+    pub(crate) unreleased: BTreeMap<u16, Unreleased>,
+    /// The number of an event that was refused on the present connection: greater ones are, too, until it comes again.
+    pub(crate) refused_number: Option<u64>,
+}
+
 /// One client's session.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -46,12 +61,7 @@ pub(crate) struct Session {
     attachment: u32,
     /// Answers to the present link that wait in the line.
     in_line: u32,
-    /// Its number among all that were ever remembered.
-    pub(crate) number: SessionNo,
-    /// It is written, and has to be forgotten when it ends.
-    pub(crate) is_kept: bool,
-    /// What changes its subscriptions and waits to be durable, or for that.
-    pub(crate) structural: u32,
+    pub(crate) memory: Memory,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
     pub(crate) publisher: Publisher,
@@ -73,10 +83,6 @@ pub(crate) struct Session {
     pub(crate) waiting: Queue,
     /// Best-effort deliveries that wait.
     passing: Queue,
-    /// Exactly-once publishes that the client has not released.
-    pub(crate) unreleased: BTreeMap<u16, Unreleased>,
-    /// The number of an event that was refused on the present connection: greater ones are, too, until it comes again.
-    pub(crate) refused_number: Option<u64>,
     pub(crate) will: Option<Box<Will>>,
     pub(crate) will_at: Option<Time>,
     pub(crate) expires_at: Option<Time>,
@@ -219,9 +225,7 @@ impl Sessions {
             link: DETACHED,
             attachment: 0,
             in_line: 0,
-            number: SessionNo(0),
-            is_kept: false,
-            structural: 0,
+            memory: Memory::default(),
             // The same after a restart, so that a publisher's events stay in one stream.
             binding: Streams::binding(Publisher::named(client_id).to_bits()),
             publisher: Publisher::named(client_id),
@@ -235,8 +239,6 @@ impl Sessions {
             inflight: Inflight::default(),
             waiting: Queue::default(),
             passing: Queue::default(),
-            unreleased: BTreeMap::new(),
-            refused_number: None,
             will: None,
             will_at: None,
             expires_at: None,
@@ -290,7 +292,7 @@ impl Sessions {
         let session = self.get_mut(index);
         assert!(!session.is_attached(), "a session has one link");
         (session.link, session.attachment, session.in_line) = (link.0, attachment, 0);
-        session.refused_number = None;
+        session.memory.refused_number = None;
         session.open = true;
         session.inflight.begin(window);
     }
@@ -363,8 +365,8 @@ impl Sessions {
     pub(crate) fn is_still_repeat(&mut self, whom: Whom, tag: u16, qos: Qos) -> bool {
         let present = self.present(whom);
         present.is_none_or(|session| match qos {
-            Qos::ExactlyOnce => session.unreleased.contains_key(&tag),
-            Qos::AtMostOnce | Qos::AtLeastOnce => session.refused_number.is_none(),
+            Qos::ExactlyOnce => session.memory.unreleased.contains_key(&tag),
+            Qos::AtMostOnce | Qos::AtLeastOnce => session.memory.refused_number.is_none(),
         })
     }
 
@@ -392,7 +394,7 @@ impl Sessions {
     /// Whether the session at that place is the one with that number.
     pub(crate) fn is_numbered(&self, index: u32, number: SessionNo) -> bool {
         let session = self.slots.get(index as usize).and_then(Option::as_ref);
-        session.is_some_and(|session| session.number == number)
+        session.is_some_and(|session| session.memory.number == number)
     }
 
     /// Whether that is what a session's own client has published.

@@ -16,7 +16,7 @@ impl Core {
     pub(crate) fn prepare(&mut self) {
         while let Some((index, tag)) = self.sessions.prepared.pop_front() {
             let session = self.sessions.get_mut(index);
-            let number = session.number;
+            let number = session.memory.number;
             let Some(slot) = session.inflight.slot(tag) else { continue };
             let (id, track) = (slot.id, slot.track);
             let flight = match self.flight(track, Some(id)) {
@@ -57,7 +57,7 @@ impl Core {
         if track != NO_TRACK && settled != Settled::Unknown {
             self.tracks.touch(track);
         }
-        let (is_kept, number) = (session.is_kept, session.number);
+        let (is_kept, number) = (session.memory.is_kept, session.memory.number);
         let whom = self.sessions.whom(link);
         if by == Settlement::Received {
             let known = settled == Settled::Received;

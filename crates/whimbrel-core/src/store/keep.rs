@@ -23,7 +23,7 @@ impl Core {
 
     /// Whether a session, and what changes of it, is written.
     pub(crate) fn remembers(&self, index: u32) -> bool {
-        self.has_log() && self.sessions.get(index).is_kept
+        self.has_log() && self.sessions.get(index).memory.is_kept
     }
 
     /// Writes a session as it is, if it outlives its connection, and its will; `left`: when its client left.
@@ -34,12 +34,12 @@ impl Core {
         let store = &mut self.store;
         let session = self.sessions.get_mut(index);
         let has_will = session.will.is_some();
-        if session.number == SessionNo(0) && (has_will || session.is_persistent()) {
-            session.number = store.numbers.next_session(&mut store.outbox);
+        if session.memory.number == SessionNo(0) && (has_will || session.is_persistent()) {
+            session.memory.number = store.numbers.next_session(&mut store.outbox);
         }
-        let number = session.number;
-        if session.is_persistent() || session.is_kept {
-            session.is_kept = true;
+        let number = session.memory.number;
+        if session.is_persistent() || session.memory.is_kept {
+            session.memory.is_kept = true;
             let kept = Kept { number, expiry: session.expiry, left };
             store.outbox.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
         }
@@ -64,7 +64,7 @@ impl Core {
     /// ends again.
     pub(crate) fn forget_session(&mut self, index: u32) {
         let session = self.sessions.get(index);
-        let (number, is_kept) = (session.number, session.is_kept);
+        let (number, is_kept) = (session.memory.number, session.memory.is_kept);
         if !self.has_log() || number == SessionNo(0) {
             return;
         }
@@ -72,7 +72,7 @@ impl Core {
         outbox.forget(|key| Key::Will(number).put(key));
         if is_kept {
             let flights = session.inflight.exactly_once().into_iter().map(|tag| Key::InFlight(number, tag));
-            let unreleased = session.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
+            let unreleased = session.memory.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
             let subscriptions = session.subscriptions.iter().flat_map(|id| {
                 let known = self.router.get(*id);
                 let position = self.tracks.durable(known.track).map(|durable| Key::Position(durable.number));
@@ -103,7 +103,7 @@ impl Core {
     pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut impl Output) {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
         let session = self.sessions.get_mut(index);
-        let (number, known) = (session.number, session.unreleased.remove(&tag));
+        let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
         let mut after = known.map_or(AtomNo(0), |known| known.atom);
         if known.is_some_and(|known| known.is_written) {
             // Before it is told that the tag is free: a new publish with it would be taken for a repeat after a crash.

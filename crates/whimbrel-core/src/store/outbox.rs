@@ -23,7 +23,6 @@ type Span = Range<u64>;
 #[derive(Debug)]
 enum Op {
     Event { pubend: u8, event: Event },
-    Record { stream: StreamName, tick: Tick, body: Span },
     Put { key: Span, value: Span },
     Forget { key: Span },
     Chop { stream: StreamName, upto: Tick },
@@ -98,12 +97,6 @@ impl Outbox {
         let weight = event.packed().as_bytes().len();
         self.add(Op::Event { pubend, event }, weight);
         self.open_event = true;
-    }
-
-    pub(crate) fn record(&mut self, stream: StreamName, tick: Tick, body: impl FnOnce(&mut Vec<u8>)) {
-        let body = self.span(body);
-        let weight = (body.end - body.start) as usize;
-        self.add(Op::Record { stream, tick, body }, weight);
     }
 
     pub(crate) fn put(&mut self, key: impl FnOnce(&mut Vec<u8>), value: impl FnOnce(&mut Vec<u8>)) {
@@ -209,7 +202,7 @@ impl Op {
     /// Where its bytes begin, if it has some.
     fn begins(&self) -> Option<u64> {
         match self {
-            Op::Record { body: span, .. } | Op::Put { key: span, .. } | Op::Forget { key: span } => Some(span.start),
+            Op::Put { key: span, .. } | Op::Forget { key: span } => Some(span.start),
             Op::Event { .. } | Op::Chop { .. } | Op::Reserve { .. } => None,
         }
     }
@@ -240,9 +233,6 @@ impl<'a> Atom<'a> {
             Op::Event { pubend, event } => {
                 let event = event.packed();
                 Write::Event { pubend: *pubend, tick: event.id().tick, event }
-            }
-            Op::Record { stream, tick, body } => {
-                Write::Record { stream: *stream, tick: *tick, body: outbox.bytes(body) }
             }
             Op::Put { key, value } => Write::Put { key: outbox.bytes(key), value: outbox.bytes(value) },
             Op::Forget { key } => Write::Forget { key: outbox.bytes(key) },

@@ -135,7 +135,7 @@ impl Core {
             for tag in done {
                 // Another delivery may have it.
                 if session.inflight.slot(tag).is_none() {
-                    self.store.outbox.forget(|key| Key::InFlight(session.number, tag).put(key));
+                    self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
                 }
             }
             if durable.forget_old(&stand.acked) {

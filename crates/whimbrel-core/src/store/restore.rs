@@ -154,7 +154,7 @@ impl Restoring {
         for (session, tag) in self.unreleased {
             if let Some(index) = places.get(&session) {
                 let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
-                core.sessions.get_mut(*index).unreleased.insert(tag, unreleased);
+                core.sessions.get_mut(*index).memory.unreleased.insert(tag, unreleased);
             }
         }
         let mut numbers = BTreeMap::new();
@@ -210,7 +210,7 @@ impl Core {
         // Whoever was there has left with the broker.
         let expires_at = kept.left.unwrap_or(now).after(expiry);
         let session = self.sessions.get_mut(index);
-        (session.number, session.is_kept, session.expiry) = (kept.number, true, expiry);
+        (session.memory.number, session.memory.is_kept, session.expiry) = (kept.number, true, expiry);
         session.expires_at = Some(expires_at);
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
         index
@@ -228,7 +228,7 @@ impl Core {
             // Its session was to end with the connection. Another with its client id may have been there later.
             let index = self.sessions.create_unnamed(client_id);
             let session = self.sessions.get_mut(index);
-            (session.number, session.expires_at) = (number, Some(now));
+            (session.memory.number, session.expires_at) = (number, Some(now));
             self.timers.insert(now, Reason::SessionExpiry, index);
             index
         });

@@ -43,10 +43,10 @@ impl Core {
                 {
                     if let Some(number) = held.number {
                         publishers.take_back(&session.client_id, number);
-                        session.refused_number.get_or_insert(number);
+                        session.memory.refused_number.get_or_insert(number);
                     }
                     if let Some((_, tag)) = held.answer.filter(|_| held.event.qos() == Qos::ExactlyOnce) {
-                        session.unreleased.remove(&tag);
+                        session.memory.unreleased.remove(&tag);
                     }
                 }
                 let (whom, tag) = held.answer?;

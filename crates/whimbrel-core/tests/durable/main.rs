@@ -368,3 +368,22 @@ fn what_is_kept_too_long_is_given_up_and_told() {
     assert_eq!(payloads(&drain(&mut world)), ["new"]);
     assert_eq!(world.rig.core.stats().gaps_released, 1);
 }
+
+#[test]
+fn a_will_that_finds_the_log_full_is_published_when_there_is_room() {
+    for client in [CLEAN, KEPT] {
+        let mut world = world("will", Qos::AtLeastOnce);
+        let will = Some(will("will", "gone", Duration::ZERO));
+        world.rig.attach(3, "mortal", Client { will, ..client });
+        world.settle();
+        world.full(Disk::Full);
+        world.rig.detach(3, true);
+        world.advance(Duration::from_secs(5));
+        assert_eq!(drain(&mut world), vec![]);
+        world.full(Disk::Open);
+        world.advance(Duration::from_secs(2));
+        assert_eq!(payloads(&drain(&mut world)), ["gone"]);
+        world.advance(Duration::from_secs(5));
+        assert_eq!((drain(&mut world), world.disk.keys(b'w')), (vec![], 0));
+    }
+}

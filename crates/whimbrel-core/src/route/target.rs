@@ -1,0 +1,114 @@
+//! Subscriptions, and what a route says of them.
+
+use whimbrel_event::Qos;
+use whimbrel_selector::Place;
+
+use super::NO_TRACK;
+
+/// Marks index keys that are shared subscriptions.
+pub(super) const GROUP_BIT: u32 = 1 << 31;
+
+/// Marks index keys that are partitions of the cache.
+pub(super) const PARTITION_BIT: u32 = 1 << 30;
+
+/// Marks index keys that are wishes: subscriptions that are not there yet, or not any more.
+pub(super) const WISH_BIT: u32 = 1 << 29;
+
+/// All marks.
+pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | WISH_BIT;
+
+/// Where a subscription stands in the index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    pub(crate) place: Place,
+    /// It has a selector.
+    pub(crate) selective: bool,
+}
+
+/// What is to be logged for a subscription that waits for its confirmation, or for its end.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(super) number: u32,
+    pub(super) spot: Spot,
+}
+
+/// One subscription of one session.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) session: u32,
+    /// As it was asked for, `$share/…` included.
+    pub(crate) text: Box<str>,
+    pub(crate) qos: Qos,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    pub(crate) identifier: u32,
+    pub(crate) group: u32,
+    /// What the core keeps of it beside this, if it is tracked; else [`NO_TRACK`].
+    pub(crate) track: u32,
+    /// It gets nothing while its session is away.
+    pub(crate) attached_only: bool,
+    /// What it wants is logged.
+    pub(crate) is_durable: bool,
+    /// Bytes of its selector.
+    pub(crate) selector_bytes: u32,
+    /// Its selector, if its session is remembered.
+    pub(crate) selector: Option<Box<str>>,
+    /// Set by [`Router::place`]; `None` for one of a group, which is in the index only once for all its members.
+    pub(crate) spot: Option<Spot>,
+}
+
+/// Whom a route leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A subscription of a session.
+    Session,
+    /// A shared subscription.
+    Group,
+    /// A tracked subscription of a session.
+    Track,
+    /// A partition of the cache.
+    Partition,
+    /// Nobody yet, or not any more; but what is wanted is logged.
+    Wish,
+}
+
+/// What a route says of one subscription: everything that a delivery needs to know of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// The session, the shared subscription, the track or the partition: see `kind`.
+    pub(crate) to: u32,
+    pub(crate) identifier: u32,
+    pub(crate) qos: Qos,
+    pub(crate) kind: Kind,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    pub(crate) attached_only: bool,
+    /// What it wants is logged.
+    pub(crate) is_durable: bool,
+}
+
+/// What a delivery needs to know of the subscription with that key.
+pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
+    if key & MARKS != 0 {
+        let kind = match key & MARKS {
+            GROUP_BIT => Kind::Group,
+            PARTITION_BIT => Kind::Partition,
+            _ => Kind::Wish,
+        };
+        let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == Kind::Wish);
+        let (no_local, retain_as_published, attached_only) = (false, false, false);
+        return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only, is_durable };
+    }
+    let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
+    let (to, kind) = if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
+    Target {
+        to,
+        identifier: known.identifier,
+        qos: known.qos,
+        kind,
+        no_local: known.no_local,
+        retain_as_published: known.retain_as_published,
+        attached_only: known.attached_only,
+        is_durable: known.is_durable,
+    }
+}
