@@ -2,5 +2,11 @@
 //! What is owed to whom is judged from what the clients saw alone.
 
 mod book;
+mod broker;
 mod judge;
 mod judge_test;
+mod kills;
+mod publisher;
+mod rig;
+mod subscriber;
+mod weather;
