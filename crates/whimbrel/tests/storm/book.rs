@@ -71,6 +71,8 @@ pub struct Published {
     pub last: bool,
     /// Numbered or QoS 2: however often it is sent, it is accepted once.
     pub exact: bool,
+    /// Published with QoS 2. With QoS 1 it is delivered with QoS 1 to everyone.
+    pub qos2: bool,
     /// When it was sent for the first time.
     pub first: Moment,
     /// How often it was sent.
@@ -131,7 +133,7 @@ impl Condition {
 pub enum Keeper {
     /// (i) The client: nothing comes twice.
     Client,
-    /// (ii) The broker, QoS 2: nothing comes twice.
+    /// (ii) The broker, QoS 2: nothing comes twice that was published with QoS 2.
     ExactlyOnce,
     /// (iii) The broker, QoS 1: what was not durably acknowledged may come again after a reconnection, under the same id.
     AtLeastOnce,

@@ -122,7 +122,8 @@ impl Plan {
     /// Starts the broker. Its log goes to a file of the plan, one after the other.
     pub fn spawn(&self) -> Starting {
         let log = File::options().create(true).append(true).open(self.file("log")).expect("a log");
-        let mut child = Killed(self.command().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts"));
+        let mut child =
+            Killed(self.command().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts"));
         let out = child.0.stdout.take().expect("piped");
         Starting { child, out: BufReader::new(out) }
     }
@@ -140,7 +141,7 @@ impl Plan {
             return Err(self.log());
         };
         self.address = ready["mqtt"].as_str().expect("its address").to_owned();
-        Ok(Running { child: starting.child, _out: starting.out })
+        Ok(Running { _child: starting.child, _out: starting.out })
     }
 
     /// The end of its log.
@@ -174,31 +175,11 @@ pub struct Starting {
     out: BufReader<ChildStdout>,
 }
 
-impl Starting {
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.child.0.id()
-    }
-}
-
 /// A broker that is ready. Dropping it is `kill -9`, and waits until it is gone.
 #[derive(Debug)]
 pub struct Running {
-    child: Killed,
+    _child: Killed,
     _out: BufReader<ChildStdout>,
-}
-
-impl Running {
-    /// Ends it in an orderly way, and whatever command it was started by.
-    pub fn stop(mut self) {
-        let id = self.child.0.id().to_string();
-        // A tracer hands the signal on only if it comes from the terminal, so its child is told.
-        let asked = Command::new("pkill").args(["-TERM", "-P", &id]).status().is_ok_and(|status| status.success());
-        if !asked {
-            Command::new("kill").args(["-TERM", &id]).status().expect("kill runs");
-        }
-        self.child.0.wait().expect("it ends");
-    }
 }
 
 /// Writes bytes into the middle of a file.

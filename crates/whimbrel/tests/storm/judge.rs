@@ -244,10 +244,15 @@ impl<'a> Trial<'a> {
             self.faults.push(Fault::Unwanted(name));
         }
         let copies = event.map_or(0, |event| event.copies());
+        let at_least_once = match self.history.keeper {
+            Keeper::Client => false,
+            Keeper::ExactlyOnce => event.is_some_and(|event| !event.qos2),
+            Keeper::AtLeastOnce => true,
+        };
         let (_, ids) = self.came.entry(name).or_insert((at, Vec::new()));
         match ids.iter_mut().find(|(known, _)| *known == id) {
             Some((_, last)) => {
-                if self.history.keeper == Keeper::AtLeastOnce && *last < connection {
+                if at_least_once && *last < connection {
                     self.repeated += 1;
                 } else {
                     self.faults.push(Fault::Twice(name));

@@ -29,6 +29,7 @@ fn event(number: u32) -> Published {
         level: number as u8,
         last: false,
         exact: true,
+        qos2: true,
         first,
         sends: 1,
         fate: Fate::Accepted(first + 50),
@@ -115,6 +116,17 @@ fn nothing_comes_twice_but_at_least_once_after_a_reconnection() {
             assert_eq!(verdict.faults, [Fault::Twice(name(2)), Fault::Twice(name(3))]);
         }
     }
+}
+
+#[test]
+fn what_was_published_with_qos_1_is_delivered_at_least_once_to_qos_2() {
+    let repeated = |keeper| {
+        let mut story = Story::new(keeper, Condition::Any);
+        story.event(3).qos2 = false;
+        story.come(&[1, 2, 3]).again().come(&[3, 4, 5]).faults()
+    };
+    assert_eq!(repeated(Keeper::ExactlyOnce), []);
+    assert_eq!(repeated(Keeper::Client), [Fault::Twice(name(3))]);
 }
 
 #[test]

@@ -48,7 +48,9 @@ pub fn subscribers() -> Vec<subscriber::Habits> {
 
 fn storm(store: Store, seed: u64, rounds: u32, kills: bool) -> Storm {
     let limit = Duration::from_secs(60) + Duration::from_secs(4) * rounds;
-    let (publishers, subscribers) = (publishers(), subscribers());
+    let (publishers, mut subscribers) = (publishers(), subscribers());
+    // A selector of a subscription that is not durable is exchanged at once, also for what came before.
+    subscribers.retain(|habits| store.is_durable() || !habits.changes);
     Storm { plan: Plan::new(store), seed, rounds, kills, publishers, subscribers, limit }
 }
 

@@ -9,4 +9,7 @@ mod kills;
 mod publisher;
 mod rig;
 mod subscriber;
+mod sync;
+mod sync_test;
+mod trace;
 mod weather;

@@ -93,7 +93,8 @@ impl Publisher {
 
     async fn connect(&mut self, url: &str) -> Result<Client, Error> {
         let habits = self.habits;
-        let mut options = Options::new(url).client_id(format!("publisher-{}", habits.number)).session(self.session.clone());
+        let mut options =
+            Options::new(url).client_id(format!("publisher-{}", habits.number)).session(self.session.clone());
         if habits.session {
             options = options.clean_start(false).session_expiry(3600);
         }
@@ -153,7 +154,17 @@ impl Publisher {
         let exact = habits.numbered || (qos == QoS::ExactlyOnce && habits.session);
         let first = self.clock.tick();
         let (topic, fate) = (topic.clone(), Fate::Unknown);
-        self.events.push(Published { name, topic, level, last, exact, first, sends: 0, fate });
+        self.events.push(Published {
+            name,
+            topic,
+            level,
+            last,
+            exact,
+            qos2: qos == QoS::ExactlyOnce,
+            first,
+            sends: 0,
+            fate,
+        });
         // If this fails, nothing has left; but it may be in the session.
         let receipt = client.send(publish).await?;
         self.sent.insert(receipt.number(), self.events.len() - 1);

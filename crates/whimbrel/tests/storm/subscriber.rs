@@ -150,8 +150,8 @@ impl Subscriber {
             if !is_over && patience == 0 {
                 return End::Vanish;
             }
-            let done = match self.random.u32(..200) {
-                0..10 if self.habits.keeper == Keeper::Client => self.acknowledge(client, events).await,
+            let done = match self.random.u32(..100) {
+                0..5 if self.habits.keeper == Keeper::Client => self.acknowledge(client, events).await,
                 10 if self.habits.changes && !is_over => self.change(client, events).await,
                 11 if self.habits.leaves && !is_over => self.leave(client, events).await,
                 _ => Ok(()),
@@ -226,7 +226,11 @@ impl Subscriber {
     }
 
     /// Waits for an answer while messages go on arriving.
-    async fn during<T>(&mut self, events: &mut Events, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn during<T>(
+        &mut self,
+        events: &mut Events,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let mut answer = std::pin::pin!(answer);
         loop {
             tokio::select! {
