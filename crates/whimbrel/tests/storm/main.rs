@@ -3,6 +3,9 @@
 
 mod book;
 mod broker;
+mod calm;
+mod damage;
+mod full;
 mod judge;
 mod judge_test;
 mod kills;
