@@ -148,6 +148,8 @@ pub enum Seen {
     Asked(Condition),
     /// It was granted.
     Granted,
+    /// The new condition was refused, and the one before stays.
+    Refused,
     /// Its end was asked for.
     Leaving,
     /// It was ended.

@@ -7,6 +7,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
 
+/// Where it listens, at any free port first. Clients come from 127.0.0.1, so none of them can take the port of a broker that has just been killed.
+const ADDRESS: &str = if cfg!(target_os = "linux") { "127.0.0.2:0" } else { "127.0.0.1:0" };
+
 /// Where the broker keeps its journal. That flag, and these settings of the journal, are what the storm assumes.
 fn journal(store: &Store) -> (Vec<String>, String) {
     let Store::Data { directory, segment, max_log } = store else { return (Vec::new(), String::new()) };
@@ -63,11 +66,9 @@ impl Store {
 #[derive(Debug)]
 pub struct Plan {
     store: Store,
-    /// More of `whimbrel.toml`, tables only.
-    tables: String,
     /// A command that the broker is started by, such as `strace`.
     before: Vec<String>,
-    /// `127.0.0.1:0` until it has been started once.
+    /// [`ADDRESS`] until it has been started once.
     address: String,
     files: TempDir,
 }
@@ -75,12 +76,7 @@ pub struct Plan {
 impl Plan {
     pub fn new(store: Store) -> Plan {
         let files = tempfile::tempdir().expect("a temporary directory");
-        Plan { store, tables: String::new(), before: Vec::new(), address: "127.0.0.1:0".into(), files }
-    }
-
-    pub fn tables(mut self, tables: &str) -> Plan {
-        self.tables += tables;
-        self
+        Plan { store, before: Vec::new(), address: ADDRESS.into(), files }
     }
 
     pub fn before(mut self, words: &[&str]) -> Plan {
@@ -104,7 +100,7 @@ impl Plan {
     fn command(&self) -> Command {
         let (flags, settings) = journal(&self.store);
         let config = self.file("whimbrel.toml");
-        std::fs::write(&config, settings + &self.tables).expect("written");
+        std::fs::write(&config, settings).expect("written");
         let binary = env!("CARGO_BIN_EXE_whimbrel").to_owned();
         let mut words = self.before.clone();
         words.extend([binary, "serve".into(), "--dev".into(), "--config".into(), config.display().to_string()]);

@@ -91,6 +91,6 @@ async fn a_tail_that_is_cut_costs_what_was_in_it_and_nothing_else() {
     }
     let subscribers = calm.release();
     let book = calm.end(subscribers).await;
-    let is_cut = |fault: &Fault| *fault == Fault::Lost(Name { publisher: 1, number: EVENTS });
-    demand(&judge(&book), is_cut);
+    let cut = Name { publisher: 1, number: EVENTS };
+    demand(&judge(&book), |fault| *fault == Fault::Lost(cut));
 }

@@ -139,6 +139,10 @@ fn a_small_disk_takes_no_more_than_it_has_room_for() {
     };
     assert!(fill(ROOM / 2) && !fill(ROOM * 2));
     assert_eq!(std::fs::read_dir(disk.path()).expect("a directory").count(), 0, "nobody else sees it");
+    let within = disk.within();
+    let within: Vec<&str> = within.iter().map(String::as_str).collect();
+    let started = Plan::new(Store::Memory).before(&within).start();
+    assert!(started.is_ok(), "a broker runs there: {started:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -102,6 +102,11 @@ struct Era {
 }
 
 impl Era {
+    /// The condition that was asked for last.
+    fn asks_for(&self) -> Option<Condition> {
+        self.conditions.last().map(|(condition, ..)| *condition)
+    }
+
     /// The conditions that may have been in force at some moment from `first` to `last`.
     fn conditions(&self, first: Moment, last: Moment) -> impl Iterator<Item = Condition> {
         self.conditions.iter().enumerate().filter_map(move |(index, (condition, asked, _))| {
@@ -133,15 +138,16 @@ fn eras(history: &History) -> Vec<Era> {
                 let conditions = vec![(*condition, at, NEVER)];
                 eras.push(Era { asked: at, granted: NEVER, leaving: NEVER, left: NEVER, conditions });
             }
-            (Seen::Asked(condition), Some(era)) => {
-                if era.conditions.last().is_some_and(|(last, ..)| last != condition) {
-                    era.conditions.push((*condition, at, NEVER));
-                }
+            (Seen::Asked(condition), Some(era)) if era.asks_for() != Some(*condition) => {
+                era.conditions.push((*condition, at, NEVER));
             }
             (Seen::Granted, Some(era)) => {
                 era.granted = era.granted.min(at);
                 let (.., granted) = era.conditions.last_mut().expect("an era begins with one");
                 *granted = at.min(*granted);
+            }
+            (Seen::Refused, Some(era)) if era.conditions.len() > 1 => {
+                era.conditions.pop_if(|(_, _, granted)| *granted == NEVER);
             }
             (Seen::Leaving, Some(era)) => era.leaving = era.leaving.min(at),
             (Seen::Left, Some(era)) => era.left = at,
@@ -151,14 +157,16 @@ fn eras(history: &History) -> Vec<Era> {
     eras
 }
 
+/// An event that came: when first, and under which ids, each with the connection it came in last.
+type Arrival = (Moment, Vec<(Option<EventId>, usize)>);
+
 /// One subscription before the judge.
 struct Trial<'a> {
     history: &'a History,
     published: &'a BTreeMap<Name, &'a Published>,
     ticks: &'a Ticks,
     eras: Vec<Era>,
-    /// For each event that came: when first, and under which ids, each with the connection it came in last.
-    came: BTreeMap<Name, (Moment, Vec<(Option<EventId>, usize)>)>,
+    came: BTreeMap<Name, Arrival>,
     gaps: Vec<(PubendId, Tick, Tick)>,
     repeated: usize,
     faults: Vec<Fault>,
@@ -219,7 +227,7 @@ impl<'a> Trial<'a> {
                     self.faults.push(Fault::Gap(format!("{reason} in {pubend} after {} up to {}", from.0, to.0)));
                 }
                 Seen::Stray(what) => self.faults.push(Fault::Stray(what.clone())),
-                Seen::Asked(_) | Seen::Leaving => {}
+                Seen::Asked(_) | Seen::Refused | Seen::Leaving => {}
             }
         }
     }

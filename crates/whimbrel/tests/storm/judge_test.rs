@@ -224,6 +224,17 @@ fn a_new_selector_counts_from_its_request_to_its_grant_as_either() {
 }
 
 #[test]
+fn a_new_selector_that_is_refused_never_counts() {
+    let mut story = Story::new(Keeper::AtLeastOnce, Condition::AtLeast(3));
+    story.at = 219;
+    story.see(Seen::Asked(Condition::Below(3)));
+    story.at = 419;
+    story.see(Seen::Refused);
+    assert_eq!(story.come(&[3, 4, 5]).faults(), []);
+    assert_eq!(story.come(&[2]).faults()[0], Fault::Unwanted(name(2)));
+}
+
+#[test]
 fn nothing_is_due_before_the_grant_or_wanted_before_the_request() {
     let asked = |numbers: &[u32]| {
         let mut story = Story::new(Keeper::Client, Condition::Any);

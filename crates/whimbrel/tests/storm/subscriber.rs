@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use whimbrel_client::{
-    Client, Durability, Error, Event, Events, Message, Notice, Options, Position, QoS, RetainHandling, Session, Start,
-    Subscription,
+    Client, Durability, Error, Event, Events, Message, Notice, Options, Position, QoS, ReasonCode, RetainHandling,
+    Session, Start, Subscription,
 };
 
 use crate::book::{Condition, Filter, History, Keeper, Seen};
@@ -38,6 +38,8 @@ impl Habits {
 /// One subscription on the client's side.
 struct Held {
     condition: Condition,
+    /// The condition that was granted last.
+    before: Option<Condition>,
     /// The broker has granted what was asked last, and the session has not been lost since.
     granted: bool,
     /// Its end was asked for, and no answer came.
@@ -73,7 +75,7 @@ impl Subscriber {
         let held = |(index, &(filter, condition)): (usize, &(&'static str, Condition))| {
             let subscription = format!("{} {} {filter}", habits.name, index + 1);
             let history = History { subscription, keeper: habits.keeper, filter: Filter(filter), seen: Vec::new() };
-            Held { condition, granted: false, leaving: false, position: None, last: Vec::new(), history }
+            Held { condition, before: None, granted: false, leaving: false, position: None, last: Vec::new(), history }
         };
         let held = habits.wanted.iter().enumerate().map(held).collect();
         let mixed = habits.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
@@ -276,11 +278,18 @@ impl Subscriber {
         }
         self.see(index, Seen::Asked(condition));
         let answer = self.during(events, client.subscribe_to(&subscription)).await?;
-        let refused = answer.reasons.iter().any(|reason| reason.is_error());
-        assert!(!refused, "{} is refused: {answer:?}", self.held[index].history.subscription);
+        if let Some(reason) = answer.reasons.iter().find(|reason| reason.is_error()) {
+            let held = &mut self.held[index];
+            // The broker remembers a bounded number of conditions that older events are still to be judged by.
+            let before = held.before.filter(|_| *reason == ReasonCode::QUOTA_EXCEEDED);
+            held.condition = before.unwrap_or_else(|| panic!("{} is refused: {answer:?}", held.history.subscription));
+            held.granted = true;
+            self.see(index, Seen::Refused);
+            return Ok(());
+        }
         self.see(index, Seen::Granted);
         let held = &mut self.held[index];
-        held.granted = true;
+        (held.granted, held.before) = (true, Some(condition));
         if self.habits.keeper == Keeper::Client {
             let token = answer.tokens().next().flatten().expect("SUBACK names the position");
             match &mut held.position {
@@ -299,7 +308,7 @@ impl Subscriber {
         self.during(events, client.unsubscribe(&filter)).await?;
         self.see(index, Seen::Left);
         let held = &mut self.held[index];
-        (held.leaving, held.granted, held.position) = (false, false, None);
+        (held.leaving, held.granted, held.position, held.before) = (false, false, None, None);
         Ok(())
     }
 

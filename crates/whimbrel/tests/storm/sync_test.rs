@@ -35,7 +35,7 @@ fn sync() -> String {
 
 fn found(lines: &[&str]) -> Findings {
     // All by one thread, unless the line says which.
-    let line = |line: &&str| if line.starts_with('@') { line[1..].to_owned() } else { format!("100 {line}") };
+    let line = |line: &&str| line.strip_prefix('@').map_or_else(|| format!("100 {line}"), str::to_owned);
     let text: Vec<String> = lines.iter().map(line).collect();
     check(&trace::read(&text.join("\n")))
 }

@@ -26,6 +26,9 @@ pub struct Up {
     pub url: String,
 }
 
+/// Events with their topics.
+pub type Last = Vec<(Name, String)>;
+
 #[derive(Clone, Debug)]
 pub struct Weather {
     pub clock: Clock,
@@ -33,7 +36,7 @@ pub struct Weather {
     pub up: Arc<watch::Sender<Option<Up>>>,
     pub phase: Arc<watch::Sender<Phase>>,
     /// The last accepted events and their topics, once they are known: whoever has received those that it wants has received everything.
-    pub last: Arc<watch::Sender<Option<Vec<(Name, String)>>>>,
+    pub last: Arc<watch::Sender<Option<Last>>>,
     /// When whatever is still not done counts as never done.
     pub deadline: Instant,
 }
