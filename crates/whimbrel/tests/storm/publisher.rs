@@ -116,6 +116,7 @@ impl Publisher {
             let now = *phase.borrow_and_update();
             let rest = match now {
                 Phase::Round(round) => (self.habits.each * (round + 1)).saturating_sub(self.events.len() as u32),
+                Phase::Closing => 0,
                 Phase::Over => self.missing_last() as u32,
             };
             if rest > 0 && flying.len() < WINDOW {

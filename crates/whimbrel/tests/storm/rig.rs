@@ -58,7 +58,7 @@ impl Storm {
                 broker = Some(self.next(&weather, round + 1));
             }
         }
-        weather.phase.send_replace(Phase::Over);
+        weather.close().await;
         let mut book = Book::default();
         for publisher in publishers {
             book.published.extend(publisher.await.expect("a publisher does not panic"));

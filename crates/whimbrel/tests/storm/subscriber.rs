@@ -44,6 +44,8 @@ struct Held {
     granted: bool,
     /// Its end was asked for, and no answer came.
     leaving: bool,
+    /// It was ended, or is about to be, and has not been granted anew: it counts in [`Weather::ended`].
+    ended: bool,
     /// Where it stands, if the client keeps that.
     position: Option<Position>,
     /// Last events that have come.
@@ -75,7 +77,16 @@ impl Subscriber {
         let held = |(index, &(filter, condition)): (usize, &(&'static str, Condition))| {
             let subscription = format!("{} {} {filter}", habits.name, index + 1);
             let history = History { subscription, keeper: habits.keeper, filter: Filter(filter), seen: Vec::new() };
-            Held { condition, before: None, granted: false, leaving: false, position: None, last: Vec::new(), history }
+            Held {
+                condition,
+                before: None,
+                granted: false,
+                leaving: false,
+                ended: false,
+                position: None,
+                last: Vec::new(),
+                history,
+            }
         };
         let held = habits.wanted.iter().enumerate().map(held).collect();
         let mixed = habits.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
@@ -134,28 +145,26 @@ impl Subscriber {
             return End::Lost;
         }
         let mut patience = if self.habits.vanishes == 0 { u32::MAX } else { self.random.u32(1..=self.habits.vanishes) };
-        let mut phase = self.weather.phase.subscribe();
         let mut last = self.weather.last.subscribe();
         loop {
-            let is_over = *phase.borrow_and_update() == Phase::Over;
-            if is_over && last.borrow_and_update().as_ref().is_some_and(|last| self.has_all(last)) {
+            if last.borrow_and_update().as_ref().is_some_and(|last| self.has_all(last)) {
                 return if self.acknowledge(client, events).await.is_ok() { End::Done } else { End::Lost };
             }
             let event = tokio::select! {
                 event = events.next() => event,
-                _ = phase.changed() => continue,
                 _ = last.changed() => continue,
             };
             let Some(Event::Message(message)) = event else { return End::Lost };
             self.note(&message);
             patience = patience.saturating_sub(1);
-            if !is_over && patience == 0 {
+            let is_stormy = self.weather.is_stormy();
+            if is_stormy && patience == 0 {
                 return End::Vanish;
             }
             let done = match self.random.u32(..100) {
                 0..5 if self.habits.keeper == Keeper::Client => self.acknowledge(client, events).await,
-                10 if self.habits.changes && !is_over => self.change(client, events).await,
-                11 if self.habits.leaves && !is_over => self.leave(client, events).await,
+                10 if self.habits.changes && is_stormy => self.change(client, events).await,
+                11 if self.habits.leaves && is_stormy => self.leave(client, events).await,
                 _ => Ok(()),
             };
             if done.is_err() {
@@ -187,7 +196,7 @@ impl Subscriber {
         tokio::select! {
             () = clock.reached(until) => {}
             // Nothing may happen any more when publishers have done their share.
-            _ = phase.wait_for(|phase| *phase != now || now == Phase::Over) => {}
+            _ = phase.wait_for(|phase| *phase != now || !matches!(now, Phase::Round(_))) => {}
         }
     }
 
@@ -288,6 +297,7 @@ impl Subscriber {
             return Ok(());
         }
         self.see(index, Seen::Granted);
+        self.back(index);
         let held = &mut self.held[index];
         (held.granted, held.before) = (true, Some(condition));
         if self.habits.keeper == Keeper::Client {
@@ -318,9 +328,23 @@ impl Subscriber {
         self.ask(0, client, events).await
     }
 
+    /// The subscription is there, whether it was ended or not.
+    fn back(&mut self, index: usize) {
+        if std::mem::take(&mut self.held[index].ended) {
+            self.weather.ended.send_modify(|ended| *ended -= 1);
+        }
+    }
+
     async fn leave(&mut self, client: &Client, events: &mut Events) -> Result<(), Error> {
-        self.end(0, client, events).await?;
-        self.ask(0, client, events).await
+        self.held[0].ended = true;
+        self.weather.ended.send_modify(|ended| *ended += 1);
+        // Counted before this look at the weather, so that the last events wait for this one or it stays.
+        if self.weather.is_stormy() {
+            self.end(0, client, events).await?;
+            return self.ask(0, client, events).await;
+        }
+        self.back(0);
+        Ok(())
     }
 
     /// Tells the broker where the client's own positions are.

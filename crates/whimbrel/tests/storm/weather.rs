@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::book::{Clock, Name};
 
@@ -15,7 +15,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Round(u32),
-    /// No more kills: publishers send their last events.
+    /// No more kills, and nobody leaves any more; those who are about to come back do.
+    Closing,
+    /// Everyone is there: publishers send their last events.
     Over,
 }
 
@@ -35,6 +37,8 @@ pub struct Weather {
     /// The broker, while it is there.
     pub up: Arc<watch::Sender<Option<Up>>>,
     pub phase: Arc<watch::Sender<Phase>>,
+    /// Subscriptions that have been ended and not been granted anew.
+    pub ended: Arc<watch::Sender<u32>>,
     /// The last accepted events and their topics, once they are known: whoever has received those that it wants has received everything.
     pub last: Arc<watch::Sender<Option<Last>>>,
     /// When whatever is still not done counts as never done.
@@ -42,11 +46,26 @@ pub struct Weather {
 }
 
 impl Weather {
+    /// Whether clients may still vanish, leave and change their minds.
+    pub fn is_stormy(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Round(_))
+    }
+
+    /// Ends the rounds: when all are subscribed that want to be, publishers send their last events.
+    pub async fn close(&self) {
+        self.phase.send_replace(Phase::Closing);
+        let mut ended = self.ended.subscribe();
+        // Whoever is not back by then misses what it misses.
+        let _ = timeout_at(self.deadline, ended.wait_for(|ended| *ended == 0)).await;
+        self.phase.send_replace(Phase::Over);
+    }
+
     pub fn new(limit: Duration) -> Weather {
         Weather {
             clock: Clock::new(),
             up: Arc::new(watch::Sender::new(None)),
             phase: Arc::new(watch::Sender::new(Phase::Round(0))),
+            ended: Arc::new(watch::Sender::new(0)),
             last: Arc::new(watch::Sender::new(None)),
             deadline: Instant::now() + limit,
         }
