@@ -54,26 +54,27 @@ struct Wire {
 pub fn check(steps: &[Step]) -> Findings {
     let mut findings = Findings::default();
     let mut disk = Disk::default();
-    let mut wires: BTreeMap<String, Wire> = BTreeMap::new();
+    let mut wires: BTreeMap<u32, Wire> = BTreeMap::new();
     for step in steps {
         match step {
             Step::Begin(call) if call.is_socket() && call.writes() => {
-                let wire = wires.entry(call.file.clone()).or_default();
+                let wire = wires.entry(call.descriptor).or_default();
                 wire.output.extend(&call.bytes);
                 wire.written(&disk, &mut findings);
             }
             Step::End(call, result) if call.is_socket() && call.reads() && *result > 0 => {
-                let wire = wires.entry(call.file.clone()).or_default();
+                let wire = wires.entry(call.descriptor).or_default();
                 wire.input.extend(&call.bytes[..call.bytes.len().min(*result as usize)]);
                 wire.read();
             }
             // What the socket did not take was not written, and comes again.
             Step::End(call, result) if call.is_socket() && call.writes() => {
                 let taken = usize::try_from(*result).unwrap_or(0);
-                if let Some(wire) = wires.get_mut(&call.file).filter(|_| taken < call.bytes.len()) {
+                if let Some(wire) = wires.get_mut(&call.descriptor).filter(|_| taken < call.bytes.len()) {
                     wire.take_back(call.bytes.len() - taken);
                 }
             }
+            Step::Begin(call) if call.is_socket() && call.name == "close" => _ = wires.remove(&call.descriptor),
             Step::Begin(call) if !call.is_socket() => disk.begin(call),
             Step::End(call, result) if !call.is_socket() => disk.end(call, *result),
             _ => {}

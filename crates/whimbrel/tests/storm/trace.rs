@@ -12,6 +12,8 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub name: String,
+    /// The descriptor. A socket is told by it alone: what strace knows of its addresses comes and goes.
+    pub descriptor: u32,
     /// The path, or what is known of the socket.
     pub file: String,
     /// The bytes of all its strings; of a call that reads, at its end only.
@@ -20,7 +22,7 @@ pub struct Call {
 
 impl Call {
     pub fn is_socket(&self) -> bool {
-        self.file.starts_with("TCP")
+        self.file.starts_with("TCP") || self.file.starts_with("socket:")
     }
 
     pub fn reads(&self) -> bool {
@@ -38,7 +40,7 @@ impl Call {
 
 /// The calls that have to be traced, as strace wants them named.
 pub const CALLS: &str =
-    "trace=read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg,pwrite64,pwritev,pwritev2,fsync,fdatasync";
+    "trace=read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg,pwrite64,pwritev,pwritev2,fsync,fdatasync,close";
 
 /// Reads a whole trace. Lines that are no calls with a file are left out.
 pub fn read(text: &str) -> Vec<Step> {
@@ -78,11 +80,12 @@ fn whole(text: &str) -> Option<Step> {
 /// A call, perhaps cut off within its arguments.
 fn call(text: &str) -> Option<Call> {
     let (name, arguments) = text.split_once('(')?;
-    let (_, rest) = arguments.split_once('<')?;
+    let (descriptor, rest) = arguments.split_once('<')?;
+    let descriptor = descriptor.parse().ok()?;
     // A socket's name has an arrow in it: the end is the first `>` that is none.
     let end = rest.match_indices('>').find(|(at, _)| !rest[..*at].ends_with('-'))?.0;
     let (file, rest) = (rest[..end].to_owned(), &rest[end + 1..]);
-    Some(Call { name: name.to_owned(), file, bytes: strings(rest) })
+    Some(Call { name: name.to_owned(), descriptor, file, bytes: strings(rest) })
 }
 
 /// The bytes of all strings among the arguments, one behind the other.
