@@ -15,7 +15,7 @@ fn journal(store: &Store) -> (Vec<String>, String) {
     let Store::Data { directory, segment, max_log } = store else { return (Vec::new(), String::new()) };
     let flags = vec!["--data".to_owned(), directory.display().to_string()];
     let mut settings = String::from("[journal]\n");
-    settings += &segment.map(|bytes| format!("segment_size = {bytes}\n")).unwrap_or_default();
+    settings += &segment.map(|bytes| format!("segment = {bytes}\n")).unwrap_or_default();
     settings += &max_log.map(|bytes| format!("max_log = {bytes}\n")).unwrap_or_default();
     (flags, settings)
 }
