@@ -18,6 +18,12 @@ const COMMIT_SLICE: usize = 512;
 /// When a will is tried again for which the log had no room.
 pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
+/// Answers to one client that may wait to be durable; above, it is not read for a while, so that it alone does not hold up all.
+const UNANSWERED_MAX: u32 = 4096;
+
+/// How long.
+const UNANSWERED_PAUSE: Duration = Duration::from_millis(10);
+
 /// What becomes of an event that comes in.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
@@ -60,6 +66,7 @@ impl Core {
         let Publish { link, tag, retain, number, ref event } = *publish;
         let qos = event.qos;
         let from = self.sessions.of(link);
+        self.hold_if_unanswered(link, out);
         let whom = self.sessions.whom(link);
         if qos == Qos::ExactlyOnce
             && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()
@@ -113,7 +120,7 @@ impl Core {
             }
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
-                if let Some(number) = number {
+                if let Some(number) = number.filter(|_| refusal == Refusal::LogFull) {
                     self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
@@ -121,6 +128,14 @@ impl Core {
         };
         if qos != Qos::AtMostOnce {
             self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
+        }
+    }
+
+    /// A client to which many answers wait is not read for a while.
+    fn hold_if_unanswered(&mut self, link: Link, out: &mut impl Output) {
+        if self.sessions.get(self.sessions.of(link)).in_line() > UNANSWERED_MAX {
+            self.sessions.stats.publishers_held += 1;
+            out.hold(link, UNANSWERED_PAUSE);
         }
     }
 
@@ -186,6 +201,9 @@ impl Core {
         let Incoming { ref event, binding, retain, answer, from, number } = *incoming;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if retain && !event.payload.is_empty() {
+            if self.has_log() && event.packed_len() > self.sessions.limits.logged_event_bytes {
+                return Err(Refusal::TooLargeForLog);
+            }
             self.make_room_for_retained(now, event)?;
         }
         let is_logged = self.must_log(now, route, incoming);
@@ -200,6 +218,7 @@ impl Core {
             self.remember_unlogged(now, incoming);
             let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
             if is_safe && self.streams.own.waiting(id.pubend) == 1 {
+                self.note_retained(retain, event.topic);
                 let matched = Some(self.pass_own(now, route, publication, retain, out));
                 return Ok(Taken { matched, is_written: false });
             }
@@ -232,6 +251,7 @@ impl Core {
     fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
         let Incoming { retain, answer, from, number, .. } = *incoming;
         let store = &mut self.store;
+        store.outbox.seal();
         let id = event.id();
         let own = usize::from(id.pubend.index());
         self.sessions.stats.events_logged += 1;
@@ -239,6 +259,7 @@ impl Core {
         store.release.logged[own] = id.tick;
         if retain {
             let view = event.view();
+            store.lazy_topics.remove(view.topic);
             let key = |key: &mut Vec<u8>| Key::Retained(view.topic).put(key);
             if view.payload.is_empty() {
                 store.outbox.forget(key);
@@ -249,7 +270,7 @@ impl Core {
         let (From::Publish(index) | From::Will(index)) = from else { return false };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(&session.client_id, number, now, true, &mut store.outbox);
+            store.publishers.note(&session.client_id, (number, now), (true, true), &mut store.outbox);
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
@@ -266,27 +287,32 @@ impl Core {
 
     /// What an event that is not logged changes of what is remembered.
     fn remember_unlogged(&mut self, now: Time, incoming: &Incoming<'_>) {
-        let Incoming { ref event, retain, from, number, .. } = *incoming;
+        let Incoming { from, number, .. } = *incoming;
         if !self.has_log() {
             if let (From::Publish(index), Some(number)) = (from, number) {
                 let store = &mut self.store;
                 let client_id = &self.sessions.get(index).client_id;
-                store.publishers.note(client_id, number, now, false, &mut store.outbox);
+                store.publishers.note(client_id, (number, now), (false, false), &mut store.outbox);
             }
             return;
         }
         let store = &mut self.store;
-        // What the broker says of itself it says anew.
-        if retain && !event.topic.starts_with('$') && !store.lazy_topics.contains(event.topic) {
-            store.lazy_topics.insert(event.topic.into());
-        }
         let (From::Publish(index) | From::Will(index)) = from else { return };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(&session.client_id, number, now, false, &mut store.outbox);
+            store.publishers.note(&session.client_id, (number, now), (false, true), &mut store.outbox);
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
+        }
+    }
+
+    /// An event that is not logged is passed: if it is retained, that is written lazily.
+    fn note_retained(&mut self, retain: bool, topic: &str) {
+        // What the broker says of itself it says anew.
+        let is_kept = retain && self.has_log() && !topic.starts_with('$');
+        if is_kept && !self.store.lazy_topics.contains(topic) {
+            self.store.lazy_topics.insert(topic.into());
         }
     }
 
@@ -324,11 +350,14 @@ impl Core {
     }
 
     fn make_room_for_retained(&mut self, now: Time, event: &EventRef<'_>) -> Result<(), Refusal> {
-        let Core { sessions, retained, .. } = self;
+        let Core { sessions, retained, store, .. } = self;
         let bytes = Event::weight_of(event);
         let (max, bytes_max) = (sessions.limits.retained_max, sessions.limits.retained_bytes);
         if !retained.has_room(event.topic, bytes, max, bytes_max) {
-            retained.sweep(now);
+            let swept = retained.sweep(now);
+            if matches!(store.disk, Disk::Open | Disk::Full) {
+                store.lazy_topics.extend(swept);
+            }
             if !retained.has_room(event.topic, bytes, max, bytes_max) {
                 return Err(Refusal::TooMuchRetained);
             }
@@ -345,7 +374,8 @@ impl Core {
         if after <= self.store.line.committed() && (overtakes || !self.sessions.stands_in_line(whom)) {
             return tell(whom.link, answer, out);
         }
-        if after == AtomNo::NEVER {
+        let is_dead = self.store.disk == Disk::Poisoned && after > self.store.line.committed();
+        if is_dead || after == AtomNo::NEVER {
             self.sessions.stats.kicked_log_failed += 1;
             return self.kick(now, self.sessions.of(whom.link), Kick::LogFailed, out);
         }
@@ -360,6 +390,9 @@ impl Core {
             let present = wait.whom().filter(|whom| self.sessions.leave_line(*whom));
             match wait {
                 Wait::Event(held) => {
+                    if !held.is_logged {
+                        self.note_retained(held.retain, held.event.topic());
+                    }
                     let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
                     let matched = self.pass_own(now, route, Publication::of(&held.event, 0), held.retain, out);
                     if let (Some(whom), Some((_, tag))) = (present, held.answer) {
@@ -374,8 +407,12 @@ impl Core {
                 }
                 Wait::Subscribe(confirming) => self.confirm(now, *confirming, present.is_some(), out),
                 Wait::Unsubscribe(ending) => self.confirm_end(now, *ending, present.is_some(), out),
-                Wait::Later(later) => self.take_up(now, *later, present.is_some(), out),
+                Wait::Later(later) => self.take_up(*later, present.is_some()),
                 Wait::Hand { session, number, tag } => self.hand_over(now, session, number, tag, out),
+                Wait::Received { session, number, tag, .. } => {
+                    let link = present.map(|whom| whom.link);
+                    self.received(now, (session, number), (link, tag), out);
+                }
                 Wait::Uncork(whom) => {
                     if present.is_some() {
                         out.uncork(whom.link);

@@ -136,6 +136,7 @@ impl Core {
             self.cut_off(now, index, out);
         }
         self.prepare();
+        self.store.outbox.seal();
     }
 
     fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
@@ -150,8 +151,14 @@ impl Core {
                     self.detach(now, index, publish_will, out);
                 }
             }
-            Input::Subscribe { link, tag, filters } => self.subscribe(now, (link, tag), filters, out),
-            Input::Unsubscribe { link, tag, filters } => self.unsubscribe(now, (link, tag), filters, out),
+            Input::Subscribe { link, tag, filters } => {
+                self.subscribe(now, (link, tag), filters, out);
+                self.pass_committed(now, out);
+            }
+            Input::Unsubscribe { link, tag, filters } => {
+                self.unsubscribe(now, (link, tag), filters, out);
+                self.pass_committed(now, out);
+            }
             Input::Announce { event, retain } => self.announce(now, &event, retain, out),
             Input::RefusedAtEdge { link, tag, qos, code } => {
                 let (whom, result) = (self.sessions.whom(link), Accepted::RefusedAtEdge(code));
@@ -220,6 +227,13 @@ impl Core {
     /// When a profile has no topic filter.
     pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
         self.router.set_profiles(Profiles::new(profiles));
+        for id in self.tracks.ids() {
+            let number = self.tracks.get(id).subscription;
+            let is_volatile = self.router.may_be_volatile_for(number);
+            if let Some(durable) = self.tracks.durable_mut(id) {
+                durable.may_be_volatile = is_volatile;
+            }
+        }
     }
 
     /// Counters and gauges.

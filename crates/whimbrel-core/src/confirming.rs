@@ -14,7 +14,7 @@ use crate::subscribing::Making;
 const FORMERS_MAX: usize = 4;
 
 /// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session.
-const LATER_MAX: u32 = 16;
+const LATER_MAX: u32 = 1024;
 
 /// One subscription as asked for, kept until it is confirmed.
 #[derive(Debug)]
@@ -146,6 +146,20 @@ enum Structural {
     Unsubscribe(Vec<Box<str>>),
 }
 
+/// What one SUBSCRIBE has asked for so far.
+#[derive(Debug, Default)]
+struct Requested {
+    filters: Vec<(Box<str>, Option<DurableNo>)>,
+    selector_bytes: usize,
+}
+
+impl Requested {
+    /// The number that a filter has got already.
+    fn number(&self, filter: &str) -> Option<DurableNo> {
+        self.filters.iter().find(|(known, _)| &**known == filter).and_then(|(_, number)| *number)
+    }
+}
+
 impl Core {
     pub(crate) fn ask_to_subscribe(
         &mut self,
@@ -155,20 +169,26 @@ impl Core {
         out: &mut impl Output,
     ) {
         let index = self.sessions.of(whom.link);
-        if self.sessions.get(index).memory.structural > 0 {
+        if self.has_to_wait(index) {
             let what = Structural::Subscribe(filters.iter().map(Asked::keep).collect());
             return self.wait_for_others(now, (whom, tag), what, out);
         }
+        self.request(index, (whom, tag), filters);
+    }
+
+    /// Writes the subscriptions that are asked for.
+    fn request(&mut self, index: u32, (whom, tag): (Whom, u16), filters: &[Filter<'_>]) {
         let assigned = self.streams.own.assigned();
+        let mut requested = Requested::default();
         let asked = filters.iter().map(|asked| {
             let (granted, is_less) = self.grant(index, asked);
-            let grant = self.ask_for(index, &granted, &assigned);
+            let grant = self.ask_for(index, &granted, &assigned, &mut requested);
+            self.store.outbox.seal_large();
             (Asked { is_less, ..Asked::keep(&granted) }, grant)
         });
         let asked = asked.collect();
         let number = self.sessions.get(index).memory.number;
         self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(Confirming { whom, tag, index, number, asked })));
-        self.pass_committed(now, out);
     }
 
     pub(crate) fn ask_to_unsubscribe(
@@ -179,10 +199,15 @@ impl Core {
         out: &mut impl Output,
     ) {
         let index = self.sessions.of(whom.link);
-        if self.sessions.get(index).memory.structural > 0 {
+        if self.has_to_wait(index) {
             let what = Structural::Unsubscribe(filters.iter().map(|text| Box::from(*text)).collect());
             return self.wait_for_others(now, (whom, tag), what, out);
         }
+        self.request_end(index, (whom, tag), filters);
+    }
+
+    /// Writes that subscriptions have ended.
+    fn request_end(&mut self, index: u32, (whom, tag): (Whom, u16), filters: &[&str]) {
         let number = self.sessions.get(index).memory.number;
         let mut wishes = Vec::new();
         for text in filters {
@@ -196,11 +221,17 @@ impl Core {
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
                 wishes.push((Box::from(*text), self.router.insert_wish(filter, selector.as_ref())));
             }
+            self.store.outbox.seal_large();
         }
         let existed = self.end_subscriptions(index, filters);
         let ending = Ending { whom, tag, index, number, existed, wishes };
         self.wait_for_commit(index, whom, Wait::Unsubscribe(Box::new(ending)));
-        self.pass_committed(now, out);
+    }
+
+    /// Whether something that was asked for before has not been done yet.
+    fn has_to_wait(&self, index: u32) -> bool {
+        let memory = &self.sessions.get(index).memory;
+        memory.structural + memory.later > 0
     }
 
     /// Something that changes the subscriptions of a session is durable with what was added to the outbox.
@@ -214,10 +245,11 @@ impl Core {
     fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut impl Output) {
         let index = self.sessions.of(whom.link);
         let session = self.sessions.get_mut(index);
-        if session.memory.structural > LATER_MAX {
+        if session.memory.later >= LATER_MAX {
+            self.sessions.stats.kicked_slow += 1;
             return self.kick(now, index, Kick::TooSlow, out);
         }
-        session.memory.structural += 1;
+        session.memory.later += 1;
         let later = Later { whom, tag, index, number: session.memory.number, what };
         let atom = self.store.line.last();
         self.sessions.stand_in_line(whom);
@@ -228,15 +260,21 @@ impl Core {
     ///
     /// # Errors
     /// When it may not be made.
-    fn ask_for(&mut self, index: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<Grant, Refusal> {
-        self.check_subscription(index, asked)?;
+    fn ask_for(
+        &mut self,
+        index: u32,
+        asked: &Filter<'_>,
+        assigned: &OwnTicks,
+        requested: &mut Requested,
+    ) -> Result<Grant, Refusal> {
+        let text = asked.selector.map(ToString::to_string);
+        self.check_subscription(index, asked, (requested.filters.len(), requested.selector_bytes))?;
         let filter = SharedFilter::parse(asked.filter).expect("it was just checked").filter;
         let session = self.sessions.get(index).memory.number;
         let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));
         let durable = known.filter(|known| known.is_durable).map(|known| {
             self.tracks.get(known.track).durable.as_deref().expect("a durable subscription has what is durable of it")
         });
-        let text = asked.selector.map(ToString::to_string);
         let is_durable = asked.following.durability == Durability::Durable;
         match self.store.disk {
             Disk::Full if is_durable => return Err(Refusal::LogFull),
@@ -255,13 +293,11 @@ impl Core {
         }
         let start = durable.map_or(*assigned, |durable| durable.start);
         let number = durable.map(|durable| durable.number);
+        // The same filter may be there twice.
+        let number = number.or_else(|| requested.number(asked.filter));
         let is_new = durable.is_none();
         let number = match (is_durable, number) {
-            (false, Some(number)) => {
-                self.store.outbox.forget(|key| Key::Position(number).put(key));
-                None
-            }
-            (false, None) => None,
+            (false, _) => None,
             (true, Some(number)) => Some(number),
             (true, None) => Some(self.store.numbers.next_durable(&mut self.store.outbox)),
         };
@@ -283,6 +319,8 @@ impl Core {
         self.store
             .outbox
             .put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
+        requested.filters.push((asked.filter.into(), number));
+        requested.selector_bytes += text.as_ref().map_or(0, String::len);
         let confirmed = number.map(|number| Confirmed { number, start, until });
         let has_wish = is_durable && (is_new || is_other);
         let wish = has_wish.then(|| self.router.insert_wish(filter, asked.selector));
@@ -307,6 +345,14 @@ impl Core {
             }
         }
         for (asked, grant) in asked {
+            if !is_there && let Ok(grant) = &grant {
+                // The session ended meanwhile, and did not know of it.
+                self.store.outbox.forget(|key| Key::Subscription(number, &asked.filter).put(key));
+                if let Some(confirmed) = &grant.confirmed {
+                    self.store.outbox.forget(|key| Key::Position(confirmed.number).put(key));
+                }
+                self.store.outbox.seal_large();
+            }
             if let Ok(Grant { wish: Some(wish), .. }) = grant {
                 let filter = SharedFilter::parse(&asked.filter).expect("it was checked").filter;
                 self.router.remove_wish(filter, wish);
@@ -330,23 +376,31 @@ impl Core {
         }
     }
 
-    /// What had to wait for others of its session has its turn. A client that has gone does not know of it: it never was asked.
-    pub(crate) fn take_up(&mut self, now: Time, later: Later, present: bool, out: &mut impl Output) {
-        let Later { whom, tag, index, number, what } = later;
+    /// What had to wait for others of its session has its turn. If its client has gone, it never was asked for.
+    pub(crate) fn take_up(&mut self, later: Later, present: bool) {
+        let Later { whom, index, number, .. } = later;
         if self.sessions.is_numbered(index, number) {
-            self.sessions.get_mut(index).memory.structural -= 1;
+            self.sessions.get_mut(index).memory.later -= 1;
         }
         if !present {
             return;
         }
+        if self.sessions.get(index).memory.structural > 0 {
+            // Who came before it was done, and another has taken its turn.
+            self.sessions.get_mut(index).memory.later += 1;
+            self.sessions.stand_in_line(whom);
+            let atom = self.store.line.last();
+            return self.store.line.push(atom, Wait::Later(Box::new(later)));
+        }
+        let Later { tag, what, .. } = later;
         match what {
             Structural::Subscribe(asked) => {
                 let filters: Vec<_> = asked.iter().map(Asked::view).collect();
-                self.subscribe(now, (whom.link, tag), &filters, out);
+                self.request(index, (whom, tag), &filters);
             }
             Structural::Unsubscribe(texts) => {
                 let filters: Vec<_> = texts.iter().map(|text| &**text).collect();
-                self.unsubscribe(now, (whom.link, tag), &filters, out);
+                self.request_end(index, (whom, tag), &filters);
             }
         }
     }

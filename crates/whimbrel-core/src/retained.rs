@@ -57,21 +57,24 @@ impl Retained {
         }
     }
 
-    /// Forgets what has expired. Cost: one look at every retained message, at most once per [`SWEEP_PAUSE`], so that publishers
+    /// Forgets what has expired, and tells the topics. Cost: one look at every retained message, at most once per [`SWEEP_PAUSE`], so that publishers
     /// that are refused for want of room cannot keep the broker busy with it.
-    pub(crate) fn sweep(&mut self, now: Time) {
+    pub(crate) fn sweep(&mut self, now: Time) -> Vec<Box<str>> {
+        let mut swept = Vec::new();
         if now < self.sweep_at {
-            return;
+            return swept;
         }
         self.sweep_at = now.after(SWEEP_PAUSE);
         let bytes = &mut self.bytes;
-        self.topics.retain(|_, event| {
+        self.topics.retain(|topic, event| {
             let keep = !event.is_expired(now);
             if !keep {
                 *bytes -= event.weight();
+                swept.push(topic.clone());
             }
             keep
         });
+        swept
     }
 
     /// All that match and have not expired, in topic order.

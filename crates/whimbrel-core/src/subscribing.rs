@@ -3,7 +3,7 @@
 use whimbrel_event::{EventId, Qos, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
-use crate::api::{Durability, Filter, Granted, Link, Output, Refusal, RetainHandling, Start};
+use crate::api::{Durability, Filter, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
 use crate::content::Content;
@@ -34,12 +34,32 @@ impl Core {
         if self.remembers(index) {
             return self.ask_to_subscribe(now, (whom, tag), filters, out);
         }
+        if self.sessions.get(index).memory.is_kept {
+            return self.subscribe_without_log(index, (link, tag), filters, out);
+        }
         let making = filters.iter().map(|asked| {
             let (asked, is_less) = self.grant(index, asked);
             Making { asked, is_less, confirmed: Ok(None) }
         });
         let making = making.collect();
         self.make_subscriptions(now, index, making, Some((whom, tag)), out);
+    }
+
+    /// The log has failed, and nothing can be remembered: subscriptions stay as they are, and there are no new ones.
+    fn subscribe_without_log(
+        &mut self,
+        index: u32,
+        (link, tag): (Link, u16),
+        filters: &[Filter<'_>],
+        out: &mut impl Output,
+    ) {
+        let known = |asked: &Filter<'_>| {
+            let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
+            let durability = if known.is_durable { Durability::Durable } else { asked.following.durability };
+            Ok(Granted { qos: known.qos, durability, is_less: false, begins: None })
+        };
+        let results: Vec<_> = filters.iter().map(known).collect();
+        out.subscribed(link, tag, &results);
     }
 
     /// Makes or changes subscriptions of a session, each with what it has if it is durable, or refuses them for the reason
@@ -68,7 +88,12 @@ impl Core {
         let failed =
             filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
         let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
-        let Some((whom, tag)) = answer else { return failed };
+        let Some((whom, tag)) = answer else {
+            if self.sessions.is_attached(index) {
+                self.go_on(now, index, out);
+            }
+            return failed;
+        };
         out.subscribed(whom.link, tag, &results);
         for ((Making { asked, .. }, new), result) in filters.iter().zip(fresh).zip(results) {
             let wanted = match asked.retain_handling {
@@ -107,11 +132,17 @@ impl Core {
         (granted, is_less)
     }
 
-    /// Whether a subscription may be made or changed; what its session's selectors weigh together then.
+    /// Whether a subscription may be made or changed, with so many others and so many bytes of selectors that were just asked for; what its
+    /// session's selectors weigh together then.
     ///
     /// # Errors
     /// When what is asked for makes no sense, or is more than the session may have.
-    pub(crate) fn check_subscription(&self, index: u32, asked: &Filter<'_>) -> Result<usize, Refusal> {
+    pub(crate) fn check_subscription(
+        &self,
+        index: u32,
+        asked: &Filter<'_>,
+        (requested, requested_bytes): (usize, usize),
+    ) -> Result<usize, Refusal> {
         let shared = SharedFilter::parse(asked.filter).map_err(Refusal::BadFilter)?;
         if shared.group.is_some() && asked.no_local {
             return Err(Refusal::SharedNoLocal);
@@ -121,13 +152,13 @@ impl Core {
         }
         let known = self.router.find(index, asked.filter);
         let held = self.sessions.get(index).subscriptions.len();
-        if known.is_none() && held >= self.sessions.limits.subscriptions_per_session {
+        if known.is_none() && held + requested >= self.sessions.limits.subscriptions_per_session {
             return Err(Refusal::TooManySubscriptions);
         }
         let bytes = asked.selector.map_or(0, |selector| selector.to_string().len());
         let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
         let all = self.sessions.get(index).selector_bytes - before + bytes;
-        if bytes > before && all > self.sessions.limits.selector_bytes_per_session {
+        if bytes > before && all + requested_bytes > self.sessions.limits.selector_bytes_per_session {
             return Err(Refusal::TooManySelectors);
         }
         Ok(all)
@@ -141,7 +172,7 @@ impl Core {
         asked: &Filter<'_>,
         confirmed: Option<&Confirmed>,
     ) -> Result<bool, Refusal> {
-        let all = self.check_subscription(index, asked)?;
+        let all = self.check_subscription(index, asked, (0, 0))?;
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let known = self.router.find(index, asked.filter);
         let track = known.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK);
@@ -253,6 +284,10 @@ impl Core {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if self.remembers(index) {
             return self.ask_to_unsubscribe(now, (whom, tag), filters, out);
+        }
+        if self.sessions.get(index).memory.is_kept {
+            // It would be there again after a restart.
+            return self.kick(now, index, Kick::LogFailed, out);
         }
         let existed = self.end_subscriptions(index, filters);
         out.unsubscribed(link, tag, &existed);

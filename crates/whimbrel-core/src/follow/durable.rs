@@ -32,7 +32,9 @@ pub(crate) struct Durable {
     pub(crate) old: Vec<Old>,
     /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
     pub(crate) done: Vec<u16>,
-    /// Its position may have moved since it was written.
+    /// [`crate::store::Stand::digest`] of what was written last.
+    pub(crate) written: u64,
+    /// Its position may have moved since it was counted.
     pub(crate) dirty: bool,
     /// Some of what it wants may never be logged.
     pub(crate) may_be_volatile: bool,
@@ -73,6 +75,7 @@ impl Durable {
             flying: Vec::new(),
             old: Vec::new(),
             done: Vec::new(),
+            written: 0,
             dirty: false,
             may_be_volatile,
             holes: OwnTicks::default(),

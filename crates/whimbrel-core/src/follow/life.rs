@@ -99,7 +99,15 @@ impl Core {
             self.tracks.get_mut(id).acknowledged = self.settled_position(index, id);
         }
         self.tracks.touch(id);
-        self.watch_silence(now, id);
+        if self.sessions.is_attached(index) {
+            self.watch_silence(now, id);
+        } else if self.tracks.get(id).lag.is_none() {
+            // Its client has left before it was made.
+            self.fall_behind(id, None, false);
+            if !self.tracks.get(id).keeps {
+                self.give_up(id);
+            }
+        }
         id
     }
 
@@ -122,6 +130,7 @@ impl Core {
     /// A subscription gets other terms, and goes on where it is.
     fn change(&mut self, id: u32, mut new: Track, confirmed: Option<&Confirmed>) {
         let old = self.tracks.get_mut(id);
+        let old_session = old.session;
         if let Some(mut durable) = old.durable.take() {
             match confirmed {
                 Some(confirmed) => {
@@ -131,7 +140,7 @@ impl Core {
                     durable.change(confirmed, text, self.router.fences());
                     new.durable = Some(durable);
                 }
-                None => self.let_go_of_log(&durable.held, durable.is_near),
+                None => self.forget_durable(old_session, &durable),
             }
         }
         let old = self.tracks.get_mut(id);
@@ -173,6 +182,16 @@ impl Core {
         }
     }
 
+    /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
+    fn forget_durable(&mut self, index: u32, durable: &Durable) {
+        self.let_go_of_log(&durable.held, durable.is_near);
+        let number = self.sessions.get(index).memory.number;
+        self.store.outbox.forget(|key| Key::Position(durable.number).put(key));
+        for tag in &durable.done {
+            self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
+        }
+    }
+
     /// Forgets a tracked subscription.
     pub(crate) fn unfollow(&mut self, id: u32) {
         let track = self.tracks.remove(id);
@@ -183,11 +202,7 @@ impl Core {
             self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
         }
         if let Some(durable) = &track.durable {
-            self.let_go_of_log(&durable.held, durable.is_near);
-            let number = self.sessions.get(track.session).memory.number;
-            for tag in &durable.done {
-                self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
-            }
+            self.forget_durable(track.session, durable);
         }
         self.sessions.purge_track(track.session, id);
         self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);
@@ -232,7 +247,7 @@ impl Core {
     }
 
     /// The tracked subscriptions of a session.
-    fn tracks_of(&self, index: u32) -> Vec<u32> {
+    pub(crate) fn tracks_of(&self, index: u32) -> Vec<u32> {
         let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track);
         all.filter(|track| *track != NO_TRACK).collect()
     }

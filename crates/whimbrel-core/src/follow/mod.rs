@@ -18,7 +18,7 @@ mod waiting_tests;
 
 use std::collections::VecDeque;
 
-use whimbrel_event::{EventId, Publisher, Qos, Time};
+use whimbrel_event::{EventId, Publisher, Qos, Tick, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
 pub(crate) use durable::{Durable, NOTHING, Old};
@@ -122,7 +122,11 @@ impl Lag {
     pub(crate) fn untold(&self) -> Positions {
         let mut positions = self.positions.clone();
         for gap in self.gaps.iter() {
-            positions.set(gap.pubend, gap.from);
+            // A gap may lie further on; streams that are not known here have no other position.
+            let is_before = gap.from < positions.get(gap.pubend) || positions.get(gap.pubend) == Tick(0);
+            if is_before {
+                positions.set(gap.pubend, gap.from);
+            }
         }
         positions
     }

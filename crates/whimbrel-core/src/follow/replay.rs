@@ -53,10 +53,13 @@ impl Core {
         }
         let (start, early) = (durable.start[own], self.store.release.early[own]);
         let (session, is_volatile) = (track.session, durable.may_be_volatile);
+        let forgiven = lag.forgiven.get(pubend);
         let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
         // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
         let unlogged = if is_volatile { lacks } else { start.min(lacks) };
-        gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
+        if unlogged > forgiven {
+            gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
+        }
         gaps.add(Gap { pubend, from: at, to: early.min(lacks), reason: GapReason::Released });
         let from = if is_volatile { at } else { at.max(start) };
         if from >= lacks {

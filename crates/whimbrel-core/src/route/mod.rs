@@ -305,6 +305,12 @@ impl Router {
         self.profiles.is_volatile(filter)
     }
 
+    /// Whether some events that a subscription wants may never be logged.
+    pub(crate) fn may_be_volatile_for(&self, number: u32) -> bool {
+        let filter = SharedFilter::parse(&self.get(number).text).expect("checked when it was made").filter;
+        self.may_be_volatile(filter)
+    }
+
     /// Whether some events under that filter may never be logged.
     pub(crate) fn may_be_volatile(&self, filter: TopicFilter<'_>) -> bool {
         self.profiles.may_be_volatile(filter)

@@ -101,6 +101,9 @@ impl Session {
             }
             Sent::TooLarge => {
                 stats.dropped_too_large += 1;
+                if self.memory.is_kept && self.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce) {
+                    self.memory.abandoned.push(tag);
+                }
                 self.inflight.abandon(tag);
             }
         }
@@ -116,7 +119,7 @@ impl Session {
         out: &mut impl Output,
     ) -> Option<u16> {
         // A session that ends with its connection never sends again, unless another member has to take over.
-        let keep = self.is_persistent() || terms.group != NO_GROUP;
+        let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
         let Terms { qos, identifier, group, retain, as_published, track } = terms;
         let sent = !self.prepares(qos);
@@ -150,7 +153,8 @@ impl Sessions {
         } else {
             if session.takes_reliable(terms.qos) {
                 let prepared = session.hand_out(publication, terms, &mut self.stats, out);
-                self.prepared.extend(prepared.map(|tag| (to, tag)));
+                let number = session.memory.number;
+                self.prepared.extend(prepared.map(|tag| (to, tag, number)));
                 return;
             }
             if !session.is_attached() && !session.is_persistent() {
@@ -169,7 +173,7 @@ impl Sessions {
         terms: Terms,
         out: &mut impl Output,
     ) -> bool {
-        let Sessions { slots, limits, stats, prepared, .. } = self;
+        let Sessions { slots, limits, stats, prepared, dropped, .. } = self;
         let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
         if !session.takes_tracked(terms.qos) {
             let entry = queued(publication, terms);
@@ -184,8 +188,12 @@ impl Sessions {
             }
             return waits;
         }
+        let before = stats.dropped_too_large;
         let tag = session.send_new(publication, terms, stats, out);
-        prepared.extend(tag.map(|tag| (to, tag)));
+        prepared.extend(tag.map(|tag| (to, tag, session.memory.number)));
+        if stats.dropped_too_large != before {
+            dropped.push((to, session.memory.number));
+        }
         true
     }
 
@@ -214,8 +222,9 @@ impl Sessions {
 
     /// Hands out what waits, as far as window and link allow.
     pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut impl Output) {
-        let Sessions { slots, stats, prepared, .. } = self;
+        let Sessions { slots, stats, prepared, dropped, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
+        let before = (stats.dropped_too_large, stats.dropped_expired);
         while session.open {
             if !session.inflight.is_resent() && session.inflight.has_room() && session.send_again(stats, out) {
                 continue;
@@ -223,13 +232,16 @@ impl Sessions {
             if let Some(entry) = session.next_waiting(now, stats) {
                 let mut publication = Publication::of(&entry.event, entry.serial);
                 let tag = session.send_new(&mut publication, terms_of(&entry), stats, out);
-                prepared.extend(tag.map(|tag| (index, tag)));
+                prepared.extend(tag.map(|tag| (index, tag, session.memory.number)));
             } else if !session.passing.is_empty() {
                 let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
                 session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), stats, out);
             } else {
                 break;
             }
+        }
+        if (stats.dropped_too_large, stats.dropped_expired) != before {
+            dropped.push((index, session.memory.number));
         }
     }
 

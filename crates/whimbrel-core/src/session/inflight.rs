@@ -23,6 +23,8 @@ pub(crate) enum Stage {
     Loading,
     /// Acknowledgement (at least once), or the first phase (exactly once).
     Expect,
+    /// None: it has the event, and that has to be durable first.
+    Receiving,
     /// Second phase of exactly-once: it has the event.
     ExpectCompleted,
     /// None: settled, but an older delivery is not.
@@ -53,6 +55,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// The client has the event, or the delivery is over.
+    fn is_had(&self) -> bool {
+        matches!(self.stage, Stage::Settled | Stage::Receiving | Stage::ExpectCompleted)
+    }
+
     /// The delivery is over, and its place in the window free; gives what it kept.
     fn end(&mut self, occupied: &mut u16) -> Option<Event> {
         *occupied -= u16::from(core::mem::take(&mut self.sent));
@@ -164,6 +171,20 @@ impl Inflight {
         }
     }
 
+    /// That the client has the event of a delivery has to be durable before it is told anything of it.
+    pub(crate) fn receive(&mut self, tag: u16) {
+        if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::ExpectCompleted) {
+            slot.stage = Stage::Receiving;
+        }
+    }
+
+    /// It is.
+    pub(crate) fn received(&mut self, tag: u16) {
+        if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Receiving) {
+            slot.stage = Stage::ExpectCompleted;
+        }
+    }
+
     /// A delivery that was being prepared can be sent.
     pub(crate) fn is_ready(&mut self, tag: u16) {
         if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Preparing) {
@@ -184,7 +205,7 @@ impl Inflight {
     pub(crate) fn resend(&mut self) -> Option<(u16, &Slot)> {
         while self.unsent > 0 {
             let index = self.slots.len() - self.unsent as usize;
-            if matches!(self.slots[index].stage, Stage::Preparing | Stage::Loading) {
+            if matches!(self.slots[index].stage, Stage::Preparing | Stage::Loading | Stage::Receiving) {
                 return None;
             }
             self.unsent -= 1;
@@ -203,6 +224,12 @@ impl Inflight {
     pub(crate) fn settle(&mut self, tag: u16, by: Settlement) -> Settled {
         let Some(index) = self.index(tag) else { return Settled::Unknown };
         let slot = &mut self.slots[index];
+        if slot.stage == Stage::Loading && by == Settlement::Received {
+            // It was sent on an earlier connection.
+            slot.stage = Stage::ExpectCompleted;
+            self.loading -= 1;
+            return Settled::Received;
+        }
         if matches!(slot.stage, Stage::Preparing | Stage::Loading) {
             return Settled::Unknown;
         }
@@ -217,7 +244,7 @@ impl Inflight {
                 return Settled::Received;
             }
             // The first phase repeated: the client did not get the answer.
-            (Settlement::Received, Stage::ExpectCompleted, _) => return Settled::Received,
+            (Settlement::Received, Stage::ExpectCompleted | Stage::Receiving, _) => return Settled::Received,
             _ => return Settled::Unknown,
         }
         self.finish(index);
@@ -290,14 +317,14 @@ impl Inflight {
     /// The deliveries of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
     pub(crate) fn open_of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> {
         let of_track = self.slots.iter().filter(move |slot| slot.track == track);
-        let open = of_track.filter(|slot| !matches!(slot.stage, Stage::Settled | Stage::ExpectCompleted));
+        let open = of_track.filter(|slot| !slot.is_had());
         open.map(|slot| (slot.id, slot.sent))
     }
 
     /// The deliveries of a tracked subscription, and whether the client has each.
     pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> + Clone {
         let of_track = self.slots.iter().filter(move |slot| slot.track == track);
-        of_track.map(|slot| (slot.id, matches!(slot.stage, Stage::Settled | Stage::ExpectCompleted)))
+        of_track.map(|slot| (slot.id, slot.is_had()))
     }
 
     /// Takes over a delivery with its tag from before the broker was restarted. Tags come ascending from `first` on, and none is left out:
@@ -307,7 +334,7 @@ impl Inflight {
             self.first = tag - 1;
         }
         while self.tag(self.slots.len()) != tag {
-            self.slots.push_back(Slot { stage: Stage::Settled, event: None, ..slot });
+            self.slots.push_back(Slot { stage: Stage::Settled, event: None, track: NO_TRACK, ..slot });
         }
         self.loading += u16::from(slot.stage == Stage::Loading);
         self.slots.push_back(slot);

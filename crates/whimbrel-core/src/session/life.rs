@@ -12,6 +12,10 @@ use crate::store::Disk;
 
 impl Core {
     pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut impl Output) {
+        let will_bytes = attach.will.as_ref().map_or(0, |will| will.event.packed().as_bytes().len());
+        if self.has_log() && will_bytes > self.sessions.limits.logged_event_bytes {
+            return out.refused(attach.link, Refusal::TooLargeForLog);
+        }
         let mut known = self.sessions.find(attach.client_id);
         let mut begins_anew = false;
         if let Some(index) = known {
@@ -19,6 +23,7 @@ impl Core {
                 self.sessions.stats.takeovers += 1;
                 out.kicked(old, Kick::TakenOver);
                 let survives = self.sessions.get(index).is_persistent();
+                begins_anew = self.sessions.get(index).memory.is_kept && !survives;
                 self.detach(now, index, true, out);
                 known = survives.then_some(index);
             }

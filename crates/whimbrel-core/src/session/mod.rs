@@ -44,8 +44,12 @@ pub(crate) struct Memory {
     pub(crate) number: SessionNo,
     /// It is written, and has to be forgotten when it ends.
     pub(crate) is_kept: bool,
-    /// What changes its subscriptions and waits to be durable, or for that.
+    /// What changes its subscriptions and waits to be durable.
     pub(crate) structural: u32,
+    /// What waits for that.
+    pub(crate) later: u32,
+    /// Tags of deliveries that were written and could not be sent.
+    pub(crate) abandoned: Vec<u16>,
     /// Exactly-once publishes that the client has not released.
     pub(crate) unreleased: BTreeMap<u16, Unreleased>,
     /// The number of an event that was refused on the present connection: greater ones are, too, until it comes again.
@@ -97,6 +101,11 @@ impl Session {
         self.is_attached().then_some(Link(self.link))
     }
 
+    /// Answers to the present link that wait in the line.
+    pub(crate) fn in_line(&self) -> u32 {
+        self.in_line
+    }
+
     /// It outlives its connection.
     pub(crate) fn is_persistent(&self) -> bool {
         !self.expiry.is_zero()
@@ -146,8 +155,10 @@ pub(crate) struct Sessions {
     attachments: u32,
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
-    /// Deliveries of this step that have to be durable before they are sent: session and tag.
-    pub(crate) prepared: VecDeque<(u32, u16)>,
+    /// Deliveries of this step that have to be durable before they are sent: session, tag, and the session's number.
+    pub(crate) prepared: VecDeque<(u32, u16, SessionNo)>,
+    /// Sessions of which deliveries were dropped in this step.
+    pub(crate) dropped: Vec<(u32, SessionNo)>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
     /// Clients with most gaps, in no order; at most [`GAPPY_MAX`].
@@ -179,6 +190,7 @@ impl Sessions {
             limits,
             stats: Stats::default(),
             prepared: VecDeque::new(),
+            dropped: Vec::new(),
             overflowed: Vec::new(),
             gappy: Vec::new(),
         }
@@ -365,7 +377,14 @@ impl Sessions {
     pub(crate) fn is_still_repeat(&mut self, whom: Whom, tag: u16, qos: Qos) -> bool {
         let present = self.present(whom);
         present.is_none_or(|session| match qos {
-            Qos::ExactlyOnce => session.memory.unreleased.contains_key(&tag),
+            Qos::ExactlyOnce => match session.memory.unreleased.get(&tag) {
+                // It repeats one that had another tag.
+                Some(known) if !known.is_written && session.memory.refused_number.is_some() => {
+                    session.memory.unreleased.remove(&tag);
+                    false
+                }
+                known => known.is_some(),
+            },
             Qos::AtMostOnce | Qos::AtLeastOnce => session.memory.refused_number.is_none(),
         })
     }

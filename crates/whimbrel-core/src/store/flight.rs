@@ -4,19 +4,31 @@
 use whimbrel_event::{EventId, Tick, Time};
 
 use super::keys::{DurableNo, Flight, Key, SessionNo, Value};
-use super::{Answer, AtomNo, Wait};
-use crate::api::{Link, Output, Settlement};
+use super::{Answer, AtomNo, Wait, Whom};
+use crate::api::{Kick, Link, Output, Settlement};
 use crate::broker::Core;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
 use crate::session::Settled;
 
 impl Core {
-    /// Writes what is to be sent, in the order in which it will be.
+    /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent after all.
     pub(crate) fn prepare(&mut self) {
-        while let Some((index, tag)) = self.sessions.prepared.pop_front() {
+        for (index, number) in core::mem::take(&mut self.sessions.dropped) {
+            if !self.sessions.is_numbered(index, number) {
+                continue;
+            }
+            for tag in core::mem::take(&mut self.sessions.get_mut(index).memory.abandoned) {
+                self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+            }
+            // What they held may be free.
+            self.tracks_of(index).into_iter().for_each(|track| self.tracks.touch(track));
+        }
+        while let Some((index, tag, number)) = self.sessions.prepared.pop_front() {
+            if !self.sessions.is_numbered(index, number) {
+                continue;
+            }
             let session = self.sessions.get_mut(index);
-            let number = session.memory.number;
             let Some(slot) = session.inflight.slot(tag) else { continue };
             let (id, track) = (slot.id, slot.track);
             let flight = match self.flight(track, Some(id)) {
@@ -61,23 +73,22 @@ impl Core {
         let whom = self.sessions.whom(link);
         if by == Settlement::Received {
             let known = settled == Settled::Received;
-            let mut after = AtomNo(0);
-            if is_kept && known {
-                let received = match self.flight(track, id) {
-                    Some((number, pubend, tick)) => Flight::Received { number, pubend, tick },
-                    None => Flight::Unkept,
-                };
-                let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
-                self.store.outbox.put(key, |value| received.put_versioned(value));
-                after = self.store.outbox.seal();
+            if !(is_kept && known) {
+                self.answer(now, whom, (AtomNo(0), Answer::Release { tag, known }), out);
+            } else if !self.note_received(index, (whom, tag), track, id) {
+                self.sessions.stats.kicked_log_failed += 1;
+                return self.kick(now, index, Kick::LogFailed, out);
             }
-            self.answer(now, whom, (after, Answer::Release { tag, known }), out);
         }
         if settled == Settled::Done {
             if is_kept && by != Settlement::Acknowledged {
                 match self.tracks.durable_mut(track) {
                     // Not before the position that it moves, or it would come again after a crash.
-                    Some(durable) => durable.done.push(tag),
+                    Some(durable) => {
+                        durable.done.push(tag);
+                        // While it lags, its position may be before what was in flight at a restart.
+                        durable.beyond.extend(id.filter(|id| durable.flying.contains(id)));
+                    }
                     None => {
                         self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
                         self.store.outbox.seal();
@@ -85,6 +96,43 @@ impl Core {
                 }
             }
             self.go_on(now, index, out);
+        }
+    }
+
+    /// Writes that the client has the event of a delivery, and has it told to forget the tag when that is durable; false if it never will be.
+    fn note_received(&mut self, index: u32, (whom, tag): (Whom, u16), track: u32, id: Option<EventId>) -> bool {
+        let number = self.sessions.get(index).memory.number;
+        let received = match self.flight(track, id) {
+            Some((number, pubend, tick)) => Flight::Received { number, pubend, tick },
+            None => Flight::Unkept,
+        };
+        let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
+        self.store.outbox.put(key, |value| received.put_versioned(value));
+        let atom = self.store.outbox.seal();
+        self.sessions.get_mut(index).inflight.receive(tag);
+        if atom == AtomNo::NEVER {
+            return false;
+        }
+        self.sessions.stand_in_line(whom);
+        self.store.line.push(atom, Wait::Received { whom, session: index, number, tag });
+        true
+    }
+
+    /// That a client has the event of a delivery is durable: it has to forget the tag.
+    pub(crate) fn received(
+        &mut self,
+        now: Time,
+        (index, number): (u32, SessionNo),
+        (link, tag): (Option<Link>, u16),
+        out: &mut impl Output,
+    ) {
+        if self.sessions.is_numbered(index, number) {
+            self.sessions.get_mut(index).inflight.received(tag);
+            match link {
+                Some(link) => out.release(link, tag, true),
+                // On another connection it is told again.
+                None => self.go_on(now, index, out),
+            }
         }
     }
 

@@ -83,6 +83,7 @@ impl Core {
                     outbox.seal();
                 }
                 outbox.forget(|bytes| key.put(bytes));
+                outbox.seal_large();
             }
             outbox.forget(|key| Key::Session(&session.client_id).put(key));
         }
@@ -120,7 +121,12 @@ impl Core {
             return;
         }
         self.store.lazily_at = now.after(LAZILY_EVERY);
+        let waiting = self.store.line.retained();
         for topic in core::mem::take(&mut self.store.lazy_topics) {
+            if waiting.contains(&*topic) {
+                // What is to come has been written, and must not be overwritten by what was.
+                continue;
+            }
             match self.retained.get(&topic) {
                 Some(event) => {
                     let bytes = event.packed().as_bytes();

@@ -1,6 +1,6 @@
 //! What waits for an atom to be durable, in the order in which it was accepted.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{Event, Qos, Tick};
 
@@ -69,6 +69,14 @@ pub(crate) enum Wait {
         number: SessionNo,
         tag: u16,
     },
+    /// That a client has the event of such a delivery is durable.
+    Received {
+        whom: Whom,
+        /// As of [`Wait::Hand`].
+        session: u32,
+        number: SessionNo,
+        tag: u16,
+    },
     /// A client may be told what it is told.
     Uncork(Whom),
     /// Ticks up to this one are reserved.
@@ -80,7 +88,7 @@ impl Wait {
     pub(crate) fn whom(&self) -> Option<Whom> {
         match self {
             Wait::Event(held) => held.answer.map(|(whom, _)| whom),
-            Wait::Answer(whom, _) | Wait::Uncork(whom) => Some(*whom),
+            Wait::Answer(whom, _) | Wait::Uncork(whom) | Wait::Received { whom, .. } => Some(*whom),
             Wait::Subscribe(confirming) => Some(confirming.whom),
             Wait::Unsubscribe(ending) => Some(ending.whom),
             Wait::Later(later) => Some(later.whom),
@@ -118,6 +126,15 @@ impl Line {
 
     pub(crate) fn is_congested(&self) -> bool {
         self.entries.len() > LINE_MAX || self.bytes > LINE_BYTES_MAX
+    }
+
+    /// The topics whose retained message is one of the logged events that wait.
+    pub(crate) fn retained(&self) -> BTreeSet<String> {
+        let topic = |(_, wait): &'_ (AtomNo, Wait)| match wait {
+            Wait::Event(held) if held.retain && held.is_logged => Some(held.event.topic().to_owned()),
+            _ => None,
+        };
+        self.entries.iter().filter_map(topic).collect()
     }
 
     /// What the newest entry waits for; nothing ([`AtomNo`] 0) if there is none.

@@ -10,6 +10,9 @@ use super::{StreamName, Write};
 /// Bytes that wait to be taken, above which no more is accepted from clients.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 2 << 20;
 
+/// Bytes above which an atom without an event should be ended.
+const ATOM_BYTES_MAX: usize = 256 << 10;
+
 /// Bytes that were taken and lie before those that were not, above which they are moved together.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
@@ -65,9 +68,21 @@ impl AtomNo {
 }
 
 impl Outbox {
-    /// The last atom that was made.
+    /// The last atom that was made and not refused.
     pub(crate) fn last(&self) -> AtomNo {
-        AtomNo(self.last)
+        self.atoms.back().map_or(AtomNo(self.taken), |head| head.number)
+    }
+
+    /// The atom that what is added now will belong to.
+    pub(crate) fn next(&self) -> AtomNo {
+        AtomNo(self.last + 1)
+    }
+
+    /// What was added so far is an atom if it is large: what belongs together must be added between two calls.
+    pub(crate) fn seal_large(&mut self) {
+        if self.open_weight > ATOM_BYTES_MAX {
+            self.seal();
+        }
     }
 
     /// More waits to be taken than should.
@@ -111,8 +126,16 @@ impl Outbox {
         self.add(Op::Forget { key }, weight);
     }
 
-    pub(crate) fn chop(&mut self, stream: StreamName, upto: Tick) {
-        self.add(Op::Chop { stream, upto }, 0);
+    /// Gives up a part of a stream, before everything that waits if that `is_urgent`: then nothing of it may need it.
+    pub(crate) fn chop(&mut self, stream: StreamName, upto: Tick, is_urgent: bool) {
+        if is_urgent && !self.is_closed {
+            // Nobody waits for it: it counts as what was taken before it.
+            self.ops.push_front(Op::Chop { stream, upto });
+            self.atoms.push_front(Head { number: AtomNo(self.taken), ops: 1, weight: 0, has_event: false });
+        } else {
+            self.add(Op::Chop { stream, upto }, 0);
+            self.seal();
+        }
     }
 
     pub(crate) fn reserve(&mut self, upto: Tick) {
@@ -156,7 +179,8 @@ impl Outbox {
 
     /// The log has failed: what waits is dropped, and so is everything that comes.
     pub(crate) fn close(&mut self) {
-        *self = Outbox { is_closed: true, last: self.last, base: self.base, ..Outbox::default() };
+        let Outbox { last, taken, base, .. } = *self;
+        *self = Outbox { is_closed: true, last, taken, base, ..Outbox::default() };
     }
 
     /// Gives the memory of taken bytes to what comes.

@@ -62,13 +62,19 @@ impl Publishers {
     }
 
     /// Notes the number of an event that is accepted. If it is logged, the number belongs to its atom, else it is written lazily.
-    pub(crate) fn note(&mut self, client_id: &str, number: u64, now: Time, is_logged: bool, outbox: &mut Outbox) {
+    pub(crate) fn note(
+        &mut self,
+        client_id: &str,
+        (number, now): (u64, Time),
+        (is_logged, has_log): (bool, bool),
+        outbox: &mut Outbox,
+    ) {
         let numbered = Numbered { last: number, hour: hour(now) };
-        self.keep(client_id, numbered, if is_logged { AtomNo(outbox.last().0 + 1) } else { AtomNo(0) });
+        self.keep(client_id, numbered, if is_logged { outbox.next() } else { AtomNo(0) });
         if is_logged {
             outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
             self.dirty.remove(client_id);
-        } else if !self.dirty.contains(client_id) {
+        } else if has_log && !self.dirty.contains(client_id) {
             self.dirty.insert(client_id.into());
         }
     }

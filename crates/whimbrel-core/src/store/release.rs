@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Tick, Time};
+use whimbrel_event::{Qos, Tick, Time};
 
-use super::keys::{Key, OWN, OwnTicks, Stand, Value};
+use super::keys::{DurableNo, Key, OWN, OwnTicks, Stand, Value};
 use super::{Disk, StreamName};
 use crate::broker::Core;
 use crate::follow::NOTHING;
@@ -18,6 +18,9 @@ pub(crate) const CHOP_EVERY: Duration = Duration::from_millis(250);
 
 /// Positions that are written at once; the others have their turn next.
 const POSITIONS_MAX: usize = 8192;
+
+/// Subscriptions that are counted at once.
+const COUNT_MAX: usize = 65_536;
 
 /// What the streams are held for, by those who hold them.
 #[derive(Debug, Default)]
@@ -62,59 +65,66 @@ pub(crate) struct Release {
     pub(crate) chopped: OwnTicks,
     /// Up to where they were given up although somebody held them.
     pub(crate) early: OwnTicks,
-    positions_at: Time,
+    /// Up to where it is known who holds the streams: nobody who may want what came before has not been counted since.
+    counted: OwnTicks,
+    /// Subscriptions whose positions have to be written, with their tracks.
+    moved: BTreeMap<DurableNo, u32>,
+    count_at: Time,
     chop_at: Time,
 }
 
 impl Core {
     /// Has what is written lazily made into atoms; the driver calls it before it takes them.
     pub fn flush(&mut self, now: Time) {
-        if !matches!(self.store.disk, Disk::Open | Disk::Full) {
+        if !self.has_log() {
             return;
         }
         self.renew_reservation(now);
-        // While the log is full the outbox is kept for what frees it.
-        if now >= self.store.release.positions_at && (self.store.disk == Disk::Open || self.store.outbox.is_empty()) {
-            self.write_positions(now);
+        if now >= self.store.release.count_at && self.tracks.has_dirty() {
+            self.count_holds(now);
+        }
+        if self.can_write_positions() {
+            self.write_positions();
         }
         if now >= self.store.release.chop_at {
             self.chop(now);
         }
         self.write_lazily(now);
-        self.store.outbox.seal();
     }
 
     /// When [`Core::flush`] has something to do.
     pub(crate) fn flush_due(&self) -> Option<Time> {
-        if !matches!(self.store.disk, Disk::Open | Disk::Full) {
+        if !self.has_log() {
             return None;
         }
-        let positions = self.tracks.has_dirty().then_some(self.store.release.positions_at);
-        let chop = self.can_chop().then_some(self.store.release.chop_at);
+        let Release { count_at, chop_at, .. } = self.store.release;
+        let count = self.tracks.has_dirty().then_some(count_at);
+        let chop = self.can_chop().then_some(chop_at);
         let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
         let lazy = is_lazy.then_some(self.store.lazily_at);
-        [positions, chop, lazy].into_iter().flatten().min()
+        [count, chop, lazy].into_iter().flatten().min()
+    }
+
+    /// While the log is full the outbox is kept for what frees it.
+    fn can_write_positions(&self) -> bool {
+        !self.store.release.moved.is_empty() && (self.store.disk == Disk::Open || self.store.outbox.is_empty())
     }
 
     fn can_chop(&self) -> bool {
         (0..OWN).any(|own| self.releasable(own) > self.store.release.chopped[own])
     }
 
-    /// Up to where a stream of which something is left can be given up.
+    /// Up to where a stream of which something is left can be given up: as far as it is known who holds it.
     fn releasable(&self, own: usize) -> Tick {
-        let Release { holds, logged, chopped, .. } = &self.store.release;
-        let passed = self.streams.logged().positions()[own];
-        if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(passed) }
+        let Release { holds, logged, chopped, counted, .. } = &self.store.release;
+        if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(counted[own]) }
     }
 
-    /// Writes the positions of subscriptions that may have moved, and counts anew what they hold.
-    fn write_positions(&mut self, now: Time) {
-        if !self.tracks.has_dirty() {
-            return;
-        }
-        self.store.release.positions_at = now.after(POSITIONS_EVERY);
-        for _ in 0..POSITIONS_MAX {
-            let Some(id) = self.tracks.pop_dirty() else { return };
+    /// Counts anew what subscriptions hold that may have moved.
+    fn count_holds(&mut self, now: Time) {
+        self.store.release.count_at = now.after(POSITIONS_EVERY);
+        for _ in 0..COUNT_MAX {
+            let Some(id) = self.tracks.pop_dirty() else { break };
             let stand = self.stand(id);
             let track = self.tracks.get_mut(id);
             let (index, is_live) = (track.session, track.lag.is_none());
@@ -125,21 +135,47 @@ impl Core {
             }
             let is_near = is_live && self.sessions.is_attached(index);
             let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };
-            let Release { holds, near: nears, .. } = &mut self.store.release;
+            let Release { holds, near: nears, moved, .. } = &mut self.store.release;
             holds.change(&durable.held, &held);
             nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
             (durable.held, durable.is_near) = (held, is_near);
+            let digest = stand.digest();
+            if digest != durable.written || !durable.done.is_empty() {
+                moved.insert(durable.number, id);
+            }
+        }
+        if !self.tracks.has_dirty() {
+            self.store.release.counted = self.streams.logged().positions();
+        }
+    }
+
+    /// Writes the positions that have moved, and forgets the deliveries that are over with them.
+    fn write_positions(&mut self) {
+        for _ in 0..POSITIONS_MAX {
+            let Some((number, id)) = self.store.release.moved.pop_first() else { return };
+            // It may have ended, and another may have its place.
+            if self.tracks.durable(id).is_none_or(|durable| durable.number != number) {
+                continue;
+            }
+            let stand = self.stand(id);
+            let track = self.tracks.get_mut(id);
+            let index = track.session;
+            let durable = track.durable.as_deref_mut().expect("just seen");
+            durable.written = stand.digest();
+            durable.beyond.retain(|id| stand.acked.get(usize::from(id.pubend.index())).is_some_and(|at| id.tick > *at));
             let done = core::mem::take(&mut durable.done);
-            self.store.outbox.put(|key| Key::Position(durable.number).put(key), |value| stand.put_versioned(value));
+            self.store.outbox.put(|key| Key::Position(number).put(key), |value| stand.put_versioned(value));
             let session = self.sessions.get_mut(index);
             for tag in done {
-                // Another delivery may have it.
-                if session.inflight.slot(tag).is_none() {
+                // Another delivery that is written may have it.
+                let is_used = session.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce);
+                if !is_used {
                     self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
                 }
             }
-            if durable.forget_old(&stand.acked) {
-                let text = self.router.get(track.subscription).text.clone();
+            let is_shorter = self.tracks.durable_mut(id).is_some_and(|durable| durable.forget_old(&stand.acked));
+            if is_shorter {
+                let text = self.router.get(self.tracks.get(id).subscription).text.clone();
                 self.remember_subscription(index, &text);
             }
             self.store.outbox.seal();
@@ -210,11 +246,13 @@ impl Core {
                 self.store.outbox.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
                 self.store.outbox.seal();
             }
-            let upto = if early > released { early } else { released };
+            let upto = early.max(released);
+            let release = &mut self.store.release;
             if upto > release.chopped[own] && release.logged[own] > release.chopped[own] {
                 release.chopped[own] = upto;
-                self.store.outbox.chop(name, upto);
-                self.store.outbox.seal();
+                // One that proves acknowledgement needs nothing before it, and may be what lets everything else go on.
+                let is_urgent = self.store.disk == Disk::Full && early <= released;
+                self.store.outbox.chop(name, upto, is_urgent);
             }
         }
     }
@@ -223,6 +261,6 @@ impl Core {
     fn early(&self, now: Time, own: usize) -> Tick {
         let Some(max) = self.sessions.limits.max_retain else { return Tick(0) };
         let age = Tick(now.as_nanos().saturating_sub(max.as_nanos() as u64));
-        age.min(self.streams.logged().positions()[own]).min(self.store.release.near.released(own))
+        age.min(self.store.release.counted[own]).min(self.store.release.near.released(own))
     }
 }

@@ -140,7 +140,9 @@ impl Restoring {
             core.store.publishers.keep(client_id, *numbered, super::AtomNo(0));
         }
         for event in self.retained {
-            if !event.is_expired(now) {
+            if event.is_expired(now) {
+                core.store.lazy_topics.insert(event.topic().into());
+            } else {
                 core.retained.set(event);
             }
         }
@@ -152,24 +154,39 @@ impl Restoring {
             core.restore_will(now, &mut places, number, &client_id, will);
         }
         for (session, tag) in self.unreleased {
-            if let Some(index) = places.get(&session) {
-                let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
-                core.sessions.get_mut(*index).memory.unreleased.insert(tag, unreleased);
-            }
+            let Some(index) = places.get(&session) else {
+                core.store.outbox.forget(|key| Key::Unreleased(session, tag).put(key));
+                continue;
+            };
+            let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
+            core.sessions.get_mut(*index).memory.unreleased.insert(tag, unreleased);
         }
         let mut numbers = BTreeMap::new();
         for (session, text, value) in &self.subscriptions {
             let wish = Wish::read_versioned(value).expect("it was read before");
-            let Some(index) = places.get(session) else { continue };
+            let Some(index) = places.get(session) else {
+                core.store.outbox.forget(|key| Key::Subscription(*session, text).put(key));
+                core.store.outbox.seal_large();
+                continue;
+            };
             let stand = wish.number.and_then(|number| self.positions.get(&number));
             if let Some((number, track)) = core.restore_subscription(now, *index, text, &wish, stand) {
                 numbers.insert(number, track);
             }
         }
         for (session, flights) in &self.flights {
-            if let Some(index) = places.get(session) {
-                core.restore_flights(*index, flights, &numbers);
+            match places.get(session) {
+                Some(index) => core.restore_flights(*index, flights, &numbers),
+                None => {
+                    for tag in flights.keys() {
+                        core.store.outbox.forget(|key| Key::InFlight(*session, *tag).put(key));
+                    }
+                }
             }
+        }
+        for number in self.positions.keys().filter(|number| !numbers.contains_key(number)) {
+            core.store.outbox.forget(|key| Key::Position(*number).put(key));
+            core.store.outbox.seal_large();
         }
         core.store.outbox.seal();
         Ok(core)
@@ -273,14 +290,13 @@ impl Core {
         if track == NO_TRACK {
             return None;
         }
-        self.fall_behind(track, None, false);
         let host = self.streams.own.host();
         let chopped = self.store.release.chopped;
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
         let began = self.streams.own.positions();
         let track_of = self.tracks.get_mut(track);
-        let lag = track_of.lag.as_mut().expect("it lags");
+        let lag = track_of.lag.as_mut().expect("who is not there lags");
         let Some(durable) = track_of.durable.as_deref_mut() else {
             for (own, (start, to)) in wish.start.iter().zip(began).enumerate() {
                 let pubend = host.pubend(own as u8);

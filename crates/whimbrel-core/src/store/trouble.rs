@@ -67,7 +67,11 @@ impl Core {
     /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be there after a restart, and so could be
     /// to accept it: whoever waits is disconnected, and may repeat it.
     fn drop_waiting(&mut self, now: Time, out: &mut impl Output) {
-        for wait in self.store.line.take_unknown() {
+        let unknown = self.store.line.take_unknown();
+        self.store.outbox.close();
+        let seed = self.store.spare_seed;
+        self.streams.retire(seed, now);
+        for wait in unknown {
             let Some(whom) = wait.whom() else { continue };
             if !self.sessions.leave_line(whom) {
                 continue;
@@ -76,8 +80,5 @@ impl Core {
             self.sessions.stats.kicked_log_failed += 1;
             self.kick(now, index, Kick::LogFailed, out);
         }
-        self.store.outbox.close();
-        let seed = self.store.spare_seed;
-        self.streams.retire(seed, now);
     }
 }

@@ -67,6 +67,7 @@ fn an_answer_that_was_not_durable_was_not_given() {
     let again = received(&mut world);
     assert_eq!(again[0].tag, got[0].tag, "the client knows it by its tag");
     world.rig.settle(SUB, again[0].tag, Settlement::Received);
+    world.settle();
     world.rig.settle(SUB, again[0].tag, Settlement::Completed);
     world.advance(Duration::from_secs(1));
     assert_eq!((world.disk.events(), world.disk.keys(b'i')), (0, 0));
@@ -120,6 +121,7 @@ fn a_window_takes_what_it_has_room_for() {
     let got = received(&mut world);
     assert_eq!(payloads(&got), ["0", "1"]);
     world.rig.settle(SUB, got[0].tag, Settlement::Received);
+    world.settle();
     world.rig.settle(SUB, got[0].tag, Settlement::Completed);
     assert_eq!(payloads(&received(&mut world)), ["2"]);
 }

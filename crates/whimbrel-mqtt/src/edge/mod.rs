@@ -443,6 +443,10 @@ impl Edge {
             let conn = &mut self.conns[id as usize];
             conn.dirty = false;
             if conn.corked && !conn.closing {
+                if conn.pending.len() > ANSWERS_MAX {
+                    let cause = "the client asks for more while it waits for its session than it may";
+                    self.condemned.push((id, ReasonCode::QUOTA_EXCEEDED, cause));
+                }
                 continue;
             }
             if core::mem::take(&mut conn.corked) {
