@@ -344,6 +344,9 @@ impl Core {
                 // It could be written, and not be made: for instance the place to begin makes no sense.
                 self.remember_subscription(index, &text);
             }
+            if !self.sessions.is_attached(index) {
+                self.stay_behind(index);
+            }
         }
         for (asked, grant) in asked {
             if !is_there && let Ok(grant) = &grant {

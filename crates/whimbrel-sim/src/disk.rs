@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use whimbrel_core::store::{Atom, AtomNo, Disk, StreamName, Write};
-use whimbrel_event::{HOST_RELIABLE_MAX, Time};
+use whimbrel_core::store::{Atom, AtomNo, Disk, Fetch, LogState, StreamName, StreamState, Write};
+use whimbrel_event::{HOST_RELIABLE_MAX, Tick, Time};
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{
-    Fault, Log, Map, MapOptions, Need, Options, Piece, RECORD_HEAD, ReadBuffer, Readable, Refused, Storage, Stream,
-    StreamId, Ticket, Wanted, WriteStep, perform_chore,
+    Fault, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer, Readable, Refused, Storage, Stream, StreamId, Ticket,
+    Wanted, WriteStep, perform_chore,
 };
 use whimbrel_mqtt::Broker;
 
@@ -29,6 +29,9 @@ const EVENTS: u32 = 1;
 const FILTER: u32 = 2;
 const MAP: u32 = 3;
 const TICKS: u32 = 4;
+
+/// Bytes of one read at most: parts are small, so that there are many.
+const READ_BYTES: usize = 2 << 10;
 
 /// How often a full log is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,12 +57,25 @@ pub struct Pace {
 }
 
 /// Something that the broker is to be told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum News {
     /// See [`whimbrel_mqtt::Input::Committed`].
     Committed(AtomNo),
     /// See [`whimbrel_mqtt::Input::Disk`].
     Disk(Disk),
+    /// See [`whimbrel_mqtt::Input::Fetched`].
+    Fetched(Slice),
+}
+
+/// A part of a stream that was read.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    /// Of the [`Fetch`].
+    pub(crate) number: u32,
+    /// Records in the order of their ticks.
+    pub(crate) records: Vec<(Tick, Vec<u8>)>,
+    /// How far the stream was read.
+    pub(crate) upto: Tick,
 }
 
 /// A record of an event that is durable: the pubend's index, the tick, and the record.
@@ -70,10 +86,8 @@ pub(crate) type Logged = (u8, u64, Vec<u8>);
 pub(crate) struct Found {
     /// The map: keys and values.
     pub(crate) entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Ticks up to this one may have been used.
-    pub(crate) reserved: u64,
-    /// Of each stream of events its last tick, and up to where it is chopped.
-    pub(crate) events: [(u64, u64); HOST_RELIABLE_MAX as usize],
+    /// Reservation and streams.
+    pub(crate) state: LogState,
 }
 
 /// A write that is under way.
@@ -95,6 +109,8 @@ pub(crate) struct Driver {
     tickets: VecDeque<(Ticket, AtomNo)>,
     disk: Disk,
     flight: Option<Flight>,
+    /// What is being read, and until when.
+    fetches: VecDeque<(Time, Fetch)>,
     pace: Pace,
     random: Random,
     /// The next sync fails.
@@ -132,9 +148,9 @@ impl Driver {
         let known = |name| log.info(streams[&name]).map_or((0, 0, 0), |info| (info.last, info.chopped, info.reserved));
         let events = std::array::from_fn(|at| {
             let (last, chopped, _) = known(StreamName::Events(at as u8));
-            (last, chopped)
+            StreamState { last: Tick(last), chopped: Tick(chopped) }
         });
-        let found = Found { entries, reserved: known(StreamName::Ticks).2, events };
+        let found = Found { entries, state: LogState { reserved: Tick(known(StreamName::Ticks).2), events } };
         let (tickets, buffer) = (VecDeque::new(), Vec::new());
         let (disk, flight, fails, look_at) = (Disk::Open, None, false, Time::ZERO);
         let shown = [0; HOST_RELIABLE_MAX as usize];
@@ -146,6 +162,7 @@ impl Driver {
             tickets,
             disk,
             flight,
+            fetches: VecDeque::new(),
             pace,
             random,
             fails,
@@ -187,6 +204,10 @@ impl Driver {
     /// Takes what the broker wants written, as far as the log has room for it, and lets the disk begin. Gives what the broker must be told
     /// before it goes on.
     pub(crate) fn submit(&mut self, now: Time, broker: &mut Broker) -> Option<News> {
+        while let Some(fetch) = broker.fetch() {
+            let takes = self.takes();
+            self.fetches.push_back((now + takes, fetch));
+        }
         while let Some(atom) = broker.atom().filter(|_| self.disk != Disk::Poisoned) {
             match self.log.require(need_of(&atom)) {
                 Ok(()) => {
@@ -257,17 +278,37 @@ impl Driver {
             let mut parts = step.encode(&mut self.buffer).into_iter().filter(|(_, range)| !range.is_empty());
             let outcome =
                 parts.try_for_each(|(offset, range)| self.twin.write(step.slot(), offset, &self.buffer[range]));
-            let Pace { least, most } = self.pace;
-            let nanos = self.random.between(least.as_nanos() as u64, most.as_nanos() as u64);
-            self.flight = Some(Flight { done_at: now + Duration::from_nanos(nanos), step, outcome });
+            let done_at = now + self.takes();
+            self.flight = Some(Flight { done_at, step, outcome });
         }
+    }
+
+    /// How long the disk takes for something.
+    fn takes(&mut self) -> Duration {
+        let Pace { least, most } = self.pace;
+        Duration::from_nanos(self.random.between(least.as_nanos() as u64, most.as_nanos() as u64))
+    }
+
+    /// Reads what the broker has asked for; each time something, or that there is nothing.
+    fn read(&mut self, fetch: Fetch) -> Slice {
+        let Fetch { number, stream, after, upto, bytes } = fetch;
+        let mut slice = Slice { number, records: Vec::new(), upto };
+        let Some(stream) = self.streams.get(&stream) else { return slice };
+        let wanted = Wanted { from: after.0 + 1, to: upto.0, budget: bytes.min(READ_BYTES) };
+        let read = (&self.log, &self.twin).read(*stream, wanted, &mut self.reading, &mut |tick, record| {
+            slice.records.push((Tick(tick), record.to_vec()));
+        });
+        let next = read.expect("the twin gives what it holds");
+        slice.upto = next.map_or(upto, |next| Tick(next - 1));
+        slice
     }
 
     /// When something happens of itself.
     pub(crate) fn next_change(&self) -> Option<Time> {
         let look = (self.disk == Disk::Full).then_some(self.look_at);
         let done = self.flight.as_ref().map(|flight| flight.done_at);
-        [look, done].into_iter().flatten().min()
+        let read = self.fetches.iter().map(|(at, _)| *at).min();
+        [look, done, read].into_iter().flatten().min()
     }
 
     /// That moment has come.
@@ -275,6 +316,13 @@ impl Driver {
         let mut news = Vec::new();
         if let Some(flight) = self.flight.take_if(|flight| flight.done_at <= now) {
             news.extend(self.finish(flight));
+        }
+        for (at, fetch) in std::mem::take(&mut self.fetches) {
+            if at <= now {
+                news.push(News::Fetched(self.read(fetch)));
+            } else {
+                self.fetches.push_back((at, fetch));
+            }
         }
         if self.disk == Disk::Full && self.look_at <= now {
             self.look_at = now + LOOK_EVERY;
@@ -343,11 +391,11 @@ fn need_of(atom: &Atom<'_>) -> Need {
                 // Its stream may have to be born.
                 need.changes += 1;
             }
-            Write::Put { key, value } => need.record(RECORD_HEAD + key.len() + value.len()),
-            Write::Forget { key } => need.record(RECORD_HEAD + key.len()),
+            Write::Put { key, value } => need.put(key.len(), value.len()),
+            Write::Forget { key } => need.put(key.len(), 0),
             Write::Chop { .. } | Write::Reserve { .. } => need.changes += 1,
         }
     }
-    need.streams += usize::from(atom.writes().any(|write| matches!(write, Write::Put { .. } | Write::Forget { .. })));
+    need.streams += usize::from(need.puts > 0);
     need
 }

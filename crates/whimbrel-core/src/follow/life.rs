@@ -256,15 +256,7 @@ impl Core {
     /// the cache.
     pub(crate) fn leave_streams(&mut self, index: u32) {
         let tracks = self.tracks_of(index);
-        for id in &tracks {
-            self.tracks.touch(*id);
-            if let Some(due) = self.tracks.get_mut(*id).silence_at.take() {
-                self.timers.remove(due, Reason::Silence, *id);
-            }
-            if self.tracks.get(*id).lag.is_none() {
-                self.fall_behind(*id, None, false);
-            }
-        }
+        self.stay_behind(index);
         for entry in self.sessions.take_tracked(index).iter() {
             let lag = self.tracks.get_mut(entry.track).lag.as_mut().expect("all of the session's lag now");
             if entry.event.id().pubend != NO_PUBEND {
@@ -279,6 +271,19 @@ impl Core {
         }
         let Core { sessions, tracks, .. } = self;
         sessions.get_mut(index).inflight.let_go(|track| tracks.is_by_token(track), true);
+    }
+
+    /// Nobody is there for a session: its tracked subscriptions lag from now on.
+    pub(crate) fn stay_behind(&mut self, index: u32) {
+        for id in self.tracks_of(index) {
+            self.tracks.touch(id);
+            if let Some(due) = self.tracks.get_mut(id).silence_at.take() {
+                self.timers.remove(due, Reason::Silence, id);
+            }
+            if self.tracks.get(id).lag.is_none() {
+                self.fall_behind(id, None, false);
+            }
+        }
     }
 
     /// What a subscription has not had is a gap, although the client was there: it gets nothing of the time when it is away.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_core::store::{Disk, EVENT_HEAD, Persistence, Profile};
+use whimbrel_core::store::{Disk, EVENT_HEAD, LogState, Persistence, Profile};
 use whimbrel_event::{Packed, Time};
 use whimbrel_mqtt::ConnId;
 
@@ -156,8 +156,8 @@ impl Ledger {
         }
     }
 
-    /// The broker's machine has stopped, and the log was opened again: this is what it holds.
-    pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>) {
+    /// The broker's machine has stopped, and the log was opened again: this is what it holds, and up to where its streams were given up.
+    pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>, state: &LogState) {
         self.now = now;
         self.counts.crashes += 1;
         self.lines.clear();
@@ -166,18 +166,17 @@ impl Ledger {
             let Some(mark) = self.mark_in(record) else { continue };
             log.insert((*pubend, *tick), mark);
         }
-        let missing: Vec<String> =
-            self.durable.iter().filter(|mark| !log.values().any(|m| m == *mark)).cloned().collect();
-        for mark in missing {
-            self.broken(Rule::Durable, format!("{mark} was durable, and is gone"));
-        }
-        for (place, mark) in &self.log {
-            if log.get(place).is_some_and(|other| other != mark) {
-                let what = format!("{place:?} was {mark}, and is {} after a crash", log[place]);
-                self.violations.push(Violation { rule: Rule::EventId, at: now, what });
+        for (place, mark) in std::mem::take(&mut self.log) {
+            let (pubend, tick) = place;
+            match log.get(&place) {
+                Some(other) if *other == mark => {}
+                Some(other) => {
+                    self.broken(Rule::EventId, format!("{place:?} was {mark}, and is {other} after a crash"));
+                }
+                None if tick <= state.events[usize::from(pubend)].chopped.0 => {}
+                None => self.broken(Rule::Durable, format!("{mark} was durable at {place:?}, and is gone")),
             }
         }
-        self.log.clear();
         self.logged(now, found);
         self.told(now, Disk::Open);
     }

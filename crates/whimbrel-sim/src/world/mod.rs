@@ -193,7 +193,8 @@ impl<'a> World<'a> {
             let Some(next) = [due, event].into_iter().flatten().min().filter(|next| *next <= until) else { break };
             assert!(next >= self.now, "time goes forward");
             self.at_once = if next > self.now { 0 } else { self.at_once + 1 };
-            assert!(self.at_once < CALLS_AT_ONCE_MAX, "time stands still at {next:?}");
+            let what = self.broker.next_deadline();
+            assert!(self.at_once < CALLS_AT_ONCE_MAX, "time stands still at {next:?}: {what:?}");
             self.now = next;
             if due == Some(next) {
                 self.call(Input::Deadline, Seen::Nothing);

@@ -1,13 +1,13 @@
 //! The log of a world's broker: its driver, its crashes, and the ledger of who was told what.
 
-use whimbrel_core::store::{Disk, Profile};
+use whimbrel_core::store::{Disk, Fetched, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
 use whimbrel_mqtt::{Broker, Config, Input};
 
 use super::{Event, World};
 use crate::check::Seen;
-use crate::disk::{Driver, News, Pace};
+use crate::disk::{Driver, Found, News, Pace};
 use crate::ledger::Ledger;
 use crate::random::Random;
 
@@ -26,10 +26,25 @@ impl World<'_> {
     /// From now on the broker, of which nobody knows yet, has a log.
     pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, pace: Pace) {
         let mut random = self.random.fork();
-        let (driver, _) = Driver::open(Twin::new(), pace, random.fork());
+        let (driver, found) = Driver::open(Twin::new(), pace, random.fork());
+        self.restore(&config, random.next(), &found);
         let ledger = Ledger::new(profiles.clone(), self.now);
         self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, random, scheduled: None }));
         self.begin_log();
+    }
+
+    /// The broker goes on where what was written says.
+    fn restore(&mut self, config: &Config, seed: u64, found: &Found) {
+        let mut restoring = Restoring::default();
+        for (key, value) in &found.entries {
+            restoring.entry(key, value).expect("what a broker writes, another reads");
+        }
+        let broker = Broker::restored(config.clone(), seed, self.broker_now(), restoring, &found.state);
+        self.broker = broker.expect("what was written makes sense");
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            self.broker.build_in(mutant);
+        }
     }
 
     /// Builds a fault into this broker, and into those after it.
@@ -47,11 +62,11 @@ impl World<'_> {
         &self.store.as_ref().expect("a world with a log").ledger
     }
 
-    /// A broker that has just begun is told of its log.
+    /// A broker that has just begun is told which topics are logged, and begins.
     fn begin_log(&mut self) {
         let store = self.store.as_ref().expect("a world with a log");
         self.broker.set_profiles(store.profiles.clone());
-        self.call(Input::Disk(Disk::Open), Seen::Nothing);
+        self.submit();
     }
 
     /// The broker's machine stops and starts again: every connection breaks, and what was not synced may be lost.
@@ -67,15 +82,11 @@ impl World<'_> {
         let Store { driver, mut ledger, config, profiles, pace, mut random, .. } =
             *self.store.take().expect("a world with a log");
         let twin = driver.crash();
-        let (mut driver, _) = Driver::open(twin, pace, random.fork());
-        ledger.crashed(self.now, driver.logged());
+        let (mut driver, found) = Driver::open(twin, pace, random.fork());
+        ledger.crashed(self.now, driver.logged(), &found.state);
         self.trace.note_crash(self.broker_now());
         self.clock.restart(self.now);
-        self.broker = Broker::new(config.clone(), random.next(), self.broker_now());
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            self.broker.build_in(mutant);
-        }
+        self.restore(&config, random.next(), &found);
         self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, random, scheduled: None }));
         self.begin_log();
     }
@@ -102,6 +113,9 @@ impl World<'_> {
 
     /// The end of a turn: the driver takes what the broker wants written.
     pub(super) fn submit(&mut self) {
+        if self.store.is_some() {
+            self.broker.flush(self.broker_now());
+        }
         while let Some(store) = &mut self.store {
             let Some(news) = store.driver.submit(self.now, &mut self.broker) else { break };
             self.tell(news);
@@ -139,6 +153,11 @@ impl World<'_> {
                 let store = self.store.as_mut().expect("it has news");
                 store.ledger.told(self.now, disk);
                 self.call_once(Input::Disk(disk), Seen::Nothing);
+            }
+            News::Fetched(slice) => {
+                let records: Vec<_> = slice.records.iter().map(|(tick, body)| (*tick, body.as_slice())).collect();
+                let fetched = Fetched { number: slice.number, records: &records, upto: slice.upto, lost: None };
+                self.call_once(Input::Fetched(fetched), Seen::Nothing);
             }
         }
     }
