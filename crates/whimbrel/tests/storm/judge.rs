@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_client::{EventId, PubendId, Tick};
+use whimbrel_event::Reliability;
 
 use crate::book::{Book, Condition, History, Keeper, Moment, NEVER, Name, Published, Seen};
 
@@ -21,6 +22,8 @@ pub enum Fault {
     Twice(Name),
     /// It came after one that was published or logged later.
     Disordered { event: Name, after: Name },
+    /// It was published with QoS 1 and came after one of QoS 2 that was published or logged later.
+    Overtaken { event: Name, after: Name },
     /// It came although the subscription did not want it.
     Unwanted(Name),
     /// The broker had granted the subscription and forgot its session.
@@ -160,6 +163,9 @@ fn eras(history: &History) -> Vec<Era> {
 /// An event that came: when first, and under which ids, each with the connection it came in last.
 type Arrival = (Moment, Vec<(Option<EventId>, usize)>);
 
+/// The last delivery of each stream, with its place in it; what is delivered exactly once apart from the rest.
+type Order<S> = BTreeMap<(S, bool), (u64, Name)>;
+
 /// One subscription before the judge.
 struct Trial<'a> {
     history: &'a History,
@@ -191,10 +197,8 @@ impl<'a> Trial<'a> {
     fn deliveries(&mut self) {
         let mut connection = 0;
         let mut granted = false;
-        // The last event of each stream in this connection; of each stream and of each publisher ever, first deliveries alone.
-        let mut here: BTreeMap<PubendId, (Tick, Name)> = BTreeMap::new();
-        let mut first: BTreeMap<PubendId, (Tick, Name)> = BTreeMap::new();
-        let mut numbers: BTreeMap<u32, Name> = BTreeMap::new();
+        // Of each stream in this connection; of each stream and of each publisher ever, first deliveries alone.
+        let (mut here, mut first, mut numbers) = (Order::new(), Order::new(), Order::new());
         for &(at, ref seen) in &self.history.seen {
             match seen {
                 Seen::Connected { present } => {
@@ -211,17 +215,17 @@ impl<'a> Trial<'a> {
                     let is_new_event = !self.came.contains_key(&name);
                     let is_new_id = self.note(at, name, id, connection);
                     if let Some(id) = id {
-                        self.in_order(&mut here, id, name);
+                        self.in_order(&mut here, (id.pubend, id.tick.0), name);
                         if is_new_id {
-                            self.in_order(&mut first, id, name);
+                            self.in_order(&mut first, (id.pubend, id.tick.0), name);
                         }
                     }
-                    if is_new_event && let Some(last) = numbers.insert(name.publisher, name).filter(|last| *last > name)
-                    {
-                        numbers.insert(name.publisher, last);
-                        self.faults.push(Fault::Disordered { event: name, after: last });
+                    if is_new_event {
+                        self.in_order(&mut numbers, (name.publisher, name.number.into()), name);
                     }
                 }
+                // Of what is not reliable nothing was promised.
+                Seen::Gap { pubend, .. } if pubend.reliability() == Reliability::BestEffort => {}
                 Seen::Gap { pubend, from, to, reason } => {
                     self.gaps.push((*pubend, *from, *to));
                     self.faults.push(Fault::Gap(format!("{reason} in {pubend} after {} up to {}", from.0, to.0)));
@@ -232,14 +236,22 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn in_order(&mut self, last: &mut BTreeMap<PubendId, (Tick, Name)>, id: EventId, name: Name) {
-        match last.get_mut(&id.pubend) {
-            Some((tick, after)) if *tick > id.tick => {
-                self.faults.push(Fault::Disordered { event: name, after: *after });
-            }
-            Some(last) => *last = (id.tick, name),
-            None => _ = last.insert(id.pubend, (id.tick, name)),
+    /// Compares a delivery with what came before it in a stream, of which it has a place.
+    fn in_order<S: Ord + Copy>(&mut self, last: &mut Order<S>, (stream, place): (S, u64), event: Name) {
+        let exactly =
+            self.history.keeper == Keeper::ExactlyOnce && self.published.get(&event).is_some_and(|it| it.qos2);
+        let later = |exactly| last.get(&(stream, exactly)).filter(|(at, _)| *at > place).map(|(_, name)| *name);
+        if let Some(after) = later(exactly) {
+            return self.faults.push(Fault::Disordered { event, after });
         }
+        if let Some(after) = later(!exactly) {
+            self.faults.push(if exactly {
+                Fault::Disordered { event, after }
+            } else {
+                Fault::Overtaken { event, after }
+            });
+        }
+        last.insert((stream, exactly), (place, event));
     }
 
     /// Notes a delivery; whether it is the first one of this id.

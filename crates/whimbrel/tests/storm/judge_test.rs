@@ -164,6 +164,22 @@ fn the_order_of_a_publisher_counts_even_if_the_ticks_agree() {
 }
 
 #[test]
+fn at_qos_2_what_is_overtaken_by_it_is_told_apart_and_nothing_else() {
+    let faults = |keeper, numbers: &[u32]| {
+        let mut story = Story::new(keeper, Condition::Any);
+        story.book.published[1].qos2 = false;
+        story.come(numbers).faults()
+    };
+    let overtaken = Fault::Overtaken { event: name(2), after: name(3) };
+    let mixed = faults(Keeper::ExactlyOnce, &[1, 3, 2, 4, 5]);
+    assert!(!mixed.is_empty() && mixed.iter().all(|fault| *fault == overtaken), "{mixed:?}");
+    let swapped = Fault::Disordered { event: name(1), after: name(2) };
+    assert!(faults(Keeper::ExactlyOnce, &[2, 1, 3, 4, 5]).contains(&swapped), "QoS 2 is never late");
+    let swapped = Fault::Disordered { event: name(2), after: name(3) };
+    assert!(faults(Keeper::AtLeastOnce, &[1, 3, 2, 4, 5]).contains(&swapped), "nor is anything elsewhere");
+}
+
+#[test]
 fn a_repetition_keeps_the_order_of_its_connection() {
     let mut story = Story::new(Keeper::AtLeastOnce, Condition::Any);
     let faults = story.come(&[1, 2, 3]).again().come(&[4, 3, 5]).faults();
@@ -184,6 +200,14 @@ fn a_gap_tells_what_is_missing_and_is_a_fault_itself() {
     assert_eq!(told(20, 39), [Fault::Reported(name(3))]);
     assert_eq!(told(0, 20), [Fault::Lost(name(3))], "it ends before");
     assert_eq!(told(40, 60), [Fault::Lost(name(3))], "it begins behind");
+}
+
+#[test]
+fn a_gap_in_what_is_not_reliable_is_no_fault() {
+    let mut story = Story::new(Keeper::Client, Condition::Any);
+    let gap = |pubend| Seen::Gap { pubend, from: Tick(20), to: Tick(39), reason: "lost".into() };
+    story.come(&[1, 2]).see(gap(HostId::new(0x10).pubend(4)));
+    assert_eq!(story.come(&[3, 4, 5]).faults(), []);
 }
 
 #[test]

@@ -107,12 +107,12 @@ async fn without_a_data_directory_kills_lose_and_the_judge_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the data directory"]
 async fn fifty_kills_lose_nothing_that_was_acknowledged() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (kills, seed) = (chosen("STORM_KILLS", KILLS), chosen("STORM_SEED", SEED));
     let book = storm(Store::at(directory.path()), seed, kills, true).rage().await;
     let verdicts = account(&book);
     was_a_storm(&book, &verdicts, kills);
-    demand(&verdicts, |_| false);
+    // Deliveries at QoS 2 that were on their way are sent first by the next life, before what is read from the log again.
+    demand(&verdicts, |fault| matches!(fault, Fault::Overtaken { .. }));
 }

@@ -179,7 +179,6 @@ async fn without_a_data_directory_every_acknowledgement_is_found_to_be_too_early
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the data directory"]
 async fn no_acknowledgement_is_written_before_its_sync_has_returned() {
     if !can_trace() {
         return;
