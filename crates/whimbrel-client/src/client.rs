@@ -1,6 +1,6 @@
 //! One connection, as applications use it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use whimbrel_event::CheckpointToken;
 use whimbrel_mqtt::codec::{
-    ConnAck, Connect, ConnectProperties, Disconnect, Filter, Filters, Packet, QoS, ReasonCode, Subscribe,
+    ConnAck, Connect, ConnectProperties, Disconnect, Filter, Filters, Packet, PacketId, QoS, ReasonCode, Subscribe,
     SubscribeProperties, Topics, Unsubscribe, UnsubscribeProperties, Version, Will as WillPacket, WillProperties,
     decode, frame,
 };
@@ -40,6 +40,8 @@ struct Handle {
     client_id: String,
     session_present: bool,
     timeout: Duration,
+    /// Of what the session's earlier connections left, until somebody takes it.
+    resent: Mutex<Vec<Receipt>>,
 }
 
 impl Drop for Handle {
@@ -67,17 +69,25 @@ impl Events {
 /// A message on its way ([`Client::send`]). Dropping it changes nothing for the message.
 #[derive(Debug)]
 #[must_use = "a refusal of the message is told here alone"]
-pub struct Receipt(Option<oneshot::Receiver<Result<Published, Error>>>);
+pub struct Receipt {
+    number: u64,
+    answer: Option<oneshot::Receiver<Result<Published, Error>>>,
+}
 
 impl Receipt {
+    /// Which message of its [`Session`] it is: 1, 2, 3, … in the order of publication; 0 with QoS 0.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Waits for the acknowledgement; returns at once with QoS 0. To be called until it has returned once.
     ///
     /// # Errors
     /// The connection is over, or the broker refuses the message.
     pub async fn acknowledged(&mut self) -> Result<Published, Error> {
-        let Some(receiver) = &mut self.0 else { return Ok(Published { reason: ReasonCode::SUCCESS }) };
+        let Some(receiver) = &mut self.answer else { return Ok(Published { reason: ReasonCode::SUCCESS }) };
         let result = receiver.await.unwrap_or(Err(Error::Closed));
-        self.0 = None;
+        self.answer = None;
         result
     }
 }
@@ -107,6 +117,9 @@ impl Client {
         shared.with(|state| {
             options.session.with(|session| session.resume(welcome.session_present, options.version, &mut state.out))
         })?;
+        let kept: Vec<(u64, PacketId)> = options.session.with(|session| session.kept().collect());
+        let again = |(number, id)| Receipt { number, answer: Some(shared.await_again(id)) };
+        let resent = Mutex::new(kept.into_iter().map(again).collect());
         shared.work.notify_one();
         let (sender, receiver) = mpsc::channel(EVENTS_MAX);
         let (read, write) = tokio::io::split(stream);
@@ -114,7 +127,8 @@ impl Client {
         let keep_alive = welcome.keep_alive.unwrap_or(options.keep_alive);
         tokio::spawn(task::write(shared.clone(), write, keep_alive));
         let client_id = welcome.client_id.unwrap_or(options.client_id);
-        let handle = Handle { shared, client_id, session_present: welcome.session_present, timeout: options.timeout };
+        let (session_present, timeout) = (welcome.session_present, options.timeout);
+        let handle = Handle { shared, client_id, session_present, timeout, resent };
         Ok((Client { handle: Arc::new(handle) }, Events(receiver)))
     }
 
@@ -131,6 +145,13 @@ impl Client {
     /// What to give to the next connection so that nothing published is lost.
     pub fn session(&self) -> Session {
         self.handle.shared.session.clone()
+    }
+
+    /// What this connection has sent again because the session's earlier ones ended before its acknowledgement, in the order of publication.
+    /// Each is given once; whoever does not care for the answers needs not take them.
+    pub fn resent(&self) -> Vec<Receipt> {
+        // Nothing in here panics half way.
+        std::mem::take(&mut self.handle.resent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Subscribes, and waits for the answer: one reason code per filter, errors among them not being errors of the call.
@@ -218,14 +239,14 @@ impl Client {
         shared.room().await?;
         if !is_acknowledged(publish.qos) {
             shared.send(&Packet::Publish(publish.packet(None, false)), None)?;
-            return Ok(Receipt(None));
+            return Ok(Receipt { number: 0, answer: None });
         }
         let Ok(permit) = shared.window.acquire().await else {
             return Err(shared.with(|state| state.over.clone()).unwrap_or(Error::Closed));
         };
         // It comes back with the acknowledgement.
         permit.forget();
-        let packet_id = shared.session.with(|session| session.keep(publish.clone()));
+        let (packet_id, number) = shared.session.with(|session| session.keep(publish.clone()));
         let (sender, receiver) = oneshot::channel();
         let packet = Packet::Publish(publish.packet(Some(packet_id), false));
         if let Err(error) = shared.send(&packet, Some((packet_id, Waiter::Publish(sender)))) {
@@ -235,7 +256,7 @@ impl Client {
             }
             return Err(error);
         }
-        Ok(Receipt(Some(receiver)))
+        Ok(Receipt { number, answer: Some(receiver) })
     }
 
     /// Says goodbye: the broker forgets the will. Everything written before is sent first.
@@ -256,6 +277,12 @@ impl Client {
         };
         let _ = timeout(self.handle.timeout, written).await;
         shared.end(Error::Closed);
+    }
+
+    /// Breaks the connection off, as if the network had failed: nothing that waits to be written is sent, acknowledgements among it, and the
+    /// broker publishes the will. [`Events`] still gives what has arrived.
+    pub fn abandon(&self) {
+        self.handle.shared.abandon();
     }
 
     async fn answer(&self, receiver: oneshot::Receiver<Result<Answer, Error>>) -> Result<Answer, Error> {

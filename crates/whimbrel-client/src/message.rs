@@ -8,6 +8,9 @@ use crate::{Error, Notice};
 /// User property with an event's name.
 const ID: &str = "w-id";
 
+/// User property with the publisher's own number of an event.
+const SEQUENCE: &str = "w-seq";
+
 /// User property of a SUBACK with the position at which a subscription begins.
 const TOKEN: &str = "w-token";
 
@@ -79,6 +82,12 @@ impl Publish {
     pub fn property(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         self.properties.push(name.as_ref(), value.as_ref());
         self
+    }
+
+    /// The publisher's own number of this message, larger than those before under the same client id: Whimbrel's brokers acknowledge a repetition and drop
+    /// it, so that what is sent again after a failure arrives once also with QoS 1 (MQTT 5).
+    pub fn sequence(self, number: u64) -> Self {
+        self.property(SEQUENCE, number.to_string())
     }
 
     /// As a packet with that identifier (`None` with QoS 0).

@@ -75,6 +75,22 @@ impl Shared {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Ends the connection as its loss would: what is not written yet never is.
+    pub(crate) fn abandon(&self) {
+        self.with(|state| {
+            state.over.get_or_insert(Error::Closed);
+            state.out.clear();
+        });
+        self.end(Error::Closed);
+    }
+
+    /// Awaits the acknowledgement of a publish that is sent again.
+    pub(crate) fn await_again(&self, id: PacketId) -> oneshot::Receiver<Result<Published, Error>> {
+        let (sender, receiver) = oneshot::channel();
+        self.with(|state| state.waiters.insert(id, Waiter::Publish(sender)));
+        receiver
+    }
+
     /// Appends a packet to what is to be written.
     ///
     /// # Errors
@@ -174,7 +190,11 @@ impl Shared {
     pub(crate) fn acknowledge(&self, packet_id: Option<PacketId>, qos: QoS) {
         let Some(id) = packet_id else { return };
         let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
-        self.with(|state| encode_ack(kind, id, &mut state.out));
+        self.with(|state| {
+            if state.over.is_none() {
+                encode_ack(kind, id, &mut state.out);
+            }
+        });
         self.work.notify_one();
     }
 

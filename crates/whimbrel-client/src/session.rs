@@ -71,13 +71,18 @@ impl State {
         self.reserved.remove(&id);
     }
 
-    /// Keeps a publish until it is acknowledged.
-    pub(crate) fn keep(&mut self, publish: Publish) -> PacketId {
+    /// Keeps a publish until it is acknowledged; gives its identifier and its number in the session.
+    pub(crate) fn keep(&mut self, publish: Publish) -> (PacketId, u64) {
         let packet_id = self.free_id();
         self.published += 1;
         self.by_id.insert(packet_id, self.published);
         self.unacknowledged.insert(self.published, Unacknowledged { publish: Some(publish), packet_id });
-        packet_id
+        (packet_id, self.published)
+    }
+
+    /// What is not acknowledged, in the order of publication: number and identifier.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (u64, PacketId)> {
+        self.unacknowledged.iter().map(|(number, kept)| (*number, kept.packet_id))
     }
 
     /// A publish is over; false if there was none of that identifier.

@@ -169,11 +169,38 @@ async fn what_was_not_acknowledged_is_sent_again_on_the_next_connection() {
         let (again, _events) = Client::connect(kept(&broker).session(session.clone())).await.expect("accepted");
         assert_eq!(message(&mut seen).await.payload, b"precious");
         assert!(again.session_present());
+        let mut resent = again.resent();
+        assert_eq!(resent.iter().map(|receipt| receipt.number()).collect::<Vec<_>>(), [1]);
+        assert!(resent[0].acknowledged().await.is_ok(), "what is sent again is answered too");
+        assert!(again.resent().is_empty(), "each is given once");
         again.publish(Publish::new("t", "next").qos(QoS::ExactlyOnce)).await.expect("accepted");
         assert_eq!(session.unacknowledged(), 0);
     } else {
         panic!("the publish was neither acknowledged nor kept");
     }
+}
+
+#[tokio::test]
+async fn an_abandoned_connection_ends_without_a_goodbye() {
+    let broker = TestBroker::start(Config::default()).await;
+    let (watcher, mut seen) = connect(&broker, "watcher").await;
+    watcher.subscribe(&[("gone", QoS::AtMostOnce)]).await.expect("answered");
+    let will = Will::new(Publish::new("gone", "c"));
+    let (client, mut events) = Client::connect(options(&broker, "c").will(will)).await.expect("accepted");
+    client.abandon();
+    assert!(matches!(end(&mut events).await, Error::Closed));
+    assert!(matches!(client.publish(Publish::new("t", "x")).await, Err(Error::Closed)));
+    assert_eq!(message(&mut seen).await.payload, b"c", "the broker publishes the will");
+}
+
+#[tokio::test]
+async fn a_publishers_own_number_is_a_property() {
+    let broker = TestBroker::start(Config::default()).await;
+    let (client, mut events) = connect(&broker, "c").await;
+    client.subscribe(&[("t", QoS::AtMostOnce)]).await.expect("answered");
+    client.publish(Publish::new("t", "x").qos(QoS::AtLeastOnce).sequence(7)).await.expect("accepted");
+    let properties = message(&mut events).await.properties;
+    assert!(properties.contains(&("w-seq".to_owned(), "7".to_owned())), "{properties:?}");
 }
 
 /// Polls a future once.

@@ -277,7 +277,8 @@ impl Core {
         });
         let is_durable = asked.following.durability == Durability::Durable;
         match self.store.disk {
-            Disk::Full if is_durable => return Err(Refusal::LogFull),
+            // Whoever comes back frees the log: one that is there already is not refused.
+            Disk::Full if is_durable && durable.is_none() => return Err(Refusal::LogFull),
             Disk::Poisoned if is_durable => return Err(Refusal::LogFailed),
             Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => {}
         }

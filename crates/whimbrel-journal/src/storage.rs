@@ -1,5 +1,7 @@
 //! What the journal needs of a disk.
 
+use std::sync::Arc;
+
 /// The number of a segment file. Files are made, overwritten from the beginning when nothing in them is needed any more, and
 /// removed; they are never renamed.
 pub type Slot = u32;
@@ -55,6 +57,41 @@ pub trait Storage {
     /// What to call the file in messages.
     fn name(&self, slot: Slot) -> String {
         format!("segment file {slot}")
+    }
+}
+
+/// A disk that is shared, of any kind.
+impl<S: Storage + ?Sized> Storage for Arc<S> {
+    fn slots(&self) -> Result<Vec<(Slot, u64)>, Fault> {
+        (**self).slots()
+    }
+
+    fn create(&self, slot: Slot, bytes: u64) -> Result<(), Fault> {
+        (**self).create(slot, bytes)
+    }
+
+    fn remove(&self, slot: Slot) -> Result<(), Fault> {
+        (**self).remove(slot)
+    }
+
+    fn write(&self, slot: Slot, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        (**self).write(slot, offset, bytes)
+    }
+
+    fn sync(&self, slot: Slot) -> Result<(), Fault> {
+        (**self).sync(slot)
+    }
+
+    fn settle(&self, slot: Slot) -> Result<(), Fault> {
+        (**self).settle(slot)
+    }
+
+    fn read(&self, slot: Slot, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        (**self).read(slot, offset, bytes)
+    }
+
+    fn name(&self, slot: Slot) -> String {
+        (**self).name(slot)
     }
 }
 

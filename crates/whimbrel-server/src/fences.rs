@@ -1,14 +1,15 @@
-//! Fences and partitions while the server runs: read again when asked to, or when their files change.
+//! Fences, partitions and topic profiles while the server runs: read again when asked to, or when their files change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
+use whimbrel_core::store::Profile;
 use whimbrel_selector::{FenceChanges, Fences};
 
 use crate::config::Config;
-use crate::config::fence::{self, Watched};
+use crate::config::fence::{self, Again, Watched};
 use crate::config::partition::Division;
 use crate::drive::Hub;
 use crate::metrics::FenceMetrics;
@@ -20,7 +21,7 @@ const NAMES_MAX: usize = 20;
 /// Problems that are logged of one attempt.
 const PROBLEMS_MAX: usize = 20;
 
-/// Keeps the broker's fences, and the division of its cache, as its files have them.
+/// Keeps the broker's fences, the division of its cache, and its topic profiles as its files have them.
 #[derive(Debug)]
 pub struct Keeper {
     hub: Arc<Hub>,
@@ -34,6 +35,7 @@ pub struct Keeper {
 struct State {
     fences: Arc<Fences>,
     division: Division,
+    topics: Vec<Profile>,
     /// The files as they were when they were read.
     read: Vec<Watched>,
     /// The files as they were when they were looked at for the last time.
@@ -41,14 +43,16 @@ struct State {
 }
 
 impl Keeper {
-    /// Puts the fences and partitions of the start in force.
+    /// Puts those of the start in force.
     pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, config: &Config) -> Keeper {
-        let Config { fences: start, division, file, .. } = config;
+        let Config { fences: start, division, topics, file, .. } = config;
         hub.set_fences(&start.fences);
         hub.set_division(division);
+        hub.set_profiles(topics);
         metrics.set(&start.fences);
         let (read, seen) = (start.watched.clone(), start.watched.clone());
-        let state = State { fences: start.fences.clone(), division: division.clone(), read, seen };
+        let (fences, division, topics) = (start.fences.clone(), division.clone(), topics.clone());
+        let state = State { fences, division, topics, read, seen };
         Keeper { hub, metrics, file: file.clone(), state: Mutex::new(state) }
     }
 
@@ -62,19 +66,21 @@ impl Keeper {
         let file = self.file.clone()?;
         let read = tokio::task::spawn_blocking(move || fence::read_again(&file)).await;
         // Otherwise the runtime is ending.
-        let Ok((sources, division, problems)) = read else { return Some(Outcome::Refused) };
+        let Ok(Again { sources, division, topics, problems }) = read else { return Some(Outcome::Refused) };
         (state.read, state.seen) = (sources.watched.clone(), sources.watched);
         let outcome = if problems.is_empty() {
             let fences = self.adopt(state, sources.fences);
             let division = self.adopt_division(state, division);
-            if division == Outcome::Changed { division } else { fences }
+            let topics = self.adopt_topics(state, topics);
+            let is_changed = [division, topics].contains(&Outcome::Changed);
+            if is_changed { Outcome::Changed } else { fences }
         } else {
             for problem in problems.iter().take(PROBLEMS_MAX) {
                 tracing::error!("{}", problem.line());
             }
             let problems = problems.len();
             let (fences, partitions) = (state.fences.len(), state.division.plan.partitions.len());
-            let what = "fences and partitions not read again: those before stay in force";
+            let what = "fences, partitions and topics not read again: those before stay in force";
             tracing::error!(problems, fences, partitions, "{what}");
             Outcome::Refused
         };
@@ -105,6 +111,16 @@ impl Keeper {
         let (partitions, buffered) = (division.plan.partitions.len(), division.buffer.len());
         tracing::info!(partitions, buffered, "partitions read again");
         state.division = division;
+        Outcome::Changed
+    }
+
+    fn adopt_topics(&self, state: &mut State, topics: Vec<Profile>) -> Outcome {
+        if topics == state.topics {
+            return Outcome::Unchanged;
+        }
+        self.hub.set_profiles(&topics);
+        tracing::info!(topics = topics.len(), "topic profiles read again");
+        state.topics = topics;
         Outcome::Changed
     }
 

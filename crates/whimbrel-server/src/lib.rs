@@ -9,6 +9,7 @@ mod logging;
 mod metrics;
 mod process;
 mod server;
+mod store;
 pub mod tls;
 mod websocket;
 

@@ -18,6 +18,7 @@ use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Pages};
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
+use crate::store::{self, Lock, Opened};
 use crate::{logging, process, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
@@ -53,6 +54,9 @@ pub enum Error {
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}. Give one with --tls-cert and --tls-key")]
     Certificate(io::Error),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Data(#[from] crate::store::OpenError),
     /// The runtime or signal handling could not be set up.
     #[error("cannot start: {0}. The system may be out of files, threads or memory")]
     System(io::Error),
@@ -128,14 +132,17 @@ pub struct Server {
     doors: JoinSet<()>,
     /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
     http: JoinSet<()>,
+    /// Of the data directory, if there is one.
+    _lock: Option<Lock>,
 }
 
 impl Server {
-    /// Opens all listeners and begins to serve. Call it within a tokio runtime.
+    /// Opens the data directory, then all listeners, and begins to serve. Call it within a tokio runtime.
     ///
     /// # Errors
-    /// A listener cannot be opened, or no certificate can be made. Nothing is left open then.
+    /// The data directory or a listener cannot be opened, or no certificate can be made. Nothing is left open then.
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
+        let opened = open_data(config).await?;
         let mut ready = Ready::new(&config.name);
         let mut sockets = Vec::new();
         for (listener, address) in &config.listen {
@@ -145,7 +152,10 @@ impl Server {
             sockets.push((*listener, socket));
         }
         let (acceptor, pem) = certificate(config)?;
-        let hub = Hub::new(config.broker.clone(), seed().map_err(Error::System)?);
+        let (hub, lock) = match opened {
+            Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
+            None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
+        };
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), config));
@@ -167,7 +177,7 @@ impl Server {
         }
         http.spawn(hub.clock().clone().watch());
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, fences, max_connections, phase, doors, http })
+        Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _lock: lock })
     }
 
     /// What it listens on.
@@ -180,7 +190,7 @@ impl Server {
         &self.hub
     }
 
-    /// Reads the configuration file again for its fences and partitions. Either all of them come into force or, if there is any mistake in
+    /// Reads the configuration file again for its fences, partitions and topics. Either all of them come into force or, if there is any mistake in
     /// the file, those before stay. `None`: there is no configuration file.
     pub async fn reload(&self) -> Option<Outcome> {
         self.fences.reload().await
@@ -197,7 +207,20 @@ impl Server {
             tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
         }
         self.http.shutdown().await;
+        let hub = self.hub.clone();
+        // What is not written in time is found as it would be after a crash.
+        if tokio::task::spawn_blocking(move || hub.close()).await.is_err() {
+            tracing::error!("the journal could not be closed");
+        }
     }
+}
+
+/// Opens the data directory, if the broker has one.
+async fn open_data(config: &Config) -> Result<Option<Opened>, Error> {
+    let Some(opening) = config.data.clone() else { return Ok(None) };
+    let (broker, seed) = (config.broker.clone(), seed().map_err(Error::System)?);
+    let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed)).await;
+    Ok(Some(opened.map_err(|error| Error::System(io::Error::other(error)))??))
 }
 
 /// Runs a broker until SIGTERM or SIGINT. `announce` gets what it listens on as soon as it serves.
@@ -261,6 +284,9 @@ fn log_start(config: &Config, version: &str, workers: usize, server: &Server) {
     tracing::info!(files, connections, "file limit, and the client connections that it allows");
     if config.dev {
         tracing::warn!("--dev: no authentication; everyone who reaches a listener may publish and subscribe");
+    }
+    if config.data.is_none() {
+        tracing::info!("no data directory (--data): what is not delivered lives as long as this process");
     }
     for listener in Listener::ALL {
         if let Some(address) = server.ready().address(listener) {

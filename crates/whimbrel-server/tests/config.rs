@@ -216,13 +216,13 @@ fn dev_keeps_to_loopback_and_named_private_addresses() {
 
 #[test]
 fn what_comes_later_is_refused_clearly() {
-    let file = File::new("dev = true\npeer = []\naccept_clock = false\nlisten_quic = \"off\"\n");
+    let file = File::new("dev = true\npeer = []\nlisten_quic = \"off\"\n");
     file.load(&[]).expect("asking for nothing is no mistake");
-    for text in ["data = \"/var/lib\"", "peer = [\"10.0.0.1:7117\"]", "accept_clock = true"] {
+    for text in ["tls_ca = \"/ca.pem\"", "peer = [\"10.0.0.1:7117\"]", "listen_overlay = \"127.0.0.1:7117\""] {
         let refusal = File::new(&format!("dev = true\n{text}\n")).refusal(&[]);
         assert_says(&refusal, "is not available in this version");
     }
-    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\n").refusal(&[]);
+    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 2\n").refusal(&[]);
     assert_says(&refusal, "is not available in this version");
     assert_says(&refusal, "[whimbrel.toml:2:");
     for path in ["listen_quic", "listen_overlay"] {

@@ -46,7 +46,9 @@ fn rows(keys: impl Iterator<Item = &'static Key>) -> String {
 fn configuration() {
     let section = |name: &'static str| rows(KEYS.iter().filter(move |key| key.section == name && !key.is_later()));
     let mut text = format!("\n### Top level\n{}", section(""));
-    write!(text, "\n### `[log]`\n{}\n### `[limits]`\n{}", section("log"), section("limits")).expect("a string");
+    for name in ["log", "journal", "limits"] {
+        write!(text, "\n### `[{name}]`\n{}", section(name)).expect("a string");
+    }
     text += "\n### Reserved for later versions\nAsking for one of these is an error that says so.\n\n| key | flag, variable | what it will be |\n|---|---|---|\n";
     for key in KEYS.iter().filter(|key| key.is_later()) {
         let (flag, variable) = key.flag.expect("reserved settings have flags");

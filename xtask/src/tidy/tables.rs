@@ -36,7 +36,7 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel-server",
         pure: false,
-        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core", "whimbrel-mqtt"],
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core", "whimbrel-journal", "whimbrel-mqtt"],
         tests_use: &["whimbrel-client"],
     },
     Layer {

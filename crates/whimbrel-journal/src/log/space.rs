@@ -59,6 +59,11 @@ impl Log {
         (self.segments.len() + self.space.spare.len()) as u64 + u64::from(self.space.busy)
     }
 
+    /// Bytes of records that are kept, with what each needs beside it.
+    pub fn retained_bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.live).sum()
+    }
+
     /// Whether another file may be made.
     fn may_grow(&self) -> bool {
         !self.space.disk_full && !self.space.failed && self.files() < self.options.segments_max()

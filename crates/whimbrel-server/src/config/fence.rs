@@ -9,11 +9,13 @@ use miette::NamedSource;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use whimbrel_core::store::Profile;
 use whimbrel_selector::{FenceError, Fences, FencesBuilder};
 
 use super::partition::{self, Division};
 use super::problem::{Place, Problem};
 use super::settings::Settings;
+use super::topic;
 
 /// The largest GeoJSON file that is read, in bytes.
 const FILE_MAX: u64 = 64 << 20;
@@ -70,14 +72,28 @@ pub struct Sources {
     pub watched: Vec<Watched>,
 }
 
-/// Reads a configuration file for its fences and partitions. It must be free of mistakes elsewhere too; other settings are not used.
-pub fn read_again(file: &Path) -> (Sources, Division, Vec<Problem>) {
+/// What is read from a configuration file while the broker runs.
+#[derive(Debug)]
+pub struct Again {
+    /// Fences.
+    pub sources: Sources,
+    /// How the cache is divided.
+    pub division: Division,
+    /// Which topics are logged.
+    pub topics: Vec<Profile>,
+    /// What is wrong with any of it, or with the rest of the file.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads a configuration file for its fences, partitions and topics. It must be free of mistakes elsewhere too; other settings are not used.
+pub fn read_again(file: &Path) -> Again {
     let mut settings = Settings::default();
     settings.open_file(file);
     let sources = load(&mut settings);
     let division = partition::load(&mut settings, &sources.fences);
+    let topics = topic::load(&mut settings);
     settings.sort_problems();
-    (sources, division, settings.problems)
+    Again { sources, division, topics, problems: settings.problems }
 }
 
 /// Reads what the entries name. Problems are noted in the settings.

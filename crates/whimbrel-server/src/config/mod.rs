@@ -6,6 +6,8 @@ pub mod partition;
 mod problem;
 pub mod schema;
 mod settings;
+mod source;
+mod topic;
 pub mod value;
 
 use std::net::SocketAddr;
@@ -17,8 +19,11 @@ use address::Reach;
 pub use problem::{Place, Problem};
 use settings::Settings;
 pub use settings::{Given, Override};
+use whimbrel_core::store::Profile;
 use whimbrel_event::Deployment;
+use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
+use crate::store::Opening;
 use crate::tls;
 
 /// The configuration file that is read if it exists and no other one is named.
@@ -131,6 +136,10 @@ pub struct Config {
     pub fences: fence::Sources,
     /// The cache for semi-durable subscriptions.
     pub division: partition::Division,
+    /// Which topics are logged.
+    pub topics: Vec<Profile>,
+    /// The data directory; without one everything lives as long as the process.
+    pub data: Option<Opening>,
     /// How often the files of fences, and the configuration file, are looked at for changes.
     pub fence_poll: Duration,
     /// The file that was read.
@@ -175,6 +184,8 @@ impl Config {
         let certificate = load_certificate(&mut settings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
+        let topics = topic::load(&mut settings);
+        let data = data(&mut settings);
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
@@ -191,6 +202,8 @@ impl Config {
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
                 fences,
                 division,
+                topics,
+                data,
                 fence_poll: FENCE_POLL,
                 file,
                 warnings,
@@ -235,11 +248,27 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
             retained_bytes: number("retained_size") as usize,
             tracked_queue_bytes: number("tracked_queue") as usize,
             silence_after: duration("silence_after"),
+            max_retain: Some(settings.duration("journal.max_retain")).filter(|span| !span.is_zero()),
             deployment: Deployment::named(&settings.text("deployment")),
+            ..whimbrel_core::Limits::default()
         },
         sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
         ..whimbrel_mqtt::Config::default()
     }
+}
+
+/// The data directory, if there is to be one.
+fn data(settings: &mut Settings) -> Option<Opening> {
+    let (max_bytes, asked) = (settings.number("journal.max_log"), settings.number("journal.segment"));
+    // The table of settings keeps it within a file's size.
+    let segment_bytes = u32::try_from(asked).unwrap_or(u32::MAX) / HEAD as u32 * HEAD as u32;
+    if max_bytes < u64::from(SEGMENTS_MIN) * u64::from(segment_bytes) {
+        let place = settings.place("journal.max_log").or(settings.place("journal.segment"));
+        let problem = Problem::new(format!("`max_log` has no room for {SEGMENTS_MIN} segments")).at(place, "here");
+        settings.problems.push(problem.help("raise `max_log`, or write a smaller `segment`"));
+    }
+    let accept_clock = settings.switch("accept_clock");
+    settings.path("data").map(|directory| Opening { directory, segment_bytes, max_bytes, accept_clock })
 }
 
 fn check_name(setting: &str, settings: &mut Settings) {

@@ -1,7 +1,6 @@
 //! `[[partition]]` and `[buffer]`: how the cache for semi-durable subscriptions is divided, and what the broker asks other brokers for so
 //! that the cache has it.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +12,12 @@ use whimbrel_core::Interest;
 use whimbrel_core::cache::{
     Capacity, DEFAULT_BYTES, PARTITIONS_MAX, PROTECTED_LIFETIME, PROTECTED_PER_MILLE, PartitionPlan, Plan, Policy,
 };
-use whimbrel_selector::{Fences, Selector, TopicFilter};
+use whimbrel_selector::{Fences, Selector};
 
 use super::problem::{Place, Problem};
 use super::settings::Settings;
-use super::value::{Kind, Refusal, Value};
+use super::source::Source;
+use super::value::{Kind, Value};
 
 /// Filters of `[buffer]` at most: each is sent to other brokers.
 const INTERESTS_MAX: usize = 1024;
@@ -127,57 +127,6 @@ pub(super) fn load(settings: &mut Settings, fences: &Fences) -> Division {
     let interest = |wanted: Wanted| Interest { selector: wanted.selector(fences, problems), filter: wanted.filter };
     let buffer = asked.buffer.into_iter().map(interest).collect();
     Division { plan: Plan { partitions, ceiling, ..Plan::default() }, buffer }
-}
-
-/// Where values of one table stand.
-struct Source<'a> {
-    file: &'a Arc<NamedSource<String>>,
-    /// How the table is written.
-    table: &'static str,
-    /// What may be in it.
-    help: &'static str,
-}
-
-impl Source<'_> {
-    fn place(&self, span: Range<usize>) -> Place {
-        Place::new(self.file, span)
-    }
-
-    fn wrong(&self, message: impl Into<String>, span: Range<usize>) -> Problem {
-        Problem::new(message).at(Some(&self.place(span)), "here").help(self.help)
-    }
-
-    fn unknown(&self, key: &Spanned<impl AsRef<str>>) -> Problem {
-        let message = format!("there is no setting `{}` in {}", key.get_ref().as_ref(), self.table);
-        Problem::new(message).at(Some(&self.place(key.span())), "unknown").help(self.help)
-    }
-
-    /// Reads a value as settings are read.
-    fn read(&self, name: &str, kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, Problem> {
-        let refused = |Refusal { what, help }| {
-            Problem::new(format!("`{name}` {what}")).at(Some(&self.place(value.span())), "here").help(help)
-        };
-        kind.read_toml(value.get_ref()).map_err(refused)
-    }
-
-    fn text<'a>(&self, name: &str, value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Problem> {
-        match value.get_ref() {
-            DeValue::String(text) => Ok(text),
-            other => Err(self.wrong(format!("`{name}` has the wrong type: {}", other.type_str()), value.span())),
-        }
-    }
-
-    fn filter(&self, value: &Spanned<DeValue<'_>>) -> Result<Box<str>, Problem> {
-        let text = self.text("filter", value)?;
-        match TopicFilter::new(text) {
-            Ok(_) => Ok(text.into()),
-            Err(error) => Err(self.wrong(format!("{text:?} is no topic filter: {}", error.why()), value.span())),
-        }
-    }
-
-    fn selector(&self, value: &Spanned<DeValue<'_>>) -> Result<(String, Place), Problem> {
-        Ok((self.text("selector", value)?.to_owned(), self.place(value.span())))
-    }
 }
 
 impl Settings {

@@ -34,16 +34,16 @@ impl Key {
 }
 
 /// Tables of `whimbrel.toml` that hold settings.
-pub const SECTIONS: &[&str] = &["limits", "log"];
-
-/// Tables that are reserved for a later version.
-pub const LATER_SECTIONS: &[&str] = &["topic"];
+pub const SECTIONS: &[&str] = &["journal", "limits", "log"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
 
 /// The list of tables that are partitions of the cache.
 pub const PARTITION: &str = "partition";
+
+/// The list of tables that are topic profiles.
+pub const TOPIC: &str = "topic";
 
 /// The table of what the broker asks other brokers for.
 pub const BUFFER: &str = "buffer";
@@ -76,6 +76,10 @@ keys! {
         "The broker's name, shown in logs, metrics and the ready line";
     "" "deployment" flag("deployment", "WHIMBREL_DEPLOYMENT"), "NAME", Kind::Text, "whimbrel",
         "The deployment that checkpoint tokens are bound to: the same for all brokers that a client may come back to";
+    "" "data" flag("data", "WHIMBREL_DATA"), "DIR", Kind::Text, "",
+        "Where the broker keeps its journal; without it everything lives as long as the process";
+    "" "accept_clock" flag("accept-clock", "WHIMBREL_ACCEPT_CLOCK"), "BOOL", Kind::Switch, "false",
+        "Start although the system's clock is more than a day ahead of what the journal has seen";
     "" "dev" flag("dev", "WHIMBREL_DEV"), "BOOL", Kind::Switch, "false",
         "Run without authentication, for development: on loopback, or on private addresses that a listener names";
     "" "listen_mqtt" flag("listen-mqtt", "WHIMBREL_LISTEN_MQTT"), "ADDR:PORT", Kind::Listen, "127.0.0.1:1883",
@@ -101,6 +105,13 @@ keys! {
     "log" "level" flag("log-level", "WHIMBREL_LOG_LEVEL"), "LEVEL",
         Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]), "info",
         "The least severe log lines that are written";
+
+    "journal" "max_log" None, "SIZE", Kind::Size(6 * MIB, 1024 * GIB), "64 GiB",
+        "Bytes that the journal's files may take; above it publishes that must be logged are refused until subscribers acknowledge";
+    "journal" "segment" None, "SIZE", Kind::Size(MIB, GIB), "32 MiB",
+        "Bytes of each file of a new journal, at least six of which must fit into max_log; the longest event that can be logged is about a sixteenth of it, 1.9 MiB at most";
+    "journal" "max_retain" None, "DURATION", Kind::Duration(0, 10 * YEAR), "0s",
+        "How long events are kept for durable subscriptions that have not acknowledged them; what is older is a gap to those who come later; 0s means as long as it takes";
 
     "limits" "max_connections" None, "N", Kind::Count(0, 10_000_000), "0",
         "Client connections at once; 0 means as many as the file limit of the process allows";
@@ -145,7 +156,6 @@ keys! {
     "limits" "silence_after" None, "DURATION", Kind::Duration(SECOND, 24 * HOUR), "30s",
         "How often a subscription with notices is told how far it has come";
 
-    "" "data" flag("data", "WHIMBREL_DATA"), "DIR", Kind::Later, "", "Where the broker keeps its journal";
     "" "peer" flag("peer", "WHIMBREL_PEER"), "ADDR:PORT", Kind::Later, "", "Another broker of the overlay";
     "" "listen_quic" flag("listen-quic", "WHIMBREL_LISTEN_QUIC"), "ADDR:PORT", Kind::Later, "",
         "Where MQTT clients connect over QUIC";
@@ -153,8 +163,6 @@ keys! {
         "Where other brokers connect";
     "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Later, "",
         "Authorities whose certificates identify clients and brokers";
-    "" "accept_clock" flag("accept-clock", "WHIMBREL_ACCEPT_CLOCK"), "BOOL", Kind::Later, "",
-        "Start although the system's clock is far from what the journal or the peers say";
 }
 
 /// The setting with this name in this table.

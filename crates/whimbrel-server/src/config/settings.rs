@@ -12,7 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::fence::{Entry, Watched};
 use super::partition::Asked;
 use super::problem::{Place, Problem};
-use super::schema::{self, BUFFER, FENCE, KEYS, Key, LATER_SECTIONS, PARTITION, SECTIONS};
+use super::schema::{self, BUFFER, FENCE, KEYS, Key, PARTITION, SECTIONS, TOPIC};
+use super::topic;
 use super::value::{Refusal, Value};
 
 /// The largest configuration file that is read, in bytes.
@@ -63,6 +64,8 @@ pub struct Settings {
     pub(super) fences: Vec<Entry>,
     /// Partitions of the cache that were asked for.
     pub(super) division: Asked,
+    /// Topic profiles that were asked for.
+    pub(super) topics: topic::Asked,
     /// The files that were opened.
     pub(super) watched: Vec<Watched>,
 }
@@ -88,6 +91,9 @@ impl Settings {
             }
             if let Some(partitions) = table.get_ref().get(PARTITION) {
                 self.read_partitions(&source, partitions);
+            }
+            if let Some(topics) = table.get_ref().get(TOPIC) {
+                self.read_topics(&source, topics);
             }
             if let Some(buffer) = table.get_ref().get(BUFFER) {
                 self.read_buffer(&source, buffer);
@@ -135,12 +141,7 @@ impl Settings {
                     self.read_table(source, name.get_ref(), inner);
                 }
                 // Read on their own, as they are no tables of settings.
-                (None, _) if top_level && [FENCE, PARTITION, BUFFER].contains(&&**name.get_ref()) => {}
-                (None, _) if top_level && LATER_SECTIONS.contains(&&**name.get_ref()) => self.problems.push(
-                    Problem::new(format!("`{}` is not available in this version", name.get_ref()))
-                        .at(Some(&key_place), "not available yet")
-                        .help("remove it; the name is reserved for a later version"),
-                ),
+                (None, _) if top_level && [FENCE, PARTITION, TOPIC, BUFFER].contains(&&**name.get_ref()) => {}
                 (None, _) => self.problems.push(unknown_key(section, name.get_ref()).at(Some(&key_place), "unknown")),
             }
         }
@@ -224,7 +225,7 @@ fn unknown_key(section: &str, name: &str) -> Problem {
 fn nearest(section: &str, name: &str) -> Option<String> {
     let name = name.replace('-', "_").to_lowercase();
     let sections = SECTIONS.iter().map(|other| (*other, format!("[{other}]"), 0.05));
-    let lists = [FENCE, PARTITION].map(|list| (list, format!("[[{list}]]"), 0.05));
+    let lists = [FENCE, PARTITION, TOPIC].map(|list| (list, format!("[[{list}]]"), 0.05));
     let sections = sections.chain(lists).chain([(BUFFER, format!("[{BUFFER}]"), 0.05)]);
     let sections = sections.filter(|_| section.is_empty());
     let keys = KEYS.iter().map(|key| match key.section {

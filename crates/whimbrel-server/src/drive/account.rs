@@ -1,8 +1,12 @@
 //! What is read from the broker when metrics are asked for.
 
+use std::time::Duration;
+
 use whimbrel_core::cache::PartitionGauges;
 use whimbrel_mqtt::{Broker, Stats};
 use whimbrel_selector::Expensive;
+
+use crate::store::StoreAccount;
 
 /// What the broker tells of itself at one moment.
 #[derive(Debug, Default)]
@@ -17,6 +21,10 @@ pub struct Account {
     pub partitions: Vec<PartitionGauges>,
     /// The clients with most gaps, and how many.
     pub gappy: Vec<(String, u64)>,
+    /// What the journal holds and did; nothing without one.
+    pub store: StoreAccount,
+    /// How long clients have been held up for it.
+    pub congested: Duration,
 }
 
 impl Account {
@@ -28,6 +36,8 @@ impl Account {
             filters: filters.collect(),
             partitions: broker.cache_gauges(),
             gappy: broker.gappy_clients(),
+            store: StoreAccount::default(),
+            congested: Duration::ZERO,
         }
     }
 }

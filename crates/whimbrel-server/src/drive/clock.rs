@@ -26,6 +26,12 @@ impl Clock {
         Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
+    /// The same that begins no earlier than `least`: a broker's clock does not go back, not even from one process to the next.
+    pub fn start_after(least: Time) -> Self {
+        let state = clock::Clock::start(system_time().max(least), Duration::ZERO);
+        Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
+    }
+
     /// The present moment.
     pub fn now(&self) -> Time {
         self.state.lock().read(self.start.elapsed())

@@ -9,16 +9,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use whimbrel_core::store::Profile;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use whimbrel_selector::Fences;
 
 use crate::config::partition::Division;
 
+use crate::store::{Signal, Store};
+
 use super::account::Account;
+use super::brake::Brake;
 use super::clock::Clock;
-use super::inbox::{self, Full, Inbox, Line, PIECE, Piece};
-use super::port::{self, Port};
+use super::inbox::{self, Full, Inbox, Line};
+use super::machine::{Machine, NEVER};
+use super::port::Port;
 use super::task;
 
 /// Turns that an owner takes after its own input before it hands over to the timer's task: it has its own connection to go on with, and with one
@@ -29,121 +34,17 @@ const TURNS_MAX: usize = 4;
 /// as slow for what has not been tried to be written.
 const TURN_BYTES: usize = 128 << 10;
 
-/// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
-const CALM_INPUTS: u32 = 256;
-
 /// For [`Hub::armed`]: a moment that has always come.
 const AT_ONCE: u64 = 0;
-
-/// For [`Hub::armed`]: the timer is not set.
-const NEVER: u64 = u64::MAX;
 
 /// How long the last bytes to a client may take after the machine has let go of it. While draining: as long as that lasts, if longer.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How often the journal is given what is left at the end; each time as much as a commit takes.
+const CLOSE_ROUNDS: usize = 64;
+
 thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
-}
-
-/// The broker and the connections that its output goes to.
-#[derive(Debug)]
-struct Machine {
-    broker: Broker,
-    ports: Ports,
-    /// Inputs since somebody waited, at most [`CALM_INPUTS`].
-    calm: u32,
-}
-
-#[derive(Debug, Default)]
-struct Ports {
-    slots: Vec<Option<Arc<Port>>>,
-    free: Vec<u32>,
-    /// Connections that got something since the last flush.
-    touched: Vec<Arc<Port>>,
-}
-
-impl Ports {
-    fn port(&self, conn: ConnId) -> Option<&Arc<Port>> {
-        self.slots.get(conn.0 as usize).and_then(Option::as_ref)
-    }
-}
-
-impl Output for Ports {
-    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
-        if let Some(port) = self.port(conn).cloned() {
-            port.send(bytes);
-            self.touched.push(port);
-        }
-    }
-
-    fn close(&mut self, conn: ConnId) {
-        if let Some(port) = self.port(conn).cloned() {
-            port.close();
-            self.touched.push(port);
-        }
-    }
-
-    fn backlog(&self, conn: ConnId) -> usize {
-        self.port(conn).map_or(0, |port| port.backlog())
-    }
-
-    fn hold(&mut self, conn: ConnId, span: Duration) {
-        if let Some(port) = self.port(conn) {
-            port.hold(span);
-        }
-    }
-
-    fn notify_drained(&mut self, conn: ConnId) {
-        if let Some(port) = self.port(conn) {
-            port.notify_drained();
-        }
-    }
-}
-
-impl Machine {
-    fn bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8]) {
-        self.broker.handle(now, Input::Bytes { conn, bytes }, &mut self.ports);
-    }
-
-    /// How many bytes the next input may have without a look at who waits.
-    fn at_once(&mut self) -> usize {
-        if self.calm == CALM_INPUTS {
-            return usize::MAX;
-        }
-        self.calm += 1;
-        PIECE
-    }
-
-    fn apply(&mut self, now: Time, conn: ConnId, input: inbox::Input) {
-        match input {
-            inbox::Input::Bytes(bytes) => {
-                self.bytes(now, conn, &bytes);
-                port::give_back(bytes);
-            }
-            inbox::Input::Drained => self.broker.handle(now, Input::Drained { conn }, &mut self.ports),
-            inbox::Input::Gone { tell } => {
-                if tell {
-                    self.broker.handle(now, Input::Closed { conn }, &mut self.ports);
-                }
-                self.ports.slots[conn.0 as usize] = None;
-                self.ports.free.push(conn.0);
-            }
-        }
-    }
-
-    fn apply_piece(&mut self, now: Time, piece: Piece) {
-        self.apply(now, piece.conn, piece.input);
-        if piece.held
-            && let Some(port) = self.ports.port(piece.conn)
-        {
-            port.wake();
-        }
-    }
-
-    /// The broker's next deadline in nanoseconds, or [`NEVER`].
-    fn next_deadline(&self) -> u64 {
-        self.broker.next_deadline().map_or(NEVER, |(at, _)| at.as_nanos())
-    }
 }
 
 /// The machine, while this thread has it, and the moment that its inputs have.
@@ -169,18 +70,30 @@ pub struct Hub {
     rearm: Notify,
     /// Until when a drain waits for what is to be written.
     drained_by: OnceLock<Instant>,
+    /// What the journal's threads tell, if there is one.
+    signal: Option<Arc<Signal>>,
+    brake: Brake,
 }
 
 impl Hub {
-    /// A hub for a new broker; `seed` is the broker's randomness. Spawns its timer: call it within a tokio runtime.
+    /// A hub for a new broker without a journal; `seed` is the broker's randomness. Spawns its timer: call it within a tokio runtime.
     pub fn new(config: Config, seed: u64) -> Arc<Hub> {
         let clock = Clock::start();
+        Hub::around(Broker::new(config, seed, clock.now()), None, clock)
+    }
+
+    /// A hub for a broker that goes on where its journal says. Spawns its timer: call it within a tokio runtime.
+    pub fn with_store(broker: Broker, store: Store, clock: Clock) -> Arc<Hub> {
+        let signal = store.signal().clone();
+        let hub = Hub::around(broker, Some(Box::new(store)), clock);
+        tokio::spawn(heed(hub.clone(), signal));
+        hub
+    }
+
+    fn around(broker: Broker, store: Option<Box<Store>>, clock: Clock) -> Arc<Hub> {
+        let signal = store.as_ref().map(|store| store.signal().clone());
         let hub = Arc::new(Hub {
-            machine: Mutex::new(Machine {
-                broker: Broker::new(config, seed, clock.now()),
-                ports: Ports::default(),
-                calm: CALM_INPUTS,
-            }),
+            machine: Mutex::new(Machine::new(broker, store)),
             inbox: Mutex::default(),
             waiting: AtomicUsize::new(0),
             front: AtomicU64::new(0),
@@ -190,6 +103,8 @@ impl Hub {
             armed: AtomicU64::new(NEVER),
             rearm: Notify::new(),
             drained_by: OnceLock::new(),
+            signal,
+            brake: Brake::default(),
         });
         tokio::spawn(keep_time(hub.clone()));
         hub.arm(hub.machine.lock().next_deadline());
@@ -223,7 +138,11 @@ impl Hub {
     pub fn account(&self) -> Account {
         let mut account = Account::default();
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
-        self.run(|machine, _| account = Account::of(&machine.broker));
+        self.run(|machine, now| {
+            account = Account::of(&machine.broker);
+            account.store = machine.store.as_ref().map(|store| store.account()).unwrap_or_default();
+            account.congested = self.brake.total(now);
+        });
         account
     }
 
@@ -270,6 +189,35 @@ impl Hub {
         self.connections()
     }
 
+    /// Sets which topics are logged, between two events.
+    pub fn set_profiles(&self, profiles: &[Profile]) {
+        self.run(|machine, _| machine.broker.set_profiles(profiles.to_vec()));
+    }
+
+    /// Writes what the broker still wants written, waits until it is durable, and ends the journal. Blocks; to be called when no client is
+    /// left.
+    pub fn close(&self) {
+        for _ in 0..CLOSE_ROUNDS {
+            let mut left = None;
+            self.run(|machine, now| {
+                machine.hear(now);
+                machine.submit(now);
+                let journal = machine.store.as_ref().map(|store| (store.journal(), store.accepted()));
+                left = journal.map(|(journal, accepted)| (journal, accepted, machine.broker.atom().is_some()));
+            });
+            let Some((journal, accepted, is_more)) = left else { return };
+            if journal.wait(accepted).is_err() || !is_more {
+                break;
+            }
+        }
+        let store = self.wait_and_own().machine.store.take();
+        match store.map(|store| store.close()) {
+            None => {}
+            Some(Ok(())) => tracing::info!("journal closed"),
+            Some(Err(error)) => tracing::error!(%error, "the journal is closed, but not all of it is on the disk"),
+        }
+    }
+
     /// Until when the last bytes to a client that the machine has let go of may be written.
     pub(super) fn linger_until(&self) -> Instant {
         let usual = Instant::now() + LINGER;
@@ -279,28 +227,25 @@ impl Hub {
     fn open(&self, direct: Option<tokio::net::tcp::OwnedWriteHalf>, origin: Origin) -> (Line, Arc<Port>) {
         let port = Arc::new(Port::new(direct));
         self.connections.fetch_add(1, Ordering::Relaxed);
-        let mut id = 0;
+        let mut conn = ConnId(0);
         self.run(|machine, now| {
-            let slots = &mut machine.ports.slots;
-            id = machine.ports.free.pop().unwrap_or_else(|| {
-                slots.push(None);
-                slots.len() as u32 - 1
-            });
-            machine.ports.slots[id as usize] = Some(port.clone());
-            machine.broker.handle(now, Input::Opened { conn: ConnId(id), origin }, &mut machine.ports);
+            conn = machine.ports.admit(port.clone());
+            machine.broker.handle(now, Input::Opened { conn, origin }, &mut machine.ports);
         });
-        (Line::new(ConnId(id)), port)
+        (Line::new(conn), port)
     }
 
     /// Whether the connection may bring more. If not, its task is woken when it may.
     pub(super) fn may_read(&self, line: &mut Line) -> bool {
-        line.may_read(self.front.load(Ordering::SeqCst))
+        line.may_read(self.front.load(Ordering::SeqCst)) && self.brake.lets_read(line.conn(), line.parked())
     }
 
     /// The next bytes of a connection's stream.
     pub(super) fn bytes(&self, line: &mut Line, bytes: &[u8]) {
         let (mut owner, mut rest) = (self.try_own(), bytes);
-        if let Some(owner) = &mut owner {
+        if let Some(owner) = &mut owner
+            && !self.brake.is_on()
+        {
             let at_once = owner.machine.at_once();
             while !rest.is_empty() && self.is_inbox_empty() {
                 let (piece, behind) = rest.split_at(rest.len().min(at_once));
@@ -347,6 +292,16 @@ impl Hub {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
+    /// Whether there is something in the inbox that is taken now.
+    fn has_input(&self) -> bool {
+        !self.is_inbox_empty() && !self.brake.is_on()
+    }
+
+    /// Whether there is something for an owner to do.
+    fn has_work(&self) -> bool {
+        self.has_input() || self.signal.as_ref().is_some_and(|signal| signal.has_news())
+    }
+
     /// Leaves input in the inbox once there is room, and sees that the machine has an owner, if need be the caller.
     fn leave<'a>(
         &'a self,
@@ -388,7 +343,7 @@ impl Hub {
         for turn in 1.. {
             self.take_turn(&mut owner);
             let is_due = self.let_go(owner);
-            if !is_due && self.is_inbox_empty() {
+            if !is_due && !self.has_work() {
                 return;
             }
             if turn == TURNS_MAX {
@@ -404,8 +359,10 @@ impl Hub {
     /// sake of larger writes. Then meets a deadline.
     fn take_turn(&self, owner: &mut Owner<'_>) {
         let (machine, now) = (&mut *owner.machine, owner.now);
+        machine.hear(now);
+        self.set_brake(machine, now);
         let (mut handled, mut has_whole) = (0, false);
-        while handled < TURN_BYTES && !has_whole && !self.is_inbox_empty() {
+        while handled < TURN_BYTES && !has_whole && self.has_input() {
             let mut inbox = self.inbox.lock();
             let round = inbox.take();
             self.waiting.store(inbox.len(), Ordering::SeqCst);
@@ -418,8 +375,22 @@ impl Hub {
                 machine.apply_piece(now, piece);
             }
         }
-        if machine.next_deadline() <= now.as_nanos() {
-            machine.broker.handle(now, Input::Deadline, &mut machine.ports);
+        machine.meet_deadline(now);
+        machine.submit(now);
+        self.set_brake(machine, now);
+    }
+
+    /// Holds clients up as long as too much waits for the disk.
+    fn set_brake(&self, machine: &Machine, now: Time) {
+        if machine.store.is_none() || machine.broker.is_congested() == self.brake.is_on() {
+            return;
+        }
+        let on = !self.brake.is_on();
+        self.inbox.lock().close(on);
+        for conn in self.brake.set(on, now) {
+            if let Some(port) = machine.ports.port(conn) {
+                port.wake();
+            }
         }
     }
 
@@ -469,6 +440,19 @@ impl Hub {
         // What is armed from now on is news; what was armed before is seen by the owner.
         self.armed.store(NEVER, Ordering::SeqCst);
         self.finish(self.wait_and_own());
+    }
+}
+
+/// Sees to it that somebody hears what the journal has told.
+async fn heed(hub: Arc<Hub>, signal: Arc<Signal>) {
+    loop {
+        signal.woken().await;
+        // An owner that is at work hears it when it lets go.
+        if signal.has_news()
+            && let Some(owner) = hub.try_own()
+        {
+            hub.finish(owner);
+        }
     }
 }
 

@@ -59,15 +59,22 @@ pub(super) struct Line {
     next: u64,
     /// It is too far ahead.
     held: bool,
+    /// When it was turned away for the disk's sake, see [`super::brake::Brake`].
+    parked: u64,
 }
 
 impl Line {
     pub(super) fn new(conn: ConnId) -> Line {
-        Line { conn, next: 0, held: false }
+        Line { conn, next: 0, held: false, parked: 0 }
     }
 
     pub(super) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// What the brake remembers for it.
+    pub(super) fn parked(&mut self) -> &mut u64 {
+        &mut self.parked
     }
 
     /// Whether more may be read, now that all rounds before `front` have been taken.
@@ -88,9 +95,17 @@ pub(super) struct Inbox {
     /// Number of the first round that has not been taken.
     front: u64,
     pieces: usize,
+    /// Nothing is taken for a while: there is room for what comes all the same, as nothing more is read.
+    is_closed: bool,
 }
 
 impl Inbox {
+    /// Nothing is taken until it is opened again. Meanwhile there is always room: for what has been read already, a read's worth for each thread,
+    /// and for the end of each connection.
+    pub(super) fn close(&mut self, is_closed: bool) {
+        self.is_closed = is_closed;
+    }
+
     /// Pieces that wait.
     pub(super) fn len(&self) -> usize {
         self.pieces
@@ -103,7 +118,7 @@ impl Inbox {
 
     /// Leaves bytes of a connection, all or none; `begun`: some before them have just been handled, so others go first.
     pub(super) fn leave_bytes(&mut self, line: &mut Line, bytes: &[u8], begun: bool) -> Result<(), Full> {
-        if self.pieces + bytes.len().div_ceil(PIECE) > PIECES_MAX {
+        if !self.is_closed && self.pieces + bytes.len().div_ceil(PIECE) > PIECES_MAX {
             return Err(Full);
         }
         line.next = line.next.max(self.front + u64::from(begun));
@@ -121,7 +136,7 @@ impl Inbox {
 
     /// Leaves anything else.
     pub(super) fn leave(&mut self, line: &mut Line, input: Input) -> Result<(), Full> {
-        if self.pieces >= PIECES_MAX {
+        if !self.is_closed && self.pieces >= PIECES_MAX {
             return Err(Full);
         }
         line.next = line.next.max(self.front);
@@ -240,6 +255,20 @@ mod tests {
             assert_eq!(round.iter().any(|piece| piece.held), inbox.len() == 0, "the last piece wakes the task");
         }
         assert!(line.may_read(inbox.front()));
+    }
+
+    #[test]
+    fn a_closed_inbox_has_room_for_what_has_been_read() {
+        let mut inbox = Inbox::default();
+        let mut lines: Vec<Line> = (0..=PIECES_MAX as u32).map(|id| Line::new(ConnId(id))).collect();
+        for line in &mut lines[1..] {
+            inbox.leave(line, Input::Drained).expect("room");
+        }
+        assert_eq!(inbox.leave_bytes(&mut lines[0], &[0; READ], false), Err(Full));
+        inbox.close(true);
+        assert_eq!(inbox.leave_bytes(&mut lines[0], &[0; READ], false), Ok(()));
+        inbox.close(false);
+        assert_eq!(inbox.leave(&mut lines[0], Input::Gone { tell: true }), Err(Full));
     }
 
     #[test]

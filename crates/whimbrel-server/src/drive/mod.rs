@@ -7,11 +7,17 @@
 //!
 //! No connection keeps the others waiting for more than a piece of input (`inbox`), no owner keeps its thread for more than a few
 //! turns (`hub`), and no task of a connection reads on before the runtime has looked for others' input (`task`).
+//!
+//! A broker with a journal (`crate::store`) gives it at the end of each turn what is to be written. Of what has become durable, or was read,
+//! whoever owns the machine learns between two turns; if nobody does, a task is woken. While too much waits for the disk, clients are
+//! held up (`brake`).
 
 mod account;
+mod brake;
 mod clock;
 mod hub;
 mod inbox;
+mod machine;
 mod port;
 mod task;
 

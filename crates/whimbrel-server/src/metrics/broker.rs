@@ -31,6 +31,7 @@ pub const COUNTERS: &[Row<Number>] = &[
     }),
     ("whimbrel_events_accepted", "Events that got their id", |s| s.core.events_accepted),
     ("whimbrel_payload_bytes_accepted", "Payload bytes of accepted events", |s| s.core.payload_bytes_accepted),
+    ("whimbrel_events_logged", "Events that were given to the journal", |s| s.core.events_logged),
     (
         "whimbrel_publishers_held",
         "Events after which their publisher was held up: its stream ran ahead of the clock",
@@ -76,6 +77,11 @@ pub const COUNTERS: &[Row<Number>] = &[
         s.core.shared_moved
     }),
     ("whimbrel_kicked_slow", "Clients disconnected because they read too slowly", |s| s.core.kicked_slow),
+    (
+        "whimbrel_kicked_log_failed",
+        "Clients disconnected because the journal had failed, and nobody knew what became of their publishes",
+        |s| s.core.kicked_log_failed,
+    ),
     ("whimbrel_takeovers", "Connections ended because their client id connected elsewhere", |s| s.core.takeovers),
     ("whimbrel_wills_published", "Wills published", |s| s.core.wills_published),
     ("whimbrel_sessions_expired", "Sessions that ended because their client was away too long", |s| {

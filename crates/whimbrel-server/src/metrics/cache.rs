@@ -56,6 +56,7 @@ pub fn encode_gaps(encoder: &mut DescriptorEncoder, stats: &Stats, gappy: &[(Str
     let reasons = [
         ("overwritten", stats.gaps_overwritten),
         ("not-buffered", stats.gaps_not_buffered),
+        ("released", stats.gaps_released),
         ("lost", stats.gaps_lost),
         ("slow", stats.gaps_slow),
         ("assumed", stats.gaps_assumed),

@@ -46,7 +46,7 @@ impl Output for Radio<'_> {
         panic!("subscriber {} was thrown out: {why:?}", link.0);
     }
 
-    fn subscribed(&mut self, link: Link, results: &[Result<Granted, Refusal>]) {
+    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>]) {
         match results {
             [Ok(granted)] => {
                 if let Some(token) = &granted.begins {
@@ -57,7 +57,7 @@ impl Output for Radio<'_> {
         }
     }
 
-    fn unsubscribed(&mut self, _: Link, _: &[bool]) {}
+    fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
 
     fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, _: Accepted) {}
 
@@ -163,9 +163,9 @@ impl Output for Backbone {
         panic!("the publisher was thrown out: {why:?}");
     }
 
-    fn subscribed(&mut self, _: Link, _: &[Result<Granted, Refusal>]) {}
+    fn subscribed(&mut self, _: Link, _: u16, _: &[Result<Granted, Refusal>]) {}
 
-    fn unsubscribed(&mut self, _: Link, _: &[bool]) {}
+    fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
 
     fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, result: Accepted) {
         assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");

@@ -267,7 +267,7 @@ impl<'a> World<'a> {
             publisher: Publisher::UNKNOWN,
         };
         let mut out = Backbone::default();
-        let publish = Publish { link: Link(0), tag: 1, retain: false, event };
+        let publish = Publish { link: Link(0), tag: 1, retain: false, number: None, event };
         self.origin.handle(self.now, Input::Publish(publish), &mut out);
         let class = value as usize * CLASSES / VALUES as usize;
         for carried in out.segments {
@@ -363,6 +363,6 @@ impl<'a> World<'a> {
                 wants_token: kept,
             },
         };
-        self.tell(broker, Input::Subscribe { link, filters: &[filter] });
+        self.tell(broker, Input::Subscribe { link, tag: 1, filters: &[filter] });
     }
 }

@@ -1,5 +1,6 @@
 //! Who gets the machine when, without sockets: nothing else runs on the test's thread until it waits.
 
+use super::super::inbox::PIECE;
 use super::*;
 
 const CONNECT: &[u8] = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";

@@ -1,0 +1,63 @@
+//! Reading tables of the configuration file that are no tables of settings.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::NamedSource;
+use toml::Spanned;
+use toml::de::DeValue;
+use whimbrel_selector::TopicFilter;
+
+use super::problem::{Place, Problem};
+use super::value::{Kind, Refusal, Value};
+
+/// Where values of one table stand.
+pub(super) struct Source<'a> {
+    pub(super) file: &'a Arc<NamedSource<String>>,
+    /// How the table is written.
+    pub(super) table: &'static str,
+    /// What may be in it.
+    pub(super) help: &'static str,
+}
+
+impl Source<'_> {
+    pub(super) fn place(&self, span: Range<usize>) -> Place {
+        Place::new(self.file, span)
+    }
+
+    pub(super) fn wrong(&self, message: impl Into<String>, span: Range<usize>) -> Problem {
+        Problem::new(message).at(Some(&self.place(span)), "here").help(self.help)
+    }
+
+    pub(super) fn unknown(&self, key: &Spanned<impl AsRef<str>>) -> Problem {
+        let message = format!("there is no setting `{}` in {}", key.get_ref().as_ref(), self.table);
+        Problem::new(message).at(Some(&self.place(key.span())), "unknown").help(self.help)
+    }
+
+    /// Reads a value as settings are read.
+    pub(super) fn read(&self, name: &str, kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, Problem> {
+        let refused = |Refusal { what, help }| {
+            Problem::new(format!("`{name}` {what}")).at(Some(&self.place(value.span())), "here").help(help)
+        };
+        kind.read_toml(value.get_ref()).map_err(refused)
+    }
+
+    pub(super) fn text<'a>(&self, name: &str, value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Problem> {
+        match value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            other => Err(self.wrong(format!("`{name}` has the wrong type: {}", other.type_str()), value.span())),
+        }
+    }
+
+    pub(super) fn filter(&self, value: &Spanned<DeValue<'_>>) -> Result<Box<str>, Problem> {
+        let text = self.text("filter", value)?;
+        match TopicFilter::new(text) {
+            Ok(_) => Ok(text.into()),
+            Err(error) => Err(self.wrong(format!("{text:?} is no topic filter: {}", error.why()), value.span())),
+        }
+    }
+
+    pub(super) fn selector(&self, value: &Spanned<DeValue<'_>>) -> Result<(String, Place), Problem> {
+        Ok((self.text("selector", value)?.to_owned(), self.place(value.span())))
+    }
+}

@@ -1,0 +1,320 @@
+//! Opening the data directory, and the broker that goes on where it says.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use whimbrel_core::store::{LogState, RestoreError, Restoring, StreamState};
+use whimbrel_event::{Tick, Time};
+use whimbrel_journal::file::Directory;
+use whimbrel_journal::{
+    BATCH_BYTES_MIN, CLEAN_MIN, Fault, Log, Map, MapOptions, Options, ReadBuffer, Refused, Report, SEGMENT_BATCHES_MIN,
+    Storage,
+};
+use whimbrel_mqtt::{Broker, Config, ConnId, Output};
+
+use super::signal::Signal;
+use super::streams::{PUBENDS, Streams};
+use super::{Disk, Store};
+use crate::drive::Clock;
+
+/// The largest batch; what one commit makes durable. A longer one makes room for longer events.
+const BATCH_BYTES_MAX: u32 = 4 << 20;
+
+/// Bytes of an event's atom beside the event and its copy as a retained message: filter records, and names.
+const BESIDE_EVENT: u32 = 256 << 10;
+
+/// How far the system's clock may be ahead of what the journal has seen.
+const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// In the data directory: locked by the broker that uses it, whose process number it holds.
+const LOCK: &str = "whimbrel.lock";
+
+/// In the data directory: the journal.
+const JOURNAL: &str = "journal";
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// The data directory. It is made if need be.
+    pub directory: PathBuf,
+    /// Bytes of a segment of a new journal.
+    pub segment_bytes: u32,
+    /// Bytes that the journal may take.
+    pub max_bytes: u64,
+    /// The system's clock is right, however far it is ahead of what the journal has seen.
+    pub accept_clock: bool,
+}
+
+/// A broker that goes on, its journal, and its clock.
+#[derive(Debug)]
+pub struct Opened {
+    /// The broker. What it wants written first is durable.
+    pub broker: Broker,
+    /// Its journal.
+    pub store: Store,
+    /// Its clock, which is not behind what the journal has seen.
+    pub clock: Clock,
+    /// Keeps others out of the directory as long as it lives.
+    pub lock: Lock,
+}
+
+/// Keeps others out of a data directory as long as it lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Why a data directory cannot be used. Each says what is the matter, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another broker has it.
+    #[error(
+        "the data directory {path} is in use by {who}. Stop that broker, or give this one a directory of its own (--data)"
+    )]
+    Locked {
+        /// The directory.
+        path: String,
+        /// Who, as far as the lock tells.
+        who: String,
+    },
+    /// It cannot be made or written.
+    #[error("cannot use the data directory {path}: {cause}. {}", hint(cause))]
+    Directory {
+        /// The directory.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The journal in it cannot be opened.
+    #[error("cannot open the journal in {path}: {cause}. {}", hint_for_journal(cause))]
+    Journal {
+        /// The directory.
+        path: String,
+        /// Why.
+        cause: whimbrel_journal::OpenError,
+    },
+    /// The journal takes nothing.
+    #[error("the journal in {path} takes nothing: {cause}. Make room on its disk, or raise `max_log` in [journal]")]
+    Refused {
+        /// The directory.
+        path: String,
+        /// Why.
+        cause: Refused,
+    },
+    /// What the broker remembered of sessions and subscriptions cannot be read.
+    #[error(
+        "what the broker remembered in {path} cannot be read: {cause}. Without it sessions and subscriptions would be lost, \
+         so it does not start: restore the directory from a backup, or begin with an empty one (--data)"
+    )]
+    Map {
+        /// The directory.
+        path: String,
+        /// Why.
+        cause: whimbrel_journal::RestoreError,
+    },
+    /// It was read and is not understood.
+    #[error(
+        "what the broker remembered in {path} is not understood: {cause}. A newer version has probably written it: start that one, \
+         or begin with an empty directory (--data)"
+    )]
+    Entry {
+        /// The directory.
+        path: String,
+        /// Which entry.
+        cause: RestoreError,
+    },
+    /// The system's clock is far ahead of what the journal has seen.
+    #[error(
+        "the system's clock is {} ahead of the last thing that the journal in {path} has seen. If the clock is wrong, set it; if it is \
+         right and the broker was really off for so long, start it once with --accept-clock",
+        span(*ahead)
+    )]
+    Clock {
+        /// The directory.
+        path: String,
+        /// By how much.
+        ahead: Duration,
+    },
+    /// The system gives no thread or no randomness.
+    #[error("cannot start the journal: {0}. The system may be out of threads or memory")]
+    System(io::Error),
+}
+
+fn hint(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        ErrorKind::PermissionDenied => {
+            "Make it belong to the user that the broker runs as, or name another one (--data)"
+        }
+        ErrorKind::ReadOnlyFilesystem => "Its file system is mounted read-only: name another one (--data)",
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            "There is a file of that name: name a directory (--data)"
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Make room on its disk, or name another one (--data)",
+        _ => "Name a directory that can be written (--data)",
+    }
+}
+
+fn hint_for_journal(cause: &whimbrel_journal::OpenError) -> &'static str {
+    use whimbrel_journal::OpenError::{Checkpoint, Foreign, NoHeader, Options, Storage, Version};
+    match cause {
+        Options { .. } => {
+            "See `segment` and `max_log` in [journal]; a journal keeps the segment size that it was made with"
+        }
+        Version { .. } => "A newer version has written it: start that one, or begin with an empty directory (--data)",
+        Foreign { .. } => "Take the files of the other journal out of the directory",
+        Checkpoint { .. } | NoHeader => "Restore the directory from a backup, or begin with an empty one (--data)",
+        Storage(Fault::Full) => "Make room on its disk: a journal has at least five segments",
+        Storage(Fault::Failed(_)) => "Look after the disk, and at who may write there",
+    }
+}
+
+fn span(span: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
+}
+
+/// Opens a data directory, and makes what is not there. Blocks. `seed` is the broker's randomness.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, OpenError> {
+    let path = opening.directory.display().to_string();
+    let lock = lock(&opening.directory)?;
+    let fault = |cause| OpenError::Journal { path: path.clone(), cause };
+    let directory = Directory::open(&opening.directory.join(JOURNAL)).map_err(|cause| fault(cause.into()))?;
+    let identity = directory.random().map_err(|cause| fault(cause.into()))?;
+    let disk: Arc<dyn Storage + Send + Sync> = Arc::new(directory);
+    let options = options(opening, &disk).map_err(fault)?;
+    let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
+    tell(&path, &log, &report);
+    let (broker, store, clock) = resume(opening, disk, log, (config, seed))?;
+    Ok(Opened { broker, store, clock, lock })
+}
+
+/// The broker that goes on where this journal says, with the journal's threads.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn resume(
+    opening: &Opening,
+    disk: Arc<dyn Storage + Send + Sync>,
+    log: Log,
+    (config, seed): (Config, u64),
+) -> Result<(Broker, Store, Clock), OpenError> {
+    let path = opening.directory.display().to_string();
+    let batch_bytes = log.options().batch_bytes;
+    let signal = Arc::new(Signal::default());
+    let teller = Arc::clone(&signal);
+    let journal = Disk::start(disk, log, move |progress| teller.tell(progress));
+    let journal = Arc::new(journal.map_err(|cause| OpenError::System(io::Error::other(cause)))?);
+    let refused = |cause| OpenError::Refused { path: path.clone(), cause };
+    let streams = Streams::open(&journal).map_err(refused)?;
+    let (map, restoring) = restore(&path, &journal, &streams, seed)?;
+    let state = state(&journal, &streams);
+    let used = state.events.iter().map(|stream| stream.last).max().unwrap_or_default().max(state.reserved);
+    let clock = Clock::start_after(Time::from_nanos(used.0));
+    let ahead = clock.now().since(Time::from_nanos(used.0));
+    if used > Tick(0) && ahead > AHEAD_MAX && !opening.accept_clock {
+        return Err(OpenError::Clock { path, ahead });
+    }
+    let mut config = config;
+    config.core.logged_event_bytes = logged_event_bytes(batch_bytes);
+    let broker = Broker::restored(config, seed, clock.now(), restoring, &state);
+    let mut broker = broker.map_err(|cause| OpenError::Entry { path: path.clone(), cause })?;
+    let mut store = Store::new(journal, streams, map, signal).map_err(OpenError::System)?;
+    // Nobody is to learn the broker's name before it is durable.
+    store.submit(&mut broker, clock.now(), &mut Nobody);
+    let first = store.accepted();
+    store.journal().wait(first).map_err(refused)?;
+    Ok((broker, store, clock))
+}
+
+/// Takes the directory, which is made if need be.
+fn lock(directory: &Path) -> Result<Lock, OpenError> {
+    let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
+    fs::create_dir_all(directory).map_err(at)?;
+    let name = directory.join(LOCK);
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(name);
+    let mut file = file.map_err(at)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut who = String::new();
+            // Whoever has just locked it may not have written its number yet.
+            let _ = file.read_to_string(&mut who);
+            let who = who.trim().parse::<u32>();
+            let who =
+                who.map_or_else(|_| "another broker".to_owned(), |id| format!("the broker with process number {id}"));
+            return Err(OpenError::Locked { path: directory.display().to_string(), who });
+        }
+        Err(error) => return Err(at(error.into())),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(at)?;
+    Ok(Lock { _file: file })
+}
+
+/// A journal keeps the size of its segments, and a batch goes with it.
+fn options(opening: &Opening, disk: &dyn Storage) -> Result<Options, whimbrel_journal::OpenError> {
+    let present = disk.slots()?.first().and_then(|(_, bytes)| u32::try_from(*bytes).ok());
+    let segment_bytes = present.unwrap_or(opening.segment_bytes);
+    let batch_bytes = (segment_bytes / SEGMENT_BATCHES_MIN).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
+    Ok(Options { segment_bytes, batch_bytes, max_bytes: opening.max_bytes })
+}
+
+/// Bytes of the longest event that fits into a batch, with all that belongs to it.
+fn logged_event_bytes(batch_bytes: u32) -> usize {
+    (batch_bytes.saturating_sub(BESIDE_EVENT).max(batch_bytes / 2) / 2) as usize
+}
+
+fn tell(path: &str, log: &Log, report: &Report) {
+    let Report { created, files, bytes_read, torn, damages, .. } = report;
+    let segment_bytes = log.options().segment_bytes;
+    tracing::info!(path, created, files, segment_bytes, bytes_read, torn = torn.is_some(), "journal opened");
+    for damage in damages {
+        tracing::error!(%damage, "the journal is damaged: what is lost is told as a gap");
+    }
+}
+
+fn restore(path: &str, journal: &Disk, streams: &Streams, seed: u64) -> Result<(Map, Restoring), OpenError> {
+    let mut restoring = Restoring::default();
+    let mut wrong = None;
+    // The second half need not be independent: it only must not be known to whoever chooses keys.
+    let seed = u128::from(seed) << 64 | u128::from(seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
+    let options = MapOptions { seed, clean_min: CLEAN_MIN };
+    let mut buffer = ReadBuffer::default();
+    let map = Map::restore(journal, streams.map, options, &mut buffer, &mut |key, value| {
+        if wrong.is_none() {
+            wrong = restoring.entry(key, value).err();
+        }
+    });
+    let map = map.map_err(|cause| OpenError::Map { path: path.to_owned(), cause })?;
+    match wrong {
+        Some(cause) => Err(OpenError::Entry { path: path.to_owned(), cause }),
+        None => Ok((map, restoring)),
+    }
+}
+
+fn state(journal: &Disk, streams: &Streams) -> LogState {
+    let info = |stream| journal.info(stream).expect("it was born, and is durable");
+    let mut events = [StreamState::default(); PUBENDS];
+    for (state, stream) in events.iter_mut().zip(streams.events) {
+        let info = info(stream);
+        *state = StreamState { last: Tick(info.last), chopped: Tick(info.chopped) };
+    }
+    LogState { reserved: Tick(info(streams.ticks).reserved), events }
+}
+
+/// Before there are connections there is nobody to tell anything.
+struct Nobody;
+
+impl Output for Nobody {
+    fn send(&mut self, _: ConnId, _: &mut Vec<u8>) {}
+    fn close(&mut self, _: ConnId) {}
+    fn backlog(&self, _: ConnId) -> usize {
+        0
+    }
+    fn notify_drained(&mut self, _: ConnId) {}
+}

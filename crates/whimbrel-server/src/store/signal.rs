@@ -1,0 +1,113 @@
+//! What the journal's threads tell whoever owns the machine.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use whimbrel_journal::{Progress, Ticket};
+
+use super::read::Answer;
+
+/// For [`Signal::awaited`]: nobody waits for a commit.
+const NONE: u64 = u64::MAX;
+
+/// News of the journal. Owners look at it after each turn, as they look into the inbox; if there is none, a task is woken that becomes one.
+#[derive(Debug)]
+pub struct Signal {
+    /// The ticket up to which everything is durable.
+    committed: AtomicU64,
+    /// The ticket that somebody waits for.
+    awaited: AtomicU64,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<String>>,
+    answered: AtomicBool,
+    answers: Mutex<Vec<Answer>>,
+    wake: Notify,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Signal {
+            committed: AtomicU64::new(0),
+            awaited: AtomicU64::new(NONE),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            answered: AtomicBool::new(false),
+            answers: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+}
+
+impl Signal {
+    /// Called by the journal's writer, between two writes.
+    pub(super) fn tell(&self, progress: Progress) {
+        match progress {
+            Progress::Committed(ticket) => self.committed(ticket),
+            Progress::Poisoned(fault) => {
+                *self.failure.lock() = Some(fault.to_string());
+                self.has_failed.store(true, Ordering::SeqCst);
+            }
+        }
+        if self.has_news() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Everything up to this ticket is durable.
+    pub(super) fn committed(&self, ticket: Ticket) {
+        self.committed.fetch_max(ticket.0, Ordering::SeqCst);
+    }
+
+    /// Called by the thread that reads.
+    pub(super) fn answer(&self, answer: Answer) {
+        self.answers.lock().push(answer);
+        self.answered.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// Whether there is something for an owner of the machine.
+    pub fn has_news(&self) -> bool {
+        self.committed.load(Ordering::SeqCst) >= self.awaited.load(Ordering::SeqCst)
+            || self.has_failed.load(Ordering::SeqCst)
+            || self.answered.load(Ordering::SeqCst)
+    }
+
+    /// Waits until there may be news. There need not be: an owner may have been faster.
+    pub async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Everything up to this ticket is durable.
+    pub(super) fn upto(&self) -> Ticket {
+        Ticket(self.committed.load(Ordering::SeqCst))
+    }
+
+    /// From now on there is news when this ticket is durable.
+    pub(super) fn await_ticket(&self, ticket: Option<Ticket>) {
+        self.awaited.store(ticket.map_or(NONE, |ticket| ticket.0), Ordering::SeqCst);
+    }
+
+    /// The journal has ended: there is no news any more.
+    pub(super) fn silence(&self) {
+        self.await_ticket(None);
+        self.has_failed.store(false, Ordering::SeqCst);
+        self.answered.store(false, Ordering::SeqCst);
+    }
+
+    /// Why the journal has failed, told once.
+    pub(super) fn take_failure(&self) -> Option<String> {
+        let failed = self.has_failed.load(Ordering::SeqCst) && self.has_failed.swap(false, Ordering::SeqCst);
+        failed.then(|| self.failure.lock().take()).flatten()
+    }
+
+    /// What was read since this was asked last.
+    pub(super) fn take_answers(&self) -> Vec<Answer> {
+        if !self.answered.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        // Before the list: what comes behind it is news again.
+        self.answered.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.answers.lock())
+    }
+}

@@ -1,0 +1,408 @@
+//! Giving what the core wants written to the journal, and telling the core how far it is durable.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use whimbrel_core::store::{Atom, AtomNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
+use whimbrel_event::Time;
+use whimbrel_journal::{Log, Map, Need, Refused, Ticket};
+use whimbrel_mqtt::{Broker, Input, Output};
+
+use super::read::{Answer, Reader, Slice};
+use super::signal::Signal;
+use super::streams::Streams;
+use super::{Disk, StoreAccount};
+use crate::logging::Throttle;
+
+/// Submissions that wait to be durable, each with its own place; more are told of together with the newest of them.
+const TICKETS_MAX: usize = 4096;
+
+/// How long nothing is tried again after the journal said that it is busy, unless something is committed before.
+const BUSY_RETRY: Duration = Duration::from_millis(10);
+
+/// How long nothing is tried again after the journal said that it is full, unless something is committed before.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// One log line about damage per this time.
+const DAMAGE_EVERY: Duration = Duration::from_secs(10);
+
+/// Why not everything was taken.
+#[derive(Debug)]
+struct Stuck {
+    refused: Refused,
+    has_event: bool,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// How often the journal became full.
+    pub(super) full: u64,
+    /// Submissions after which something waited for room in the next commit.
+    pub(super) busy: u64,
+    /// Parts of streams that were found damaged.
+    pub(super) damaged: u64,
+    /// Parts of streams that were read.
+    pub(super) reads: u64,
+}
+
+/// The broker's journal, as the owner of the machine uses it.
+pub struct Store {
+    journal: Arc<Disk>,
+    streams: Streams,
+    map: Map,
+    signal: Arc<Signal>,
+    /// The last ticket and atom of each submission that is not known to be durable, at most [`TICKETS_MAX`].
+    tickets: VecDeque<(Ticket, AtomNo)>,
+    state: State,
+    /// The journal was busy: nothing is submitted before, unless something is committed.
+    busy_until: Option<Time>,
+    /// The journal is full: when it is asked for room again, unless something is committed before.
+    look_at: Option<Time>,
+    /// A piece of the map was read that is to be cleaned.
+    has_piece: bool,
+    reader: Reader,
+    counts: Counts,
+    damages: Throttle,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("state", &self.state).field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    pub(super) fn new(journal: Arc<Disk>, streams: Streams, map: Map, signal: Arc<Signal>) -> std::io::Result<Store> {
+        let reader = Reader::start(Arc::clone(&journal), Arc::clone(&signal))?;
+        Ok(Store {
+            journal,
+            streams,
+            map,
+            signal,
+            tickets: VecDeque::new(),
+            state: State::Open,
+            busy_until: None,
+            look_at: None,
+            has_piece: false,
+            reader,
+            counts: Counts::default(),
+            damages: Throttle::new(DAMAGE_EVERY),
+        })
+    }
+
+    /// Where the journal's threads leave their news.
+    pub fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    /// When [`Store::submit`] is wanted although nothing happens.
+    pub fn retry_at(&self) -> Option<Time> {
+        self.busy_until.into_iter().chain(self.look_at).min()
+    }
+
+    /// What is told of it in metrics.
+    pub fn account(&self) -> StoreAccount {
+        let Counts { full, busy, damaged, reads } = self.counts;
+        let (counters, files, retained_bytes, segment_bytes) = self
+            .journal
+            .submit(|log| {
+                Ok((log.counters(), log.files(), log.retained_bytes(), u64::from(log.options().segment_bytes)))
+            })
+            .expect("looking is not refused");
+        StoreAccount {
+            counters,
+            files,
+            bytes: files * segment_bytes,
+            retained_bytes,
+            map: self.map.info(),
+            is_full: self.state == State::Full,
+            is_poisoned: self.state == State::Poisoned,
+            full,
+            busy,
+            damaged,
+            reads,
+        }
+    }
+
+    /// Tells the broker what the journal's threads have told.
+    pub fn tell(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+        if !self.signal.has_news() {
+            return;
+        }
+        self.tell_committed(broker, now, out);
+        if let Some(failure) = self.signal.take_failure() {
+            self.fail(failure, broker, now, out);
+        }
+        for answer in self.signal.take_answers() {
+            match answer {
+                Answer::Fetched(slice) => self.tell_slice(&slice, broker, now, out),
+                Answer::Piece(outcome) => {
+                    self.map.take(outcome);
+                    self.has_piece = true;
+                }
+            }
+        }
+    }
+
+    fn tell_committed(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+        let committed = self.signal.upto();
+        let mut upto = None;
+        while let Some((ticket, atom)) = self.tickets.front().copied()
+            && ticket <= committed
+        {
+            upto = Some(atom);
+            self.tickets.pop_front();
+        }
+        // There is room in the next batch, and perhaps room for events.
+        self.busy_until = None;
+        self.look_at = self.look_at.map(|_| now);
+        self.await_commit();
+        if let Some(upto) = upto {
+            broker.handle(now, Input::Committed { upto }, out);
+        }
+    }
+
+    /// There is to be news with the next commit that means something.
+    fn await_commit(&self) {
+        let oldest = self.tickets.front().map(|(ticket, _)| *ticket);
+        let is_any = self.busy_until.is_some() || self.look_at.is_some();
+        self.signal.await_ticket(if is_any { Some(Ticket(self.signal.upto().0 + 1)) } else { oldest });
+    }
+
+    fn tell_slice(&mut self, slice: &Slice, broker: &mut Broker, now: Time, out: &mut impl Output) {
+        self.counts.reads += 1;
+        if let Some(damage) = &slice.damage {
+            self.note_damage(damage);
+        }
+        let (records, Slice { number, upto, lost, .. }) = (slice.records(), slice);
+        let fetched = Fetched { number: *number, records: &records, upto: *upto, lost: *lost };
+        broker.handle(now, Input::Fetched(fetched), out);
+    }
+
+    fn note_damage(&mut self, damage: &str) {
+        self.counts.damaged += 1;
+        if let Some(more) = self.damages.pass(std::time::Instant::now()) {
+            tracing::error!(
+                damage,
+                more,
+                "the journal is damaged: what is lost is told as a gap (`whimbrel_journal_damaged`)"
+            );
+        }
+    }
+
+    fn fail(&mut self, failure: String, broker: &mut Broker, now: Time, out: &mut impl Output) {
+        if self.state == State::Poisoned {
+            return;
+        }
+        tracing::error!(
+            failure,
+            "the journal has failed: nothing more is logged, and publishes that must be are refused, until the broker is restarted; \
+             look after the disk first"
+        );
+        (self.state, self.busy_until, self.look_at) = (State::Poisoned, None, None);
+        self.tickets.clear();
+        self.await_commit();
+        broker.handle(now, Input::Disk(State::Poisoned), out);
+    }
+
+    /// Gives the journal what the broker wants written, as far as it takes it, and the thread that reads what is to be read. To be
+    /// called at the end of each turn.
+    pub fn submit(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+        let is_time = self.busy_until.is_none_or(|at| at <= now);
+        if self.state != State::Poisoned && is_time {
+            self.busy_until = None;
+            if self.look_at.is_some_and(|at| at <= now) {
+                self.look_for_room(broker, now, out);
+            }
+            broker.flush(now);
+            while let Err(stuck) = self.submit_once(broker) {
+                if self.is_stuck(stuck, broker, now, out) {
+                    break;
+                }
+            }
+            if let Some(wanted) = self.map.wanted() {
+                self.reader.clean(self.streams.map, wanted);
+            }
+        }
+        while let Some(fetch) = broker.fetch() {
+            self.reader.fetch(fetch, self.streams.find(fetch.stream));
+        }
+    }
+
+    /// One hold of the journal's lock: what is submitted together is in one commit.
+    fn submit_once(&mut self, broker: &mut Broker) -> Result<(), Stuck> {
+        if broker.atom().is_none() && !self.has_piece {
+            return Ok(());
+        }
+        self.has_piece = false;
+        let Store { journal, streams, map, .. } = self;
+        let mut last = None;
+        let submitted = journal.submit(|log| {
+            let mut outcome = Ok(());
+            while let Some(atom) = broker.atom() {
+                match put(&atom, log, streams, map) {
+                    Ok(ticket) => last = Some((ticket, broker.submitted())),
+                    Err(refused) => {
+                        outcome = Err(Stuck { refused, has_event: atom.has_event() });
+                        break;
+                    }
+                }
+            }
+            map.clean(log);
+            Ok((outcome, log.committed()))
+        });
+        let (outcome, committed) = submitted.expect("what is refused is told apart");
+        self.signal.committed(committed);
+        if let Some(newest) = last {
+            if self.tickets.len() == TICKETS_MAX {
+                self.tickets.pop_back();
+            }
+            self.tickets.push_back(newest);
+            self.await_commit();
+        }
+        outcome
+    }
+
+    /// Does what can be done about it; says whether nothing more can be submitted now.
+    fn is_stuck(&mut self, stuck: Stuck, broker: &mut Broker, now: Time, out: &mut impl Output) -> bool {
+        let Stuck { refused, has_event } = stuck;
+        match refused {
+            Refused::Busy => {
+                self.counts.busy += 1;
+                self.busy_until = Some(now.after(BUSY_RETRY));
+                self.await_commit();
+                true
+            }
+            Refused::Full => {
+                if self.state == State::Open {
+                    self.counts.full += 1;
+                    tracing::error!(
+                        "the journal is full: publishes that must be logged are refused until subscribers acknowledge"
+                    );
+                }
+                (self.state, self.look_at) = (State::Full, Some(now.after(FULL_RETRY)));
+                self.await_commit();
+                broker.handle(now, Input::Disk(State::Full), out);
+                !has_event
+            }
+            Refused::Stopped(damage) if has_event => {
+                self.note_damage(&damage.to_string());
+                // Of the events that wait none is taken; the next ones of the other streams are.
+                broker.handle(now, Input::Disk(State::Full), out);
+                broker.handle(now, Input::Disk(self.state), out);
+                false
+            }
+            Refused::Stopped(damage) => {
+                self.fail(damage.to_string(), broker, now, out);
+                true
+            }
+            Refused::Poisoned(fault) => {
+                self.fail(fault.to_string(), broker, now, out);
+                true
+            }
+            Refused::NotIncreasing { .. }
+            | Refused::TooLong { .. }
+            | Refused::KeyTooLong { .. }
+            | Refused::TooManyStreams(_)
+            | Refused::Unknown => panic!("the core writes what the journal can take: {refused}"),
+        }
+    }
+
+    /// Whether the journal, which was full, takes events again.
+    fn look_for_room(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+        let need = Need { streams: 1, records: 1, bytes: EVENT_HEAD, ..Need::default() };
+        match self.journal.submit(|log| log.require(need)) {
+            Ok(()) => {
+                tracing::info!("the journal has room again: publishes are logged");
+                (self.state, self.look_at) = (State::Open, None);
+                self.await_commit();
+                broker.handle(now, Input::Disk(State::Open), out);
+            }
+            Err(_) => self.look_at = Some(now.after(FULL_RETRY)),
+        }
+    }
+
+    /// The ticket of the last operation that the journal has accepted.
+    pub fn accepted(&self) -> Ticket {
+        self.journal.submit(|log| Ok(log.accepted())).expect("looking is not refused")
+    }
+
+    /// The journal itself, to wait for it outside of the machine's lock.
+    pub(crate) fn journal(&self) -> Arc<Disk> {
+        Arc::clone(&self.journal)
+    }
+
+    /// Ends the journal's threads, after they have written what was accepted.
+    ///
+    /// # Errors
+    /// When not all of it could be written.
+    pub fn close(self) -> Result<(), Refused> {
+        let Store { journal, reader, signal, .. } = self;
+        drop(reader);
+        let closed = Arc::try_unwrap(journal).map_or(Ok(()), Disk::close);
+        signal.silence();
+        closed
+    }
+}
+
+/// Puts an atom into the journal's batch: all of it, or nothing.
+fn put(atom: &Atom<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
+    let mut need = Need::default();
+    let record = |need: &mut Need, log: &Log, stream: StreamName, bytes: usize| {
+        need.streams += 1;
+        need.record(bytes);
+        match streams.find(stream) {
+            Some(stream) => log.check_stream(stream),
+            None => {
+                need.changes += 1;
+                Ok(())
+            }
+        }
+    };
+    for write in atom.writes() {
+        match write {
+            Write::Event { pubend, event, .. } => {
+                let bytes = Write::event_parts(event).iter().map(|part| part.len()).sum();
+                record(&mut need, log, StreamName::Events(pubend), bytes)?;
+            }
+            Write::Record { stream, body, .. } => record(&mut need, log, stream, body.len())?,
+            Write::Put { key, value } => need.put(key.len(), value.len()),
+            Write::Forget { key } => need.put(key.len(), 0),
+            Write::Chop { .. } | Write::Reserve { .. } => need.changes += 1,
+        }
+    }
+    if need.puts > 0 {
+        need.streams += 1;
+        log.check_stream(streams.map)?;
+    }
+    log.require(need)?;
+    let mut ticket = log.accepted();
+    for write in atom.writes() {
+        let taken = put_one(write, log, streams, map);
+        ticket = taken.expect("what is required before is not refused");
+    }
+    Ok(ticket)
+}
+
+fn put_one(write: Write<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
+    match write {
+        Write::Event { pubend, tick, event } => {
+            let stream = streams.find_or_bear(log, StreamName::Events(pubend))?;
+            log.append(stream, tick.0, &Write::event_parts(event))
+        }
+        Write::Record { stream, tick, body } => {
+            let stream = streams.find_or_bear(log, stream)?;
+            log.append(stream, tick.0, &[body])
+        }
+        Write::Put { key, value } => map.put(log, key, value),
+        Write::Forget { key } => map.remove(log, key),
+        Write::Chop { stream, upto } => match streams.find(stream) {
+            Some(stream) => log.chop(stream, upto.0),
+            None => Ok(log.accepted()),
+        },
+        Write::Reserve { upto } => log.reserve(streams.ticks, upto.0),
+    }
+}

@@ -1,0 +1,103 @@
+//! `whimbrel serve --data` as its users meet it: who may use a directory, and what is there after a restart.
+
+#[allow(dead_code, reason = "each test binary uses some of it")]
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use whimbrel_client::{Client, Event, Events, Message, Options, Publish, QoS, Subscription};
+
+use common::{Ends, text, whimbrel};
+
+/// For anything that a test waits for.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn serve(data: &Path) -> Command {
+    let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt=127.0.0.1:0", "--data"]);
+    serve.arg(data).args(["tls", "ws", "wss", "http"].map(|listener| format!("--listen-{listener}=off")));
+    serve.stdin(Stdio::null());
+    serve
+}
+
+/// A broker with that data directory, and its URL.
+fn broker(data: &Path) -> (Ends, String) {
+    let serve = serve(data).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
+    let mut serve = Ends(serve);
+    let mut line = String::new();
+    let out = serve.0.stdout.take().expect("its output is piped");
+    BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
+    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
+    (serve, url)
+}
+
+async fn client(url: &str, name: &str) -> (Client, Events) {
+    let options = Options::new(url).client_id(name).clean_start(false).session_expiry(3600);
+    Client::connect(options).await.expect("the broker is there")
+}
+
+async fn message(events: &mut Events) -> Message {
+    match tokio::time::timeout(DEADLINE, events.next()).await.expect("in time") {
+        Some(Event::Message(message)) => message,
+        other => panic!("no message: {other:?}"),
+    }
+}
+
+#[test]
+fn a_second_broker_on_the_directory_says_who_has_it() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let (first, _) = broker(data.path());
+    let second = serve(data.path()).output().expect("it starts");
+    let err = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{err}");
+    assert_eq!(text(&second.stdout), "", "it is not ready");
+    let owner = format!("in use by the broker with process number {}", first.0.id());
+    let said: String = err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(&owner) && said.contains("--data"), "{err}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let file = place.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    for data in [file.clone(), file.join("below")] {
+        let refused = serve(&data).output().expect("it starts");
+        let err = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{err}");
+        assert!(err.contains("cannot use the data directory") && err.contains(&data.display().to_string()), "{err}");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_keeps_sessions_subscriptions_and_retained_messages() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let (serve, url) = broker(data.path());
+    let (reader, _events) = client(&url, "reader").await;
+    assert!(!reader.session_present());
+    let answer = reader.subscribe_to(&Subscription::to("room/+").qos(QoS::AtLeastOnce)).await.expect("granted");
+    assert!(answer.reasons.iter().all(|reason| !reason.is_error()), "{answer:?}");
+    reader.disconnect().await;
+    let (writer, _events) = client(&url, "writer").await;
+    for (text, retain) in [("first", false), ("second", true)] {
+        let publish = Publish::new("room/1", text).qos(QoS::AtLeastOnce).retain(retain);
+        writer.publish(publish).await.expect("accepted");
+    }
+    // Without a word, as a process that is killed.
+    drop(serve);
+
+    let (_serve, url) = broker(data.path());
+    let (reader, mut events) = client(&url, "reader").await;
+    assert!(reader.session_present(), "the session is there");
+    for text in ["first", "second"] {
+        let message = message(&mut events).await;
+        assert_eq!((&message.topic[..], &message.payload[..]), ("room/1", text.as_bytes()));
+    }
+    let (late, mut events) = client(&url, "late").await;
+    late.subscribe_to(&Subscription::to("room/#").qos(QoS::AtLeastOnce)).await.expect("granted");
+    let message = message(&mut events).await;
+    assert_eq!((&message.payload[..], message.retain), (&b"second"[..], true), "the retained message is there");
+}
