@@ -77,6 +77,8 @@ impl Core {
         }
         let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
             Ok(Some(first)) => {
+                #[cfg(feature = "mutants")]
+                let first = if self.has(crate::Mutant::RepeatAnswered) { AtomNo(0) } else { first };
                 self.sessions.stats.publishes_repeated += 1;
                 if qos == Qos::ExactlyOnce {
                     let unreleased = Unreleased { atom: first, is_written: false };
@@ -120,7 +122,7 @@ impl Core {
             }
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
-                if let Some(number) = number.filter(|_| refusal == Refusal::LogFull) {
+                if let Some(number) = number.filter(|_| matches!(refusal, Refusal::LogFull | Refusal::LogFailed)) {
                     self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
@@ -270,7 +272,11 @@ impl Core {
         let (From::Publish(index) | From::Will(index)) = from else { return false };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(&session.client_id, (number, now), (true, true), &mut store.outbox);
+            #[cfg(feature = "mutants")]
+            let is_with_event = self.mutant != Some(crate::Mutant::SeqApart);
+            #[cfg(not(feature = "mutants"))]
+            let is_with_event = true;
+            store.publishers.note(&session.client_id, (number, now), (is_with_event, true), &mut store.outbox);
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));

@@ -104,6 +104,12 @@ impl Core {
         }
     }
 
+    /// Whether that fault is built in.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn has(&self, mutant: crate::Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
     /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
     pub fn set_fences(&mut self, fences: Arc<Fences>) {
         self.router.set_fences(fences);

@@ -286,6 +286,8 @@ impl Core {
         let mut old: Vec<Former<'_>> =
             durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
         let until = (is_other && durable.is_some()).then_some(*assigned);
+        #[cfg(feature = "mutants")]
+        let until = until.filter(|_| !self.has(crate::Mutant::SelectorAtOnce));
         if let Some(upto) = until {
             if old.len() >= FORMERS_MAX {
                 return Err(Refusal::TooManyChanges);

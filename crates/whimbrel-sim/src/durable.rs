@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use mqtt_protocol_core::mqtt::Version;
 use whimbrel_core::store::{Disk, Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, Stats};
@@ -28,6 +29,9 @@ const WEATHER: Duration = Duration::from_secs(2);
 
 /// How long a disk is full, at most twice; a failed one is that long before the machine is started again.
 const TROUBLE: Duration = Duration::from_secs(5);
+
+/// How far the clock steps at a restart, at most.
+const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// How long it takes at most until a disk without room for more files is full.
 const FILLING: Duration = Duration::from_secs(10);
@@ -150,7 +154,14 @@ fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64
         } else if !calm {
             match random.weighted(&weights) {
                 0 => {}
-                1 => world.crash(),
+                1 => {
+                    if random.chance(300) {
+                        // The machine comes up with another clock.
+                        let nanos = random.below(STEP_MAX.as_nanos() as u64) as i64;
+                        world.step_wall(if random.chance(500) { nanos } else { -nanos });
+                    }
+                    world.crash();
+                }
                 2 => world.fail_sync(true),
                 _ => {
                     world.fill_disk(true);
@@ -176,7 +187,7 @@ fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64
 
 fn draw_pace(random: &mut Random) -> Pace {
     let least = Duration::from_micros(*random.pick(&[100, 100, 1_000, 20_000]));
-    Pace { least, most: least.max(Duration::from_micros(*random.pick(&[100, 1_000, 20_000]))) }
+    Pace { least, most: least.max(Duration::from_micros(*random.pick(&[100, 1_000, 20_000, 200_000]))) }
 }
 
 fn draw_profiles(random: &mut Random) -> Vec<Profile> {
@@ -201,7 +212,8 @@ fn draw_config(random: &mut Random) -> Config {
 fn populate(world: &mut World<'_>, random: &mut Random) {
     let now = world.now();
     for number in 0..random.between(2, 10) {
-        let persona = Persona::draw(random);
+        let mut persona = Persona::draw(random);
+        persona.numbers = persona.version == Version::V5_0 && random.chance(500);
         let link = persona.link;
         let client = Honest::new(format!("c{number}"), persona, random.fork(), now);
         world.add_at(Client::Honest(Box::new(client)), link, None);

@@ -5,7 +5,7 @@ use whimbrel_sim::check::Rule;
 use whimbrel_sim::durable::{run, run_mutant};
 
 /// Worlds in which a mutant may show itself.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 100;
 
 /// Looks for the first world that shows the fault by that rule, and shows nothing without it.
 fn caught(mutant: Mutant, rule: Rule) {
@@ -34,4 +34,54 @@ fn nobody_gets_an_event_before_the_commit() {
 #[test]
 fn answers_keep_their_order() {
     caught(Mutant::AnswerOvertakes, Rule::Answers);
+}
+
+#[test]
+fn what_somebody_has_not_acknowledged_is_not_given_up() {
+    caught(Mutant::ReleasesInFlight, Rule::Delivery);
+}
+
+#[test]
+fn who_is_absent_holds_the_log() {
+    caught(Mutant::ForgetsAbsent, Rule::Delivery);
+}
+
+#[test]
+fn positions_survive_a_restart() {
+    caught(Mutant::HoldLost, Rule::Delivery);
+}
+
+#[test]
+fn what_came_before_another_selector_stays_under_the_old_one() {
+    caught(Mutant::SelectorAtOnce, Rule::Delivery);
+}
+
+#[test]
+fn a_delivery_exactly_once_is_remembered_before_it_is_sent() {
+    caught(Mutant::PublishBeforePut, Rule::Duplicate);
+}
+
+#[test]
+fn a_client_forgets_a_tag_after_the_broker_remembers_that_it_has_the_event() {
+    caught(Mutant::ReleaseBeforePut, Rule::Duplicate);
+}
+
+#[test]
+fn a_number_is_durable_with_its_event() {
+    caught(Mutant::SeqApart, Rule::Duplicate);
+}
+
+#[test]
+fn repeats_are_acknowledged_when_the_first_is_durable() {
+    caught(Mutant::RepeatAnswered, Rule::Durable);
+}
+
+#[test]
+fn ticks_are_not_used_again_after_a_restart() {
+    caught(Mutant::TickReused, Rule::EventId);
+}
+
+#[test]
+fn an_old_session_does_not_come_back() {
+    caught(Mutant::OldSessionBack, Rule::Invented);
 }

@@ -34,6 +34,26 @@ pub enum Mutant {
     PassesBeforeCommit,
     /// An answer that need not wait for the log does not wait for those before it either.
     AnswerOvertakes,
+    /// The log is given up although somebody has not acknowledged what it holds.
+    ReleasesInFlight,
+    /// Who is not there holds nothing.
+    ForgetsAbsent,
+    /// After a restart positions are forgotten.
+    HoldLost,
+    /// Another selector counts also for what came before.
+    SelectorAtOnce,
+    /// A delivery at exactly once is sent before it is durable that it is on its way.
+    PublishBeforePut,
+    /// A client is told to forget a tag before it is durable that it has the event.
+    ReleaseBeforePut,
+    /// A publisher's number is not written with its event.
+    SeqApart,
+    /// A repeated event is acknowledged before the first is durable.
+    RepeatAnswered,
+    /// After a restart ticks that were reserved are given out again.
+    TickReused,
+    /// A new session is told of before the old one is durably forgotten.
+    OldSessionBack,
 }
 
 /// What can happen to the core.

@@ -37,6 +37,8 @@ impl Core {
             };
             self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let atom = self.store.outbox.seal();
+            #[cfg(feature = "mutants")]
+            let atom = if self.has(crate::Mutant::PublishBeforePut) { self.store.line.last() } else { atom };
             // Once the log has failed, nothing is sent that would have to be remembered.
             if atom != AtomNo::NEVER {
                 self.store.line.push(atom, Wait::Hand { session: index, number, tag });
@@ -109,6 +111,8 @@ impl Core {
         let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
         self.store.outbox.put(key, |value| received.put_versioned(value));
         let atom = self.store.outbox.seal();
+        #[cfg(feature = "mutants")]
+        let atom = if self.has(crate::Mutant::ReleaseBeforePut) { self.store.line.last() } else { atom };
         self.sessions.get_mut(index).inflight.receive(tag);
         if atom == AtomNo::NEVER {
             return false;

@@ -117,6 +117,10 @@ impl Core {
     /// Up to where a stream of which something is left can be given up: as far as it is known who holds it.
     fn releasable(&self, own: usize) -> Tick {
         let Release { holds, logged, chopped, counted, .. } = &self.store.release;
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::ReleasesInFlight) && logged[own] > chopped[own] {
+            return counted[own];
+        }
         if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(counted[own]) }
     }
 
@@ -132,6 +136,10 @@ impl Core {
             let mut held = stand.acked;
             for (held, newest) in held.iter_mut().zip(&durable.newest) {
                 *held = if *held >= *newest { NOTHING } else { *held };
+            }
+            #[cfg(feature = "mutants")]
+            if self.mutant == Some(crate::Mutant::ForgetsAbsent) && !self.sessions.is_attached(index) {
+                held = [NOTHING; OWN];
             }
             let is_near = is_live && self.sessions.is_attached(index);
             let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };

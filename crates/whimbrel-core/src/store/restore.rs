@@ -75,9 +75,17 @@ pub struct Restoring {
     retained: Vec<Event>,
     numbers: Vec<(Box<str>, Numbered)>,
     early: OwnTicks,
+    #[cfg(feature = "mutants")]
+    mutant: Option<crate::Mutant>,
 }
 
 impl Restoring {
+    /// Builds a fault in, as [`Core::build_in`].
+    #[cfg(feature = "mutants")]
+    pub fn build_in(&mut self, mutant: crate::Mutant) {
+        self.mutant = Some(mutant);
+    }
+
     /// Takes one entry of the map, in any order.
     ///
     /// # Errors
@@ -131,6 +139,10 @@ impl Restoring {
     pub fn finish(self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Core, RestoreError> {
         let mut core = Core::new(limits, seed, now);
         core.store.disk = Disk::Open;
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            core.build_in(mutant);
+        }
         core.take_up_host(self.own.as_ref(), now, log);
         if self.own.is_none() && !(self.sessions.is_empty() && self.retained.is_empty() && self.numbers.is_empty()) {
             return Err(RestoreError::NoOwner);
@@ -203,6 +215,10 @@ impl Core {
             Some(own) => {
                 let used = |index: usize| {
                     let of_stream = log.events.get(index).map_or(Tick(0), |stream| stream.last.max(stream.chopped));
+                    #[cfg(feature = "mutants")]
+                    if self.has(crate::Mutant::TickReused) {
+                        return of_stream;
+                    }
                     of_stream.max(log.reserved)
                 };
                 self.resume_host(own.host, own.birth, core::array::from_fn::<_, { Streams::COUNT }, _>(used));
@@ -292,6 +308,9 @@ impl Core {
         }
         let host = self.streams.own.host();
         let chopped = self.store.release.chopped;
+        #[cfg(feature = "mutants")]
+        let chopped =
+            if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
         let began = self.streams.own.positions();

@@ -279,6 +279,10 @@ impl Honest {
         }
         if self.persona.version == Version::V5_0 {
             message.properties = self.draw_properties();
+            if self.persona.numbers && qos != Qos::AtMostOnce {
+                let number = self.published.to_string();
+                message.properties.push(UserProperty::new("w-seq", &*number).expect(IN_RANGE).into());
+            }
         }
         if qos != Qos::AtMostOnce {
             self.unacked.push((message.id, Unacked::Published(message.clone())));
@@ -420,6 +424,8 @@ impl Honest {
                 }
                 self.say(now, &Said::Ack { ack: Ack::Pubrel, id, code: 0 }, acts);
             }
+            // A number that was refused is repeated before any other, on another connection.
+            Heard::Ack { code, .. } if code >= 0x80 && self.persona.numbers => self.end(now, Act::Reset, acts),
             Heard::Ack { id, .. } => self.unacked.retain(|(known, _)| *known != id),
             _ => {}
         }
@@ -448,10 +454,11 @@ impl Honest {
             }
         }
         if !session_present {
-            self.unacked.clear();
+            // What is numbered is repeated in any session.
+            let repeats = self.persona.numbers;
+            self.unacked.retain(|(_, state)| repeats && matches!(state, Unacked::Published(_)));
             self.unreleased.clear();
             self.filters.clear();
-            return;
         }
         for (id, state) in self.unacked.clone() {
             let again = match state {

@@ -116,6 +116,8 @@ pub struct Persona {
     pub selector_permille: u64,
     /// How many messages of a thousand expire (MQTT 5).
     pub expiring_permille: u64,
+    /// It numbers what it publishes, and repeats what was not answered also in another session (MQTT 5).
+    pub numbers: bool,
     /// The link in both directions.
     pub link: Profile,
 }
@@ -151,6 +153,7 @@ impl Persona {
             shared_permille: *random.pick(&[0, 100, 400]),
             selector_permille: if five { *random.pick(&[0, 400, 800]) } else { 0 },
             expiring_permille: *random.pick(&[0, 0, 300]),
+            numbers: false,
             link: *random.pick(&[Profile::LAN, Profile::LAN, Profile::RADIO]),
         }
     }

@@ -28,6 +28,8 @@ impl Ledger {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         match said {
             Said::Connect(hello) => {
+                self.greeted(&hello);
+                let line = self.lines.get_mut(&conn).expect("a known connection");
                 line.client_id = Some(hello.client_id.clone());
                 if hello.clean_start {
                     self.unreleased.retain(|(client, _), _| *client != hello.client_id);
@@ -43,6 +45,9 @@ impl Ledger {
                     self.unreleased.remove(&(client, id));
                 }
             }
+            Said::Ack { ack, id, code } => self.settled(conn, ack, id, code),
+            Said::Subscribe { id, selector, wanted, .. } => self.asked(conn, id, selector.as_deref(), wanted),
+            Said::Unsubscribe { filters, .. } => self.given_up(conn, &filters),
             _ => {}
         }
     }
@@ -91,7 +96,7 @@ impl Ledger {
             return self.broken(Rule::Answers, what);
         }
         if let Due::Accepted { mark: Some(mark), .. } = due {
-            if code < 0x80 { self.accepted(&who, &mark) } else { self.refused(&who, (ack, id, code), mark) }
+            if code < 0x80 { self.accepted(&who, &mark) } else { self.refused((conn, &who), (ack, id, code), mark) }
         }
     }
 
@@ -104,14 +109,20 @@ impl Ledger {
         if persistent && !self.durable.contains(mark) {
             self.broken(Rule::Durable, format!("{who} is told that {mark} is accepted, and it is not durable"));
         }
+        self.owe(mark);
     }
 
-    fn refused(&mut self, who: &str, (ack, id, code): (Ack, u16, u8), mark: String) {
+    fn refused(&mut self, (conn, who): (ConnId, &str), (ack, id, code): (Ack, u16, u8), mark: String) {
         self.counts.refused += 1;
         if ack == Ack::Pubrec {
             self.unreleased.remove(&(who.to_owned(), id));
         }
-        let excused = self.disk != Disk::Open || self.now <= self.refusals_until + REFUSAL_GRACE;
+        // Once a number is refused, so are greater ones on that connection.
+        let is_numbered = self.facts[&mark].once;
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        let follows = line.has_refused && is_numbered;
+        line.has_refused |= is_numbered;
+        let excused = follows || self.disk != Disk::Open || self.now <= self.refusals_until + REFUSAL_GRACE;
         if code != 0x97 || !excused {
             self.broken(Rule::Answers, format!("{mark} of {who} is refused with {code:#04x}, disk {:?}", self.disk));
         }
@@ -127,6 +138,13 @@ impl Ledger {
             Heard::Ack { ack: ack @ (Ack::Puback | Ack::Pubrec | Ack::Pubcomp), id, code } => {
                 self.answered(conn, ack, id, code);
             }
+            Heard::Ack { ack: Ack::Pubrel, id, .. } => self.released(conn, id),
+            Heard::Connack { code: 0, session_present, .. } => {
+                if let Some(who) = self.lines[&conn].client_id.clone() {
+                    self.welcomed(&who, session_present);
+                }
+            }
+            Heard::Suback { id, codes, .. } => self.granted(conn, id, &codes),
             Heard::Publish(message) => self.delivered(conn, message),
             _ => {}
         }

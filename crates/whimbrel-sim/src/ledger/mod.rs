@@ -9,10 +9,12 @@
 //!
 //! | module | rules |
 //! |---|---|
+//! | `owed` | durable subscriptions get what they are owed, and what they have answered does not come again |
 //! | `answers` | publishers are answered once, in order, and not before what they published is durable |
 //! | `sights` | nobody sees an event before it is durable; an event has one name, and no other has that |
 
 mod answers;
+mod owed;
 mod sights;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,7 @@ use crate::packets::{greeted_version, next_packet};
 use crate::speech::{Heard, Message, Said};
 
 use answers::Due;
+use owed::{Asked, Session};
 
 /// What was published under a mark.
 #[derive(Debug)]
@@ -38,6 +41,13 @@ struct Fact {
     persistent: bool,
     /// A publisher was told that it is accepted.
     accepted: bool,
+    /// As it was published first, and at which step.
+    message: Message,
+    step: u64,
+    /// How often it was published.
+    times: u32,
+    /// Its publisher numbers its events, or repeats them exactly once.
+    once: bool,
 }
 
 /// One connection.
@@ -49,8 +59,12 @@ struct Line {
     outbound: Vec<u8>,
     aliases_in: BTreeMap<u16, String>,
     aliases_out: BTreeMap<u16, String>,
+    /// SUBSCRIBE without an answer.
+    asked: BTreeMap<u16, Asked>,
     /// What the client waits for, in the order in which it asked.
     due: Vec<(Time, Due)>,
+    /// It was refused an event that it had numbered.
+    has_refused: bool,
     /// What it sent last was no packet.
     deaf: bool,
 }
@@ -62,6 +76,17 @@ pub struct Ledger {
     profiles: Vec<Profile>,
     lines: BTreeMap<ConnId, Line>,
     facts: BTreeMap<String, Fact>,
+    sessions: BTreeMap<String, Session>,
+    /// Counts calls of the broker.
+    steps: u64,
+    /// The last crash.
+    crashed_at: Option<Time>,
+    /// At the last crash: the greatest tick of each pubend that anybody was told, and the step.
+    used: (BTreeMap<String, u64>, u64),
+    /// The greatest tick of each pubend that anybody was told.
+    told: BTreeMap<String, u64>,
+    /// Where each durable event is.
+    places: BTreeMap<String, (u8, u64)>,
     /// Durable events: index of the pubend and tick, and mark.
     log: BTreeMap<(u8, u64), String>,
     /// The marks of durable events.
@@ -110,6 +135,12 @@ impl Ledger {
             profiles,
             lines: BTreeMap::new(),
             facts: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            steps: 0,
+            crashed_at: None,
+            used: (BTreeMap::new(), 0),
+            told: BTreeMap::new(),
+            places: BTreeMap::new(),
             log: BTreeMap::new(),
             durable: BTreeSet::new(),
             refused: BTreeSet::new(),
@@ -125,6 +156,7 @@ impl Ledger {
     /// One call of the broker: what it was told and what it did.
     pub fn observe(&mut self, now: Time, seen: Seen<'_>, outcome: &Outcome) {
         self.now = now;
+        self.steps += 1;
         match seen {
             Seen::Opened(conn) => {
                 self.lines.insert(conn, Line::default());
@@ -151,6 +183,10 @@ impl Ledger {
             if self.refused.contains(&mark) {
                 self.broken(Rule::Answers, format!("{mark} was refused, and is in the log at {pubend}:{tick}"));
             }
+            let place = *self.places.entry(mark.clone()).or_insert((pubend, tick));
+            if place != (pubend, tick) && self.facts.get(&mark).is_some_and(|fact| fact.once) {
+                self.broken(Rule::Duplicate, format!("{mark} is in the log at {place:?} and at {:?}", (pubend, tick)));
+            }
             self.durable.insert(mark.clone());
             self.log.insert((pubend, tick), mark);
         }
@@ -160,6 +196,8 @@ impl Ledger {
     pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>, state: &LogState) {
         self.now = now;
         self.counts.crashes += 1;
+        self.crashed_at = Some(now);
+        self.used = (self.told.clone(), self.steps);
         self.lines.clear();
         let mut log = BTreeMap::new();
         for (pubend, tick, record) in &found {
@@ -202,6 +240,7 @@ impl Ledger {
         for what in late {
             self.broken(Rule::Answers, what);
         }
+        self.settle_up();
     }
 
     /// What was broken, in the order in which it was seen.
@@ -234,8 +273,11 @@ impl Ledger {
     fn note(&mut self, message: &Message) -> Option<String> {
         let mark = mark_of(&message.payload)?;
         let persistent = message.qos != Qos::AtMostOnce && self.is_persistent(&message.topic);
-        let fact = self.facts.entry(mark.clone()).or_insert(Fact { persistent, accepted: false });
-        fact.persistent = persistent;
+        let fact = self.facts.entry(mark.clone()).or_insert_with(|| {
+            let once = message.user_property("w-seq").is_some();
+            Fact { persistent, accepted: false, message: message.clone(), step: self.steps, times: 0, once }
+        });
+        (fact.persistent, fact.times) = (persistent, fact.times + 1);
         self.refused.remove(&mark);
         Some(mark)
     }

@@ -30,11 +30,29 @@ impl Ledger {
             self.broken(Rule::Durable, format!("{who} gets {mark}, which is not durable"));
         }
         if let Some(name) = message.user_property("w-id") {
-            let known = self.names.entry(name.to_owned()).or_insert_with(|| mark.clone());
-            if *known != mark {
-                let what = format!("{name} is {mark} for {who}, and was {known}");
-                self.broken(Rule::EventId, what);
+            self.named(&who, &mark, name);
+        }
+        self.got(conn, &mark, &message);
+    }
+
+    /// A client is told the name of an event.
+    fn named(&mut self, who: &str, mark: &str, name: &str) {
+        let step = self.facts[mark].step;
+        let Some(known) = self.names.get(name) else {
+            self.names.insert(name.to_owned(), mark.to_owned());
+            let Some((pubend, tick)) = name.split_once(':') else { return };
+            let tick: u64 = tick.parse().expect("a tick is a number");
+            let (used, crash) = &self.used;
+            if step > *crash && used.get(pubend).is_some_and(|used| tick <= *used) {
+                self.broken(Rule::EventId, format!("{mark} is named {name}, a tick before one that was used already"));
             }
+            let told = self.told.entry(pubend.to_owned()).or_default();
+            *told = tick.max(*told);
+            return;
+        };
+        if known != mark {
+            let what = format!("{name} is {mark} for {who}, and was {known}");
+            self.broken(Rule::EventId, what);
         }
     }
 }

@@ -36,15 +36,15 @@ impl World<'_> {
     /// The broker goes on where what was written says.
     fn restore(&mut self, config: &Config, seed: u64, found: &Found) {
         let mut restoring = Restoring::default();
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            restoring.build_in(mutant);
+        }
         for (key, value) in &found.entries {
             restoring.entry(key, value).expect("what a broker writes, another reads");
         }
         let broker = Broker::restored(config.clone(), seed, self.broker_now(), restoring, &found.state);
         self.broker = broker.expect("what was written makes sense");
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            self.broker.build_in(mutant);
-        }
     }
 
     /// Builds a fault into this broker, and into those after it.
