@@ -63,7 +63,7 @@ pub const LAYERS: &[Layer] = &[
         pure: false,
         // Of selector: checking a selector on the command line before anything is connected, so that the error can point into it.
         uses: &["whimbrel-selector", "whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
-        tests_use: &["whimbrel-mqtt"],
+        tests_use: &["whimbrel-mqtt", "whimbrel-event"],
     },
     Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },
 ];

@@ -99,7 +99,7 @@ pub struct Following<'a> {
     pub durability: Durability,
     /// Where it begins; anything but [`Start::Own`] needs [`Durability::SemiDurable`].
     pub start: Start<'a>,
-    /// The client keeps the position, and acknowledges with [`Input::Acknowledge`].
+    /// The client keeps the position, and acknowledges with [`crate::Input::Acknowledge`].
     pub by_token: bool,
     /// Gaps and silence are delivered as events on the topic [`crate::NOTICE_TOPIC`].
     pub notices: bool,

@@ -83,7 +83,7 @@ pub enum Kick {
 pub enum Sent {
     /// Taken, and more can be.
     Open,
-    /// Taken, but no more until [`Input::Writable`].
+    /// Taken, but no more until [`crate::Input::Writable`].
     Full,
     /// Larger than the client accepts: dropped as if it had been delivered and settled.
     TooLarge,

@@ -32,7 +32,7 @@ pub(crate) struct Durable {
     pub(crate) old: Vec<Old>,
     /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
     pub(crate) done: Vec<u16>,
-    /// [`crate::store::Stand::digest`] of what was written last.
+    /// The digest of the position that was written last.
     pub(crate) written: u64,
     /// Its position may have moved since it was counted.
     pub(crate) dirty: bool,

@@ -53,7 +53,7 @@ pub(crate) struct Subscription {
     pub(crate) selector_bytes: u32,
     /// Its selector, if its session is remembered.
     pub(crate) selector: Option<Box<str>>,
-    /// Set by [`Router::place`]; `None` for one of a group, which is in the index only once for all its members.
+    /// Set by [`super::Router::place`]; `None` for one of a group, which is in the index only once for all its members.
     pub(crate) spot: Option<Spot>,
 }
 

@@ -1,4 +1,4 @@
-//! Deliveries at [`Qos::ExactlyOnce`] in sessions that are remembered: that one is on its way is durable before it is sent, that the client has it
+//! Deliveries at exactly once in sessions that are remembered: that one is on its way is durable before it is sent, that the client has it
 //! before it is told to forget the tag. So neither a tag nor an event is ever used twice.
 
 use whimbrel_event::{EventId, Tick, Time};

@@ -49,7 +49,7 @@ pub(crate) enum Key<'a> {
     Retained(&'a str),
     /// The last number that a publisher gave to an event, by client id; [`Numbered`].
     Number(&'a str),
-    /// Up to where a stream was given up although it was not acknowledged, by its index; [`Early`].
+    /// Up to where a stream was given up although it was not acknowledged, by its index; a [`Tick`].
     Early(u8),
 }
 
