@@ -64,7 +64,9 @@ impl Calm {
         let mut payload = mark(name).into_bytes();
         payload.resize(bytes, b'.');
         let topic = "storm/1/a";
-        let publish = Publish::new(topic, payload).qos(QoS::AtLeastOnce).sequence(name.number.into());
+        // A number that was refused is to be used again: greater ones are refused until then.
+        let sequence = self.events.iter().filter(|event| event.is_accepted()).count() as u64 + 1;
+        let publish = Publish::new(topic, payload).qos(QoS::AtLeastOnce).sequence(sequence);
         let publish = publish.property("level", "5").property("last", "true");
         let first = self.weather.clock.tick();
         let client = self.client.as_ref().expect("it is connected");

@@ -146,7 +146,6 @@ fn a_small_disk_takes_no_more_than_it_has_room_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the log does not get free again"]
 async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     match SmallDisk::new() {
         Ok(disk) => fill_and_drain(&Room::Disk(disk)).await,
@@ -155,7 +154,6 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the log does not get free again"]
 async fn a_full_journal_refuses_loses_nothing_and_recovers() {
     fill_and_drain(&Room::Bound(tempfile::tempdir().expect("a temporary directory"))).await;
 }

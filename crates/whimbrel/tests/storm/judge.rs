@@ -220,7 +220,7 @@ impl<'a> Trial<'a> {
                             self.in_order(&mut first, (id.pubend, id.tick.0), name);
                         }
                     }
-                    if is_new_event {
+                    if is_new_event && !self.may_have_been_unwanted(name) {
                         self.in_order(&mut numbers, (name.publisher, name.number.into()), name);
                     }
                 }
@@ -252,6 +252,12 @@ impl<'a> Trial<'a> {
             });
         }
         last.insert((stream, exactly), (place, event));
+    }
+
+    /// It may have become several events, of which the first ones did not satisfy the condition of that time: it may come as late as the last one.
+    fn may_have_been_unwanted(&self, name: Name) -> bool {
+        let conditions: usize = self.eras.iter().map(|era| era.conditions.len()).sum();
+        conditions > 1 && self.published.get(&name).is_some_and(|event| event.copies() > 1)
     }
 
     /// Notes a delivery; whether it is the first one of this id.
