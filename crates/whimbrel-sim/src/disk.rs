@@ -11,8 +11,8 @@ use whimbrel_core::store::{Atom, AtomNo, Disk, Fetch, LogState, StreamName, Stre
 use whimbrel_event::{HOST_RELIABLE_MAX, Tick, Time};
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{
-    Fault, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer, Readable, Refused, Storage, Stream, StreamId, Ticket,
-    Wanted, WriteStep, perform_chore,
+    Fault, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer, Readable, Refused, Storage, Stream, StreamId,
+    Ticket, Wanted, WriteStep, perform_chore,
 };
 use whimbrel_mqtt::Broker;
 
