@@ -1,6 +1,6 @@
 //! Worlds whose broker has a log: no promise about what survives is broken, and a seed is all there is to a run.
 //!
-//! `WHIMBREL_SEEDS` sets how many seeds are played (200), `WHIMBREL_SEED` the first (0) or the one to replay.
+//! `WHIMBREL_SEEDS` sets how many seeds are played (500), `WHIMBREL_SEED` the first (0) or the one to replay.
 
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use whimbrel_sim::durable::{self, Report, run};
 use whimbrel_sim::trace::KEPT;
 
 /// Seeds that are played unless told otherwise.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 500;
 
 /// Failures after which a worker looks for no more.
 const FAILURES_MAX: usize = 3;

@@ -309,8 +309,7 @@ impl Core {
         let host = self.streams.own.host();
         let chopped = self.store.release.chopped;
         #[cfg(feature = "mutants")]
-        let chopped =
-            if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
+        let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
         let began = self.streams.own.positions();

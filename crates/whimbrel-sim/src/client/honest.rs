@@ -425,7 +425,9 @@ impl Honest {
                 self.say(now, &Said::Ack { ack: Ack::Pubrel, id, code: 0 }, acts);
             }
             // A number that was refused is repeated before any other, on another connection.
-            Heard::Ack { code, .. } if code >= 0x80 && self.persona.numbers => self.end(now, Act::Reset, acts),
+            Heard::Ack { ack: Ack::Puback | Ack::Pubrec, code, .. } if code >= 0x80 && self.persona.numbers => {
+                self.end(now, Act::Reset, acts);
+            }
             Heard::Ack { id, .. } => self.unacked.retain(|(known, _)| *known != id),
             _ => {}
         }

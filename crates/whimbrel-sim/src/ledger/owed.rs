@@ -30,6 +30,8 @@ const ACK_GRACE: Duration = Duration::from_secs(1);
 pub(super) struct Asked {
     choice: Option<Choice>,
     wanted: Vec<Wanted>,
+    /// Filters that were given up before it was answered.
+    ended: Vec<String>,
 }
 
 /// A filter and a selector that a session has asked for, at some time.
@@ -110,7 +112,9 @@ impl Ledger {
         }
         let lost: Vec<String> = session.owed.values().flatten().cloned().collect();
         let confirmed = !session.confirmed.is_empty();
-        *session = Session { is_kept: session.is_kept, ..Session::default() };
+        // Once the log has failed, it is not durable that a session has expired: it may come back.
+        let wishes = if self.disk == Disk::Poisoned { std::mem::take(&mut session.wishes) } else { Vec::new() };
+        *session = Session { is_kept: session.is_kept, wishes, ..Session::default() };
         if confirmed {
             self.broken(Rule::SessionPresent, format!("the session of {who} is not there, and was owed {lost:?}"));
         }
@@ -125,23 +129,28 @@ impl Ledger {
             let shared = one.filter.strip_prefix("$share/g/");
             let filter = shared.unwrap_or(&one.filter).to_owned();
             session.confirmed.remove(&one.filter);
+            if one.no_local || one.qos == Qos::AtMostOnce {
+                // It is another kind of subscription from now on.
+                session.owed.remove(&one.filter);
+            }
             let wish = Wish { filter, is_shared: shared.is_some(), choice };
             if !session.wishes.contains(&wish) {
                 session.wishes.push(wish);
             }
         }
-        line.asked.insert(id, Asked { choice, wanted });
+        line.asked.insert(id, Asked { choice, wanted, ended: Vec::new() });
     }
 
     /// They are answered.
     pub(super) fn granted(&mut self, conn: ConnId, id: u16, codes: &[u8]) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
-        let Some(Asked { choice, wanted }) = line.asked.remove(&id) else { return };
+        let Some(Asked { choice, wanted, ended }) = line.asked.remove(&id) else { return };
         let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
         for (one, code) in wanted.iter().zip(codes) {
             let is_durable = (1..=2).contains(code) && !one.no_local && !one.filter.starts_with("$share");
             // Asked for again meanwhile, it is not what this says.
-            let is_last = line.asked.values().all(|asked| asked.wanted.iter().all(|other| other.filter != one.filter));
+            let is_last = !ended.contains(&one.filter)
+                && line.asked.values().all(|asked| asked.wanted.iter().all(|other| other.filter != one.filter));
             // A log that has failed takes nothing: what is granted then lives as long as the process.
             let is_logged = self.disk != Disk::Poisoned;
             if is_durable && is_last && is_logged && session.is_kept {
@@ -152,7 +161,9 @@ impl Ledger {
 
     /// Subscriptions are to end.
     pub(super) fn given_up(&mut self, conn: ConnId, filters: &[String]) {
-        let line = &self.lines[&conn];
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        // What was asked for before and has no answer yet is given up with it.
+        line.asked.values_mut().for_each(|asked| asked.ended.extend_from_slice(filters));
         let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
         for filter in filters {
             session.confirmed.remove(filter);

@@ -336,7 +336,7 @@ impl<'a> World<'a> {
             }
         }
         match &mut self.store {
-            Some(store) => store.ledger.observe(now, seen, &outcome),
+            Some(store) => store.ledger.observe(self.now, seen, &outcome),
             None => {
                 let (names, lines) = (&self.names, &self.lines);
                 let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());
