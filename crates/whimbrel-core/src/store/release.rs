@@ -181,8 +181,10 @@ impl Core {
                     self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
                 }
             }
-            let is_shorter = self.tracks.durable_mut(id).is_some_and(|durable| durable.forget_old(&stand.acked));
-            if is_shorter {
+            // What a SUBSCRIBE that waits has written must stay.
+            let is_settled = self.sessions.get(index).memory.structural == 0;
+            let durable = self.tracks.durable_mut(id).filter(|_| is_settled);
+            if durable.is_some_and(|durable| durable.forget_old(&stand.acked)) {
                 let text = self.router.get(self.tracks.get(id).subscription).text.clone();
                 self.remember_subscription(index, &text);
             }

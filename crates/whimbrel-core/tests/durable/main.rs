@@ -387,3 +387,33 @@ fn a_will_that_finds_the_log_full_is_published_when_there_is_room() {
         assert_eq!((drain(&mut world), world.disk.keys(b'w')), (vec![], 0));
     }
 }
+
+#[test]
+fn a_position_that_is_written_leaves_a_selector_that_waits_as_it_is() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", KEPT);
+    let selectors = [1, 2, 3].map(|priority| Selector::parse(&format!("JMSPriority = {priority}")).unwrap());
+    let important = |world: &mut Logged, importance| {
+        let event = whimbrel_event::EventRef { importance, ..event("t/a", "x", Qos::AtLeastOnce) };
+        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event };
+        world.rig.input(Input::Publish(publish));
+    };
+    subscribe(&mut world, Filter { selector: Some(&selectors[0]), ..plain("t/#", Qos::AtLeastOnce) });
+    important(&mut world, 1);
+    world.settle();
+    subscribe(&mut world, Filter { selector: Some(&selectors[1]), ..plain("t/#", Qos::AtLeastOnce) });
+    let first = Filter { selector: Some(&selectors[2]), ..plain("t/#", Qos::AtLeastOnce) };
+    world.rig.settle(SUB, 1, Settlement::Acknowledged);
+    world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[first] });
+    // The position is written behind what the SUBSCRIBE writes, and before that is confirmed.
+    world.rig.now = world.rig.now.after(Duration::from_millis(50));
+    world.submit();
+    world.settle();
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    come_back(&mut world);
+    world.settle();
+    [1, 2, 3].into_iter().for_each(|importance| important(&mut world, importance));
+    assert_eq!(drain(&mut world).len(), 1, "only what it asked for last");
+}
