@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_client::{EventId, PubendId, Tick};
-use whimbrel_event::Reliability;
 
 use crate::book::{Book, Condition, History, Keeper, Moment, NEVER, Name, Published, Seen};
 
@@ -163,6 +162,9 @@ fn eras(history: &History) -> Vec<Era> {
 /// An event that came: when first, and under which ids, each with the connection it came in last.
 type Arrival = (Moment, Vec<(Option<EventId>, usize)>);
 
+/// The first streams of a host, whose events are reliable; those of the others are not.
+const RELIABLE: u8 = 4;
+
 /// The last delivery of each stream, with its place in it; what is delivered exactly once apart from the rest.
 type Order<S> = BTreeMap<(S, bool), (u64, Name)>;
 
@@ -225,7 +227,7 @@ impl<'a> Trial<'a> {
                     }
                 }
                 // Of what is not reliable nothing was promised.
-                Seen::Gap { pubend, .. } if pubend.reliability() == Reliability::BestEffort => {}
+                Seen::Gap { pubend, .. } if pubend.index() >= RELIABLE => {}
                 Seen::Gap { pubend, from, to, reason } => {
                     self.gaps.push((*pubend, *from, *to));
                     self.faults.push(Fault::Gap(format!("{reason} in {pubend} after {} up to {}", from.0, to.0)));
