@@ -224,7 +224,7 @@ fn what_comes_later_is_refused_clearly() {
     }
     let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 2\n").refusal(&[]);
     assert_says(&refusal, "is not available in this version");
-    assert_says(&refusal, "[whimbrel.toml:2:");
+    assert_says(&refusal, "[whimbrel.toml:4:");
     for path in ["listen_quic", "listen_overlay"] {
         let refusal = file.refusal(&[flag(path, "127.0.0.1:0")]);
         assert_says(&refusal, &format!("`{path}` is not available in this version"));
