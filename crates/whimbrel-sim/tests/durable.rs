@@ -2,52 +2,20 @@
 //!
 //! `WHIMBREL_SEEDS` sets how many seeds are played (500), `WHIMBREL_SEED` the first (0) or the one to replay.
 
-use std::env;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+mod seeds;
 
 use whimbrel_sim::durable::{self, Report, run};
 use whimbrel_sim::trace::KEPT;
 
+use seeds::{number, play};
+
 /// Seeds that are played unless told otherwise.
 const SEEDS: u64 = 500;
-
-/// Failures after which a worker looks for no more.
-const FAILURES_MAX: usize = 3;
-
-fn number(variable: &str) -> Option<u64> {
-    let text = env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a whole number, not {text:?}")))
-}
-
-/// Plays seeds on all cores; what came of them, by seed.
-fn play(first: u64, count: u64) -> Vec<Report> {
-    let next = AtomicU64::new(first);
-    let work = || {
-        let (mut reports, mut failures) = (Vec::new(), 0);
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count || failures == FAILURES_MAX {
-                return reports;
-            }
-            let report = run(seed);
-            failures += usize::from(!report.violations.is_empty());
-            reports.push(report);
-        }
-    };
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-    let mut reports: Vec<Report> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("a run does not panic")).collect()
-    });
-    reports.sort_by_key(|report| report.seed);
-    reports
-}
 
 #[test]
 fn no_promise_is_broken_in_any_world() {
     let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").unwrap_or(SEEDS));
-    let reports = play(first, count);
+    let reports = play(first, count, run, |report| !report.violations.is_empty());
     if let Some(failed) = reports.iter().find(|report| !report.violations.is_empty()) {
         let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
         let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();

@@ -3,14 +3,13 @@
 #[allow(dead_code, reason = "each test binary uses some of it")]
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use whimbrel_client::{Client, Event, Events, Message, Options, Publish, QoS, Subscription};
 
-use common::{Ends, text, whimbrel};
+use common::{Ends, ready, text, whimbrel};
 
 /// For anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -24,14 +23,7 @@ fn serve(data: &Path) -> Command {
 
 /// A broker with that data directory, and its URL.
 fn broker(data: &Path) -> (Ends, String) {
-    let serve = serve(data).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
-    let mut serve = Ends(serve);
-    let mut line = String::new();
-    let out = serve.0.stdout.take().expect("its output is piped");
-    BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
-    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
-    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
-    (serve, url)
+    ready(serve(data))
 }
 
 async fn client(url: &str, name: &str) -> (Client, Events) {

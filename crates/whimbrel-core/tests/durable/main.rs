@@ -418,3 +418,25 @@ fn a_position_that_is_written_leaves_a_selector_that_waits_as_it_is() {
     [1, 2, 3].into_iter().for_each(|importance| important(&mut world, importance));
     assert_eq!(payloads(&drain(&mut world)), ["3"], "what it asked for last");
 }
+
+#[test]
+fn many_absent_subscriptions_hold_what_they_need_after_a_restart() {
+    const MANY: u32 = 9_000;
+    let mut world = Logged::new();
+    for link in 10..10 + MANY {
+        world.rig.attach(link, &format!("client {link}"), KEPT);
+        world.rig.input(Input::Subscribe { link: Link(link), tag: 1, filters: &[plain("t/#", Qos::AtLeastOnce)] });
+    }
+    world.settle();
+    (10..10 + MANY).for_each(|link| world.rig.detach(link, false));
+    world.rig.attach(PUB, "publisher", CLEAN);
+    publish(&mut world, "one");
+    world.advance(Duration::from_secs(1));
+    world.crash();
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 1);
+    let last = 10 + MANY - 1;
+    world.rig.attach(last, &format!("client {last}"), KEPT);
+    world.settle();
+    assert_eq!(world.rig.payloads(last), ["one"]);
+}

@@ -29,7 +29,13 @@ pub fn broker() -> (Ends, String) {
 pub fn broker_at(address: &str) -> (Ends, String) {
     let off = ["--listen-tls=off", "--listen-ws=off", "--listen-wss=off", "--listen-http=off"];
     let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt", address]);
-    let serve = serve.args(off).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
+    serve.args(off);
+    ready(serve)
+}
+
+/// The broker that a command starts, and its URL.
+pub fn ready(mut serve: Command) -> (Ends, String) {
+    let serve = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
     let mut serve = Ends(serve);
     let mut line = String::new();
     let out = serve.0.stdout.take().expect("its output is piped");
