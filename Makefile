@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-journal bench-selectors bench-semi-durable bench-disturbance fuzz soak audit format
+.PHONY: help run test bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak audit format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -29,7 +29,9 @@ bench: ## measure side by side with other brokers (installs them under target/)
 
 bench-journal: ## measure the journal beside the bare disk (3 minutes; ARGS="10" for opening 10 GB)
 	@scripts/require.sh cc=build-essential
-	cargo run --locked --release --package whimbrel-journal --example commit_rate -- "$${CARGO_TARGET_DIR:-target}/bench-journal" $(ARGS)
+	cargo build --locked --release --package whimbrel
+	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench durable --section journal --seconds 0.7
+	cargo run --locked --release --package whimbrel-journal --example open_rate -- "$${CARGO_TARGET_DIR:-target}/bench-journal" $(ARGS)
 
 bench-selectors: ## measure the index over selectors (15 minutes; ARGS="--help" tells what can be chosen)
 	@scripts/require.sh cc=build-essential
@@ -39,6 +41,12 @@ bench-semi-durable: ## measure what semi-durable subscriptions cost (10 minutes;
 	@scripts/require.sh cc=build-essential
 	cargo build --locked --release --package whimbrel
 	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench semi-durable $(ARGS)
+
+bench-durable: ## measure what the journal and durable subscriptions cost, beside other brokers (15 minutes; ARGS="--section publish" chooses)
+	@scripts/require.sh cc=build-essential
+	bench/install-peers.sh
+	cargo build --locked --release --package whimbrel
+	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench durable $(ARGS)
 
 bench-disturbance: ## measure how long a bystander waits while others mean harm (a minute; ARGS="flood" chooses)
 	@scripts/require.sh cc=build-essential python3

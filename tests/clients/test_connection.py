@@ -104,9 +104,11 @@ def test_silent_client_is_closed_after_keep_alive(new_client, connected, topic, 
 def test_pinging_client_stays(new_client, connected, topic):
     watcher, pinging, silent = connected(), new_client(), new_client()
     watcher.subscribe(topic)
-    pinging.connect(keepalive=1)
-    silent.connect(keepalive=2, will=Will(topic, b"gone"))
+    # Clients give up themselves when a ping is not answered within half the interval: that has to outlast a stall of a busy machine.
+    pinging.connect(keepalive=3)
+    silent.connect(keepalive=4, will=Will(topic, b"gone"))
     silent.fall_silent()
+    # By then a client that does not ping would be closed for long.
     assert watcher.receive().text() == "gone"
     assert not pinging.is_closed
     pinging.publish(topic, "still here", qos=1)

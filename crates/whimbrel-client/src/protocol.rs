@@ -206,8 +206,9 @@ impl Shared {
         if let Some(Waiter::Publish(waiter)) = self.with(|state| state.waiters.remove(&ack.packet_id)) {
             let reason = ack.reason;
             let text = ack.properties.reason_string.map(Into::into);
-            let result =
-                if reason.is_error() { Err(Error::Refused { reason, text }) } else { Ok(Published { reason }) };
+            // A broker that has finished a QoS 2 message and crashed before it could say so knows its identifier no longer.
+            let is_refused = reason.is_error() && reason != ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+            let result = if is_refused { Err(Error::Refused { reason, text }) } else { Ok(Published { reason }) };
             drop(waiter.send(result));
         }
     }

@@ -7,9 +7,9 @@ use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
-use crate::route::RouteAt;
+use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, Value, Wait, Whom};
+use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
@@ -48,7 +48,7 @@ pub(crate) enum From {
 /// An event that comes in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
-    pub(crate) event: EventRef<'a>,
+    pub(crate) event: &'a EventRef<'a>,
     /// Which of the streams it belongs to.
     pub(crate) binding: u8,
     /// It becomes the topic's retained message.
@@ -72,8 +72,7 @@ impl Core {
             && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
-            let result = Accepted::Repeat;
-            return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
+            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
         }
         let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
             Ok(Some(first)) => {
@@ -85,8 +84,7 @@ impl Core {
                     self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
                 }
                 if qos != Qos::AtMostOnce {
-                    let result = Accepted::Repeat;
-                    self.answer(now, whom, (first, Answer::Accepted { tag, qos, result }), out);
+                    self.answer(now, whom, (first, Answer::Repeat { tag, qos, number }), out);
                 }
                 return;
             }
@@ -97,7 +95,8 @@ impl Core {
                 #[cfg(feature = "mutants")]
                 let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
                 let binding = session.binding;
-                self.accept(now, &Incoming { event, binding, retain, answer, from: From::Publish(from), number }, out)
+                let from = From::Publish(from);
+                self.accept(now, &Incoming { event: &event, binding, retain, answer, from, number }, out)
             }
             Err(refusal) => Err(refusal),
         };
@@ -122,7 +121,8 @@ impl Core {
             }
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
-                if let Some(number) = number.filter(|_| matches!(refusal, Refusal::LogFull | Refusal::LogFailed)) {
+                // Whatever the reason was, it may be gone when the number comes again. Nobody repeats what has no answer.
+                if let Some(number) = number.filter(|_| qos != Qos::AtMostOnce) {
                     self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
@@ -163,7 +163,11 @@ impl Core {
     pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut impl Output) {
         let event = EventRef { publisher: Publisher::UNKNOWN, ..*event };
         if self
-            .accept(now, &Incoming { event, binding: 0, retain, answer: None, from: From::Broker, number: None }, out)
+            .accept(
+                now,
+                &Incoming { event: &event, binding: 0, retain, answer: None, from: From::Broker, number: None },
+                out,
+            )
             .is_err()
         {
             self.sessions.stats.events_refused += 1;
@@ -180,7 +184,7 @@ impl Core {
         let expires = will.lifetime.map(|lifetime| now.after(lifetime));
         let event = EventRef { expires, publisher: session.publisher, ..will.event.view() };
         let (binding, from) = (session.binding, From::Will(index));
-        let incoming = Incoming { event, binding, retain: will.retain, answer: None, from, number: None };
+        let incoming = Incoming { event: &event, binding, retain: will.retain, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
             Err(Refusal::LogFull) => {
@@ -200,7 +204,7 @@ impl Core {
     /// # Errors
     /// When its topic is none, the broker retains as much as it may, or it would have to be logged and cannot be.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut impl Output) -> Result<Taken, Refusal> {
-        let Incoming { ref event, binding, retain, answer, from, number } = *incoming;
+        let Incoming { event, binding, retain, answer, from, number } = *incoming;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if retain && !event.payload.is_empty() {
             if self.has_log() && event.packed_len() > self.sessions.limits.logged_event_bytes {
@@ -217,11 +221,13 @@ impl Core {
         self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
-            self.remember_unlogged(now, incoming);
+            if number.is_some() || matches!(from, From::Will(_)) {
+                self.remember_unlogged(now, incoming);
+            }
             let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
             if is_safe && self.streams.own.waiting(id.pubend) == 1 {
                 self.note_retained(retain, event.topic);
-                let matched = Some(self.pass_own(now, route, publication, retain, out));
+                let matched = Some(self.pass_own(now, route, &mut publication, retain, out));
                 return Ok(Taken { matched, is_written: false });
             }
             if !is_safe {
@@ -236,15 +242,18 @@ impl Core {
         }
         #[cfg(feature = "mutants")]
         if self.mutant == Some(crate::Mutant::PassesBeforeCommit) {
-            let publication = Publication::of(&event, 0);
-            let matched = self.pass_own(now, route, publication, retain, out);
+            let matched = self.pass_own(now, route, &mut Publication::of(&event, 0), retain, out);
             if let Some((whom, tag)) = answer {
                 let (qos, result) = (event.qos(), Accepted::Routed { matched });
                 self.store.line.push(atom, Wait::Answer(whom, Answer::Accepted { tag, qos, result }));
             }
             return Ok(Taken { matched: None, is_written });
         }
-        let held = Held { event, retain, is_logged, from, number, answer };
+        let publisher = if let From::Publish(index) = from { Some(self.sessions.get(index)) } else { None };
+        let session = publisher.map_or(SessionNo(0), |session| session.memory.number);
+        let number = publisher.zip(number.filter(|_| is_logged));
+        let number = number.map(|(session, number)| (session.client_id.clone(), number));
+        let held = Held { event, retain, is_logged, from, session, number, answer };
         self.store.line.push(atom, Wait::Event(Box::new(held)));
         Ok(Taken { matched: None, is_written })
     }
@@ -259,6 +268,11 @@ impl Core {
         self.sessions.stats.events_logged += 1;
         store.outbox.event(id.pubend.index(), event.clone());
         store.release.logged[own] = id.tick;
+        #[cfg(feature = "mutants")]
+        if self.mutant == Some(crate::Mutant::WishUnnamed) {
+            store.filters.wanted.retain(|(kind, _)| *kind != crate::route::Kind::Wish);
+        }
+        store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.outbox);
         if retain {
             let view = event.view();
             store.lazy_topics.remove(view.topic);
@@ -273,10 +287,15 @@ impl Core {
         let session = self.sessions.get(index);
         if let Some(number) = number {
             #[cfg(feature = "mutants")]
-            let is_with_event = self.mutant != Some(crate::Mutant::SeqApart);
+            let is_apart = self.mutant == Some(crate::Mutant::SeqApart);
             #[cfg(not(feature = "mutants"))]
-            let is_with_event = true;
-            store.publishers.note(&session.client_id, (number, now), (is_with_event, true), &mut store.outbox);
+            let is_apart = false;
+            if is_apart {
+                #[cfg(feature = "mutants")]
+                store.publishers.note_apart(&session.client_id, (number, now), &store.outbox);
+            } else {
+                store.publishers.note(&session.client_id, (number, now), (true, true), &mut store.outbox);
+            }
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
@@ -322,25 +341,32 @@ impl Core {
         }
     }
 
-    /// Whether an event has to be logged: its topic says so, or a durable subscription wants it.
+    /// Whether an event has to be logged: its topic says so, or a durable subscription wants it. Notes which do.
     fn must_log(&mut self, now: Time, route: RouteAt, incoming: &Incoming<'_>) -> bool {
-        let Incoming { ref event, binding, .. } = *incoming;
+        let Incoming { event, binding, .. } = *incoming;
         if self.store.disk == Disk::None || event.reliability == Reliability::BestEffort {
             return false;
         }
-        let wanted = self.router.wanted(route);
-        match wanted.persistence {
-            Persistence::Volatile => false,
-            Persistence::Persistent => true,
-            Persistence::Auto if wanted.is_durable => true,
-            Persistence::Auto => {
-                let Some(groups) = wanted.groups.cloned() else { return false };
-                // A selector may look at the name, which is not given yet, and will be greater than any other.
-                let id = self.streams.own.next(binding, event.reliability, now);
-                let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, event: *event });
-                self.router.select(&groups, &content).iter().any(|target| target.is_durable)
-            }
+        let Core { router, store, streams, .. } = self;
+        let wanted = router.wanted(route);
+        let persistence = wanted.persistence;
+        let who = &mut store.filters.wanted;
+        who.clear();
+        if persistence == Persistence::Volatile {
+            return false;
         }
+        let durable = |target: &&Target| target.is_durable;
+        if wanted.is_durable {
+            who.extend(wanted.targets.iter().filter(durable).map(|target| (target.kind, target.to)));
+        }
+        if let Some(groups) = wanted.groups.cloned() {
+            // A selector may look at the name, which is not given yet, and will be greater than any other.
+            let id = streams.own.next(binding, event.reliability, now);
+            let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, event: *event });
+            let selected = router.select(&groups, &content).iter().filter(durable);
+            who.extend(selected.map(|target| (target.kind, target.to)));
+        }
+        persistence == Persistence::Persistent || !who.is_empty()
     }
 
     /// Whether the log takes an event.
@@ -400,7 +426,8 @@ impl Core {
                         self.note_retained(held.retain, held.event.topic());
                     }
                     let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
-                    let matched = self.pass_own(now, route, Publication::of(&held.event, 0), held.retain, out);
+                    let mut publication = Publication::of(&held.event, 0);
+                    let matched = self.pass_own(now, route, &mut publication, held.retain, out);
                     if let (Some(whom), Some((_, tag))) = (present, held.answer) {
                         let (qos, result) = (held.event.qos(), Accepted::Routed { matched });
                         tell(whom.link, Answer::Accepted { tag, qos, result }, out);
@@ -413,7 +440,7 @@ impl Core {
                 }
                 Wait::Subscribe(confirming) => self.confirm(now, *confirming, present.is_some(), out),
                 Wait::Unsubscribe(ending) => self.confirm_end(now, *ending, present.is_some(), out),
-                Wait::Later(later) => self.take_up(*later, present.is_some()),
+                Wait::Later(later) => self.take_up(*later, present.is_some(), out),
                 Wait::Hand { session, number, tag } => self.hand_over(now, session, number, tag, out),
                 Wait::Received { session, number, tag, .. } => {
                     let link = present.map(|whom| whom.link);
@@ -434,6 +461,7 @@ impl Core {
 pub(crate) fn tell(link: Link, answer: Answer, out: &mut impl Output) {
     match answer {
         Answer::Accepted { tag, qos, result } => out.accepted(link, tag, qos, result),
+        Answer::Repeat { tag, qos, .. } => out.accepted(link, tag, qos, Accepted::Repeat),
         Answer::Completed { tag, known } => out.completed(link, tag, known),
         Answer::Release { tag, known } => out.release(link, tag, known),
     }

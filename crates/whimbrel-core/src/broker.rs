@@ -53,7 +53,7 @@ pub struct Core {
     /// The number of the last event that the consolidated stream has passed; the first is 1.
     pub(crate) serial: u64,
     /// The present moment.
-    now: Time,
+    pub(crate) now: Time,
     /// The fault that is built in.
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<crate::Mutant>,
@@ -138,11 +138,22 @@ impl Core {
             }
             other => self.handle_rare(now, other, out),
         }
-        while let Some(index) = self.sessions.pop_overflowed() {
-            self.cut_off(now, index, out);
+        loop {
+            while let Some(index) = self.sessions.pop_overflowed() {
+                self.cut_off(now, index, out);
+            }
+            if self.sessions.has_unprepared() {
+                self.prepare();
+            }
+            // Bounded: what catches up has its turn later.
+            if !self.sessions.has_unshared() {
+                break;
+            }
+            self.share_out(now, out);
         }
-        self.prepare();
-        self.store.outbox.seal();
+        if self.store.outbox.is_open() {
+            self.store.outbox.seal();
+        }
     }
 
     fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
@@ -176,6 +187,7 @@ impl Core {
             }
             Input::Disk(disk) => self.disk_changed(now, disk, out),
             Input::Fetched(fetched) => self.fetched(&fetched),
+            Input::DropSession { client_id } => self.drop_session(now, client_id, out),
             Input::Acknowledge { link, tag, qos, identifier, token } => {
                 self.acknowledge(now, (link, tag, qos), (identifier, token), out);
             }
@@ -217,6 +229,16 @@ impl Core {
         self.store.outbox.take()
     }
 
+    /// The newest atom there is.
+    pub fn newest_atom(&self) -> AtomNo {
+        self.store.outbox.last()
+    }
+
+    /// Whether an atom is known to be durable.
+    pub fn is_durable(&self, atom: AtomNo) -> bool {
+        atom <= self.store.line.committed()
+    }
+
     /// A part of the log that is to be read, once; answered by [`Input::Fetched`].
     pub fn fetch(&mut self) -> Option<Fetch> {
         self.store.reads.take()
@@ -256,6 +278,9 @@ impl Core {
             cached_events: self.cache.events(),
             cached_bytes: self.cache.bytes(),
             selector_evaluations: cost.evaluations,
+            filter_records: self.store.filters.records,
+            filter_names: self.store.filters.named,
+            filter_bytes: self.store.filters.bytes,
             selector_steps: cost.steps,
             selector_matches: cost.matches,
             ..self.sessions.stats
@@ -313,11 +338,7 @@ impl Core {
                 }
                 Reason::Silence => self.tell_silence(now, index, out),
                 Reason::CatchUp | Reason::Committed | Reason::Flush => unreachable!("turns are not timed"),
-                Reason::SessionExpiry => {
-                    self.sessions.get_mut(index).expires_at = None;
-                    self.sessions.stats.sessions_expired += 1;
-                    self.end(now, index, out);
-                }
+                Reason::SessionExpiry => self.expire_session(now, index, out),
             }
         }
     }
@@ -335,28 +356,5 @@ impl Core {
         let link = self.sessions.get(index).link().expect("only who is there is disconnected");
         out.kicked(link, why);
         self.detach(now, index, true, out);
-    }
-
-    /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
-    /// deliveries, however many the subscriptions are.
-    pub(crate) fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut impl Output) {
-        groups.sort_unstable();
-        let mut taken = self.sessions.get_mut(index).inflight.take_groups(&groups);
-        self.sessions.stats.shared_moved += taken.len() as u64;
-        taken.sort_by_key(|(group, ..)| *group);
-        for events in taken.chunk_by(|a, b| a.0 == b.0) {
-            let group = events[0].0;
-            let events = events.iter().map(|(_, event, retain)| (event.clone(), *retain)).collect();
-            self.groups.put_back(group, events, &mut self.sessions);
-            self.groups.hand_out(group, now, &mut self.sessions, out);
-        }
-    }
-
-    /// Lets a session that may have room take what waits in its shared subscriptions.
-    pub(crate) fn take_shared(&mut self, now: Time, index: u32, out: &mut impl Output) {
-        for at in 0..self.sessions.get(index).groups.len() {
-            let group = self.sessions.get(index).groups[at];
-            self.groups.hand_out(group, now, &mut self.sessions, out);
-        }
     }
 }

@@ -6,15 +6,22 @@ use whimbrel_selector::{Selector, SharedFilter};
 
 use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
-use crate::route::{self, NO_TRACK};
+use crate::route::{self, NO_GROUP, NO_TRACK};
+use crate::session::NOBODY;
 use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish};
 use crate::subscribing::Making;
 
 /// Selectors that a subscription has had, and for which it has not got everything yet.
 const FORMERS_MAX: usize = 4;
 
-/// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session.
+/// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session. Above, its client is not read.
 const LATER_MAX: u32 = 1024;
+
+/// When that many are left, its client is read again.
+const LATER_LOW: u32 = LATER_MAX / 2;
+
+/// What had been read before the reading stopped may wait as well: at most as many as there are packet identifiers to tell them apart.
+const LATER_END: u32 = u16::MAX as u32;
 
 /// One subscription as asked for, kept until it is confirmed.
 #[derive(Debug)]
@@ -96,6 +103,8 @@ pub(crate) struct Confirmed {
     pub(crate) number: DurableNo,
     /// What it wants was logged after these ticks.
     pub(crate) start: OwnTicks,
+    /// The last events that it wanted until now.
+    pub(crate) newest: OwnTicks,
     /// The last ticks for which what it wanted before counts, if that was something else.
     pub(crate) until: Option<OwnTicks>,
 }
@@ -116,6 +125,8 @@ struct Grant {
     confirmed: Option<Confirmed>,
     /// What is logged for it until then.
     wish: Option<route::Wish>,
+    /// The durable shared subscription that it is to be a member of.
+    group: Option<u32>,
 }
 
 /// An UNSUBSCRIBE that waits to be durable.
@@ -137,6 +148,8 @@ pub(crate) struct Later {
     tag: u16,
     index: u32,
     number: SessionNo,
+    /// Its place among those of its session.
+    place: u16,
     what: Structural,
 }
 
@@ -191,6 +204,19 @@ impl Core {
         self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(Confirming { whom, tag, index, number, asked })));
     }
 
+    /// The own session of a shared subscription asks for it.
+    ///
+    /// # Errors
+    /// When it may not be made, or changed.
+    pub(crate) fn request_within(&mut self, own: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<(), Refusal> {
+        let grant = self.ask_for(own, asked, assigned, &mut Requested::default())?;
+        let number = self.sessions.get(own).memory.number;
+        let asked = vec![(Asked::keep(asked), Ok(grant))];
+        let confirming = Confirming { whom: NOBODY, tag: 0, index: own, number, asked };
+        self.wait_for_commit(own, NOBODY, Wait::Subscribe(Box::new(confirming)));
+        Ok(())
+    }
+
     pub(crate) fn ask_to_unsubscribe(
         &mut self,
         now: Time,
@@ -213,13 +239,19 @@ impl Core {
         for text in filters {
             let Some(id) = self.router.find(index, text) else { continue };
             let known = self.router.get(id);
+            let group = known.group;
             self.store.outbox.forget(|key| Key::Subscription(number, text).put(key));
-            if known.is_durable {
+            if group != NO_GROUP {
+                let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
+                let wish = self.wish_if_last(index, group, filter);
+                wishes.extend(wish.map(|wish| (Box::from(*text), wish)));
+            } else if known.is_durable {
                 let durable = self.tracks.get(known.track).durable.as_ref().expect("a durable subscription").number;
                 self.store.outbox.forget(|key| Key::Position(durable).put(key));
                 let selector = known.selector.as_deref().map(remembered);
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
-                wishes.push((Box::from(*text), self.router.insert_wish(filter, selector.as_ref())));
+                // What it wants from now on is behind its end in the log, too: nobody looks for it.
+                wishes.push((Box::from(*text), self.router.insert_wish(filter, selector.as_ref(), None)));
             }
             self.store.outbox.seal_large();
         }
@@ -245,15 +277,22 @@ impl Core {
     fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut impl Output) {
         let index = self.sessions.of(whom.link);
         let session = self.sessions.get_mut(index);
-        if session.memory.later >= LATER_MAX {
-            self.sessions.stats.kicked_slow += 1;
-            return self.kick(now, index, Kick::TooSlow, out);
+        if session.memory.later >= LATER_END {
+            return self.kick(now, index, Kick::AsksTooMuch, out);
         }
         session.memory.later += 1;
-        let later = Later { whom, tag, index, number: session.memory.number, what };
+        let place = session.memory.asked;
+        session.memory.asked = place.wrapping_add(1);
+        let later = Later { whom, tag, index, number: session.memory.number, place, what };
         let atom = self.store.line.last();
         self.sessions.stand_in_line(whom);
         self.store.line.push(atom, Wait::Later(Box::new(later)));
+        if self.sessions.get(index).memory.later > LATER_MAX
+            && let Some(link) = self.sessions.set_paused(index, true)
+        {
+            self.sessions.stats.subscribers_held += 1;
+            out.pause(link);
+        }
     }
 
     /// Writes what is to be remembered of a subscription, and has what it wants logged.
@@ -269,19 +308,15 @@ impl Core {
     ) -> Result<Grant, Refusal> {
         let text = asked.selector.map(ToString::to_string);
         self.check_subscription(index, asked, (requested.filters.len(), requested.selector_bytes))?;
-        let filter = SharedFilter::parse(asked.filter).expect("it was just checked").filter;
+        let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
+        let (filter, group) = (shared.filter, self.expect_member(index, asked, &shared, assigned)?);
+        let is_durable = asked.following.durability == Durability::Durable && group.is_none();
         let session = self.sessions.get(index).memory.number;
         let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));
-        let durable = known.filter(|known| known.is_durable).map(|known| {
+        let durable = known.filter(|known| known.is_durable && known.group == NO_GROUP).map(|known| {
             self.tracks.get(known.track).durable.as_deref().expect("a durable subscription has what is durable of it")
         });
-        let is_durable = asked.following.durability == Durability::Durable;
-        match self.store.disk {
-            // Whoever comes back frees the log: one that is there already is not refused.
-            Disk::Full if is_durable && durable.is_none() => return Err(Refusal::LogFull),
-            Disk::Poisoned if is_durable => return Err(Refusal::LogFailed),
-            Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => {}
-        }
+        self.check_log_for(is_durable, durable.is_none())?;
         let is_other = known.is_some_and(|known| known.selector.as_deref() != text.as_deref());
         let mut old: Vec<Former<'_>> =
             durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
@@ -294,10 +329,10 @@ impl Core {
             }
             old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto });
         }
-        let start = durable.map_or(*assigned, |durable| durable.start);
-        let number = durable.map(|durable| durable.number);
+        let stands = || self.stands(index, known.map(|known| known.track), asked, assigned);
+        let start = durable.map_or_else(stands, |durable| durable.start);
         // The same filter may be there twice.
-        let number = number.or_else(|| requested.number(asked.filter));
+        let number = durable.map(|durable| durable.number).or_else(|| requested.number(asked.filter));
         let is_new = durable.is_none();
         let number = match (is_durable, number) {
             (false, _) => None,
@@ -324,10 +359,25 @@ impl Core {
             .put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
         requested.filters.push((asked.filter.into(), number));
         requested.selector_bytes += text.as_ref().map_or(0, String::len);
-        let confirmed = number.map(|number| Confirmed { number, start, until });
-        let has_wish = is_durable && (is_new || is_other);
-        let wish = has_wish.then(|| self.router.insert_wish(filter, asked.selector));
-        Ok(Grant { confirmed, wish })
+        let confirmed = number.map(|number| Confirmed { number, start, newest: start, until });
+        let track = known.map_or(NO_TRACK, |known| known.track);
+        let wish = number.filter(|_| is_new || is_other).map(|number| {
+            if is_new {
+                self.store.filters.asking.insert(number, start);
+            }
+            self.router.insert_wish(filter, asked.selector, Some((number, track)))
+        });
+        Ok(Grant { confirmed, wish, group })
+    }
+
+    /// Whether the log takes another durable subscription, or a change of one that is there.
+    pub(crate) fn check_log_for(&self, is_durable: bool, is_new: bool) -> Result<(), Refusal> {
+        match self.store.disk {
+            // Whoever comes back frees the log: one that is there already is not refused.
+            Disk::Full if is_durable && is_new => Err(Refusal::LogFull),
+            Disk::Poisoned if is_durable => Err(Refusal::LogFailed),
+            Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => Ok(()),
+        }
     }
 
     /// A SUBSCRIBE is durable: the subscriptions are made, and whoever is still there is answered.
@@ -335,7 +385,12 @@ impl Core {
         let Confirming { whom, tag, index, number, asked } = confirming;
         let mut made = Vec::with_capacity(asked.len());
         for (asked, grant) in &asked {
-            let confirmed = grant.as_ref().map(|grant| grant.confirmed.clone()).map_err(|refusal| *refusal);
+            let mut confirmed = grant.as_ref().map(|grant| grant.confirmed.clone()).map_err(|refusal| *refusal);
+            if let Ok(Some(confirmed)) = &mut confirmed
+                && let Some(newest) = self.store.filters.asking.remove(&confirmed.number)
+            {
+                confirmed.newest = newest;
+            }
             made.push(Making { asked: asked.view(), is_less: asked.is_less, confirmed });
         }
         let is_there = self.sessions.is_numbered(index, number);
@@ -348,7 +403,12 @@ impl Core {
             }
             if !self.sessions.is_attached(index) {
                 self.stay_behind(index);
+            } else if !present {
+                // Whoever is there now has not said where it is.
+                asked.iter().for_each(|(asked, _)| self.park(index, &asked.filter));
+                self.go_on(now, index, out);
             }
+            self.own_confirmed(now, index, out);
         }
         for (asked, grant) in asked {
             if !is_there && let Ok(grant) = &grant {
@@ -358,6 +418,9 @@ impl Core {
                     self.store.outbox.forget(|key| Key::Position(confirmed.number).put(key));
                 }
                 self.store.outbox.seal_large();
+            }
+            if let Ok(Grant { group: Some(group), .. }) = &grant {
+                self.expect_no_more(*group);
             }
             if let Ok(Grant { wish: Some(wish), .. }) = grant {
                 let filter = SharedFilter::parse(&asked.filter).expect("it was checked").filter;
@@ -383,20 +446,27 @@ impl Core {
     }
 
     /// What had to wait for others of its session has its turn. If its client has gone, it never was asked for.
-    pub(crate) fn take_up(&mut self, later: Later, present: bool) {
-        let Later { whom, index, number, .. } = later;
+    pub(crate) fn take_up(&mut self, later: Later, present: bool, out: &mut impl Output) {
+        let Later { whom, index, number, place, .. } = later;
         if self.sessions.is_numbered(index, number) {
-            self.sessions.get_mut(index).memory.later -= 1;
+            let memory = &mut self.sessions.get_mut(index).memory;
+            if memory.turns != place || present && memory.structural > 0 {
+                // Who came before it was done, and another has the turn.
+                if present {
+                    self.sessions.stand_in_line(whom);
+                }
+                let atom = self.store.line.last();
+                return self.store.line.push(atom, Wait::Later(Box::new(later)));
+            }
+            (memory.later, memory.turns) = (memory.later - 1, place.wrapping_add(1));
+            if memory.later <= LATER_LOW
+                && let Some(link) = self.sessions.set_paused(index, false)
+            {
+                out.resume(link);
+            }
         }
         if !present {
             return;
-        }
-        if self.sessions.get(index).memory.structural > 0 {
-            // Who came before it was done, and another has taken its turn.
-            self.sessions.get_mut(index).memory.later += 1;
-            self.sessions.stand_in_line(whom);
-            let atom = self.store.line.last();
-            return self.store.line.push(atom, Wait::Later(Box::new(later)));
         }
         let Later { tag, what, .. } = later;
         match what {
@@ -409,38 +479,6 @@ impl Core {
                 self.request_end(index, (whom, tag), &filters);
             }
         }
-    }
-
-    /// Writes what is to be remembered of a subscription as it is now; of one that is none, nothing.
-    pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
-        let session = self.sessions.get(index).memory.number;
-        let Some(id) = self.router.find(index, text) else {
-            return self.store.outbox.forget(|key| Key::Subscription(session, text).put(key));
-        };
-        let known = self.router.get(id);
-        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
-        let durable = track.and_then(|track| track.durable.as_deref());
-        let durability = match track {
-            None if known.attached_only => Durability::Nondurable,
-            None => Durability::Queued,
-            Some(_) if durable.is_some() => Durability::Durable,
-            Some(track) if track.keeps => Durability::SemiDurable,
-            Some(_) => Durability::Nondurable,
-        };
-        let wish = Wish {
-            number: durable.map(|durable| durable.number),
-            durability,
-            qos: known.qos,
-            no_local: known.no_local,
-            retain_as_published: known.retain_as_published,
-            by_token: track.is_some_and(|track| track.by_token),
-            notices: track.is_some_and(|track| track.notices),
-            identifier: known.identifier,
-            start: durable.map_or(OwnTicks::default(), |durable| durable.start),
-            selector: known.selector.as_deref(),
-            old: durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect()),
-        };
-        self.store.outbox.put(|key| Key::Subscription(session, text).put(key), |value| wish.put_versioned(value));
     }
 }
 

@@ -16,7 +16,7 @@ impl Core {
         &mut self,
         now: Time,
         route: RouteAt,
-        publication: Publication<'_>,
+        publication: &mut Publication<'_>,
         retain: bool,
         out: &mut impl Output,
     ) -> bool {
@@ -32,7 +32,7 @@ impl Core {
         &mut self,
         now: Time,
         route: RouteAt,
-        mut publication: Publication<'_>,
+        publication: &mut Publication<'_>,
         retain: bool,
         out: &mut impl Output,
     ) -> bool {
@@ -51,11 +51,11 @@ impl Core {
         let is_own = streams.own_reliable(publication.id.pubend).is_some();
         let mut round = Round::new(now, retain, is_own, self.cache.plan().partitions.len(), &mut self.fallen);
         for target in targets {
-            round.offer(target, &mut publication, shared, tracks, sessions, out);
+            round.offer(target, publication, shared, tracks, sessions, out);
         }
         if let Some(groups) = groups {
             for target in router.select(&groups, &Content(publication.accepted())) {
-                round.offer(target, &mut publication, shared, tracks, sessions, out);
+                round.offer(target, publication, shared, tracks, sessions, out);
             }
         }
         let Round { matched, partition, .. } = round;
@@ -107,8 +107,8 @@ impl<'a> Round<'a> {
                 }
                 let retain = self.retain && target.retain_as_published;
                 let (qos, identifier) = (publication.event.qos.min(target.qos), target.identifier);
-                let group = NO_GROUP;
-                let terms = Terms { qos, identifier, group, retain, as_published: retain, track: NO_TRACK };
+                let (group, origin) = (NO_GROUP, 0);
+                let terms = Terms { qos, identifier, group, origin, retain, as_published: retain, track: NO_TRACK };
                 sessions.offer(target.to, publication, terms, out);
             }
             Kind::Group => {

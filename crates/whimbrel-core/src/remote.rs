@@ -41,7 +41,7 @@ impl Core {
                 Passed::Data(event) => {
                     self.moved(pubend, event.id().tick);
                     let route = self.router.route(event.topic()).expect("the topic has been checked");
-                    self.pass(now, route, Publication::of(&event, 0), false, out);
+                    self.pass(now, route, &mut Publication::of(&event, 0), false, out);
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);

@@ -1,12 +1,15 @@
 //! Shared subscriptions: one subscription whose events are handed out among its members.
+//!
+//! One that is durable has a session of its own, with the position: what is delivered to that is handed out here, and settled there when
+//! a member has it. How such a session comes and goes: [`crate::sharing`].
 
 use hashbrown::HashTable;
-use whimbrel_event::{Event, Qos, Seeded, Time};
+use whimbrel_event::{Qos, Seeded, Time};
 use whimbrel_selector::Selector;
 
-use crate::api::{Filter, Output};
+use crate::api::{Durability, Filter, Output};
 use crate::route::{NO_TRACK, Spot};
-use crate::session::{Publication, Queue, Queued, Sessions, Terms, pop, push_bounded};
+use crate::session::{Handed, Publication, Queue, Queued, Sessions, Taken, Terms, push_bounded};
 
 /// A member: a session and what it asked for.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +18,10 @@ struct Member {
     qos: Qos,
     identifier: u32,
     retain_as_published: bool,
+    /// The shared subscription is durable because of it.
+    lasts: bool,
+    /// It has unsubscribed and has not settled everything: it gets nothing more, and what it does not settle goes to others.
+    is_leaving: bool,
 }
 
 /// One shared subscription.
@@ -23,13 +30,32 @@ struct Group {
     text: Box<str>,
     /// Which events its members share; `None`: all.
     selector: Option<Selector>,
-    /// Where it stands in the index, from when it has been put there.
+    /// Where it stands in the index, unless its own session does so for it.
     spot: Option<Spot>,
+    /// Its own session, from when it was asked for.
+    own: Option<u32>,
+    /// The subscription of its own session is confirmed.
+    is_durable: bool,
     members: Vec<Member>,
+    /// Sessions whose membership waits to be durable.
+    expected: u32,
     /// What waits until a member takes it.
     queue: Queue,
     /// Where the search for the least loaded member begins, so that equals take turns.
     turn: usize,
+}
+
+/// What is left of a shared subscription that has ended.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    /// As it was asked for.
+    pub(crate) text: Box<str>,
+    /// Where it stood in the index.
+    pub(crate) spot: Option<Spot>,
+    /// Its own session.
+    pub(crate) own: Option<u32>,
+    /// Sessions that have not settled everything that they got of it.
+    pub(crate) leaving: Vec<u32>,
 }
 
 /// All shared subscriptions.
@@ -46,19 +72,25 @@ impl Groups {
         Groups { slots: Vec::new(), free: Vec::new(), by_text: HashTable::new(), hasher: Seeded::new(seed) }
     }
 
-    /// The shared subscription written as `text`, and whether it is new.
-    pub(crate) fn find_or_create(&mut self, text: &str) -> (u32, bool) {
-        let hash = self.hasher.hash_one(text);
-        let slots = &self.slots;
-        let text_of = |id: u32| &*slots[id as usize].as_ref().expect("a group id in use").text;
-        if let Some(&id) = self.by_text.find(hash, |&id| text_of(id) == text) {
-            return (id, false);
+    /// The shared subscription written as `text`, if there is one.
+    pub(crate) fn find(&self, text: &str) -> Option<u32> {
+        self.by_text.find(self.hasher.hash_one(text), |&id| *self.get(id).text == *text).copied()
+    }
+
+    /// The shared subscription written as `text`, which may be new.
+    pub(crate) fn find_or_create(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.find(text) {
+            return id;
         }
+        let hash = self.hasher.hash_one(text);
         let group = Group {
             text: text.into(),
             selector: None,
             spot: None,
+            own: None,
+            is_durable: false,
             members: Vec::new(),
+            expected: 0,
             queue: Queue::default(),
             turn: 0,
         };
@@ -76,39 +108,86 @@ impl Groups {
         self.by_text.insert_unique(hash, id, |&id| {
             hasher.hash_one(&*slots[id as usize].as_ref().expect("a group id in use").text)
         });
-        (id, true)
+        id
+    }
+
+    fn get(&self, id: u32) -> &Group {
+        self.slots[id as usize].as_ref().expect("a group id in use")
     }
 
     fn group(&mut self, id: u32) -> &mut Group {
         self.slots[id as usize].as_mut().expect("a group id in use")
     }
 
-    /// Where a shared subscription stands in the index.
-    pub(crate) fn spot(&mut self, id: u32) -> Spot {
-        self.group(id).spot.expect("a shared subscription is put into the index when it is made")
+    /// Where a shared subscription stands in the index, unless its own session does so for it.
+    pub(crate) fn spot_mut(&mut self, id: u32) -> &mut Option<Spot> {
+        &mut self.group(id).spot
     }
 
-    /// Notes the selector of a shared subscription and where it stands in the index with it.
-    pub(crate) fn select(&mut self, id: u32, selector: Option<&Selector>, spot: Spot) {
+    /// The selector of a shared subscription.
+    pub(crate) fn selector(&self, id: u32) -> Option<&Selector> {
+        self.get(id).selector.as_ref()
+    }
+
+    /// Notes the selector of a shared subscription.
+    pub(crate) fn select(&mut self, id: u32, selector: Option<&Selector>) {
+        self.group(id).selector = selector.cloned();
+    }
+
+    /// Whether nobody but `session` is a member, or is about to be one.
+    pub(crate) fn is_alone(&self, id: u32, session: u32) -> bool {
+        let group = self.get(id);
+        group.expected == 0 && group.members.iter().all(|m| m.session == session || m.is_leaving)
+    }
+
+    /// Whether nobody is a member, or is about to be one.
+    pub(crate) fn is_empty(&self, id: u32) -> bool {
+        let group = self.get(id);
+        group.expected == 0 && group.members.iter().all(|m| m.is_leaving)
+    }
+
+    /// A membership waits to be durable.
+    pub(crate) fn expect_member(&mut self, id: u32) {
+        self.group(id).expected += 1;
+    }
+
+    /// It waits no more.
+    pub(crate) fn expect_no_more(&mut self, id: u32) {
+        self.group(id).expected -= 1;
+    }
+
+    /// Whether a shared subscription is durable because of one of its members.
+    pub(crate) fn lasts(&self, id: u32) -> bool {
+        self.get(id).members.iter().any(|m| m.lasts)
+    }
+
+    /// The own session of a shared subscription, from when it was asked for.
+    pub(crate) fn own(&self, id: u32) -> Option<u32> {
+        self.get(id).own
+    }
+
+    /// Gives a shared subscription a session of its own.
+    pub(crate) fn set_own(&mut self, id: u32, own: u32) {
+        self.group(id).own = Some(own);
+    }
+
+    /// The own session of a shared subscription that is durable.
+    pub(crate) fn durable(&self, id: u32) -> Option<u32> {
+        self.get(id).own.filter(|_| self.get(id).is_durable)
+    }
+
+    /// The subscription of a shared subscription's own session is confirmed. Gives where it stood in the index before.
+    pub(crate) fn set_durable(&mut self, id: u32) -> Option<Spot> {
         let group = self.group(id);
-        group.selector = selector.cloned();
-        group.spot = Some(spot);
-    }
-
-    /// Whether that is the selector of a shared subscription.
-    pub(crate) fn has_selector(&mut self, id: u32, selector: Option<&Selector>) -> bool {
-        self.group(id).selector.as_ref() == selector
-    }
-
-    /// Whether nobody but `session` is a member.
-    pub(crate) fn is_alone(&mut self, id: u32, session: u32) -> bool {
-        self.group(id).members.iter().all(|m| m.session == session)
+        group.is_durable = true;
+        group.spot.take()
     }
 
     /// Adds a member or changes what it asked for.
     pub(crate) fn join(&mut self, id: u32, session: u32, asked: &Filter<'_>) {
         let Filter { qos, identifier, retain_as_published, .. } = *asked;
-        let member = Member { session, qos, identifier, retain_as_published };
+        let lasts = asked.following.durability == Durability::Durable;
+        let member = Member { session, qos, identifier, retain_as_published, lasts, is_leaving: false };
         let members = &mut self.group(id).members;
         match members.iter_mut().find(|m| m.session == session) {
             Some(known) => *known = member,
@@ -116,13 +195,24 @@ impl Groups {
         }
     }
 
-    /// Removes a member; true if it was the last, and the group is gone with what waited in it.
-    pub(crate) fn leave(&mut self, id: u32, session: u32, sessions: &mut Sessions) -> bool {
-        let group = self.group(id);
-        group.members.retain(|m| m.session != session);
-        if !group.members.is_empty() {
-            return false;
+    /// A member has unsubscribed. It `stays` until it has settled what it has, or has gone.
+    pub(crate) fn leave(&mut self, id: u32, session: u32, stays: bool) {
+        let members = &mut self.group(id).members;
+        if stays {
+            let member = members.iter_mut().find(|m| m.session == session).expect("a member leaves");
+            (member.is_leaving, member.lasts) = (true, false);
+        } else {
+            members.retain(|m| m.session != session);
         }
+    }
+
+    /// Whether a session that has unsubscribed has stayed a member.
+    pub(crate) fn is_leaving(&self, id: u32, session: u32) -> bool {
+        self.get(id).members.iter().any(|m| m.session == session && m.is_leaving)
+    }
+
+    /// Ends a shared subscription without members; what waited in it is dropped.
+    pub(crate) fn remove(&mut self, id: u32, sessions: &mut Sessions) -> Gone {
         let group = self.slots[id as usize].take().expect("a group id in use");
         let hash = self.hasher.hash_one(&*group.text);
         self.by_text.find_entry(hash, |&other| other == id).expect("every group is found by text").remove();
@@ -130,12 +220,27 @@ impl Groups {
         sessions.stats.dropped_session_ended += group.queue.len() as u64;
         sessions.stats.queued_events -= group.queue.len() as u64;
         sessions.stats.queued_bytes -= group.queue.bytes() as u64;
-        true
+        let Group { text, spot, own, members, .. } = group;
+        Gone { text, spot, own, leaving: members.iter().map(|m| m.session).collect() }
     }
 
-    /// Whether a member other than `session` is attached.
-    pub(crate) fn has_other(&mut self, id: u32, session: u32, sessions: &Sessions) -> bool {
-        self.group(id).members.iter().any(|m| m.session != session && sessions.is_attached(m.session))
+    /// Whether a member is attached.
+    pub(crate) fn is_attended(&self, id: u32, sessions: &Sessions) -> bool {
+        self.get(id).members.iter().any(|m| !m.is_leaving && sessions.is_attached(m.session))
+    }
+
+    /// The deliveries to the own session of a shared subscription that members have and have not settled.
+    pub(crate) fn owed(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
+        let members = self.get(id).members.iter().map(|m| &sessions.get(m.session).inflight);
+        let owed = members.flat_map(|inflight| inflight.owed()).filter(|(group, _)| *group == id);
+        owed.map(|(_, origin)| origin).collect()
+    }
+
+    /// Nobody is there: what waits is dropped, as far as the own session has it.
+    pub(crate) fn desert(&mut self, id: u32, sessions: &mut Sessions) {
+        let (events, bytes) = self.group(id).queue.purge(|entry| entry.origin == 0);
+        sessions.stats.queued_events -= events as u64;
+        sessions.stats.queued_bytes -= bytes as u64;
     }
 
     /// Gives an event to the least loaded member that takes it at once. What nobody takes waits in the group, never in a member's own
@@ -153,12 +258,12 @@ impl Groups {
         if (qos == Qos::AtMostOnce || group.queue.is_empty())
             && let Some(member) = group.next_taker(qos, sessions)
         {
-            return give(id, member, publication, retain, sessions, out);
+            return group.give(id, member, publication, (retain, 0), sessions, out);
         }
         let waits = |m: &Member| m.qos != Qos::AtMostOnce;
         if qos != Qos::AtMostOnce && group.members.iter().any(waits) {
-            let entry =
-                Queued { event: publication.keep(), identifier: 0, group: id, qos, retain, track: NO_TRACK, serial: 0 };
+            let (event, identifier, origin, track, serial) = (publication.keep(), 0, 0, NO_TRACK, 0);
+            let entry = Queued { event, identifier, group: id, origin, qos, retain, track, serial };
             let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.absent_queue_bytes());
             sessions.stats.dropped_queue_full +=
                 push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
@@ -167,12 +272,33 @@ impl Groups {
         }
     }
 
+    /// Gives what was delivered to its own session to a member, or has it wait for one: no more does so than the window of that session
+    /// takes. Best-effort events only pass.
+    pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
+        let Handed { tag: origin, event, retain, .. } = handed;
+        let (group, qos) = (self.group(id), event.qos());
+        if (origin == 0 || group.queue.is_empty())
+            && let Some(member) = group.next_taker(qos, sessions)
+        {
+            return group.give(id, member, &mut Publication::of(&event, 0), (retain, origin), sessions, out);
+        }
+        if origin == 0 {
+            sessions.stats.dropped_slow += 1;
+            return;
+        }
+        let entry = Queued { event, identifier: 0, group: id, origin, qos, retain, track: NO_TRACK, serial: 0 };
+        sessions.stats.queued_events += 1;
+        sessions.stats.queued_bytes += entry.weight() as u64;
+        group.queue.push(entry);
+        self.hand_out(id, now, sessions, out);
+    }
+
     /// Puts back what a member that left had not acknowledged, before everything that waits.
-    pub(crate) fn put_back(&mut self, id: u32, events: Vec<(Event, bool)>, sessions: &mut Sessions) {
+    pub(crate) fn put_back(&mut self, id: u32, taken: &[Taken], sessions: &mut Sessions) {
         let group = self.group(id);
-        for (event, retain) in events.into_iter().rev() {
-            let qos = event.qos();
-            let entry = Queued { event, identifier: 0, group: id, qos, retain, track: NO_TRACK, serial: 0 };
+        for Taken { origin, event, retain, .. } in taken.iter().rev() {
+            let (event, qos, origin, retain) = (event.clone(), event.qos(), *origin, *retain);
+            let entry = Queued { event, identifier: 0, group: id, origin, qos, retain, track: NO_TRACK, serial: 0 };
             sessions.stats.queued_events += 1;
             sessions.stats.queued_bytes += entry.weight() as u64;
             group.queue.push_front(entry);
@@ -182,11 +308,13 @@ impl Groups {
     /// Hands out what waits, as long as a member takes it.
     pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
         let group = self.group(id);
-        while !group.queue.is_empty() {
-            // What waits is reliable; a member that wants it as best effort takes it too.
-            let Some(member) = group.next_taker(Qos::ExactlyOnce, sessions) else { return };
-            let Some(entry) = pop(&mut group.queue, now, &mut sessions.stats) else { return };
-            give(id, member, &mut Publication::of(&entry.event, 0), entry.retain, sessions, out);
+        // Whoever takes one quality of service at the moment may not take another.
+        while let Some(qos) = group.first_live(now, sessions)
+            && let Some(member) = group.next_taker(qos, sessions)
+            && let Some(entry) = group.pop(sessions)
+        {
+            let mark = (entry.retain, entry.origin);
+            group.give(id, member, &mut Publication::of(&entry.event, 0), mark, sessions, out);
         }
     }
 }
@@ -200,6 +328,9 @@ impl Group {
             let at = (self.turn + step) % count;
             let member = &self.members[at];
             let session = sessions.get(member.session);
+            if member.is_leaving {
+                continue;
+            }
             let takes = if qos.min(member.qos) == Qos::AtMostOnce {
                 session.is_open()
             } else {
@@ -216,25 +347,53 @@ impl Group {
         self.turn = (at + 1) % count;
         Some(self.members[at])
     }
-}
 
-/// Delivers an event of a shared subscription to one of its members.
-fn give(
-    id: u32,
-    member: Member,
-    publication: &mut Publication<'_>,
-    retain: bool,
-    sessions: &mut Sessions,
-    out: &mut impl Output,
-) {
-    let qos = publication.event.qos.min(member.qos);
-    let terms = Terms {
-        qos,
-        identifier: member.identifier,
-        group: id,
-        retain: retain && member.retain_as_published,
-        as_published: retain,
-        track: NO_TRACK,
-    };
-    sessions.offer(member.session, publication, terms, out);
+    /// The quality of service of the next event that waits and has not expired; those before it are accounted for.
+    fn first_live(&mut self, now: Time, sessions: &mut Sessions) -> Option<Qos> {
+        loop {
+            let first = self.queue.iter().next().map(|first| (first.qos, first.origin, first.event.is_expired(now)));
+            let (qos, origin, is_expired) = first?;
+            if !is_expired {
+                return Some(qos);
+            }
+            self.pop(sessions);
+            sessions.stats.dropped_expired += 1;
+            sessions.fulfil(self.own, origin);
+        }
+    }
+
+    fn pop(&mut self, sessions: &mut Sessions) -> Option<Queued> {
+        let entry = self.queue.pop()?;
+        sessions.stats.queued_events -= 1;
+        sessions.stats.queued_bytes -= entry.weight() as u64;
+        Some(entry)
+    }
+
+    /// Delivers an event to a member that takes it: with the retain mark as published, and the delivery to the own session that it fulfils.
+    fn give(
+        &self,
+        id: u32,
+        member: Member,
+        publication: &mut Publication<'_>,
+        (retain, origin): (bool, u16),
+        sessions: &mut Sessions,
+        out: &mut impl Output,
+    ) {
+        let qos = publication.event.qos.min(member.qos);
+        let terms = Terms {
+            qos,
+            identifier: member.identifier,
+            group: id,
+            origin,
+            retain: retain && member.retain_as_published,
+            as_published: retain,
+            track: NO_TRACK,
+        };
+        let before = sessions.stats.dropped_too_large;
+        sessions.offer(member.session, publication, terms, out);
+        if qos == Qos::AtMostOnce || sessions.stats.dropped_too_large != before {
+            // Nobody will settle it.
+            sessions.fulfil(self.own, origin);
+        }
+    }
 }

@@ -20,8 +20,16 @@ stats! {
     payload_bytes_accepted,
     /// Events that were given to the log.
     events_logged,
+    /// Filter records that were given to the log.
+    filter_records,
+    /// Durable subscriptions that they name; each counts once per event.
+    filter_names,
+    /// Bytes of filter records.
+    filter_bytes,
     /// Events after which their publisher was held up, because its stream had run ahead of the clock.
     publishers_held,
+    /// Times that a client was not read for a while, because more of its requests to subscribe or unsubscribe waited than should.
+    subscribers_held,
     /// Events refused (bad topic, retained bound).
     events_refused,
     /// Exactly-once publishes that came again before their release, and were not published again.

@@ -1,9 +1,9 @@
 //! Subscriptions begin, change and end.
 
 use whimbrel_event::{EventId, Qos, Time};
-use whimbrel_selector::{SharedFilter, TopicFilter};
+use whimbrel_selector::SharedFilter;
 
-use crate::api::{Durability, Filter, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
+use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
 use crate::content::Content;
@@ -55,6 +55,13 @@ impl Core {
     ) {
         let known = |asked: &Filter<'_>| {
             let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
+            let text = asked.selector.map(ToString::to_string);
+            let is_same = known.qos == asked.granted_qos() && known.no_local == asked.no_local;
+            // A place that is named would be forgotten, and the subscription begin elsewhere after the restart.
+            let goes_on = !asked.following.by_token && matches!(asked.following.start, Start::Own);
+            if !is_same || !goes_on || known.selector.as_deref() != text.as_deref() {
+                return Err(Refusal::LogFailed);
+            }
             let durability = if known.is_durable { Durability::Durable } else { asked.following.durability };
             Ok(Granted { qos: known.qos, durability, is_less: false, begins: None })
         };
@@ -89,9 +96,7 @@ impl Core {
             filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
         let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
         let Some((whom, tag)) = answer else {
-            if self.sessions.is_attached(index) {
-                self.go_on(now, index, out);
-            }
+            self.attend_all(now, index, out);
             return failed;
         };
         out.subscribed(whom.link, tag, &results);
@@ -105,6 +110,7 @@ impl Core {
                 self.send_retained(now, index, asked, out);
             }
         }
+        self.attend_all(now, index, out);
         self.go_on(now, index, out);
         failed
     }
@@ -118,7 +124,11 @@ impl Core {
         let keeps = asked.qos > Qos::AtMostOnce || asked.following.by_token;
         let durability = &mut granted.following.durability;
         *durability = match *durability {
-            Durability::Queued | Durability::Durable if group.is_some() => Durability::Queued,
+            Durability::Queued | Durability::Durable if group.is_some() => {
+                let lasts = logs && asked.qos > Qos::AtMostOnce && !self.router.is_volatile(filter);
+                is_less = !lasts && *durability == Durability::Durable;
+                if lasts { Durability::Durable } else { Durability::Queued }
+            }
             Durability::Queued | Durability::Durable if logs && keeps => Durability::Durable,
             Durability::Durable => {
                 is_less = true;
@@ -144,10 +154,14 @@ impl Core {
         (requested, requested_bytes): (usize, usize),
     ) -> Result<usize, Refusal> {
         let shared = SharedFilter::parse(asked.filter).map_err(Refusal::BadFilter)?;
-        if shared.group.is_some() && asked.no_local {
+        let is_member = self.is_member(index, &shared);
+        if is_member && asked.no_local {
             return Err(Refusal::SharedNoLocal);
         }
-        if shared.group.is_some() && (asked.following.is_tracked() || !matches!(asked.following.start, Start::Own)) {
+        let Following { durability, notices, start, by_token, .. } = asked.following;
+        let is_semi_durable = durability == Durability::SemiDurable;
+        let is_tracked = is_semi_durable || notices || by_token || !matches!(start, Start::Own);
+        if is_member && is_tracked {
             return Err(Refusal::SharedTracked);
         }
         let known = self.router.find(index, asked.filter);
@@ -164,6 +178,12 @@ impl Core {
         Ok(all)
     }
 
+    /// Whether a subscription has events to get under another selector than the one that is asked for: they may be anywhere in the cache.
+    fn has_formers(&self, track: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
+        let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
+        changes || track.and_then(|id| self.tracks.durable(id)).is_some_and(|durable| !durable.old.is_empty())
+    }
+
     /// Makes or changes a subscription; true if it is new.
     pub(crate) fn add_subscription(
         &mut self,
@@ -176,21 +196,24 @@ impl Core {
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let known = self.router.find(index, asked.filter);
         let track = known.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK);
-        let partitions = self.cache.candidates(shared.filter, asked.selector);
+        let partitions =
+            self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_formers(track, confirmed)));
         let begin = self
             .begin(now, (asked, shared.filter), track, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
-        let group = match shared.group {
-            Some(_) => self.join_group(index, asked, shared.filter)?,
-            None => NO_GROUP,
-        };
+        let is_member = self.is_member(index, &shared);
+        let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };
+        let lasts = is_member && asked.following.durability == Durability::Durable;
+        // The position is that of the shared subscription's own session.
+        let durability = if lasts { Durability::Queued } else { asked.following.durability };
+        let asked = &Filter { following: Following { durability, ..asked.following }, ..*asked };
         let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
         let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
         let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
         let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
         let qos = asked.granted_qos();
-        let attached_only = asked.following.durability != Durability::Queued;
-        let is_durable = confirmed.is_some();
+        let attached_only = durability != Durability::Queued;
+        let is_durable = confirmed.is_some() || lasts;
         let text = selector.filter(|_| self.remembers(index)).map(|selector| selector.to_string().into());
         let follow = Follow { index, asked, track, partitions, begin, confirmed };
         if let Some(id) = known {
@@ -224,28 +247,10 @@ impl Core {
         self.router.place(id, track, shared.filter, selector);
         let session = self.sessions.get_mut(index);
         session.subscriptions.push(id);
-        if group != NO_GROUP {
+        if group != NO_GROUP && !session.groups.contains(&group) {
             session.groups.push(group);
         }
         Ok(true)
-    }
-
-    /// Makes a session a member of a shared subscription, or changes what it asked for. A member asks for the selector that the others have,
-    /// or is the only one.
-    fn join_group(&mut self, index: u32, asked: &Filter<'_>, filter: TopicFilter<'_>) -> Result<u32, Refusal> {
-        let (id, new) = self.groups.find_or_create(asked.filter);
-        if new {
-            let spot = self.router.insert_group(id, filter, asked.selector);
-            self.groups.select(id, asked.selector, spot);
-        } else if !self.groups.has_selector(id, asked.selector) {
-            if !self.groups.is_alone(id, index) {
-                return Err(Refusal::OtherSelector);
-            }
-            let spot = self.router.update_group(id, filter, self.groups.spot(id), asked.selector);
-            self.groups.select(id, asked.selector, spot);
-        }
-        self.groups.join(id, index, asked);
-        Ok(id)
     }
 
     fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut impl Output) {
@@ -272,6 +277,7 @@ impl Core {
                 qos,
                 identifier: asked.identifier,
                 group: NO_GROUP,
+                origin: 0,
                 retain: true,
                 as_published: true,
                 track: NO_TRACK,
@@ -303,7 +309,14 @@ impl Core {
             existed.push(known.is_some());
             if let Some(id) = known {
                 ended.push(id);
-                left.extend(self.remove_subscription(index, id).map(|(group, _)| group));
+                let group = self.router.get(id).group;
+                // Who has something of a shared subscription stays until that is settled.
+                let stays = group != NO_GROUP && self.sessions.get(index).inflight.has_of_group(group);
+                let gone = self.remove_subscription(index, id, stays);
+                if let Some((group, true)) = gone {
+                    self.desert(self.now, group);
+                }
+                left.extend(gone.filter(|(_, lives)| !(stays && *lives)).map(|(group, _)| group));
             }
         }
         ended.sort_unstable();
@@ -317,8 +330,9 @@ impl Core {
         existed
     }
 
-    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and whether it lives on with other members.
-    pub(crate) fn remove_subscription(&mut self, index: u32, id: u32) -> Option<(u32, bool)> {
+    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and whether it lives on with other members; the session
+    /// `stays` one of them if it has not settled everything.
+    pub(crate) fn remove_subscription(&mut self, index: u32, id: u32, stays: bool) -> Option<(u32, bool)> {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
         let Subscription { group, selector_bytes, track, .. } = self.router.remove(id, filter);
@@ -326,14 +340,6 @@ impl Core {
             self.unfollow(track);
         }
         self.sessions.get_mut(index).selector_bytes -= selector_bytes as usize;
-        if group == NO_GROUP {
-            return None;
-        }
-        let spot = self.groups.spot(group);
-        let last = self.groups.leave(group, index, &mut self.sessions);
-        if last {
-            self.router.remove_group(group, filter, spot);
-        }
-        Some((group, !last))
+        (group != NO_GROUP).then(|| (group, self.leave_group(index, group, stays)))
     }
 }

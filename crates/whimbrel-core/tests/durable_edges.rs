@@ -265,3 +265,115 @@ fn a_repeat_of_what_nobody_knows_ends_the_connection() {
     let told = d.rig.take(2);
     assert!(!told.is_empty(), "no answer, in line: {}", d.rig.core.stands_in_line(Link(2)));
 }
+
+#[test]
+fn a_number_that_was_taken_back_is_no_repeat_also_if_its_publisher_has_left_before() {
+    let mut d = Disked::new();
+    d.rig.attach(2, "subscriber", KEPT);
+    d.sub(2, "t", Qos::AtLeastOnce);
+    d.commit();
+    d.rig.take(2);
+    let publish = |d: &mut Disked| {
+        let event = event("t", "order", Qos::AtLeastOnce);
+        d.rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: Some(5), event }));
+    };
+    d.rig.attach(1, "publisher", CLEAN);
+    publish(&mut d);
+    d.rig.detach(1, false);
+    d.rig.input(Input::Disk(Disk::Full));
+    d.rig.input(Input::Disk(Disk::Open));
+    d.rig.attach(1, "publisher", CLEAN);
+    publish(&mut d);
+    d.commit();
+    assert_eq!(d.rig.take(1), [Told::Accepted { tag: 9, result: Accepted::Routed { matched: true } }]);
+    assert_eq!(d.rig.payloads(2), ["order"]);
+}
+
+#[test]
+fn a_repetition_that_waits_for_a_number_that_is_taken_back_is_refused() {
+    let mut d = Disked::new();
+    d.rig.attach(2, "subscriber", KEPT);
+    d.sub(2, "t", Qos::AtLeastOnce);
+    d.commit();
+    let publish = |d: &mut Disked| {
+        let event = event("t", "order", Qos::AtLeastOnce);
+        d.rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: Some(5), event }));
+    };
+    d.rig.attach(1, "publisher", CLEAN);
+    publish(&mut d);
+    d.rig.detach(1, false);
+    d.rig.attach(1, "publisher", CLEAN);
+    publish(&mut d);
+    d.rig.input(Input::Disk(Disk::Full));
+    d.commit();
+    assert_eq!(d.rig.take(1), [Told::Accepted { tag: 9, result: Accepted::Refused(Refusal::LogFull) }]);
+}
+
+/// Requests that wait for others of their session until its client is not read any more.
+const WAITING: usize = 1024;
+
+/// The answers to SUBSCRIBE since the last look.
+fn granted(d: &mut Disked) -> usize {
+    let told = d.rig.take(1);
+    assert!(told.iter().all(|told| matches!(told, Told::Subscribed(results) if results[0].is_ok())), "{told:?}");
+    told.len()
+}
+
+#[test]
+fn who_asks_faster_than_the_log_commits_is_not_read_for_a_while_and_gets_every_answer() {
+    const ASKED: usize = 4000;
+    let mut d = Disked::new();
+    d.rig.attach(1, "gateway", KEPT);
+    d.commit();
+    let (mut asked, mut answered, mut most) = (0, 0, 0);
+    while answered < ASKED {
+        while asked < ASKED && !d.rig.edges.paused.contains(&1) {
+            d.sub(1, &format!("t/{}", asked % 50), Qos::AtLeastOnce);
+            asked += 1;
+        }
+        most = most.max(asked - answered);
+        d.commit();
+        d.rig.advance(Duration::ZERO);
+        let more = granted(&mut d);
+        assert!(more > 0, "{answered} of {asked} are answered, and no more");
+        answered += more;
+    }
+    assert_eq!(most, WAITING + 2, "one is at work, and the last is the one too many");
+    assert!(d.rig.edges.paused.is_empty(), "it is read again");
+    assert!(d.rig.core.stats().subscribers_held >= 2);
+}
+
+#[test]
+fn what_had_been_read_already_is_still_taken_and_the_next_connection_is_read() {
+    let mut d = Disked::new();
+    d.rig.attach(1, "gateway", KEPT);
+    d.commit();
+    for _ in 0..2 * WAITING {
+        d.sub(1, "t", Qos::AtLeastOnce);
+    }
+    assert!(d.rig.edges.paused.contains(&1));
+    d.rig.detach(1, false);
+    d.rig.edges.paused.clear();
+    d.rig.attach(1, "gateway", KEPT);
+    d.sub(1, "t", Qos::AtLeastOnce);
+    for _ in 0..WAITING {
+        d.commit();
+        d.rig.advance(Duration::ZERO);
+    }
+    assert_eq!(granted(&mut d), 1, "what the old connection waited for is not asked for any more");
+    assert!(d.rig.edges.paused.is_empty());
+}
+
+#[test]
+fn a_driver_that_reads_on_is_given_an_end() {
+    let mut d = Disked::new();
+    d.rig.attach(1, "gateway", KEPT);
+    d.commit();
+    d.rig.take(1);
+    let mut asked = 0;
+    while d.rig.edges.told.get(&1).is_none_or(Vec::is_empty) {
+        d.sub(1, "t", Qos::AtLeastOnce);
+        asked += 1;
+    }
+    assert_eq!((d.rig.take(1), asked), (vec![Told::Kicked(Kick::AsksTooMuch)], usize::from(u16::MAX) + 2));
+}

@@ -158,3 +158,22 @@ fn retained_messages_are_bounded_and_the_refusal_is_told() {
     let stats = rig.core.stats();
     assert_eq!((stats.retained, stats.events_accepted, stats.events_refused), (1, 2, 1));
 }
+
+#[test]
+fn a_member_that_comes_back_gets_no_tag_again_that_it_may_still_mean() {
+    let mut rig = Rig::new();
+    rig.attach(1, "publisher", CLEAN);
+    for (link, client_id) in [(2, "first"), (3, "second")] {
+        rig.attach(link, client_id, KEPT);
+        rig.subscribe(link, GROUP, AtLeastOnce).expect("granted");
+    }
+    rig.publish(1, "t", "1", AtLeastOnce);
+    let (holder, other) = if rig.events(2).is_empty() { (3, 2) } else { (2, 3) };
+    // Its client has the message and its identifier; the broker gives it to the other, and nothing is left of it here.
+    rig.detach(holder, false);
+    assert_eq!(rig.payloads(other), ["1"]);
+    rig.attach(holder, if holder == 2 { "first" } else { "second" }, KEPT);
+    rig.publish(1, "t", "2", AtLeastOnce);
+    let got = rig.events(holder);
+    assert_eq!(got.iter().map(|got| (&*got.payload, got.tag)).collect::<Vec<_>>(), [("2", 2)]);
+}

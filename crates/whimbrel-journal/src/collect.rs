@@ -123,3 +123,64 @@ impl Collect {
         (self.bytes, self.control) = (0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effects() -> Vec<Effect> {
+        let numbers = [0, 1, 127, 128, 1 << 20, u64::MAX];
+        let streams = [0, 31, 32, u32::MAX];
+        let pairs = streams.iter().flat_map(|stream| numbers.map(|number| (*stream, number)));
+        let effects = pairs.flat_map(|(stream, number)| {
+            let id = StreamId { kind: stream, id: number };
+            [
+                Effect::Born { stream, id },
+                Effect::Chop { stream, upto: number },
+                Effect::Reserve { stream, upto: number },
+                Effect::Remove { stream },
+            ]
+        });
+        effects.collect()
+    }
+
+    #[test]
+    fn an_effect_takes_the_bytes_that_were_reckoned_and_comes_back() {
+        for effect in effects() {
+            let mut bytes = Vec::new();
+            effect.put(&mut bytes);
+            assert_eq!((bytes.len(), Effect::decode(&bytes)), (Collect::cost_of(effect), vec![effect]));
+        }
+    }
+
+    #[test]
+    fn the_control_sections_are_two_and_take_what_was_reckoned_for_each() {
+        let mut collect = Collect::default();
+        collect.close();
+        assert!(collect.is_empty() && collect.sections.is_empty());
+        effects().into_iter().for_each(|effect| collect.change(effect));
+        assert!(!collect.is_empty());
+        collect.close();
+        let bodies: Vec<_> = collect.sections.iter().map(|section| &section.body).collect();
+        assert_eq!(bodies.iter().map(|body| body.len()).collect::<Vec<_>>(), [collect.control; 2]);
+        assert_eq!((bodies[0], Effect::decode(bodies[0])), (bodies[1], effects()));
+    }
+
+    #[test]
+    fn memory_is_kept_up_to_a_bound() {
+        let mut collect = Collect::default();
+        for _ in 0..2 * POOL_MAX {
+            collect.open(Kind::Fresh, 1, 0);
+            collect.sections.last_mut().expect("one was opened").body.reserve_exact(100);
+        }
+        assert_eq!(collect.bytes, 2 * POOL_MAX * SECTION_ROOM);
+        collect.clear(1050);
+        assert_eq!((collect.pool.len(), collect.bytes, collect.control, collect.is_empty()), (10, 0, 0, true));
+        for _ in 0..2 * POOL_MAX {
+            collect.open(Kind::Fresh, 1, 0);
+        }
+        collect.clear(usize::MAX);
+        assert_eq!(collect.pool.len(), POOL_MAX);
+        assert!(collect.pool.iter().all(Vec::is_empty));
+    }
+}

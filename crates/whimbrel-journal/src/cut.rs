@@ -3,7 +3,7 @@
 use crate::log::Log;
 use crate::segment::Header;
 use crate::storage::{Fault, Slot, Storage};
-use crate::types::HEAD;
+use crate::types::{HEAD, SECTOR};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
@@ -16,6 +16,17 @@ pub struct Cut {
     sealed: Vec<Slot>,
     /// The segment that was being written, and where its last durable frame ended.
     tail: Option<(Header, Slot, u32)>,
+}
+
+/// A file of a [`Cut`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutFile {
+    /// Its number.
+    pub slot: Slot,
+    /// Its length.
+    pub bytes: u64,
+    /// So many of its bytes are to be copied; the others are zeros.
+    pub used: u64,
 }
 
 impl Log {
@@ -36,9 +47,29 @@ impl Log {
 }
 
 impl Cut {
-    /// The files that do not change any more, to be copied whole, for those who copy by other means.
-    pub fn sealed(&self) -> &[Slot] {
-        &self.sealed
+    /// What a copy consists of.
+    pub fn files(&self) -> impl Iterator<Item = CutFile> {
+        let bytes = u64::from(self.bytes);
+        let sealed = self.sealed.iter().map(move |slot| CutFile { slot: *slot, bytes, used: bytes });
+        let tail = self.tail.iter().map(move |(_, slot, end)| CutFile { slot: *slot, bytes, used: u64::from(*end) });
+        sealed.chain(tail)
+    }
+
+    /// Fills `bytes` with what the copy of that file has there.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn read(&self, from: &impl Storage, slot: Slot, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        from.read(slot, offset, bytes)?;
+        if let Some((header, ..)) = self.tail.as_ref().filter(|(_, tail, _)| *tail == slot) {
+            // Not its head: it may be sealed by now, with frames that do not belong to this moment.
+            let mut head = [0; HEAD];
+            head[..SECTOR].copy_from_slice(&header.encode());
+            let begin = (offset as usize).min(HEAD);
+            let length = (HEAD - begin).min(bytes.len());
+            bytes[..length].copy_from_slice(&head[begin..begin + length]);
+        }
+        Ok(())
     }
 
     /// Copies what was marked into storage without files, where it can be opened as a journal.
@@ -46,30 +77,18 @@ impl Cut {
     /// # Errors
     /// When either disk fails.
     pub fn copy(&self, from: &impl Storage, to: &impl Storage) -> Result<(), Fault> {
-        for slot in &self.sealed {
-            to.create(*slot, u64::from(self.bytes))?;
-            copy_range(from, to, *slot, (0, self.bytes))?;
-            to.sync(*slot)?;
-        }
-        if let Some((header, slot, end)) = &self.tail {
-            to.create(*slot, u64::from(self.bytes))?;
-            // Not its head: it may be sealed by now, with frames that do not belong to this moment.
-            to.write(*slot, 0, &header.encode())?;
-            copy_range(from, to, *slot, (HEAD as u32, *end))?;
-            to.sync(*slot)?;
+        let mut buffer = vec![0; PIECE];
+        for CutFile { slot, bytes, used } in self.files() {
+            to.create(slot, bytes)?;
+            let mut offset = 0;
+            while offset < used {
+                let length = PIECE.min((used - offset) as usize);
+                self.read(from, slot, offset, &mut buffer[..length])?;
+                to.write(slot, offset, &buffer[..length])?;
+                offset += length as u64;
+            }
+            to.sync(slot)?;
         }
         Ok(())
     }
-}
-
-fn copy_range(from: &impl Storage, to: &impl Storage, slot: Slot, (begin, end): (u32, u32)) -> Result<(), Fault> {
-    let mut buffer = vec![0; PIECE];
-    let mut offset = begin;
-    while offset < end {
-        let length = PIECE.min((end - offset) as usize);
-        from.read(slot, u64::from(offset), &mut buffer[..length])?;
-        to.write(slot, u64::from(offset), &buffer[..length])?;
-        offset += length as u32;
-    }
-    Ok(())
 }

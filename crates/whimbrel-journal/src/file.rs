@@ -4,10 +4,12 @@
 //! and makes the sync half as fast again; growing a file under sync costs twice as much (measured on ext4; see `docs/journal.md`). It is made under another
 //! name and renamed when it is finished.
 
+mod view;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,12 +17,18 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 
 use crate::storage::{Fault, Slot, Storage};
 
+pub use view::View;
+
 /// Bytes of zeros that are written at once when a file is made; each piece is synced by itself, so that a commit never waits for
 /// more than one.
 const ZEROS: usize = 1 << 20;
 const LOCK: &str = "journal.lock";
 const SUFFIX: &str = ".segment";
 const UNFINISHED: &str = ".unfinished";
+
+/// What is in the files is for the user whose process this is: nobody else may read them, or list them.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// A directory of segment files, locked against other processes for as long as this lives.
 #[derive(Debug)]
@@ -38,11 +46,13 @@ impl Directory {
     /// When another process has it open, or the system refuses.
     pub fn open(path: &Path) -> Result<Directory, Fault> {
         let at = |error| fault(&error, path);
-        fs::create_dir_all(path).map_err(at)?;
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(at)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent).and_then(|parent| parent.sync_all()).map_err(at)?;
         }
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK)).map_err(at)?;
+        let mut making = OpenOptions::new();
+        making.create(true).truncate(false).write(true).mode(FILE_MODE);
+        let lock = making.open(path.join(LOCK)).map_err(at)?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -68,7 +78,7 @@ impl Directory {
 
     /// Where a segment file lies.
     pub fn path_of(&self, slot: Slot) -> PathBuf {
-        self.path.join(format!("{slot:08}{SUFFIX}"))
+        self.path.join(segment_name(slot))
     }
 
     fn file(&self, slot: Slot) -> Result<Arc<File>, Fault> {
@@ -84,7 +94,7 @@ impl Directory {
     }
 
     fn fill(path: &Path, bytes: u64) -> io::Result<()> {
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+        let file = OpenOptions::new().create(true).truncate(true).write(true).mode(FILE_MODE).open(path)?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
@@ -99,6 +109,17 @@ impl Directory {
         }
         file.sync_all()
     }
+}
+
+/// What a segment file is called.
+pub fn segment_name(slot: Slot) -> String {
+    format!("{slot:08}{SUFFIX}")
+}
+
+/// The number of the segment file with that name, if it is one.
+fn slot_of(name: &str) -> Option<Slot> {
+    let slot = name.strip_suffix(SUFFIX)?.parse().ok()?;
+    (segment_name(slot) == name).then_some(slot)
 }
 
 fn fault(error: &io::Error, path: &Path) -> Fault {
@@ -118,9 +139,7 @@ impl Storage for Directory {
             let Some(name) = name.to_str() else { continue };
             if name.ends_with(UNFINISHED) {
                 fs::remove_file(entry.path()).map_err(at)?;
-            } else if let Some(slot) = name.strip_suffix(SUFFIX).and_then(|number| number.parse().ok())
-                && self.path_of(slot) == entry.path()
-            {
+            } else if let Some(slot) = slot_of(name) {
                 slots.push((slot, entry.metadata().map_err(at)?.len()));
             }
         }

@@ -353,6 +353,27 @@ mod tests {
     }
 
     #[test]
+    fn a_record_takes_the_bytes_that_were_reckoned() {
+        let mut section = Section::new(Kind::Fresh, 3, 10, Vec::new());
+        for (tick, length) in [(11, 0), (12, 1), (139, 127), (140, 128), (300, 20_000), (u64::MAX, 3)] {
+            let (before, cost) = (section.body.len(), section.cost(tick, length));
+            section.push(tick, &[&vec![7; length]], length);
+            assert_eq!(section.body.len() - before, cost, "tick {tick}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_makes_no_sense_is_none() {
+        let header = |length: u32, directory: u32| [length, directory, 0].map(u32::to_le_bytes).concat();
+        assert!(fields(&header(512, 1), 512).is_some() && fields(&header(1024, 1023), 1024).is_some());
+        for (length, directory) in [(0, 1), (1024, 1), (513, 1), (512, 0), (512, 512), (512, 4000)] {
+            assert_eq!(fields(&header(length, directory), 512), None, "{length}, {directory}");
+        }
+        assert_eq!(Frame::peek(&[], Salt::new(1, 2), 0, 512), Peek::Short(HEADER));
+        assert_eq!(Frame::peek(&[0; HEADER], Salt::new(1, 2), 0, 512), Peek::Nothing);
+    }
+
+    #[test]
     fn another_place_or_another_life_is_no_frame() {
         let (salt, out) = encoded();
         assert_eq!(Frame::peek(&out, salt, 4608, 1 << 20), Peek::Nothing);

@@ -123,6 +123,11 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.submit_wait(operations)
     }
 
+    /// See [`Log::lend_reserve`].
+    pub fn lend_reserve(&self, lent: bool) {
+        self.shared.with(|log| log.lend_reserve(lent));
+    }
+
     /// Waits until everything up to this ticket is durable.
     ///
     /// # Errors

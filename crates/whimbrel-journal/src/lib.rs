@@ -21,7 +21,7 @@ mod types;
 mod wire;
 
 pub use check::{CheckReport, SegmentCheck, check};
-pub use cut::Cut;
+pub use cut::{Cut, CutFile};
 pub use drive::{ChoreDone, Stepped, perform_chore, perform_write};
 pub use handover::{FULL_RETRY, Handover, Progress};
 pub use journal::Journal;
@@ -36,5 +36,5 @@ pub use storage::{Fault, Slot, Storage};
 pub use types::{
     BATCH_BYTES_MAX, BATCH_BYTES_MIN, Damage, HEAD, MAP_SEGMENTS, OpenError, Options, RESERVE_SEGMENTS, ReadError,
     Refused, SECTOR, SEGMENT_BATCHES_MIN, SEGMENT_BYTES_MAX, SEGMENTS_MIN, STREAMS_MAX, Stream, StreamId, StreamInfo,
-    Tick, Ticket,
+    StreamUse, Tick, Ticket,
 };

@@ -79,6 +79,9 @@ impl Log {
         if let Some(foreign) = candidates.iter().find(|candidate| candidate.header.journal != journal) {
             return Err(OpenError::Foreign { slot: foreign.slot });
         }
+        if let Some(twice) = candidates.windows(2).find(|pair| pair[0].header.seq == pair[1].header.seq) {
+            return Err(OpenError::Twice { slots: [twice[0].slot, twice[1].slot] });
+        }
         let segment_bytes = candidates[0].header.bytes;
         let options = Options { segment_bytes, ..options };
         options.check()?;

@@ -77,6 +77,17 @@ pub struct StreamInfo {
     pub stopped: Option<Damage>,
 }
 
+/// What a stream takes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamUse {
+    /// Bytes of its records, those included that are chopped and lie in one piece with others that are not.
+    pub bytes: u64,
+    /// Segments in which something of it lies.
+    pub segments: u64,
+    /// What is kept comes after this tick; None: nothing is kept.
+    pub oldest: Option<Tick>,
+}
+
 /// Sizes and bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -265,6 +276,12 @@ pub enum OpenError {
     Foreign {
         /// The file that does not belong.
         slot: u32,
+    },
+    /// Two files say that they are the same segment: one is a copy.
+    #[error("segment files {} and {} are the same segment: one of them is a copy", slots[0], slots[1])]
+    Twice {
+        /// The files.
+        slots: [u32; 2],
     },
     /// The states of all streams, at the beginning of the newest segment, are lost in both copies.
     #[error("segment file {slot}: both copies of the checkpoint are damaged")]

@@ -85,6 +85,12 @@ impl<'a> TopicName<'a> {
         if text.bytes().any(|b| b == b'+' || b == b'#') { Err(TopicError::WildcardInName) } else { Ok(TopicName(text)) }
     }
 
+    /// A name that has been checked before.
+    pub fn checked(text: &'a str) -> Self {
+        debug_assert!(TopicName::new(text).is_ok(), "{text} is no topic name");
+        TopicName(text)
+    }
+
     /// The name as text.
     pub fn as_str(self) -> &'a str {
         self.0
@@ -137,6 +143,10 @@ impl<'a> TopicFilter<'a> {
 
     /// Whether a name matches, level by level. The index gives the same answer for many filters at once.
     pub fn matches(self, name: TopicName<'_>) -> bool {
+        if self.0 == name.0 {
+            // A name has no wildcards, and so the filter has none.
+            return true;
+        }
         if name.is_system() && !self.0.starts_with('$') && (self.0.starts_with('+') || self.0.starts_with('#')) {
             return false;
         }
@@ -223,6 +233,15 @@ impl<'a> SharedFilter<'a> {
         }
         check_text(text)?;
         Ok(SharedFilter { group: Some(group), filter: TopicFilter::new(filter)? })
+    }
+
+    /// Splits a text that has been checked before.
+    pub fn checked(text: &'a str) -> Self {
+        debug_assert!(SharedFilter::parse(text).is_ok(), "{text} is no filter");
+        match text.strip_prefix("$share/").and_then(|rest| rest.split_once('/')) {
+            Some((group, filter)) => SharedFilter { group: Some(group), filter: TopicFilter(filter) },
+            None => SharedFilter { group: None, filter: TopicFilter(text) },
+        }
     }
 }
 

@@ -119,7 +119,9 @@ impl Keeper {
             return Outcome::Unchanged;
         }
         self.hub.set_profiles(&topics);
-        tracing::info!(topics = topics.len(), "topic profiles read again");
+        let Changes { added, changed, removed, is_reordered } = changes(&state.topics, &topics);
+        let (added, changed, removed) = (shown(&added), shown(&changed), shown(&removed));
+        tracing::info!(topics = topics.len(), added, changed, removed, is_reordered, "topic profiles read again");
         state.topics = topics;
         Outcome::Changed
     }
@@ -141,6 +143,32 @@ impl Keeper {
     }
 }
 
+/// How lists of topic profiles differ, by their filters.
+#[derive(Debug, PartialEq, Eq)]
+struct Changes<'a> {
+    added: Vec<&'a str>,
+    changed: Vec<&'a str>,
+    removed: Vec<&'a str>,
+    /// Those that are in both stand in another order; of those that match a topic, the first counts.
+    is_reordered: bool,
+}
+
+fn changes<'a>(before: &'a [Profile], after: &'a [Profile]) -> Changes<'a> {
+    // Of profiles with the same filter only the first means anything.
+    let find = |all: &'a [Profile], filter: &str| all.iter().find(|profile| *profile.filter == *filter);
+    let not_in = |these: &'a [Profile], others: &'a [Profile]| -> Vec<&'a str> {
+        these.iter().map(|profile| &*profile.filter).filter(|filter| find(others, filter).is_none()).collect()
+    };
+    let (added, removed) = (not_in(after, before), not_in(before, after));
+    let differs = |profile: &&Profile| find(before, &profile.filter).is_some_and(|known| known != *profile);
+    let changed = after.iter().filter(differs).map(|profile| &*profile.filter).collect();
+    let order = |these: &'a [Profile], others: &'a [Profile]| -> Vec<&'a str> {
+        these.iter().map(|profile| &*profile.filter).filter(|filter| find(others, filter).is_some()).collect()
+    };
+    let is_reordered = order(before, after) != order(after, before);
+    Changes { added, changed, removed, is_reordered }
+}
+
 /// A list of names, or as much of it as a line can have.
 fn shown(names: &[&str]) -> String {
     let mut text = names.iter().take(NAMES_MAX).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
@@ -148,4 +176,23 @@ fn shown(names: &[&str]) -> String {
         text += &format!(" and {} more", names.len() - NAMES_MAX);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_core::store::Persistence;
+
+    use super::*;
+
+    #[test]
+    fn profiles_that_differ_are_named_by_their_filters() {
+        let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
+        let before =
+            [profile("a", Persistence::Auto), profile("b", Persistence::Auto), profile("c", Persistence::Auto)];
+        let after =
+            [profile("c", Persistence::Volatile), profile("b", Persistence::Auto), profile("d", Persistence::Auto)];
+        let expected = Changes { added: vec!["d"], changed: vec!["c"], removed: vec!["a"], is_reordered: true };
+        assert_eq!(changes(&before, &after), expected);
+        assert!(!changes(&before, &before[..2]).is_reordered, "who goes leaves the others in their order");
+    }
 }

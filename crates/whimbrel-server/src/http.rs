@@ -12,6 +12,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
@@ -78,14 +79,22 @@ pub async fn serve(listener: TcpListener, pages: Pages) {
     }
 }
 
-async fn answer(stream: TcpStream, routes: Router) {
+/// Answers the one request of a connection.
+pub(crate) async fn connection<S>(stream: S, routes: Router) -> Result<(), hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEADER)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
-    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+    connection.await
+}
+
+async fn answer(stream: TcpStream, routes: Router) {
+    match tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, routes)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection failed"),
         Err(_) => tracing::debug!("an HTTP connection took too long"),

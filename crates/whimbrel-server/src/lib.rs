@@ -1,6 +1,7 @@
 //! Drivers, configuration, metrics and HTTP around the core.
 
 pub mod config;
+pub mod control;
 pub mod drive;
 mod fences;
 mod http;
@@ -9,7 +10,7 @@ mod logging;
 mod metrics;
 mod process;
 mod server;
-mod store;
+pub mod store;
 pub mod tls;
 mod websocket;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::http::{self, Pages};
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
 use crate::store::{self, Lock, Opened};
-use crate::{logging, process, tls};
+use crate::{control, logging, process, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
@@ -57,6 +58,14 @@ pub enum Error {
     /// The data directory cannot be used.
     #[error(transparent)]
     Data(#[from] crate::store::OpenError),
+    /// The control socket could not be opened.
+    #[error("cannot open the control socket {path}: {cause}. Name another path (--control), or \"off\" for none")]
+    Control {
+        /// Its path.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
     /// The runtime or signal handling could not be set up.
     #[error("cannot start: {0}. The system may be out of files, threads or memory")]
     System(io::Error),
@@ -76,6 +85,8 @@ fn hint(error: &io::Error) -> &'static str {
 pub struct Ready {
     ready: bool,
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<PathBuf>,
     #[serde(flatten)]
     open: Open,
 }
@@ -97,7 +108,7 @@ struct Open {
 
 impl Ready {
     fn new(name: &str) -> Ready {
-        Ready { ready: true, name: name.to_owned(), open: Open::default() }
+        Ready { ready: true, name: name.to_owned(), control: None, open: Open::default() }
     }
 
     fn slot(&mut self, listener: Listener) -> &mut Option<SocketAddr> {
@@ -176,6 +187,13 @@ impl Server {
             http.spawn(fences.clone().watch(config.fence_poll));
         }
         http.spawn(hub.clock().clone().watch());
+        if let Some(place) = &config.control {
+            let opened = control::socket::listen(&place.path, place.is_guarded);
+            let path = place.path.display().to_string();
+            let listening = opened.map_err(|cause| Error::Control { path, cause })?;
+            ready.control = Some(place.path.clone());
+            http.spawn(control::serve(listening, hub.clone(), config.name.clone(), version.to_owned()));
+        }
         phase.send_replace(Phase::Ready);
         Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _lock: lock })
     }

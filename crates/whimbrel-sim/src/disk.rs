@@ -133,6 +133,10 @@ impl Driver {
         let events = (0..HOST_RELIABLE_MAX).map(StreamName::Events);
         let names: Vec<StreamName> = events.chain([StreamName::Ticks]).collect();
         let mut streams = BTreeMap::new();
+        let filters = log.streams().filter(|(id, _)| id.kind == FILTER);
+        for (id, stream) in filters {
+            streams.insert(StreamName::Filter { pubend: (id.id >> 16) as u8, shard: id.id as u16 }, stream);
+        }
         for name in names {
             let (stream, _) = log.open_stream(id_of(name)).expect("a log that was just opened has room");
             streams.insert(name, stream);
@@ -209,19 +213,22 @@ impl Driver {
             self.fetches.push_back((now + takes, fetch));
         }
         while let Some(atom) = broker.atom().filter(|_| self.disk != Disk::Poisoned) {
-            match self.log.require(need_of(&atom)) {
+            match self.log.require(need_of(&atom, &self.streams)) {
                 Ok(()) => {
                     self.write(&atom);
                     let atom = broker.submitted();
                     self.tickets.push_back((self.log.accepted(), atom));
                 }
-                Err(Refused::Full) if atom.has_event() => {
-                    assert_eq!(self.disk, Disk::Open, "a broker that was told so writes no events to a full log");
+                Err(Refused::Full) if self.disk == Disk::Open => {
                     self.disk = Disk::Full;
                     self.look_at = now + LOOK_EVERY;
                     return Some(News::Disk(self.disk));
                 }
-                Err(Refused::Busy | Refused::Full) => break,
+                Err(Refused::Full) => {
+                    assert!(!atom.has_event(), "a broker that was told so writes no events to a full log");
+                    break;
+                }
+                Err(Refused::Busy) => break,
                 Err(refused) => panic!("an atom is refused: {refused}"),
             }
         }
@@ -233,32 +240,24 @@ impl Driver {
     /// Puts an atom that has room into the batch.
     fn write(&mut self, atom: &Atom<'_>) {
         let Driver { log, map, streams, .. } = self;
-        let mut stream = |log: &mut Log, name| match streams.get(&name) {
-            Some(stream) => *stream,
-            None => {
-                let (stream, _) = log.open_stream(id_of(name)).expect("its birth was required");
-                streams.insert(name, stream);
-                stream
-            }
-        };
         for write in atom.writes() {
             let outcome = match write {
                 Write::Event { pubend, tick, event } => {
-                    let stream = stream(log, StreamName::Events(pubend));
+                    let stream = stream_of(streams, log, StreamName::Events(pubend));
                     log.append(stream, tick.0, &Write::event_parts(event))
                 }
                 Write::Record { stream: name, tick, body } => {
-                    let stream = stream(log, name);
+                    let stream = stream_of(streams, log, name);
                     log.append(stream, tick.0, &[body])
                 }
                 Write::Put { key, value } => map.put(log, key, value),
                 Write::Forget { key } => map.remove(log, key),
                 Write::Chop { stream: name, upto } => {
-                    let stream = stream(log, name);
-                    log.chop(stream, upto.0)
+                    let mut whole = filters_of(streams, name).chain(streams.get(&name).copied());
+                    whole.try_fold(log.accepted(), |_, stream| log.chop(stream, upto.0))
                 }
                 Write::Reserve { upto } => {
-                    let stream = stream(log, StreamName::Ticks);
+                    let stream = stream_of(streams, log, StreamName::Ticks);
                     log.reserve(stream, upto.0)
                 }
             };
@@ -376,8 +375,19 @@ impl Driver {
     }
 }
 
+/// The stream of that name, which is born if it must be.
+fn stream_of(streams: &mut BTreeMap<StreamName, Stream>, log: &mut Log, name: StreamName) -> Stream {
+    *streams.entry(name).or_insert_with(|| log.open_stream(id_of(name)).expect("its birth was required").0)
+}
+
+/// The filter records of a stream of events.
+fn filters_of(streams: &BTreeMap<StreamName, Stream>, name: StreamName) -> impl Iterator<Item = Stream> {
+    let is_its = move |of: &StreamName| matches!((of, name), (StreamName::Filter { pubend, .. }, StreamName::Events(its)) if *pubend == its);
+    streams.iter().filter(move |(of, _)| is_its(of)).map(|(_, stream)| *stream)
+}
+
 /// What an atom needs of a batch.
-fn need_of(atom: &Atom<'_>) -> Need {
+fn need_of(atom: &Atom<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
     let mut need = Need::default();
     for write in atom.writes() {
         match write {
@@ -393,7 +403,8 @@ fn need_of(atom: &Atom<'_>) -> Need {
             }
             Write::Put { key, value } => need.put(key.len(), value.len()),
             Write::Forget { key } => need.put(key.len(), 0),
-            Write::Chop { .. } | Write::Reserve { .. } => need.changes += 1,
+            Write::Chop { stream, .. } => need.changes += 1 + filters_of(streams, stream).count(),
+            Write::Reserve { .. } => need.changes += 1,
         }
     }
     need.streams += usize::from(need.puts > 0);

@@ -4,17 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
+use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{Disk, Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, Stats};
 
 use crate::check::{Bounds, Checker, Violation};
-use crate::client::{Client, Honest, Persona};
+use crate::client::{Client, Follower, Habits, Honest, Persona};
 use crate::disk::{EVENT_BYTES_MAX, Pace};
 use crate::ledger::Counts;
 use crate::link::Profile as Link;
 use crate::random::Random;
 use crate::rig::START;
+use crate::simulation::draw_plan;
 use crate::trace::KEPT;
 use crate::world::World;
 
@@ -22,7 +24,7 @@ use crate::world::World;
 const STORM: [u64; 3] = [5, 10, 20];
 
 /// After the storm: everything that waits has been answered by then.
-const CALM: Duration = Duration::from_secs(60);
+const CALM: Duration = Duration::from_secs(120);
 
 /// Mean time between two things that happen to the disk.
 const WEATHER: Duration = Duration::from_secs(2);
@@ -36,6 +38,9 @@ const STEP_MAX: Duration = Duration::from_secs(60);
 /// How long it takes at most until a disk without room for more files is full.
 const FILLING: Duration = Duration::from_secs(10);
 
+/// How long sessions outlive their connections at most: longer than any world lasts, and short enough to be waited for at its end.
+const EXPIRY_MAX: Duration = Duration::from_secs(1_500);
+
 /// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be switched on some day is named here.
 #[derive(Clone, Copy, Debug)]
 struct May {
@@ -45,10 +50,16 @@ struct May {
     fail: bool,
     /// The disk is full for a while.
     fill: bool,
+    /// There are clients that know where they stand, what is not acknowledged is given up after a while, and the order of what comes is
+    /// looked at.
+    follow: bool,
 }
 
-/// What may happen at present.
-const MAY: May = May { crash: true, fail: true, fill: true };
+/// What may happen in the worlds that every broker has to stand.
+const SETTLED: May = May { crash: true, fail: true, fill: true, follow: false };
+
+/// What may happen in worlds that are not all stood yet.
+const WIDE: May = May { follow: true, ..SETTLED };
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -88,31 +99,46 @@ impl fmt::Display for Report {
 
 /// Plays the scenario of that seed.
 pub fn run(seed: u64) -> Report {
-    play(seed, KEPT, |_| {})
+    play(seed, (SETTLED, KEPT), |_| {})
+}
+
+/// As [`run`], in a world in which more may happen.
+pub fn run_wide(seed: u64) -> Report {
+    play(seed, (WIDE, KEPT), |_| {})
+}
+
+/// As [`run_wide`], with a longer or shorter story.
+pub fn replay_wide(seed: u64, kept: usize) -> Report {
+    play(seed, (WIDE, kept), |_| {})
 }
 
 /// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, kept: usize) -> Report {
-    play(seed, kept, |_| {})
+    play(seed, (SETTLED, kept), |_| {})
 }
 
 /// As [`run`], with a fault in the broker, also after crashes.
 #[cfg(feature = "mutants")]
 pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
-    play(seed, KEPT, |world| world.build_in(mutant))
+    play(seed, (SETTLED, KEPT), |world| world.build_in(mutant))
 }
 
-fn play(seed: u64, kept: usize, alter: impl FnOnce(&mut World<'_>)) -> Report {
+fn play(seed: u64, (may, kept): (May, usize), alter: impl FnOnce(&mut World<'_>)) -> Report {
     let mut random = Random::new(seed ^ 0x64_7572_6162_6c65);
-    let config = draw_config(&mut random);
+    let config = draw_config(&mut random, may);
     let scale = *random.pick(&[1, 16]);
     let storm = Duration::from_secs(*random.pick(&STORM));
     let mut world = World::new(config.clone(), Checker::new(asleep(&config), START), scale, random.fork(), START);
     world.keep(kept);
     alter(&mut world);
-    world.keep_log(config, draw_profiles(&mut random), draw_pace(&mut random));
+    let plan = if random.chance(600) { draw_plan(&mut random) } else { Plan::default() };
+    world.keep_log(config, draw_profiles(&mut random), plan, draw_pace(&mut random));
     populate(&mut world, &mut random);
-    let (failures, fillings) = weather(&mut world, &mut random, START + storm);
+    if may.follow {
+        follow(&mut world, &mut random);
+        world.look_at_order();
+    }
+    let (failures, fillings) = weather(&mut world, &mut random, (may, START + storm));
     world.calm();
     world.run_until(world.now() + CALM);
     if world.ledger().violations().is_empty() {
@@ -139,9 +165,9 @@ fn asleep(config: &Config) -> Bounds {
 }
 
 /// Things happen to the disk, until then; how many syncs failed, and how often it was full.
-fn weather(world: &mut World<'_>, random: &mut Random, until: Time) -> (u64, u64) {
+fn weather(world: &mut World<'_>, random: &mut Random, (may, until): (May, Time)) -> (u64, u64) {
     let (mut failures, mut fillings) = (0, 0);
-    let weights = [3, u64::from(MAY.crash), u64::from(MAY.fail), u64::from(MAY.fill)];
+    let weights = [3, u64::from(may.crash), u64::from(may.fail), u64::from(may.fill)];
     let weights = weights.map(|weight| weight * *random.pick(&[0, 1, 2]));
     let calm = weights.iter().sum::<u64>() == 0;
     while world.now() < until {
@@ -199,13 +225,17 @@ fn draw_profiles(random: &mut Random) -> Vec<Profile> {
     }
 }
 
-fn draw_config(random: &mut Random) -> Config {
+fn draw_config(random: &mut Random, may: May) -> Config {
     let mut config = Config::default();
     config.limits.receive_maximum = *random.pick(&[5, 1024]);
     config.limits.topic_alias_maximum = *random.pick(&[0, 3, 256]);
     config.core.inflight_max = *random.pick(&[4, 1024]);
     config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
+    config.core.tracked_queue_bytes = *random.pick(&[2 << 10, 16 << 10, 256 << 10]);
     config.core.logged_event_bytes = EVENT_BYTES_MAX;
+    config.core.session_expiry_max = EXPIRY_MAX;
+    let max_retain = random.pick(&[None, None, None, Some(1), Some(5)]).map(Duration::from_secs);
+    config.core.max_retain = max_retain.filter(|_| may.follow);
     config
 }
 
@@ -221,4 +251,19 @@ fn populate(world: &mut World<'_>, random: &mut Random) {
     let persona = Persona::draw(random);
     let client = Honest::new("local".to_owned(), persona, random.fork(), now);
     world.add_at(Client::Honest(Box::new(client)), Link::LAN, None);
+}
+
+/// Clients that know where they stand, and sometimes a witness that tells the ledger what is not logged.
+fn follow(world: &mut World<'_>, random: &mut Random) {
+    let now = world.now();
+    if random.chance(600) {
+        let witness = Follower::new("witness".to_owned(), Habits::witness(), random.fork(), now);
+        world.add(Client::Follower(Box::new(witness)), Link::PERFECT);
+    }
+    for number in 0..random.below(5) {
+        let habits = Habits::draw_logged(random);
+        let link = habits.link;
+        let client = Follower::new(format!("f{number}"), habits, random.fork(), now);
+        world.add(Client::Follower(Box::new(client)), link);
+    }
 }

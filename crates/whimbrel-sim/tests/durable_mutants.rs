@@ -5,7 +5,7 @@ use whimbrel_sim::check::Rule;
 use whimbrel_sim::durable::{run, run_mutant};
 
 /// Worlds in which a mutant may show itself.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 500;
 
 /// Looks for the first world that shows the fault by that rule, and shows nothing without it.
 fn caught(mutant: Mutant, rule: Rule) {
@@ -67,9 +67,14 @@ fn a_client_forgets_a_tag_after_the_broker_remembers_that_it_has_the_event() {
 }
 
 #[test]
+fn a_chain_that_breaks_is_no_end() {
+    caught(Mutant::ChainBelieved, Rule::Delivery);
+}
+
+#[test]
 fn a_number_is_durable_with_its_event() {
-    // Its repetition is acknowledged as if it were durable.
-    caught(Mutant::SeqApart, Rule::Durable);
+    // The event is there after a crash, the number is not, and the repetition is another event.
+    caught(Mutant::SeqApart, Rule::Duplicate);
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! The `whimbrel` command.
 
+mod backup;
 mod connection;
+mod control;
 mod failure;
 mod follow;
+mod journal;
 mod print;
+mod progress;
 mod publish;
 mod serve;
+mod sessions;
+mod streams;
 mod subscribe;
+mod table;
 mod version;
 
 use std::process::ExitCode;
@@ -25,6 +32,8 @@ Examples:
   whimbrel demo                                         a city's buses over a broker of its own
   whimbrel sub 'fleet/#' -v                             what is published under fleet/
   whimbrel pub fleet/7/position 52.23,21.01             publish a message
+  whimbrel sessions list --data /var/lib/whimbrel       who is there, who is away, who is behind
+  whimbrel backup /backup/monday                        of a running broker
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
 Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
@@ -48,6 +57,16 @@ enum Command {
     Pub(publish::Publish),
     /// Subscribe, and print what comes.
     Sub(subscribe::Subscribe),
+    /// List, show or end the sessions of a running broker.
+    Sessions(sessions::Sessions),
+    /// Show what a running broker keeps in its journal, and who holds it back.
+    Streams(streams::Streams),
+    /// Copy the journal of a running broker, as it is at one moment.
+    Backup(backup::Backup),
+    /// Make a data directory of a backup.
+    Restore(backup::Restore),
+    /// Verify the journal of a broker that does not run.
+    Journal(journal::Journal),
     /// Measure what a broker costs per message.
     Bench(Box<whimbrel_lab::bench::Args>),
     /// Repeat an experiment of the papers that this broker comes from.
@@ -72,6 +91,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo(args)?,
         Command::Pub(publish) => publish.run()?,
         Command::Sub(subscribe) => subscribe.run()?,
+        Command::Sessions(sessions) => sessions.run()?,
+        Command::Streams(streams) => streams.run()?,
+        Command::Backup(backup) => return backup.run(),
+        Command::Restore(restore) => return restore.run(),
+        Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),
         Command::Version => version::print()?,

@@ -3,6 +3,8 @@
 #[allow(dead_code, reason = "each test binary uses some of it")]
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -92,4 +94,48 @@ async fn a_restart_keeps_sessions_subscriptions_and_retained_messages() {
     late.subscribe_to(&Subscription::to("room/#").qos(QoS::AtLeastOnce)).await.expect("granted");
     let message = message(&mut events).await;
     assert_eq!((&message.payload[..], message.retain), (&b"second"[..], true), "the retained message is there");
+}
+
+/// A client that sends everything at once, as a gateway does that subscribes on connect.
+#[test]
+fn more_subscribes_than_may_wait_are_all_answered_though_they_come_at_once() {
+    const ASKED: u16 = 1600;
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let (_broker, url) = broker(&place.path().join("data"));
+    let mut stream = TcpStream::connect(url.trim_start_matches("mqtt://")).expect("the broker listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a deadline");
+    // CONNECT with a session of an hour, and no keep-alive.
+    let mut sent = b"\x10\x13\x00\x04MQTT\x05\x00\x00\x00\x05\x11\x00\x00\x0e\x10\x00\x01g".to_vec();
+    for tag in 1..=ASKED {
+        let [high, low] = tag.to_be_bytes();
+        // Longer together than several reads.
+        sent.extend([0x82, 0xd0, 1, high, low, 0, 0, 202]);
+        sent.extend(format!("t/{:0200}", tag % 100).bytes());
+        sent.push(1);
+    }
+    let mut writing = stream.try_clone().expect("a second handle");
+    let writer = std::thread::spawn(move || writing.write_all(&sent));
+    let mut answered = 0;
+    while answered < ASKED {
+        let mut head = [0; 2];
+        stream.read_exact(&mut head).unwrap_or_else(|error| panic!("{answered} are answered: {error}"));
+        let (mut length, mut shift) = (usize::from(head[1] & 0x7f), 7);
+        while head[1] & 0x80 != 0 {
+            stream.read_exact(&mut head[1..]).expect("the length goes on");
+            length |= usize::from(head[1] & 0x7f) << shift;
+            shift += 7;
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).expect("the packet has an end");
+        match head[0] {
+            0x20 => assert_eq!(body[1], 0, "accepted"),
+            0x90 => {
+                answered += 1;
+                assert_eq!(body[..2], answered.to_be_bytes(), "in their order");
+                assert_eq!(body.last(), Some(&1), "granted");
+            }
+            other => panic!("{answered} are answered, and then comes {other:#x} {body:?}"),
+        }
+    }
+    writer.join().expect("it ends").expect("the broker takes it all");
 }

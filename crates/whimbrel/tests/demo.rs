@@ -34,6 +34,8 @@ fn every_delivery_is_checked_and_the_broker_ends_with_the_run() {
     assert_eq!(number("/published/sent"), number("/published/confirmed"));
     assert_eq!(number("/reliable/delivered"), number("/reliable/expected"));
     assert_eq!((number("/faults"), number("/connections/vehicles/connected")), (0, 30));
+    assert!(number("/freight/sent") > 20 && number("/freight/accepted") == number("/freight/sent"), "{summary}");
+    assert_eq!((number("/freight/lost"), number("/freight/twice"), number("/crashes/kills")), (0, 0, 0), "{summary}");
     for (kind, watchers) in [("fences", 7), ("speeds", 4)] {
         let count = |name: &str| number(&format!("/selected/{kind}/{name}"));
         assert_eq!((count("watchers"), count("lost"), count("wrong")), (watchers, 0, 0), "{summary}");
@@ -47,6 +49,40 @@ fn every_delivery_is_checked_and_the_broker_ends_with_the_run() {
     assert!(roaming("nondurable/missed") > 0, "{summary}");
     let address = broker_of(says.lines().next().expect("something is said"));
     TcpStream::connect(&address).map(|_| ()).expect_err("the broker has ended");
+}
+
+#[test]
+fn no_order_is_lost_or_comes_twice_although_the_broker_is_killed() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let folder = data.path().to_str().expect("a UTF-8 path");
+    let arguments = ["--kill-every", "1s", "--orders", "200", "--duration", "6s", "--data", folder, "--json"];
+    // The second run meets what the first has left behind.
+    for seed in ["1", "2"] {
+        let mut command = demo(&arguments);
+        command.args(["--seed", seed]);
+        let output = ended(command);
+        let says = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{says}");
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
+        let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
+        assert!(number("/crashes/kills") > 0, "{summary}");
+        let freight = |name: &str| number(&format!("/freight/{name}"));
+        assert!(freight("sent") > 100 && freight("accepted") == freight("sent"), "{summary}");
+        for fault in ["lost", "twice", "reordered", "altered", "foreign", "gaps", "unsure", "refused"] {
+            assert_eq!(freight(fault), 0, "{fault}: {summary}");
+        }
+        for dispatcher in 0..3 {
+            let received = freight(&format!("dispatchers/{dispatcher}/received"));
+            let all = freight("sent");
+            // Only express orders go to one of them.
+            assert!(received == all || (dispatcher == 1 && received > 0 && received < all), "{summary}");
+        }
+        // Positions of vehicles are volatile: what a kill takes is told, or nobody was told that it was accepted.
+        assert_eq!(number("/faults"), 0, "{summary}");
+        let reliable = |name: &str| number(&format!("/reliable/{name}"));
+        let told = reliable("delivered") + reliable("reported") + reliable("excused");
+        assert_eq!(told, reliable("expected"), "{summary}");
+    }
 }
 
 #[test]

@@ -52,8 +52,20 @@ pub enum Mutant {
     RepeatAnswered,
     /// After a restart ticks that were reserved are given out again.
     TickReused,
+    /// The log is believed for what came before a subscription was confirmed.
+    LogBeforeStart,
+    /// What was given up early is taken for silence.
+    EarlyIsSilence,
+    /// A client is told that the position which it keeps is known before that is durable.
+    AcknowledgedBeforePut,
+    /// A subscription that was asked for over another connection begins at the place that was named there.
+    BeginsForAnother,
     /// A new session is told of before the old one is durably forgotten.
     OldSessionBack,
+    /// Who waits for the confirmation of its subscription is not named in filter records.
+    WishUnnamed,
+    /// Who does not find the next event in the chain of those that it wants takes it for the last.
+    ChainBelieved,
 }
 
 /// What can happen to the core.
@@ -168,6 +180,11 @@ pub enum Input<'a> {
     Disk(Disk),
     /// What was asked for with [`crate::Core::fetch`].
     Fetched(Fetched<'a>),
+    /// An operator ends the session of that client, as its expiry would; if the client is there, it is disconnected.
+    DropSession {
+        /// Whose; it need not exist.
+        client_id: &'a str,
+    },
 }
 
 /// Knowledge of a part of a stream.

@@ -51,16 +51,16 @@ pub enum RetainHandling {
 /// What a subscription gets of the time in which nobody is there for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// What a session that outlives its connection does by itself: with a log as [`Durability::Durable`]; else, and for a shared
-    /// subscription, reliable events wait in the session, as long as that lives and its bounds allow.
+    /// What a session that outlives its connection does by itself: with a log as [`Durability::Durable`]; else reliable events wait in the
+    /// session, or in the shared subscription, as long as that lives and its bounds allow.
     #[default]
     Queued,
     /// Nothing: it goes on with what comes after its return.
     Nondurable,
     /// What the cache still has; the rest is a gap.
     SemiDurable,
-    /// Everything: what it wants is logged, and kept until it has acknowledged it. Without a log, or in a session that ends with its
-    /// connection, as [`Durability::SemiDurable`].
+    /// Everything: what it wants is logged, and kept until it has acknowledged it, or one of those who share it has. Without a log, or in a
+    /// session that ends with its connection, as [`Durability::SemiDurable`], or as [`Durability::Queued`] if it is shared.
     Durable,
 }
 

@@ -41,7 +41,7 @@ pub enum Refusal {
     TooManySessions,
     /// The broker retains as much as it may.
     TooMuchRetained,
-    /// A shared subscription asks for a place to begin, for the cache or for notices.
+    /// A shared subscription asks for a place to begin, for a position that its client keeps, for the cache or for notices.
     SharedTracked,
     /// A place to begin needs a subscription that gets what it missed.
     StartNotKept,
@@ -74,8 +74,12 @@ pub enum Kick {
     TakenOver,
     /// More waits for this client than its bounds allow.
     TooSlow,
+    /// More of what it asked for waits than it could tell apart, although it should not have been read any more.
+    AsksTooMuch,
     /// The log has failed, and nobody knows whether what the client published last is in it.
     LogFailed,
+    /// An operator has ended its session.
+    Dropped,
 }
 
 /// What the edge did with a delivery.
@@ -138,6 +142,11 @@ pub trait Output {
     fn uncork(&mut self, _link: Link) {}
     /// The stream to which that link publishes has run ahead of the clock: nothing should be taken from it for a while.
     fn hold(&mut self, _link: Link, _span: Duration) {}
+    /// As much as should waits of what that link asked for: nothing more is to be taken from it until [`Output::resume`], or until it ends. What
+    /// was taken already may still be given to the core.
+    fn pause(&mut self, _link: Link) {}
+    /// More may be taken from that link again.
+    fn resume(&mut self, _link: Link) {}
     /// Something is known of an own stream, for whoever carries it to other brokers.
     fn knowledge(&mut self, _segment: &Segment<'_>) {}
 }

@@ -8,7 +8,7 @@ use whimbrel_selector::SharedFilter;
 use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::cache::Item;
+use crate::cache::{Item, Next};
 use crate::copies::Copies;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
@@ -36,9 +36,8 @@ impl Core {
         let session = self.sessions.get_mut(index);
         // While something of a former connection is to be sent again, what catches up has to wait for that.
         let ready = session.takes_any();
-        let is_loading = session.inflight.has_loading();
         let follow = &mut session.follow;
-        let catches_up = (is_loading || !follow.lagging.is_empty()) && !follow.catching_up;
+        let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
         let first = catches_up && ready && follow.catches_up_first;
         follow.catches_up_first = !first;
         if first {
@@ -51,14 +50,19 @@ impl Core {
         }
     }
 
+    /// The same when a client has answered a delivery. While less than half of its window is free, who catches up waits for the end of the turn, when
+    /// more answers may have come: to begin reading costs more than an event.
+    pub(crate) fn go_on_answered(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        let session = self.sessions.get_mut(index);
+        let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
+        if waits && !core::mem::replace(&mut session.follow.catching_up, true) {
+            self.catching_up.push_back(index);
+        }
+        self.go_on(now, index, out);
+    }
+
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut impl Output) {
-        if self.sessions.get(index).inflight.has_loading() {
-            if !self.load_flights(index) {
-                return;
-            }
-            self.sessions.pump(index, now, out);
-        }
         while self.sessions.get(index).takes_any() {
             let Some(&id) = self.sessions.get(index).follow.lagging.front() else { return };
             let turn = self.catch_up_one(now, id, budget, out);
@@ -103,27 +107,19 @@ impl Core {
         if let Some(turn) = replayed {
             return turn;
         }
+        let mut lag = self.tracks.get_mut(id).lag.take().expect("a track that lags");
+        self.note_incomplete(id, &mut lag);
         let Core { tracks, router, cache, copies, sessions, streams, serial, .. } = self;
         let last = *serial;
+        let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
-        let mut lag = track.lag.take().expect("a track that lags");
-        let lost = if lag.slow { GapReason::Slow } else { GapReason::Overwritten };
+        let lost = lag.why_lost();
         let is_durable = track.durable.is_some();
         // What a durable subscription lacks of own streams it has got out of the log.
         let of_log = |pubend| is_durable && streams.own_reliable(pubend).is_some();
-        for (pubend, _) in streams.positions().filter(|(pubend, _)| !of_log(*pubend)) {
-            let to = cache.incomplete(&track.partitions, pubend);
-            if to > lag.forgiven.get(pubend) {
-                let from = lag.positions.get(pubend);
-                let is_older = streams.is_before_this_process(pubend, from);
-                lag.gaps.add(Gap { pubend, from, to, reason: if is_older { GapReason::Lost } else { lost } });
-            }
-        }
         let (from, partitions) = (lag.next, track.partitions);
-        let (host, lag_mut) = (streams.logged().host(), &mut *lag);
-        let (blocked, weight, has_holes) = (false, 0, false);
-        let mut reader =
-            Reader { now, host, track, lag: lag_mut, router, copies, sessions, blocked, weight, has_holes, out };
+        let whose = (streams.logged().host(), is_alone);
+        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
         let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, to, .. } if of_log(pubend) => {
                 reader.note_hole(pubend, to);
@@ -139,39 +135,45 @@ impl Core {
             }
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
-        let (weighty, has_holes) = (reader.weight >= CATCH_UP_WEIGHT, reader.has_holes);
-        // Whoever had a turn has used something of it.
-        *budget = budget.saturating_sub(next.looked_at.max(1));
-        let (mut blocked, mut caught_up) = (reader.blocked, false);
-        if !blocked {
-            reader.lag.next = next.serial;
-            if weighty {
-                *budget = 0;
-            }
-            if has_holes {
-                // They are read from the log, and then what is behind them.
-                reader.lag.next = from;
-            } else if next.exhausted {
-                reader.lag.next = last + 1;
-                (blocked, caught_up) = reader.tell_rest(budget);
-            }
-        }
+        let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
         if caught_up {
-            self.set_live(id, &lag);
+            self.set_live(now, id, &lag, out);
             return Turn::CaughtUp;
         }
         tracks.get_mut(id).lag = Some(lag);
         if blocked { Turn::Blocked } else { Turn::Over }
     }
 
+    /// Adds what the cache has given up for good to what a subscription is to be told.
+    fn note_incomplete(&self, id: u32, lag: &mut Lag) {
+        let Core { tracks, cache, streams, .. } = self;
+        let track = tracks.get(id);
+        // What a durable subscription lacks of own streams it has got out of the log.
+        let of_log = |pubend| track.durable.is_some() && streams.own_reliable(pubend).is_some();
+        for (pubend, _) in streams.positions().filter(|(pubend, _)| !of_log(*pubend)) {
+            let to = cache.incomplete(&track.partitions, pubend);
+            if to > lag.forgiven.get(pubend) {
+                let from = lag.positions.get(pubend);
+                let is_older = streams.is_before_this_process(pubend, from);
+                let reason = if is_older { GapReason::Lost } else { lag.why_lost() };
+                lag.gaps.add(Gap { pubend, from, to, reason });
+            }
+        }
+    }
+
     /// A subscription stands where the consolidated stream does, or ahead of it.
-    fn set_live(&mut self, id: u32, lag: &Lag) {
+    fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut impl Output) {
         let track = self.tracks.get_mut(id);
         track.ahead = self.streams.ahead_of(&lag.positions);
         if let Some(durable) = &mut track.durable {
-            durable.flying = Vec::new();
+            durable.rest();
         }
+        let session = track.session;
         self.tracks.set_live(id);
+        // What it has passed without finding it is gone.
+        if self.sessions.get_mut(session).inflight.lose_loading(id) {
+            self.sessions.pump(session, now, out);
+        }
     }
 
     /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.
@@ -209,6 +211,8 @@ pub(super) struct Reader<'a, O> {
     pub(super) lag: &'a mut Lag,
     pub(super) router: &'a mut Router,
     pub(super) copies: &'a mut Copies,
+    /// Nobody else lags: copies need not be shared.
+    pub(super) is_alone: bool,
     pub(super) sessions: &'a mut Sessions,
     /// The client takes no more at the moment.
     pub(super) blocked: bool,
@@ -219,7 +223,43 @@ pub(super) struct Reader<'a, O> {
     pub(super) out: &'a mut O,
 }
 
+impl<'a, O> Reader<'a, O> {
+    /// For a turn of one subscription that lags, at this host, and perhaps alone.
+    pub(super) fn new(
+        now: Time,
+        (host, is_alone): (HostId, bool),
+        (track, lag): (&'a mut Track, &'a mut Lag),
+        (router, copies, sessions): (&'a mut Router, &'a mut Copies, &'a mut Sessions),
+        out: &'a mut O,
+    ) -> Self {
+        let (blocked, weight, has_holes) = (false, 0, false);
+        Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, out }
+    }
+}
+
 impl<O: Output> Reader<'_, O> {
+    /// The turn is over, which looked at the cache from a serial on, of which the last is known, too. Whether the client takes no more, and whether the
+    /// end was reached.
+    fn end_turn(&mut self, next: &Next, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
+        // Whoever had a turn has used something of it.
+        *budget = budget.saturating_sub(next.looked_at.max(1));
+        if self.blocked {
+            return (true, false);
+        }
+        self.lag.next = next.serial;
+        if self.weight >= CATCH_UP_WEIGHT {
+            *budget = 0;
+        }
+        if self.has_holes {
+            // They are read from the log, and then what is behind them.
+            self.lag.next = from;
+        } else if next.exhausted {
+            self.lag.next = last + 1;
+            return self.tell_rest(budget);
+        }
+        (false, false)
+    }
+
     /// The cache has a hole in a stream that is logged: up to there it is read from the log.
     fn note_hole(&mut self, pubend: PubendId, to: Tick) {
         let durable = self.track.durable.as_deref_mut().expect("a durable subscription");
@@ -239,16 +279,38 @@ impl<O: Output> Reader<'_, O> {
     /// Looks at an event out of the log.
     pub(super) fn look_at_logged(&mut self, event: &Event) -> ControlFlow<()> {
         let next = self.lag.next;
-        let looked = self.look(0, event.packed(), Some(event));
+        let id = event.id();
+        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id);
+        let loading = loading.filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id));
+        let looked = match loading {
+            Some(tag) => self.fly_again(tag, event.clone()),
+            None => self.look(0, event.packed(), Some(event)),
+        };
         // The log has no serials.
         self.lag.next = next;
         looked
     }
 
-    /// Whether an event was acknowledged, or sent, before the broker was restarted.
+    /// Whether an event was acknowledged before the broker was restarted, or since then.
     fn has_had(&self, id: EventId) -> bool {
-        let durable = self.track.durable.as_deref();
-        durable.is_some_and(|durable| durable.beyond.contains(&id) || durable.flying.contains(&id))
+        self.track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
+    }
+
+    /// Sends an event again that was on its way before the broker was restarted, under its tag.
+    fn fly_again(&mut self, tag: u16, event: Event) -> ControlFlow<()> {
+        let EventId { pubend, tick } = event.id();
+        let told = self.lag.gaps.before(pubend, tick).is_none_or(|gap| self.tell(gap));
+        let session = self.track.session;
+        if !told || !self.sessions.get(session).takes_repeated() {
+            self.blocked = true;
+            return ControlFlow::Break(());
+        }
+        self.sessions.get_mut(session).inflight.loaded(tag, event);
+        self.sessions.pump(session, self.now, self.out);
+        self.track.told_at = self.now;
+        self.lag.gaps.passed(pubend, tick);
+        self.lag.positions.set(pubend, tick);
+        ControlFlow::Continue(())
     }
 
     fn look_at(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
@@ -274,7 +336,8 @@ impl<O: Output> Reader<'_, O> {
             let mut publication = Publication::of_packed(packed, serial);
             publication.kept = kept.cloned();
             if kept.is_none() && qos > Qos::AtMostOnce && self.sessions.get(self.track.session).is_persistent() {
-                publication.kept = Some(self.copies.of(serial, packed));
+                publication.kept =
+                    Some(if self.is_alone { Event::copied(packed) } else { self.copies.of(serial, packed) });
             }
             let taken = self.sessions.offer_tracked(self.track.session, &mut publication, terms, self.out);
             assert!(taken, "it was asked whether it takes the event");

@@ -1,5 +1,6 @@
 //! What a durable subscription has beside others: a number, what it may still need of the log, and a position that is written.
 
+use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use whimbrel_event::{EventId, Packed, Tick};
@@ -8,7 +9,8 @@ use whimbrel_selector::{Compiled, Fences};
 use super::Track;
 use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
-use crate::store::{DurableNo, Former, OWN, OwnTicks};
+use crate::lazy::{Lazy, at_rest};
+use crate::store::{DurableNo, Former, OWN, OwnTicks, Plan};
 
 /// Stands for a stream of which a subscription has acknowledged everything that it wants.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);
@@ -20,28 +22,51 @@ pub(crate) struct Durable {
     pub(crate) number: DurableNo,
     /// What it wants was logged after these ticks.
     pub(crate) start: OwnTicks,
-    /// The last event of each stream that it wanted, as far as it is known.
+    /// The last event of each stream that it wants and that was accepted, or a later tick: who has got there has got everything. The end of the
+    /// chain through the filter records, unless it was not logged.
     pub(crate) newest: OwnTicks,
     /// What the log is held for, as it was last counted: [`NOTHING`], or up to where it has acknowledged.
     pub(crate) held: OwnTicks,
-    /// What was acknowledged beyond its position before the broker was restarted, ascending.
-    pub(crate) beyond: Vec<EventId>,
-    /// What was on its way at [`whimbrel_event::Qos::ExactlyOnce`] before the broker was restarted, and is in flight again.
-    pub(crate) flying: Vec<EventId>,
-    /// Selectors that it has had, oldest first.
-    pub(crate) old: Vec<Old>,
-    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
-    pub(crate) done: Vec<u16>,
     /// The digest of the position that was written last.
     pub(crate) written: u64,
     /// Its position may have moved since it was counted.
     pub(crate) dirty: bool,
     /// Some of what it wants may never be logged.
     pub(crate) may_be_volatile: bool,
-    /// Up to where the cache was seen to have holes.
-    pub(crate) holes: OwnTicks,
     /// Its client is there and it was live when its position was last counted.
     pub(crate) is_near: bool,
+    rare: Lazy<Rare>,
+}
+
+/// What few durable subscriptions have at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// What was acknowledged beyond its position before the broker was restarted, ascending.
+    pub(crate) beyond: Vec<EventId>,
+    /// Selectors that it has had, oldest first.
+    pub(crate) old: Vec<Old>,
+    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
+    pub(crate) done: Vec<u16>,
+    /// Up to where the cache was seen to have holes.
+    pub(crate) holes: OwnTicks,
+    /// What it knows of the part of the log that it reads.
+    pub(crate) plan: Option<Box<Plan>>,
+}
+
+at_rest!(Rare, Rare { beyond: Vec::new(), old: Vec::new(), done: Vec::new(), holes: [Tick(0); OWN], plan: None });
+
+impl Deref for Durable {
+    type Target = Rare;
+
+    fn deref(&self) -> &Rare {
+        &self.rare
+    }
+}
+
+impl DerefMut for Durable {
+    fn deref_mut(&mut self) -> &mut Rare {
+        &mut self.rare
+    }
 }
 
 /// A selector that a subscription has had.
@@ -65,21 +90,25 @@ impl Old {
 }
 
 impl Durable {
-    pub(crate) fn new(number: DurableNo, start: OwnTicks, may_be_volatile: bool) -> Self {
+    pub(crate) fn new(confirmed: &Confirmed, may_be_volatile: bool) -> Self {
+        let Confirmed { number, start, newest, .. } = *confirmed;
         Durable {
             number,
             start,
-            newest: OwnTicks::default(),
+            newest,
             held: [NOTHING; OWN],
-            beyond: Vec::new(),
-            flying: Vec::new(),
-            old: Vec::new(),
-            done: Vec::new(),
             written: 0,
             dirty: false,
             may_be_volatile,
-            holes: OwnTicks::default(),
             is_near: false,
+            rare: Lazy::default(),
+        }
+    }
+
+    /// Gives back the memory that is not in use. Where the cache has holes is found out again.
+    pub(crate) fn rest(&mut self) {
+        if self.beyond.is_empty() && self.old.is_empty() && self.done.is_empty() {
+            self.rare.rest();
         }
     }
 
@@ -88,6 +117,11 @@ impl Durable {
         if let Some(upto) = confirmed.until {
             self.old.push(Old::new(text, upto, fences));
         }
+    }
+
+    /// What the log is held for, for one that has acknowledged so much: what came before its start was never logged for it.
+    pub(crate) fn hold(&self, acked: &OwnTicks) -> OwnTicks {
+        core::array::from_fn(|own| acked[own].max(self.start[own]))
     }
 
     /// Forgets selectors for which nothing is left to get, if it stands there; whether there were some.
@@ -114,7 +148,7 @@ impl Track {
         if let Some(durable) = &mut self.durable
             && let Some(newest) = durable.newest.get_mut(usize::from(id.pubend.index()))
         {
-            *newest = id.tick;
+            *newest = id.tick.max(*newest);
         }
     }
 }

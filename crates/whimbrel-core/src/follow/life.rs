@@ -13,7 +13,7 @@ use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
 use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Key};
+use crate::store::{Answer, AtomNo, Disk, Key};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -82,7 +82,7 @@ impl Core {
             silence_at: None,
             division: self.division,
             partitions,
-            durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed.number, confirmed.start, is_volatile))),
+            durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed, is_volatile))),
         };
         let id = match track {
             None => self.tracks.insert(new),
@@ -112,9 +112,9 @@ impl Core {
     }
 
     /// Up to where a subscription has got and its client has answered.
-    fn settled_position(&self, index: u32, id: u32) -> Positions {
-        let lag = self.tracks.get(id).lag.as_ref().map(|lag| lag.positions.clone());
-        let mut positions = lag.unwrap_or_else(|| self.streams.positions().collect());
+    pub(super) fn settled_position(&self, index: u32, id: u32) -> Positions {
+        let untold = self.tracks.get(id).lag.as_ref().map(|lag| lag.untold());
+        let mut positions = untold.unwrap_or_else(|| self.streams.positions().collect());
         self.unanswered(index, id, true).into_iter().for_each(|id| step_back(&mut positions, id));
         positions
     }
@@ -140,7 +140,10 @@ impl Core {
                     durable.change(confirmed, text, self.router.fences());
                     new.durable = Some(durable);
                 }
-                None => self.forget_durable(old_session, &durable),
+                None => {
+                    self.sessions.get_mut(old_session).inflight.lose_loading(id);
+                    self.forget_durable(old_session, &durable);
+                }
             }
         }
         let old = self.tracks.get_mut(id);
@@ -168,13 +171,27 @@ impl Core {
             self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
         }
         self.sessions.purge_track(index, id);
-        self.sessions.get_mut(index).inflight.let_go(|track| track == id, false);
         let track = self.tracks.get_mut(id);
+        let inflight = &mut self.sessions.get_mut(index).inflight;
+        inflight.let_go(|track| track == id, false);
+        inflight.leave_behind(id, track.by_token);
+        let is_had = |durable: &&mut Durable| !durable.beyond.is_empty();
+        if (track.by_token || track.qos < Qos::ExactlyOnce)
+            && let Some(durable) = track.durable.as_deref_mut().filter(is_had)
+        {
+            durable.beyond.clear();
+        }
         let is_listed = track.lag.is_some() && !track.parked;
         track.parked = false;
         track.ahead = Positions::default();
         if track.by_token {
-            track.acknowledged = lag.untold();
+            let before = core::mem::replace(&mut track.acknowledged, lag.untold());
+            let chopped = self.store.release.chopped.iter().filter(|_| track.durable.is_some());
+            for (own, chopped) in chopped.enumerate() {
+                // What it had acknowledged and is gone is told as a gap however often it is asked for.
+                let pubend = self.streams.logged().host().pubend(own as u8);
+                track.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
+            }
         }
         self.tracks.set_lag(id, lag);
         if !is_listed {
@@ -315,12 +332,31 @@ impl Core {
             track.parked = track.by_token;
             self.watch_silence(now, id);
         }
-        let Core { sessions, tracks, .. } = self;
-        sessions.get_mut(index).follow.lagging.retain(|id| !tracks.get(*id).parked);
+        let mut lagging = self.tracks_of(index);
+        lagging.retain(|id| !self.tracks.get(*id).parked);
+        self.sessions.get_mut(index).follow.lagging = lagging.into();
         if let Some(away) = away.filter(|away| keeps && *away >= AWAY_MIN) {
             self.cache.observe_outage(away.min(AWAY_MAX));
             self.sessions.get_mut(index).follow.away_known = true;
         }
+    }
+
+    /// Who asked for a subscription of which the client keeps the position has gone, and somebody else is there: it gets nothing until it
+    /// has said where it is.
+    pub(crate) fn park(&mut self, index: u32, text: &str) {
+        let Some(id) = self.router.find(index, text).map(|id| self.router.get(id).track) else { return };
+        if id == NO_TRACK || !self.tracks.get(id).by_token {
+            return;
+        }
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::BeginsForAnother) {
+            return;
+        }
+        if self.tracks.get(id).lag.is_none() {
+            self.fall_behind(id, None, false);
+        }
+        self.tracks.get_mut(id).parked = true;
+        self.sessions.get_mut(index).follow.lagging.retain(|other| *other != id);
     }
 
     /// Has a subscription with notices told about silence when the time comes.
@@ -382,28 +418,32 @@ impl Core {
         out: &mut impl Output,
     ) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
-        if qos == Qos::ExactlyOnce {
-            if let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied() {
-                self.sessions.stats.publishes_repeated += 1;
-                let result = Accepted::Repeat;
-                return self.answer(now, whom, (first.atom, Answer::Accepted { tag, qos, result }), out);
+        if qos == Qos::ExactlyOnce
+            && let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied()
+        {
+            self.sessions.stats.publishes_repeated += 1;
+            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
+        }
+        let (atom, result) = match self.acknowledge_up_to(index, what.0, what.1) {
+            Ok(atom) => (atom, Accepted::Routed { matched: true }),
+            Err(refusal) => {
+                self.sessions.stats.events_refused += 1;
+                (AtomNo(0), Accepted::Refused(refusal))
             }
-            let unreleased = Unreleased { atom: AtomNo(0), is_written: false };
-            self.sessions.get_mut(index).memory.unreleased.insert(tag, unreleased);
+        };
+        if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
+            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { atom, is_written: false });
         }
-        let result = self.acknowledge_up_to(index, what.0, what.1);
-        if result.is_err() {
-            self.sessions.get_mut(index).memory.unreleased.remove(&tag);
-            self.sessions.stats.events_refused += 1;
-        }
+        #[cfg(feature = "mutants")]
+        let atom = if self.has(crate::Mutant::AcknowledgedBeforePut) { AtomNo(0) } else { atom };
         if qos != Qos::AtMostOnce {
-            let result = result.map_or_else(Accepted::Refused, |()| Accepted::Routed { matched: true });
-            self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
+            self.answer(now, whom, (atom, Answer::Accepted { tag, qos, result }), out);
         }
     }
 
-    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so.
-    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<(), Refusal> {
+    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so. What has to be
+    /// durable before that may be said.
+    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<AtomNo, Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);
         }
@@ -420,15 +460,23 @@ impl Core {
             return Err(Refusal::NotAcknowledged);
         }
         let known: BTreeMap<_, _> = token.pubends().filter(|(pubend, _)| self.streams.knows(*pubend)).collect();
+        let is_durable = |id: &u32| self.tracks.durable(*id).is_some();
+        if self.store.disk == Disk::Poisoned && meant.iter().any(is_durable) {
+            return Err(Refusal::LogFailed);
+        }
+        let mut atom = AtomNo(0);
         for id in meant {
             let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
             for (pubend, tick) in &known {
                 acknowledged.advance(*pubend, *tick);
             }
             self.tracks.touch(id);
+            if self.tracks.durable(id).is_some() {
+                atom = self.write_position(id);
+            }
         }
         self.sessions.stats.tokens_acknowledged += 1;
-        Ok(())
+        Ok(atom)
     }
 }
 

@@ -99,7 +99,7 @@ impl Track {
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
         let retain = retain && self.retain_as_published;
         let (qos, identifier) = (qos.min(self.qos), self.identifier);
-        Terms { qos, identifier, group: NO_GROUP, retain, as_published: retain, track: self.id }
+        Terms { qos, identifier, group: NO_GROUP, origin: 0, retain, as_published: retain, track: self.id }
     }
 }
 
@@ -118,6 +118,11 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
+    /// Why the cache lacks what it still wanted.
+    pub(crate) fn why_lost(&self) -> GapReason {
+        if self.slow { GapReason::Slow } else { GapReason::Overwritten }
+    }
+
     /// Up to where it has been told everything, gaps included, also in streams that are not known here.
     pub(crate) fn untold(&self) -> Positions {
         let mut positions = self.positions.clone();
@@ -227,6 +232,16 @@ impl Tracks {
         id == ENDED_BY_TOKEN || self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|track| track.by_token)
     }
 
+    /// Places at which there are subscriptions, or were.
+    pub(crate) fn places(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// What is at these places, from that one on.
+    pub(crate) fn from(&self, place: u32) -> impl Iterator<Item = (u32, Option<&Track>)> {
+        (place..).zip(self.slots.iter().skip(place as usize)).map(|(id, slot)| (id, slot.as_deref()))
+    }
+
     /// All of them, ascending.
     pub(crate) fn ids(&self) -> Vec<u32> {
         let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());
@@ -240,5 +255,26 @@ impl Tracks {
     /// The number of subscriptions that lag, those of absent clients included.
     pub(crate) fn lagging(&self) -> usize {
         self.lagging
+    }
+}
+
+#[cfg(test)]
+mod sizes {
+    #[test]
+    fn show() {
+        println!(
+            "track {} durable {} lag {} session {} subscription {} slot {} partitions {} follow {} inflight {} memory {} queue {}",
+            size_of::<super::Track>(),
+            size_of::<super::Durable>(),
+            size_of::<super::Lag>(),
+            size_of::<crate::session::Session>(),
+            size_of::<crate::route::Subscription>(),
+            size_of::<crate::session::Slot>(),
+            size_of::<super::PartitionSet>(),
+            size_of::<crate::session::Followers>(),
+            size_of::<crate::session::Inflight>(),
+            size_of::<crate::session::Memory>(),
+            size_of::<crate::session::Queue>()
+        );
     }
 }

@@ -6,7 +6,7 @@ use super::catchup::{Reader, Turn};
 use super::{Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::store::{Fetched, OWN};
+use crate::store::{FETCH_BYTES, Fetched, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
 
 /// How a step of reading the log ends.
 enum Step {
@@ -16,6 +16,16 @@ enum Step {
     More,
     /// As of the subscription's turn.
     Turn(Turn),
+}
+
+/// What a subscription wants next of a stream.
+enum Ahead {
+    /// It is being found out.
+    Unknown,
+    /// Nothing up to there.
+    Nothing(Tick),
+    /// Something behind `after`; what is known ends at `upto`.
+    Wanted { after: Tick, upto: Tick },
 }
 
 impl Core {
@@ -52,7 +62,11 @@ impl Core {
             return Step::Done;
         }
         let (start, early) = (durable.start[own], self.store.release.early[own]);
-        let (session, is_volatile) = (track.session, durable.may_be_volatile);
+        #[cfg(feature = "mutants")]
+        let start = if self.has(crate::Mutant::LogBeforeStart) { Tick(0) } else { start };
+        #[cfg(feature = "mutants")]
+        let early = if self.has(crate::Mutant::EarlyIsSilence) { Tick(0) } else { early };
+        let is_volatile = durable.may_be_volatile;
         let forgiven = lag.forgiven.get(pubend);
         let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
         // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
@@ -69,28 +83,56 @@ impl Core {
         if *budget == 0 {
             return Step::Turn(Turn::Over);
         }
-        let Some(slice) = self.store.reads.slice(own, from) else {
-            self.store.reads.ask(session, own, from, lacks);
+        match self.look_ahead(id, (own, from, lacks), budget) {
+            Ahead::Unknown => Step::Turn(Turn::Blocked),
+            Ahead::Nothing(upto) => {
+                self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, upto);
+                Step::More
+            }
+            Ahead::Wanted { .. } if *budget == 0 => Step::Turn(Turn::Over),
+            Ahead::Wanted { after, upto } => self.replay_slice(now, id, (own, from), (after, upto), budget, out),
+        }
+    }
+
+    /// Gives a subscription what it wants of a part of the log behind `after`, or has that read.
+    fn replay_slice(
+        &mut self,
+        now: Time,
+        id: u32,
+        (own, from): (usize, Tick),
+        (after, upto): (Tick, Tick),
+        budget: &mut usize,
+        out: &mut impl Output,
+    ) -> Step {
+        let pubend = self.streams.logged().host().pubend(own as u8);
+        let stream = StreamName::Events(own as u8);
+        let track = self.tracks.get_mut(id);
+        let (session, durable) = (track.session, track.durable.as_deref_mut().expect("it is durable"));
+        let plan = durable.plan.as_deref_mut().expect("it has looked ahead");
+        let Some(slice) = self.store.reads.slice(stream, after) else {
+            self.store.reads.ask(session, Part { stream, after, upto, bytes: plan.bytes });
             return Step::Turn(Turn::Blocked);
         };
-        let first = slice.events.partition_point(|event| event.id().tick <= from);
-        let last = slice.events.partition_point(|event| event.id().tick <= lacks).min(first + *budget);
-        let upto = if last == slice.events.len() { slice.upto.min(lacks) } else { slice.events[last].id().tick };
-        let upto = if last < slice.events.len() { Tick(upto.0 - 1).min(lacks) } else { upto };
+        let upto = slice.upto.min(upto);
+        let first = slice.events.partition_point(|event| event.id().tick <= after.max(from));
+        let wanted = slice.events[first..].iter().take_while(|event| event.id().tick <= upto);
+        let mut wanted = wanted.filter(|event| plan.wants(event.id().tick));
         // Cheap: they are handles.
-        let events: Vec<Event> = slice.events[first..last].to_vec();
-        if let Some((from, to)) = slice.lost {
-            let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
-            gaps.add(Gap { pubend, from: from.max(at), to: to.min(lacks), reason: GapReason::Lost });
+        let events: Vec<Event> = wanted.by_ref().take(*budget).cloned().collect();
+        let upto = wanted.next().map_or(upto, |event| Tick(event.id().tick.0 - 1));
+        plan.note_found(events.len());
+        let lost = slice.lost.map(|(from, to)| (from.max(after), to.min(upto)));
+        if let Some((from, to)) = lost.filter(|(from, to)| plan.next(*from).is_some_and(|tick| tick <= *to)) {
+            let gaps = &mut track.lag.as_mut().expect("it lags").gaps;
+            gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
         }
         *budget -= events.len().clamp(1, *budget);
         let Core { tracks, router, copies, sessions, .. } = self;
+        let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
         let mut lag = track.lag.take().expect("it lags");
-        let (host, lag_mut) = (pubend.host(), &mut *lag);
-        let (blocked, weight, has_holes) = (false, 0, false);
-        let mut reader =
-            Reader { now, host, track, lag: lag_mut, router, copies, sessions, blocked, weight, has_holes, out };
+        let whose = (pubend.host(), is_alone);
+        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
         let is_whole = !events.iter().any(|event| reader.look_at_logged(event).is_break());
         let is_blocked = reader.blocked;
         if is_whole {
@@ -104,22 +146,67 @@ impl Core {
         }
     }
 
+    /// Finds out what a subscription wants next of a stream, behind `from` and up to `lacks`.
+    fn look_ahead(&mut self, id: u32, (own, from, lacks): (usize, Tick, Tick), budget: &mut usize) -> Ahead {
+        let passed = self.streams.logged().positions()[own];
+        let track = self.tracks.get_mut(id);
+        let (session, durable) = (track.session, track.durable.as_deref_mut().expect("it is durable"));
+        let (number, newest) = (durable.number, durable.newest[own]);
+        let known = durable.plan.take().filter(|plan| plan.is_about(own, from));
+        let plan = durable.plan.insert(known.unwrap_or_else(|| Box::new(Plan::new(own, from))));
+        if plan.upto <= from {
+            let since = self.store.filters.since[own];
+            if from < since {
+                // Nobody was named at that time.
+                plan.extend(since.min(lacks), None);
+                plan.bytes = FETCH_BYTES;
+            } else if newest <= from {
+                plan.extend(lacks, Some(Vec::new()));
+            } else {
+                let stream = stream_of(own, number);
+                let reads = &self.store.reads;
+                // Of an event that is not durable yet there is no record to be read, and that would be believed later.
+                let ends = (newest <= passed).then_some(newest);
+                let part = plan.follow_chain((ends, from, lacks), number, |tick| reads.slice(stream, Tick(tick.0 - 1)));
+                #[cfg(feature = "mutants")]
+                if part.is_none() && plan.upto <= from && self.mutant == Some(crate::Mutant::ChainBelieved) {
+                    plan.extend(lacks, Some(Vec::new()));
+                }
+                let part = part.or_else(|| plan.read_on((from, lacks), number, reads.slice(stream, from), budget));
+                if let Some((after, upto, bytes)) = part {
+                    self.store.reads.ask(session, Part { stream, after, upto, bytes });
+                    return Ahead::Unknown;
+                }
+            }
+        }
+        let upto = plan.upto.min(lacks);
+        match plan.next(from).filter(|tick| *tick <= upto) {
+            Some(tick) => Ahead::Wanted { after: Tick(tick.0 - 1), upto },
+            None => Ahead::Nothing(upto),
+        }
+    }
+
     /// A part of the log was read: those who waited for it have their turn.
     pub(crate) fn fetched(&mut self, fetched: &Fetched<'_>) {
-        let Some(own) = self.store.reads.own_of(fetched.number) else { return };
-        let pubend = self.streams.logged().host().pubend(own as u8);
-        for session in self.store.reads.keep(fetched, pubend) {
-            self.wake(session);
+        if !self.store.reads.is_open(fetched.number) {
+            return;
+        }
+        let host = self.streams.logged().host();
+        for session in self.store.reads.keep(fetched, host) {
+            if session == SURVEYOR {
+                self.survey();
+            } else {
+                self.wake(session);
+            }
         }
     }
 
     /// A session has a turn to catch up, if it still is there and waits for none.
-    fn wake(&mut self, index: u32) {
+    pub(crate) fn wake(&mut self, index: u32) {
         if self.sessions.is_attached(index) {
             let session = self.sessions.get_mut(index);
-            let waits = session.inflight.has_loading() || !session.follow.lagging.is_empty();
             let follow = &mut session.follow;
-            if waits && !core::mem::replace(&mut follow.catching_up, true) {
+            if !follow.lagging.is_empty() && !core::mem::replace(&mut follow.catching_up, true) {
                 self.catching_up.push_back(index);
             }
         }

@@ -9,6 +9,8 @@ use super::{Gap, GapReason, Gaps, Lag, Positions};
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
+use crate::route::NO_TRACK;
+use crate::store::OwnTicks;
 
 /// Pubends that are not named beside event ids begin so much before the smallest tick that is.
 const ASSUMED: Duration = Duration::from_secs(60);
@@ -29,6 +31,29 @@ pub(crate) enum Begin {
 }
 
 impl Core {
+    /// Where the start of a subscription is noted that is asked for: a durable one has what it wants logged after what is `assigned`. One that
+    /// is not logged will have got everything up to there, as far as that is known, and what it wants after that is lost with the process.
+    pub(crate) fn stands(&self, index: u32, track: Option<u32>, asked: &Filter<'_>, assigned: &OwnTicks) -> OwnTicks {
+        if asked.following.durability == Durability::Durable {
+            return *assigned;
+        }
+        let mut positions: Positions = self.streams.births().collect();
+        let named: Vec<(PubendId, Tick)> = match (asked.following.start, track.filter(|track| *track != NO_TRACK)) {
+            (Start::Own, None) => return *assigned,
+            (Start::Own, Some(id)) if self.tracks.get(id).by_token => self.tracks.get(id).acknowledged.iter().collect(),
+            (Start::Own, Some(id)) => self.settled_position(index, id).iter().collect(),
+            (Start::Token(token, later), _) => {
+                token.pubends().chain(later.iter().map(|id| (id.pubend, id.tick))).collect()
+            }
+            (Start::After(ids), _) => ids.iter().map(|id| (id.pubend, id.tick)).collect(),
+            (Start::Since(at), _) => return assigned.map(|tick| tick.min(Tick(at.as_nanos()))),
+            (Start::Earliest, _) => Vec::new(),
+        };
+        named.into_iter().for_each(|(pubend, tick)| positions.advance(pubend, tick));
+        let host = self.streams.own.host();
+        core::array::from_fn(|own| positions.get(host.pubend(own as u8)).min(assigned[own]))
+    }
+
     /// Where a subscription is to begin; `track` is what it was before, `partitions` where the cache has what it wants.
     ///
     /// # Errors
@@ -45,7 +70,8 @@ impl Core {
             Start::Own => {
                 let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked);
                 let Some(track) = parked else { return Ok(Begin::Keep) };
-                let lag = self.checked(now, track.acknowledged.clone(), Gaps::default())?;
+                let mut lag = self.checked(now, track.acknowledged.clone(), Gaps::default())?;
+                self.note_lost(&mut lag);
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
             _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
@@ -57,6 +83,7 @@ impl Core {
                 self.named(now, start, partitions)?
             }
         };
+        self.note_lost(&mut lag);
         self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         if !self.is_buffered(filter, asked.selector) {
@@ -151,6 +178,8 @@ impl Core {
     fn checked(&self, now: Time, mut positions: Positions, mut gaps: Gaps) -> Result<Lag, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         let is_ended = |pubend: PubendId| !self.streams.knows(pubend);
+        // The clock may have been set back since.
+        let reached = self.streams.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max);
         if positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {
             return Err(Refusal::TooManyStrangers);
         }
@@ -159,7 +188,7 @@ impl Core {
                 return Err(Refusal::FutureStart);
             }
             if is_ended(pubend) {
-                let to = Tick(now.as_nanos()).max(tick);
+                let to = reached.max(Tick(tick.0 + 1));
                 gaps.add(Gap { pubend, from: tick, to, reason: GapReason::Lost });
             }
         }

@@ -15,7 +15,7 @@ pub(crate) use target::{Kind, Spot, Subscription, Target, Wish};
 
 use crate::content::Content;
 use crate::follow::Verdicts;
-use crate::store::{Persistence, Profiles};
+use crate::store::{DurableNo, Persistence, Profiles};
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -89,7 +89,8 @@ pub(crate) struct Router {
     selected: Vec<Target>,
     verdicts: Verdicts,
     profiles: Profiles,
-    wishes: u32,
+    /// Who has each.
+    wishes: Vec<Option<(DurableNo, u32)>>,
     free_wishes: Vec<u32>,
     pub(crate) misses: u64,
 }
@@ -109,7 +110,7 @@ impl Router {
             selected: Vec::new(),
             verdicts: Verdicts::default(),
             profiles: Profiles::default(),
-            wishes: 0,
+            wishes: Vec::new(),
             free_wishes: Vec::new(),
             misses: 0,
         }
@@ -230,18 +231,30 @@ impl Router {
     }
 
     /// What matches is logged from now on, although nobody gets it, until [`Router::remove_wish`].
-    pub(crate) fn insert_wish(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Wish {
+    /// Whoever has it is named `by` its number and, if it was there before, its track; one that is ending needs no name.
+    pub(crate) fn insert_wish(
+        &mut self,
+        filter: TopicFilter<'_>,
+        selector: Option<&Selector>,
+        by: Option<(DurableNo, u32)>,
+    ) -> Wish {
         let number = self.free_wishes.pop().unwrap_or_else(|| {
-            self.wishes += 1;
-            self.wishes - 1
+            self.wishes.push(None);
+            self.wishes.len() as u32 - 1
         });
         assert!(number < WISH_BIT, "2^29 waiting subscriptions do not fit any memory");
+        self.wishes[number as usize] = by;
         Wish { number, spot: self.put(filter, selector, number | WISH_BIT) }
     }
 
     pub(crate) fn remove_wish(&mut self, filter: TopicFilter<'_>, wish: Wish) {
         self.take(filter, wish.spot, wish.number | WISH_BIT);
         self.free_wishes.push(wish.number);
+    }
+
+    /// Who has a wish, unless it is ending.
+    pub(crate) fn wisher(&self, wish: u32) -> Option<(DurableNo, u32)> {
+        self.wishes[wish as usize]
     }
 
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
@@ -337,17 +350,15 @@ impl Router {
         let known = subscriptions[number as usize].as_ref().expect("a subscription id in use");
         let spot = known.spot.expect("tracked subscriptions are in the index");
         verdicts.of(spot.place, serial, || {
-            let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
             let event = event.unpack();
-            let name = TopicName::new(event.event.topic).expect("checked when it was accepted");
-            filter.matches(name) && (!spot.selective || index.is_selected(spot.place, &Content(event)))
+            let is_under = SharedFilter::checked(&known.text).filter.matches(TopicName::checked(event.event.topic));
+            is_under && (!spot.selective || index.is_selected(spot.place, &Content(event)))
         })
     }
 
     /// Whether the topic of an event is under a subscription's filter.
     pub(crate) fn is_under(&self, number: u32, event: Packed<'_>) -> bool {
-        let filter = SharedFilter::parse(&self.get(number).text).expect("checked when it was made").filter;
-        TopicName::new(event.view().topic).is_ok_and(|name| filter.matches(name))
+        SharedFilter::checked(&self.get(number).text).filter.matches(TopicName::checked(event.view().topic))
     }
 
     /// Whether a subscription wants an event.

@@ -4,7 +4,7 @@ use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time}
 
 use super::inflight::{Slot, Stage};
 use super::queue::{Queue, Queued};
-use super::{Session, Sessions};
+use super::{Abandoned, Session, Sessions};
 use crate::api::{Delivery, Link, Output, Sent};
 use crate::follow::NO_PUBEND;
 use crate::route::{NO_GROUP, NO_TRACK};
@@ -47,6 +47,8 @@ pub(crate) struct Terms {
     pub(crate) qos: Qos,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
+    /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
+    pub(crate) origin: u16,
     pub(crate) retain: bool,
     /// The retain mark as published; differs in shared subscriptions only.
     pub(crate) as_published: bool,
@@ -60,12 +62,19 @@ impl Terms {
         let named = track != NO_TRACK && id.pubend != NO_PUBEND;
         Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, named }
     }
+
+    /// A new delivery that has got there, and is sent now if its client's answer is expected.
+    pub(super) fn slot(&self, id: EventId, event: Option<Event>, stage: Stage) -> Slot {
+        let Terms { qos, identifier, group, origin, retain, as_published, track } = *self;
+        let (sent, repeated, rank) = (stage == Stage::Expect, false, 0);
+        Slot { id, event, identifier, group, origin, qos, stage, retain, as_published, track, sent, repeated, rank }
+    }
 }
 
 impl Session {
     /// Whether deliveries with that quality of service have to be durable before they are sent.
     fn prepares(&self, qos: Qos) -> bool {
-        self.memory.is_kept && qos == Qos::ExactlyOnce
+        qos == Qos::ExactlyOnce && self.memory.is_kept
     }
 
     /// Whether the window takes a new delivery.
@@ -86,6 +95,11 @@ impl Session {
         self.open && self.follow.queue.is_empty() && self.has_room(qos)
     }
 
+    /// Its tracked subscriptions may hand out a delivery of a former connection again.
+    pub(crate) fn takes_repeated(&self) -> bool {
+        self.open && self.follow.queue.is_empty() && self.inflight.is_resent() && self.inflight.has_room()
+    }
+
     /// Its tracked subscriptions may hand out events of some quality of service.
     pub(crate) fn takes_any(&self) -> bool {
         self.open && self.follow.queue.is_empty() && self.inflight.is_past_repeats()
@@ -101,8 +115,9 @@ impl Session {
             }
             Sent::TooLarge => {
                 stats.dropped_too_large += 1;
-                if self.memory.is_kept && self.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce) {
-                    self.memory.abandoned.push(tag);
+                let slot = self.inflight.slot(tag).map(|slot| (slot.qos, slot.group, slot.origin));
+                if let Some((Qos::ExactlyOnce, group, origin)) = slot.filter(|_| self.memory.is_kept) {
+                    self.memory.abandoned.push(Abandoned { tag, group, origin });
                 }
                 self.inflight.abandon(tag);
             }
@@ -121,12 +136,10 @@ impl Session {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
-        let Terms { qos, identifier, group, retain, as_published, track } = terms;
-        let sent = !self.prepares(qos);
-        let stage = if sent { Stage::Expect } else { Stage::Preparing };
-        let (id, repeated) = (publication.id, false);
-        let slot = Slot { id, event, identifier, group, qos, stage, retain, as_published, track, sent, repeated };
-        if !sent {
+        let prepares = self.prepares(terms.qos);
+        let stage = if prepares { Stage::Preparing } else { Stage::Expect };
+        let slot = terms.slot(publication.id, event, stage);
+        if prepares {
             return Some(self.inflight.prepare(slot));
         }
         let tag = self.inflight.push(slot);
@@ -152,9 +165,9 @@ impl Sessions {
             }
         } else {
             if session.takes_reliable(terms.qos) {
-                let prepared = session.hand_out(publication, terms, &mut self.stats, out);
-                let number = session.memory.number;
-                self.prepared.extend(prepared.map(|tag| (to, tag, number)));
+                if let Some(tag) = session.hand_out(publication, terms, &mut self.stats, out) {
+                    self.prepared.push_back((to, tag, session.memory.number));
+                }
                 return;
             }
             if !session.is_attached() && !session.is_persistent() {
@@ -188,9 +201,14 @@ impl Sessions {
             }
             return waits;
         }
+        if session.is_within() {
+            self.hand_within(to, publication.keep(), terms);
+            return true;
+        }
         let before = stats.dropped_too_large;
-        let tag = session.send_new(publication, terms, stats, out);
-        prepared.extend(tag.map(|tag| (to, tag, session.memory.number)));
+        if let Some(tag) = session.send_new(publication, terms, stats, out) {
+            prepared.push_back((to, tag, session.memory.number));
+        }
         if stats.dropped_too_large != before {
             dropped.push((to, session.memory.number));
         }
@@ -224,6 +242,9 @@ impl Sessions {
     pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut impl Output) {
         let Sessions { slots, stats, prepared, dropped, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
+        if session.is_within() {
+            return self.pump_within(index, now);
+        }
         let before = (stats.dropped_too_large, stats.dropped_expired);
         while session.open {
             if !session.inflight.is_resent() && session.inflight.has_room() && session.send_again(stats, out) {
@@ -231,8 +252,9 @@ impl Sessions {
             }
             if let Some(entry) = session.next_waiting(now, stats) {
                 let mut publication = Publication::of(&entry.event, entry.serial);
-                let tag = session.send_new(&mut publication, terms_of(&entry), stats, out);
-                prepared.extend(tag.map(|tag| (index, tag, session.memory.number)));
+                if let Some(tag) = session.send_new(&mut publication, terms_of(&entry), stats, out) {
+                    prepared.push_back((index, tag, session.memory.number));
+                }
             } else if !session.passing.is_empty() {
                 let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
                 session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), stats, out);
@@ -258,18 +280,19 @@ impl Sessions {
         queue
     }
 
-    /// What waits for a tracked subscription that is tracked no more waits with the rest.
+    /// What waits for a tracked subscription that is tracked no more waits with the rest: before what comes at the same quality of service.
     pub(crate) fn untrack_queue(&mut self, index: u32, track: u32) {
         let session = self.get_mut(index);
         for entry in session.follow.queue.iter().filter(|entry| entry.track == track).cloned().collect::<Vec<_>>() {
-            session.waiting.push(Queued { track: NO_TRACK, ..entry });
+            let queue = if entry.qos == Qos::AtMostOnce { &mut session.passing } else { &mut session.waiting };
+            queue.push(Queued { track: NO_TRACK, ..entry });
         }
-        session.follow.queue.purge(track);
+        session.follow.queue.purge(|entry| entry.track != track);
     }
 
     /// What waits for a tracked subscription is dropped: it begins somewhere else.
     pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
-        let (events, bytes) = self.get_mut(index).follow.queue.purge(track);
+        let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.track != track);
         self.stats.queued_events -= events as u64;
         self.stats.queued_bytes -= bytes as u64;
     }
@@ -277,7 +300,7 @@ impl Sessions {
 
 impl Session {
     /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something.
-    fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
+    pub(super) fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
         let plain = first_live(&mut self.waiting, now, stats).is_some_and(|qos| self.has_room(qos));
         let tracked = first_live(&mut self.follow.queue, now, stats).is_some_and(|qos| self.has_room(qos));
         if !plain && !tracked {
@@ -315,8 +338,8 @@ impl Session {
             return true;
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let Slot { qos, identifier, group, retain, as_published, track, repeated, .. } = *slot;
-        let terms = Terms { qos, identifier, group, retain, as_published, track };
+        let Slot { qos, identifier, group, origin, retain, as_published, track, repeated, .. } = *slot;
+        let terms = Terms { qos, identifier, group, origin, retain, as_published, track };
         let delivery = Delivery { repeated, ..terms.delivery(event.view(), event.id(), 0, tag) };
         stats.deliveries_repeated += u64::from(repeated);
         let sent = out.deliver(link, &delivery);
@@ -326,13 +349,13 @@ impl Session {
 }
 
 fn queued(publication: &mut Publication<'_>, terms: Terms) -> Queued {
-    let Terms { qos, identifier, group, retain, track, .. } = terms;
-    Queued { event: publication.keep(), identifier, group, qos, retain, track, serial: publication.serial }
+    let Terms { qos, identifier, group, origin, retain, track, .. } = terms;
+    Queued { event: publication.keep(), identifier, group, origin, qos, retain, track, serial: publication.serial }
 }
 
-fn terms_of(entry: &Queued) -> Terms {
-    let Queued { qos, identifier, group, retain, track, .. } = *entry;
-    Terms { qos, identifier, group, retain, as_published: retain, track }
+pub(super) fn terms_of(entry: &Queued) -> Terms {
+    let Queued { qos, identifier, group, origin, retain, track, .. } = *entry;
+    Terms { qos, identifier, group, origin, retain, as_published: retain, track }
 }
 
 /// The quality of service of the next delivery that has not expired; those before it are accounted for.
@@ -348,7 +371,7 @@ fn first_live(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Qos> {
 }
 
 /// The next delivery that has not expired, accounted for.
-pub(crate) fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
+fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
     let (events, bytes) = (queue.len(), queue.bytes());
     let (entry, expired) = queue.pop_live(now);
     stats.queued_events -= (events - queue.len()) as u64;

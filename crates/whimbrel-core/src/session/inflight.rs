@@ -6,6 +6,7 @@ use whimbrel_event::{Event, EventId, Qos};
 
 use crate::api::Settlement;
 use crate::follow::{ENDED, ENDED_BY_TOKEN};
+use crate::lazy::at_rest;
 use crate::route::NO_TRACK;
 
 /// Tags go from 1 to this number and then begin again.
@@ -19,7 +20,7 @@ const SPAN_MAX: usize = 32_768;
 pub(crate) enum Stage {
     /// None yet: that it is on its way has to be durable first.
     Preparing,
-    /// None yet: the event has to be read from the log first.
+    /// None yet: it was on its way before a restart, and is sent again when its subscription gets there in the log.
     Loading,
     /// Acknowledgement (at least once), or the first phase (exactly once).
     Expect,
@@ -41,6 +42,8 @@ pub(crate) struct Slot {
     pub(crate) identifier: u32,
     /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
     pub(crate) group: u32,
+    /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
+    pub(crate) origin: u16,
     pub(crate) qos: Qos,
     pub(crate) stage: Stage,
     pub(crate) retain: bool,
@@ -52,12 +55,19 @@ pub(crate) struct Slot {
     pub(crate) sent: bool,
     /// It has been sent on an earlier one.
     pub(crate) repeated: bool,
+    /// Its place among all that were handed out since the session began: what is sent again is sent in this order.
+    pub(crate) rank: u64,
 }
 
 impl Slot {
     /// The client has the event, or the delivery is over.
     fn is_had(&self) -> bool {
         matches!(self.stage, Stage::Settled | Stage::Receiving | Stage::ExpectCompleted)
+    }
+
+    /// It is not over, and nothing else has to come first.
+    fn is_to_be_sent(&self) -> bool {
+        !self.sent && matches!(self.stage, Stage::Expect | Stage::ExpectCompleted)
     }
 
     /// The delivery is over, and its place in the window free; gives what it kept.
@@ -80,9 +90,43 @@ pub(crate) struct Inflight {
     unsent: u16,
     /// How many of these were never sent: they are being prepared.
     prepared: u16,
-    /// How many slots wait for their events.
+    /// How many slots wait until their subscriptions get to their events in the log.
     loading: u16,
     window: u16,
+    /// The rank of what was handed out last.
+    rank: u64,
+    /// Tags of what is to be sent before anything else, in order: what is not sent in the order of its tag.
+    first_again: VecDeque<u16>,
+}
+
+at_rest!(
+    Inflight,
+    Inflight {
+        slots: VecDeque::new(),
+        first: 0,
+        occupied: 0,
+        unsent: 0,
+        prepared: 0,
+        loading: 0,
+        window: 0,
+        rank: 0,
+        first_again: VecDeque::new()
+    }
+);
+
+/// A delivery of a shared subscription that goes to another member.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) group: u32,
+    /// As of [`Slot::origin`].
+    pub(crate) origin: u16,
+    pub(crate) event: Event,
+    /// The retain mark as published.
+    pub(crate) retain: bool,
+    /// Its tag.
+    pub(crate) tag: u16,
+    /// That it is on its way may be written.
+    pub(crate) is_written: bool,
 }
 
 /// What an answer of the client changed.
@@ -111,15 +155,30 @@ impl Inflight {
         (index < self.slots.len()).then_some(index)
     }
 
-    /// A connection with that window begins: everything unsettled is to be sent again, in order.
-    pub(crate) fn begin(&mut self, window: u16) {
+    /// The tag that was given last, or 0 if none was, while nothing is unsettled.
+    pub(crate) fn last_tag(&self) -> u16 {
+        debug_assert!(self.slots.is_empty());
+        self.first
+    }
+
+    /// A connection with that window begins: everything unsettled is to be sent again, in order. If that is nothing, tags go on after `last_tag`.
+    pub(crate) fn begin(&mut self, window: u16, last_tag: u16) {
         self.window = window.max(1);
-        self.occupied = 0;
+        if self.slots.is_empty() && last_tag != 0 {
+            self.first = last_tag;
+        }
+        (self.occupied, self.prepared, self.unsent) = (0, 0, 0);
         for slot in &mut self.slots {
             slot.repeated |= core::mem::take(&mut slot.sent);
         }
-        self.unsent = self.slots.len() as u16;
-        self.prepared = 0;
+        self.first_again.clear();
+        if self.slots.iter().is_sorted_by_key(|slot| slot.rank) {
+            self.unsent = self.slots.len() as u16;
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.slots.len()).collect();
+        order.sort_by_key(|index| self.slots[*index].rank);
+        self.first_again = order.into_iter().map(|index| self.tag(index)).collect();
     }
 
     /// Whether the window takes another delivery.
@@ -127,14 +186,19 @@ impl Inflight {
         self.occupied < self.window && self.slots.len() < SPAN_MAX
     }
 
+    /// Whether at least half of the window is free.
+    pub(crate) fn is_half_free(&self) -> bool {
+        self.occupied <= self.window / 2
+    }
+
     /// Whether everything has been sent that came before.
     pub(crate) fn is_resent(&self) -> bool {
-        self.unsent == 0
+        self.unsent == 0 && self.first_again.is_empty()
     }
 
     /// Whether everything of earlier connections has been sent again; what is new may be being prepared.
     pub(crate) fn is_past_repeats(&self) -> bool {
-        self.unsent == self.prepared
+        self.unsent == self.prepared && self.first_again.is_empty()
     }
 
     /// Whether another delivery can be prepared: the window has room for it and all that are being prepared.
@@ -147,7 +211,12 @@ impl Inflight {
     pub(crate) fn prepare(&mut self, slot: Slot) -> u16 {
         debug_assert!(self.can_prepare() && !slot.sent);
         (self.unsent, self.prepared) = (self.unsent + 1, self.prepared + 1);
-        self.slots.push_back(slot);
+        self.add(slot)
+    }
+
+    fn add(&mut self, slot: Slot) -> u16 {
+        self.rank += 1;
+        self.slots.push_back(Slot { rank: self.rank, ..slot });
         self.tag(self.slots.len() - 1)
     }
 
@@ -157,18 +226,42 @@ impl Inflight {
         self.slots.get_mut(index).filter(|slot| slot.stage != Stage::Settled)
     }
 
-    /// Whether events of deliveries have to be read from the log.
-    pub(crate) fn has_loading(&self) -> bool {
-        self.loading > 0
+    /// The delivery of that event that was on its way before a restart, and is to be sent again.
+    pub(crate) fn loading(&self, track: u32, id: EventId) -> Option<u16> {
+        if self.loading == 0 {
+            return None;
+        }
+        let is_it = |slot: &Slot| slot.stage == Stage::Loading && slot.track == track && slot.id == id;
+        self.slots.iter().position(is_it).map(|index| self.tag(index))
     }
 
-    /// The event of a delivery was read from the log; `None`: it is gone, and the client has to forget the tag.
-    pub(crate) fn loaded(&mut self, tag: u16, event: Option<Event>) {
-        if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Loading) {
-            slot.stage = if event.is_some() { Stage::Expect } else { Stage::ExpectCompleted };
-            slot.event = event;
-            self.loading -= 1;
+    /// The event of a delivery from before a restart was read from the log: it is the next that is sent.
+    pub(crate) fn loaded(&mut self, tag: u16, event: Event) {
+        let rank = self.rank + 1;
+        let slot = self.slot(tag).filter(|slot| slot.stage == Stage::Loading);
+        let slot = slot.expect("it is loaded once");
+        (slot.stage, slot.event, slot.rank) = (Stage::Expect, Some(event), rank);
+        self.rank = rank;
+        self.loading -= 1;
+        self.first_again.push_back(tag);
+    }
+
+    /// The events of deliveries from before a restart are gone, or their subscription is. The client may have them under their tags, and has
+    /// to forget these before other events get them. Whether there are such.
+    pub(crate) fn lose_loading(&mut self, track: u32) -> bool {
+        if self.loading == 0 {
+            return false;
         }
+        let before = self.loading;
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.stage == Stage::Loading && slot.track == track {
+                slot.stage = Stage::ExpectCompleted;
+                self.loading -= 1;
+                self.first_again.push_back(self.tag(index));
+            }
+        }
+        self.loading < before
     }
 
     /// That the client has the event of a delivery has to be durable before it is told anything of it.
@@ -196,28 +289,41 @@ impl Inflight {
     pub(crate) fn push(&mut self, slot: Slot) -> u16 {
         debug_assert!(self.has_room() && self.is_resent() && slot.sent);
         self.occupied += 1;
-        self.slots.push_back(slot);
-        self.tag(self.slots.len() - 1)
+        self.add(slot)
     }
 
-    /// The oldest delivery that is to be sent, now marked as sent, unless it still has to wait. The caller has asked [`Inflight::has_room`]
+    /// The next delivery that is to be sent, now marked as sent, unless it still has to wait. The caller has asked [`Inflight::has_room`]
     /// (telling a client to forget a tag needs no room, and occupies it all the same until it answers).
     pub(crate) fn resend(&mut self) -> Option<(u16, &Slot)> {
+        while let Some(tag) = self.first_again.front().copied() {
+            let index = self.index(tag);
+            let stage = index.map_or(Stage::Settled, |index| self.slots[index].stage);
+            if matches!(stage, Stage::Preparing | Stage::Receiving) {
+                return None;
+            }
+            self.first_again.pop_front();
+            if let Some(index) = index.filter(|index| self.slots[*index].is_to_be_sent()) {
+                return Some(self.mark_sent(index));
+            }
+        }
         while self.unsent > 0 {
             let index = self.slots.len() - self.unsent as usize;
-            if matches!(self.slots[index].stage, Stage::Preparing | Stage::Loading | Stage::Receiving) {
+            if matches!(self.slots[index].stage, Stage::Preparing | Stage::Receiving) {
                 return None;
             }
             self.unsent -= 1;
             self.prepared = self.prepared.min(self.unsent);
-            let tag = self.tag(index);
-            if self.slots[index].stage != Stage::Settled {
-                self.occupied += 1;
-                self.slots[index].sent = true;
-                return Some((tag, &self.slots[index]));
+            if self.slots[index].is_to_be_sent() {
+                return Some(self.mark_sent(index));
             }
         }
         None
+    }
+
+    fn mark_sent(&mut self, index: usize) -> (u16, &Slot) {
+        self.occupied += 1;
+        self.slots[index].sent = true;
+        (self.tag(index), &self.slots[index])
     }
 
     /// Applies an answer of the client.
@@ -276,22 +382,46 @@ impl Inflight {
         self.first = ((self.first as usize + popped) % TAGS as usize) as u16;
     }
 
-    /// Takes out what shared subscriptions (`groups`, ascending) may give to other members, with its group and its retain mark:
-    /// at-least-once deliveries that the client has not acknowledged, oldest first. Exactly-once ones stay: the protocol forbids
-    /// to give them to anyone else.
-    pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<(u32, Event, bool)> {
+    /// Takes out what shared subscriptions (`groups`, ascending) may give to other members: at-least-once deliveries that the client has
+    /// not acknowledged, oldest first, and exactly-once ones that were never sent. The others stay: the protocol forbids to give them to
+    /// anyone else.
+    pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<Taken> {
         let mut taken = Vec::new();
-        for slot in &mut self.slots {
-            if slot.qos == Qos::AtLeastOnce
-                && slot.stage == Stage::Expect
+        for index in 0..self.slots.len() {
+            let tag = self.tag(index);
+            let slot = &mut self.slots[index];
+            let is_new = !slot.sent && !slot.repeated && matches!(slot.stage, Stage::Preparing | Stage::Expect);
+            let is_open = slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect;
+            if (is_new || is_open)
                 && groups.binary_search(&slot.group).is_ok()
                 && let Some(event) = slot.end(&mut self.occupied)
             {
-                taken.push((slot.group, event, slot.as_published));
+                let Slot { group, origin, as_published: retain, .. } = *slot;
+                let is_written = slot.qos == Qos::ExactlyOnce;
+                taken.push(Taken { group, origin, event, retain, tag, is_written });
             }
         }
         self.drop_settled();
         taken
+    }
+
+    /// What was delivered for shared subscriptions and the client has not got yet: the subscriptions, and which deliveries to their own
+    /// sessions that fulfils.
+    pub(crate) fn owed(&self) -> impl Iterator<Item = (u32, u16)> {
+        let owed = self.slots.iter().filter(|slot| slot.origin != 0 && !slot.is_had());
+        owed.map(|slot| (slot.group, slot.origin))
+    }
+
+    /// Whether something of a shared subscription is not over.
+    pub(crate) fn has_of_group(&self, group: u32) -> bool {
+        self.slots.iter().any(|slot| slot.group == group && slot.stage != Stage::Settled)
+    }
+
+    /// Somebody has got a delivery of a former connection, and it is not sent again.
+    pub(crate) fn pass_over(&mut self, tag: u16) {
+        if let Some(index) = self.index(tag).filter(|index| self.slots[*index].is_to_be_sent()) {
+            self.mark_sent(index);
+        }
     }
 
     /// Lets go of what is for these tracked subscriptions: their client says itself up to where it has got. What was sent on the present
@@ -307,9 +437,20 @@ impl Inflight {
         self.drop_settled();
     }
 
+    /// A tracked subscription begins at a place that its client has named. What it was sent before stays in flight, but that it is answered says
+    /// nothing of what comes from there, and comes again. What its session hands over exactly once is not handed over twice.
+    pub(crate) fn leave_behind(&mut self, track: u32, by_token: bool) {
+        if by_token {
+            return self.forget_track(track, true);
+        }
+        let is_left = |slot: &&mut Slot| slot.track == track && slot.qos == Qos::AtLeastOnce;
+        self.slots.iter_mut().filter(is_left).for_each(|slot| slot.track = ENDED);
+    }
+
     /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
     /// position.
     pub(crate) fn forget_track(&mut self, track: u32, by_token: bool) {
+        self.lose_loading(track);
         let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
         of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
@@ -341,12 +482,6 @@ impl Inflight {
         self.unsent = self.slots.len() as u16;
     }
 
-    /// The tags of the deliveries whose events have to be read from the log, and their names.
-    pub(crate) fn loading(&self) -> Vec<(u16, EventId, u32)> {
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.stage == Stage::Loading);
-        slots.map(|(index, slot)| (self.tag(index), slot.id, slot.track)).collect()
-    }
-
     /// The tags of all deliveries at [`Qos::ExactlyOnce`] that are not over.
     pub(crate) fn exactly_once(&self) -> Vec<u16> {
         let is_open = |slot: &Slot| slot.qos == Qos::ExactlyOnce && slot.stage != Stage::Settled;
@@ -357,14 +492,7 @@ impl Inflight {
     /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.
     pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
         let left = self.slots.iter_mut().filter(|slot| groups.binary_search(&slot.group).is_ok());
-        left.for_each(|slot| slot.group = crate::route::NO_GROUP);
-    }
-
-    /// Gives memory back while nothing is in flight.
-    pub(crate) fn shrink(&mut self) {
-        if self.slots.is_empty() {
-            self.slots = VecDeque::new();
-        }
+        left.for_each(|slot| (slot.group, slot.origin) = (crate::route::NO_GROUP, 0));
     }
 }
 
@@ -379,6 +507,7 @@ mod tests {
             event: None,
             identifier: 0,
             group: u32::MAX,
+            origin: 0,
             qos,
             stage: Stage::Expect,
             retain: false,
@@ -386,13 +515,14 @@ mod tests {
             track: NO_TRACK,
             sent: true,
             repeated: false,
+            rank: 0,
         }
     }
 
     #[test]
     fn tags_go_round_without_zero() {
         let mut inflight = Inflight::default();
-        inflight.begin(10);
+        inflight.begin(10, 0);
         let mut last = 0;
         for _ in 0..70_000 {
             let tag = inflight.push(slot(Qos::AtLeastOnce));
@@ -406,7 +536,7 @@ mod tests {
     #[test]
     fn exactly_once_takes_two_phases_and_tolerates_repeats() {
         let mut inflight = Inflight::default();
-        inflight.begin(1);
+        inflight.begin(1, 0);
         let tag = inflight.push(slot(Qos::ExactlyOnce));
         assert!(!inflight.has_room());
         assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Unknown);
@@ -424,7 +554,7 @@ mod tests {
         fn windows_and_resends_agree_with_a_model(steps in proptest::collection::vec((0_u8..4, any::<u16>()), 1..400)) {
             let mut inflight = Inflight::default();
             let mut window = 8;
-            inflight.begin(window);
+            inflight.begin(window, 0);
             let mut open: Vec<(u16, bool)> = Vec::new();
             for (kind, pick) in steps {
                 match kind {
@@ -451,7 +581,7 @@ mod tests {
                     2 => prop_assert_eq!(inflight.settle(pick, Settlement::Acknowledged), Settled::Unknown),
                     _ => {
                         window = pick % 9 + 1;
-                        inflight.begin(window);
+                        inflight.begin(window, 0);
                         open.iter_mut().for_each(|(_, sent)| *sent = false);
                     }
                 }

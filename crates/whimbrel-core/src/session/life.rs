@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 
-use smallvec::SmallVec;
 use whimbrel_event::Time;
 
 use crate::accept::WILL_AGAIN;
@@ -58,12 +57,15 @@ impl Core {
             self.timers.remove(at, Reason::SessionExpiry, index);
         }
         self.sessions.bind(index, attach.link, attach.window);
-        out.attached(attach.link, known.is_some());
+        // Its client is to forget the tags that it remembers.
+        let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);
+        out.attached(attach.link, known.is_some() && !is_of_copy);
         self.remember_session(index, None);
         if begins_anew {
             self.cork_until_durable(self.sessions.whom(attach.link), out);
         }
         self.return_to_streams(now, index, away);
+        self.attend_all(now, index, out);
         self.go_on(now, index, out);
     }
 
@@ -94,9 +96,24 @@ impl Core {
                 self.timers.insert(at, Reason::WillDelay, index);
             }
         }
-        let mut groups = self.sessions.get(index).groups.to_vec();
-        groups.retain(|group| self.groups.has_other(*group, index, &self.sessions));
-        self.move_work(now, index, groups, out);
+        self.leave_work(now, index, out);
+        self.sessions.rest(index);
+    }
+
+    /// An operator ends a session, as its expiry would.
+    pub(crate) fn drop_session(&mut self, now: Time, client_id: &str, out: &mut impl Output) {
+        let found = self.sessions.find(client_id);
+        // A shared subscription's own session ends with the last member.
+        let Some(index) = found.filter(|index| self.sessions.get(*index).shares().is_none()) else { return };
+        if let Some(link) = self.sessions.get(index).link() {
+            out.kicked(link, Kick::Dropped);
+            let survives = self.sessions.get(index).is_persistent();
+            self.detach(now, index, true, out);
+            if !survives {
+                return;
+            }
+        }
+        self.end(now, index, out);
     }
 
     /// A session ends whose will cannot be logged at present: another one that nobody finds tries it again when its time has come.
@@ -114,6 +131,19 @@ impl Core {
         self.remember_session(ghost, None);
     }
 
+    /// A session has been without its client for too long.
+    pub(crate) fn expire_session(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        let session = self.sessions.get_mut(index);
+        session.expires_at = None;
+        if session.memory.is_kept && self.store.disk == Disk::Poisoned {
+            // That it has ended cannot be written: it would be there again after the restart, and expires then.
+            self.publish_will(now, index, out);
+            return;
+        }
+        self.sessions.stats.sessions_expired += 1;
+        self.end(now, index, out);
+    }
+
     /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
     pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut impl Output) {
         if !self.publish_will(now, index, out) {
@@ -123,14 +153,12 @@ impl Core {
         if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);
         }
-        let session = self.sessions.get_mut(index);
-        session.groups = SmallVec::new();
-        let subscriptions = core::mem::take(&mut session.subscriptions);
-        let mut shared = Vec::new();
-        for id in subscriptions {
-            shared.extend(self.remove_subscription(index, id).filter(|(_, lives)| *lives).map(|(group, _)| group));
+        let mut shared = self.leave_leaving(index);
+        for id in core::mem::take(&mut self.sessions.get_mut(index).subscriptions) {
+            let left = self.remove_subscription(index, id, false);
+            shared.extend(left.filter(|(_, lives)| *lives).map(|(group, _)| group));
         }
-        self.move_work(now, index, shared, out);
+        self.end_work(now, index, shared, out);
         self.sessions.remove(index);
     }
 }

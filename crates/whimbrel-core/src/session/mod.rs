@@ -3,23 +3,28 @@
 mod deliver;
 mod inflight;
 mod life;
+mod own;
 mod queue;
+mod whom;
 
+use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use whimbrel_event::{Publisher, Qos, Seeded, Time};
+use whimbrel_event::{Publisher, Seeded, Time};
 
-pub(crate) use deliver::{Publication, Terms, pop, push_bounded};
-pub(crate) use inflight::{Inflight, Settled, Slot, Stage};
+pub(crate) use deliver::{Publication, Terms, push_bounded};
+pub(crate) use inflight::{Inflight, Settled, Slot, Stage, Taken};
+pub(crate) use own::{Handed, NOBODY, own_client_id, shown};
 pub(crate) use queue::{Queue, Queued};
 
 use crate::api::{Limits, Link, Will};
 use crate::follow::GapReason;
+use crate::lazy::{Lazy, at_rest};
 use crate::stats::Stats;
-use crate::store::{AtomNo, SessionNo, Whom};
+use crate::store::{AtomNo, SessionNo};
 use crate::stream::Streams;
 
 /// Clients that are named for the gaps they were told of.
@@ -44,16 +49,78 @@ pub(crate) struct Memory {
     pub(crate) number: SessionNo,
     /// It is written, and has to be forgotten when it ends.
     pub(crate) is_kept: bool,
+    /// The broker went on from a copy in which it was, and its client has not been there since.
+    pub(crate) is_of_copy: bool,
+    pending: Lazy<Pending>,
+}
+
+/// A delivery that was written and could not be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) tag: u16,
+    /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
+    pub(crate) group: u32,
+    /// As of [`Slot::origin`].
+    pub(crate) origin: u16,
+}
+
+/// What is under way of a session that is remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
     /// What changes its subscriptions and waits to be durable.
     pub(crate) structural: u32,
     /// What waits for that.
     pub(crate) later: u32,
-    /// Tags of deliveries that were written and could not be sent.
-    pub(crate) abandoned: Vec<u16>,
+    /// How many requests have waited so, round and round.
+    pub(crate) asked: u16,
+    /// How many of them have had their turn: they have it in the order in which they were asked.
+    pub(crate) turns: u16,
+    /// Deliveries that were written and could not be sent.
+    pub(crate) abandoned: Vec<Abandoned>,
     /// Exactly-once publishes that the client has not released.
     pub(crate) unreleased: BTreeMap<u16, Unreleased>,
     /// The number of an event that was refused on the present connection: greater ones are, too, until it comes again.
     pub(crate) refused_number: Option<u64>,
+}
+
+at_rest!(
+    Pending,
+    Pending {
+        structural: 0,
+        later: 0,
+        asked: 0,
+        turns: 0,
+        abandoned: Vec::new(),
+        unreleased: BTreeMap::new(),
+        refused_number: None
+    }
+);
+
+impl Deref for Memory {
+    type Target = Pending;
+
+    fn deref(&self) -> &Pending {
+        &self.pending
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut Pending {
+        &mut self.pending
+    }
+}
+
+/// The attachment of a session to a link: the present one, or the last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    /// Its number among all attachments.
+    attachment: u32,
+    /// Answers to it that wait in the line.
+    in_line: u32,
+    /// The tag that was given last before the deliveries were put to rest: the client may still mean it.
+    last_tag: u16,
+    /// Nothing is read from it for now.
+    is_paused: bool,
 }
 
 /// One client's session.
@@ -61,10 +128,7 @@ pub(crate) struct Memory {
 pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
     link: u32,
-    /// Its number among all attachments; the present one, or the last.
-    attachment: u32,
-    /// Answers to the present link that wait in the line.
-    in_line: u32,
+    standing: Standing,
     pub(crate) memory: Memory,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
@@ -74,7 +138,9 @@ pub(crate) struct Session {
     /// It waits in [`Sessions::overflowed`].
     overflowed: bool,
     /// What its tracked subscriptions have in common.
-    pub(crate) follow: Followers,
+    pub(crate) follow: Lazy<Followers>,
+    /// Gaps of all its tracked subscriptions.
+    gaps: u64,
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
     pub(crate) subscriptions: SmallVec<[u32; 2]>,
@@ -82,11 +148,11 @@ pub(crate) struct Session {
     pub(crate) selector_bytes: usize,
     /// Shared subscriptions of which it is a member.
     pub(crate) groups: SmallVec<[u32; 2]>,
-    pub(crate) inflight: Inflight,
+    pub(crate) inflight: Lazy<Inflight>,
     /// Reliable deliveries that wait.
-    pub(crate) waiting: Queue,
+    pub(crate) waiting: Lazy<Queue>,
     /// Best-effort deliveries that wait.
-    passing: Queue,
+    passing: Lazy<Queue>,
     pub(crate) will: Option<Box<Will>>,
     pub(crate) will_at: Option<Time>,
     pub(crate) expires_at: Option<Time>,
@@ -98,12 +164,12 @@ impl Session {
     }
 
     pub(crate) fn link(&self) -> Option<Link> {
-        self.is_attached().then_some(Link(self.link))
+        (self.is_attached() && !self.is_within()).then_some(Link(self.link))
     }
 
     /// Answers to the present link that wait in the line.
     pub(crate) fn in_line(&self) -> u32 {
-        self.in_line
+        self.standing.in_line
     }
 
     /// It outlives its connection.
@@ -137,9 +203,19 @@ pub(crate) struct Followers {
     pub(crate) catches_up_first: bool,
     /// It is known how long the client was away.
     pub(crate) away_known: bool,
-    /// Gaps of all of them.
-    pub(crate) gaps: u64,
 }
+
+at_rest!(
+    Followers,
+    Followers {
+        lagging: VecDeque::new(),
+        catching_up: false,
+        queue: Queue::new(),
+        turn: false,
+        catches_up_first: false,
+        away_known: false
+    }
+);
 
 /// All sessions, and the bounds and counters of what they hold.
 #[derive(Debug)]
@@ -159,6 +235,10 @@ pub(crate) struct Sessions {
     pub(crate) prepared: VecDeque<(u32, u16, SessionNo)>,
     /// Sessions of which deliveries were dropped in this step.
     pub(crate) dropped: Vec<(u32, SessionNo)>,
+    /// What was delivered to shared subscriptions' own sessions in this step, and is to be handed out.
+    pub(crate) handed: VecDeque<Handed>,
+    /// Deliveries to these sessions that are over: session, its number, and tag.
+    pub(crate) fulfilled: Vec<(u32, SessionNo, u16)>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
     /// Clients with most gaps, in no order; at most [`GAPPY_MAX`].
@@ -168,13 +248,11 @@ pub(crate) struct Sessions {
 /// Notes a session among those with most gaps, if it is one of them.
 fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
     if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
-        known.1 = session.follow.gaps;
+        known.1 = session.gaps;
     } else if gappy.len() < GAPPY_MAX {
-        gappy.push((session.client_id.clone(), session.follow.gaps));
-    } else if let Some(least) =
-        gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.follow.gaps)
-    {
-        *least = (session.client_id.clone(), session.follow.gaps);
+        gappy.push((session.client_id.clone(), session.gaps));
+    } else if let Some(least) = gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.gaps) {
+        *least = (session.client_id.clone(), session.gaps);
     }
 }
 
@@ -191,6 +269,8 @@ impl Sessions {
             stats: Stats::default(),
             prepared: VecDeque::new(),
             dropped: Vec::new(),
+            handed: VecDeque::new(),
+            fulfilled: Vec::new(),
             overflowed: Vec::new(),
             gappy: Vec::new(),
         }
@@ -202,6 +282,16 @@ impl Sessions {
 
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Session {
         self.slots[index as usize].as_mut().expect("a session index in use")
+    }
+
+    /// Places at which there are sessions, or were.
+    pub(crate) fn places(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// What is at these places, from that one on.
+    pub(crate) fn from(&self, place: u32) -> impl Iterator<Item = (u32, Option<&Session>)> {
+        (place..).zip(self.slots.iter().skip(place as usize)).map(|(index, slot)| (index, slot.as_deref()))
     }
 
     pub(crate) fn find(&self, client_id: &str) -> Option<u32> {
@@ -235,22 +325,22 @@ impl Sessions {
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
-            attachment: 0,
-            in_line: 0,
+            standing: Standing::default(),
             memory: Memory::default(),
             // The same after a restart, so that a publisher's events stay in one stream.
             binding: Streams::binding(Publisher::named(client_id).to_bits()),
             publisher: Publisher::named(client_id),
             open: false,
             overflowed: false,
-            follow: Followers::default(),
+            follow: Lazy::default(),
+            gaps: 0,
             expiry: Duration::ZERO,
             subscriptions: SmallVec::new(),
             selector_bytes: 0,
             groups: SmallVec::new(),
-            inflight: Inflight::default(),
-            waiting: Queue::default(),
-            passing: Queue::default(),
+            inflight: Lazy::default(),
+            waiting: Lazy::default(),
+            passing: Lazy::default(),
             will: None,
             will_at: None,
             expires_at: None,
@@ -265,7 +355,7 @@ impl Sessions {
                 self.slots.len() as u32 - 1
             }
         };
-        self.stats.sessions += 1;
+        self.stats.sessions += u64::from(self.get(index).shares().is_none());
         index
     }
 
@@ -281,7 +371,7 @@ impl Sessions {
             entry.remove();
         }
         self.free.push(index);
-        self.stats.sessions -= 1;
+        self.stats.sessions -= u64::from(session.shares().is_none());
         for queue in [&session.waiting, &session.passing, &session.follow.queue] {
             self.stats.dropped_session_ended += queue.len() as u64;
             self.stats.queued_events -= queue.len() as u64;
@@ -303,10 +393,12 @@ impl Sessions {
         let attachment = self.attachments;
         let session = self.get_mut(index);
         assert!(!session.is_attached(), "a session has one link");
-        (session.link, session.attachment, session.in_line) = (link.0, attachment, 0);
+        session.link = link.0;
+        let last_tag = core::mem::take(&mut session.standing.last_tag);
+        session.standing = Standing { attachment, in_line: 0, last_tag: 0, is_paused: false };
         session.memory.refused_number = None;
         session.open = true;
-        session.inflight.begin(window);
+        session.inflight.begin(window, last_tag);
     }
 
     /// Unties a session; best-effort deliveries that waited are dropped.
@@ -316,12 +408,39 @@ impl Sessions {
         self.links[session.link as usize] = DETACHED;
         session.link = DETACHED;
         session.open = false;
-        session.inflight.shrink();
         let passing = core::mem::take(&mut session.passing);
         self.stats.sessions_attached -= 1;
         self.stats.dropped_slow += passing.len() as u64;
         self.stats.queued_events -= passing.len() as u64;
         self.stats.queued_bytes -= passing.bytes() as u64;
+    }
+
+    /// The client of a session is not there: nothing of it takes memory that is not in use.
+    pub(crate) fn rest(&mut self, index: u32) {
+        let session = self.get_mut(index);
+        // Those that lag are found anew when the client is back.
+        session.follow.rest();
+        if session.inflight.len() == 0 {
+            session.standing.last_tag = session.inflight.last_tag();
+            session.inflight.rest();
+        }
+        if session.waiting.is_empty() {
+            session.waiting.rest();
+        }
+        let Pending { structural, later, .. } = *session.memory;
+        if structural + later == 0 && session.memory.unreleased.is_empty() && session.memory.abandoned.is_empty() {
+            session.memory.pending.rest();
+        }
+    }
+
+    /// Something is to be handed out among the members of shared subscriptions, or was.
+    pub(crate) fn has_unshared(&self) -> bool {
+        !(self.handed.is_empty() && self.fulfilled.is_empty())
+    }
+
+    /// Deliveries have to be prepared, or were dropped.
+    pub(crate) fn has_unprepared(&self) -> bool {
+        !(self.prepared.is_empty() && self.dropped.is_empty())
     }
 
     /// A session that has to be cut off because too much waits for it.
@@ -344,76 +463,15 @@ impl Sessions {
         let Sessions { slots, stats, gappy, .. } = self;
         stats.count_gap(reason);
         let session = slots[index as usize].as_mut().expect("a session index in use");
-        session.follow.gaps += 1;
+        session.gaps += 1;
         note_gappy(gappy, session);
     }
 
     /// The clients that have been told of most gaps, at most [`GAPPY_MAX`], those with most first.
     pub(crate) fn gappy(&self) -> Vec<(String, u64)> {
-        let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (client.to_string(), *gaps)).collect();
+        let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (shown(client).to_owned(), *gaps)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         all
-    }
-
-    /// Who speaks over a link at present.
-    pub(crate) fn whom(&self, link: Link) -> Whom {
-        Whom { link, attachment: self.get(self.of(link)).attachment }
-    }
-
-    /// The session of somebody who may have gone.
-    fn present(&mut self, whom: Whom) -> Option<&mut Session> {
-        let index = self.attached_to(whom.link)?;
-        let session = self.slots[index as usize].as_mut().expect("links lead to sessions");
-        (session.attachment == whom.attachment).then_some(&mut **session)
-    }
-
-    /// The session at that place, if its client is that publisher.
-    pub(crate) fn of_publisher(&mut self, index: u32, publisher: Publisher) -> Option<&mut Session> {
-        let session = self.slots.get_mut(index as usize)?.as_deref_mut()?;
-        (session.publisher == publisher).then_some(session)
-    }
-
-    /// Whether a publish that came again is one that was not refused meanwhile, as far as its client is there.
-    pub(crate) fn is_still_repeat(&mut self, whom: Whom, tag: u16, qos: Qos) -> bool {
-        let present = self.present(whom);
-        present.is_none_or(|session| match qos {
-            Qos::ExactlyOnce => match session.memory.unreleased.get(&tag) {
-                // It repeats one that had another tag.
-                Some(known) if !known.is_written && session.memory.refused_number.is_some() => {
-                    session.memory.unreleased.remove(&tag);
-                    false
-                }
-                known => known.is_some(),
-            },
-            Qos::AtMostOnce | Qos::AtLeastOnce => session.memory.refused_number.is_none(),
-        })
-    }
-
-    /// An answer to that client waits in the line.
-    pub(crate) fn stand_in_line(&mut self, whom: Whom) {
-        if let Some(session) = self.present(whom) {
-            session.in_line += 1;
-        }
-    }
-
-    /// Whether an answer to that client waits in the line.
-    pub(crate) fn stands_in_line(&mut self, whom: Whom) -> bool {
-        self.present(whom).is_some_and(|session| session.in_line > 0)
-    }
-
-    /// An answer to that client waits no more; whether it is still there to get it.
-    pub(crate) fn leave_line(&mut self, whom: Whom) -> bool {
-        let present = self.present(whom);
-        present.is_some_and(|session| {
-            session.in_line -= 1;
-            true
-        })
-    }
-
-    /// Whether the session at that place is the one with that number.
-    pub(crate) fn is_numbered(&self, index: u32, number: SessionNo) -> bool {
-        let session = self.slots.get(index as usize).and_then(Option::as_ref);
-        session.is_some_and(|session| session.memory.number == number)
     }
 
     /// Whether that is what a session's own client has published.

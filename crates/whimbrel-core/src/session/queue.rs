@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{Event, Qos, Time};
 
+use crate::lazy::at_rest;
+
 /// One waiting delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Queued {
     pub(crate) event: Event,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
+    /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
+    pub(crate) origin: u16,
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
     /// The tracked subscription that it is for, or [`crate::route::NO_TRACK`].
@@ -32,7 +36,13 @@ pub(crate) struct Queue {
     bytes: usize,
 }
 
+at_rest!(Queue, Queue::new());
+
 impl Queue {
+    pub(crate) const fn new() -> Self {
+        Queue { entries: VecDeque::new(), bytes: 0 }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -56,10 +66,10 @@ impl Queue {
         self.entries.iter()
     }
 
-    /// Takes out what is for a tracked subscription; returns the number and bytes.
-    pub(crate) fn purge(&mut self, track: u32) -> (usize, usize) {
+    /// Drops what is not `kept`; returns the number and bytes of that.
+    pub(crate) fn purge(&mut self, kept: impl Fn(&Queued) -> bool) -> (usize, usize) {
         let (entries, bytes) = (self.entries.len(), self.bytes);
-        self.entries.retain(|entry| entry.track != track);
+        self.entries.retain(kept);
         self.bytes = self.entries.iter().map(Queued::weight).sum();
         (entries - self.entries.len(), bytes - self.bytes)
     }

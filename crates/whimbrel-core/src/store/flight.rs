@@ -7,9 +7,8 @@ use super::keys::{DurableNo, Flight, Key, SessionNo, Value};
 use super::{Answer, AtomNo, Wait, Whom};
 use crate::api::{Kick, Link, Output, Settlement};
 use crate::broker::Core;
-use crate::follow::{Gap, GapReason};
-use crate::route::NO_TRACK;
-use crate::session::Settled;
+use crate::route::{NO_GROUP, NO_TRACK};
+use crate::session::{Abandoned, Settled};
 
 impl Core {
     /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent after all.
@@ -18,8 +17,12 @@ impl Core {
             if !self.sessions.is_numbered(index, number) {
                 continue;
             }
-            for tag in core::mem::take(&mut self.sessions.get_mut(index).memory.abandoned) {
+            for abandoned in core::mem::take(&mut self.sessions.get_mut(index).memory.abandoned) {
+                let Abandoned { tag, group, origin } = abandoned;
                 self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                if group != NO_GROUP {
+                    self.sessions.fulfil(self.groups.own(group), origin);
+                }
             }
             // What they held may be free.
             self.tracks_of(index).into_iter().for_each(|track| self.tracks.touch(track));
@@ -66,14 +69,22 @@ impl Core {
         let index = self.sessions.of(link);
         let session = self.sessions.get_mut(index);
         let slot = session.inflight.slot(tag);
-        let (track, id) = slot.map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
+        let (track, id) = slot.as_ref().map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
+        let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));
         let settled = session.inflight.settle(tag, by);
+        let (is_kept, number) = (session.memory.is_kept, session.memory.number);
         if track != NO_TRACK && settled != Settled::Unknown {
             self.tracks.touch(track);
+            self.note_beyond(track, id);
         }
-        let (is_kept, number) = (session.memory.is_kept, session.memory.number);
-        let whom = self.sessions.whom(link);
+        if group != NO_GROUP && settled != Settled::Unknown {
+            if let Some(slot) = self.sessions.get_mut(index).inflight.slot(tag) {
+                slot.origin = 0;
+            }
+            self.sessions.fulfil(self.groups.own(group), origin);
+        }
         if by == Settlement::Received {
+            let whom = self.sessions.whom(link);
             let known = settled == Settled::Received;
             if !(is_kept && known) {
                 self.answer(now, whom, (AtomNo(0), Answer::Release { tag, known }), out);
@@ -86,18 +97,27 @@ impl Core {
             if is_kept && by != Settlement::Acknowledged {
                 match self.tracks.durable_mut(track) {
                     // Not before the position that it moves, or it would come again after a crash.
-                    Some(durable) => {
-                        durable.done.push(tag);
-                        // While it lags, its position may be before what was in flight at a restart.
-                        durable.beyond.extend(id.filter(|id| durable.flying.contains(id)));
-                    }
+                    Some(durable) => durable.done.push(tag),
                     None => {
                         self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
                         self.store.outbox.seal();
                     }
                 }
             }
-            self.go_on(now, index, out);
+            self.go_on_answered(now, index, out);
+        }
+    }
+
+    /// A client has answered a delivery: of one from before a restart, before its subscription has got there in the log, it is noted that the
+    /// client has it.
+    pub(crate) fn note_beyond(&mut self, track: u32, id: Option<EventId>) {
+        let lag = self.tracks.lag_mut(track);
+        let is_ahead = |id: &EventId| lag.is_some_and(|lag| lag.positions.get(id.pubend) < id.tick);
+        if let Some(id) = id.filter(is_ahead)
+            && let Some(durable) = self.tracks.durable_mut(track)
+            && !durable.beyond.contains(&id)
+        {
+            durable.beyond.push(id);
         }
     }
 
@@ -138,28 +158,5 @@ impl Core {
                 None => self.go_on(now, index, out),
             }
         }
-    }
-
-    /// Reads the events of deliveries from before a restart, so that they can be sent again; true if none is left to be read.
-    pub(crate) fn load_flights(&mut self, index: u32) -> bool {
-        let mut is_whole = true;
-        for (tag, id, track) in self.sessions.get(index).inflight.loading() {
-            let Some(own) = self.streams.own_reliable(id.pubend) else {
-                unreachable!("only what was logged is loaded")
-            };
-            let before = Tick(id.tick.0 - 1);
-            let Some(slice) = self.store.reads.slice(own, before) else {
-                self.store.reads.ask(index, own, before, id.tick);
-                is_whole = false;
-                continue;
-            };
-            let event = slice.events.iter().find(|event| event.id() == id).cloned();
-            if let Some(lag) = self.tracks.lag_mut(track).filter(|_| event.is_none()) {
-                lag.gaps.add(Gap { pubend: id.pubend, from: before, to: id.tick, reason: GapReason::Lost });
-            }
-            // Without it: the client may have it under that tag, and must forget the tag before another event gets it.
-            self.sessions.get_mut(index).inflight.loaded(tag, event);
-        }
-        is_whole
     }
 }

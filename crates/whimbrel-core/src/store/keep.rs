@@ -4,10 +4,11 @@ use core::time::Duration;
 
 use whimbrel_event::Time;
 
-use super::keys::{Kept, Key, LastWill, SessionNo, Value};
+use super::keys::{Kept, Key, LastWill, OwnTicks, SessionNo, Value, Wish};
 use super::{Answer, AtomNo, Disk, Wait, Whom};
-use crate::api::{Link, Output};
+use crate::api::{Durability, Link, Output};
 use crate::broker::Core;
+use crate::route::NO_TRACK;
 
 /// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
 pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
@@ -71,7 +72,10 @@ impl Core {
         let outbox = &mut self.store.outbox;
         outbox.forget(|key| Key::Will(number).put(key));
         if is_kept {
-            let flights = session.inflight.exactly_once().into_iter().map(|tag| Key::InFlight(number, tag));
+            // What was given up in this very call is still to be forgotten.
+            let given_up = session.memory.abandoned.iter().map(|abandoned| abandoned.tag);
+            let flights = session.inflight.exactly_once().into_iter().chain(given_up);
+            let flights = flights.map(|tag| Key::InFlight(number, tag));
             let unreleased = session.memory.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
             let subscriptions = session.subscriptions.iter().flat_map(|id| {
                 let known = self.router.get(*id);
@@ -88,6 +92,40 @@ impl Core {
             outbox.forget(|key| Key::Session(&session.client_id).put(key));
         }
         outbox.seal();
+    }
+
+    /// Writes what is to be remembered of a subscription as it is now; of one that is none, nothing.
+    pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
+        let session = self.sessions.get(index).memory.number;
+        let Some(id) = self.router.find(index, text) else {
+            return self.store.outbox.forget(|key| Key::Subscription(session, text).put(key));
+        };
+        let known = self.router.get(id);
+        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
+        let durable = track.and_then(|track| track.durable.as_deref());
+        let durability = match track {
+            // A member of a durable shared subscription.
+            None if known.is_durable => Durability::Durable,
+            None if known.attached_only => Durability::Nondurable,
+            None => Durability::Queued,
+            Some(_) if durable.is_some() => Durability::Durable,
+            Some(track) if track.keeps => Durability::SemiDurable,
+            Some(_) => Durability::Nondurable,
+        };
+        let wish = Wish {
+            number: durable.map(|durable| durable.number),
+            durability,
+            qos: known.qos,
+            no_local: known.no_local,
+            retain_as_published: known.retain_as_published,
+            by_token: track.is_some_and(|track| track.by_token),
+            notices: track.is_some_and(|track| track.notices),
+            identifier: known.identifier,
+            start: durable.map_or(OwnTicks::default(), |durable| durable.start),
+            selector: known.selector.as_deref(),
+            old: durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect()),
+        };
+        self.store.outbox.put(|key| Key::Subscription(session, text).put(key), |value| wish.put_versioned(value));
     }
 
     /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.

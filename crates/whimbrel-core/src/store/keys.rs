@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use whimbrel_event::{HostId, Qos, Tick, Time};
 
-use super::wire::{Bytes, put_bytes, put_varint};
+use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
 use crate::stream::Streams;
 
@@ -51,6 +51,10 @@ pub(crate) enum Key<'a> {
     Number(&'a str),
     /// Up to where a stream was given up although it was not acknowledged, by its index; a [`Tick`].
     Early(u8),
+    /// After which ticks logged events have filter records; [`OwnTicks`].
+    Filtered,
+    /// What is lost of a stream since the broker went on from a copy, by its index; [`super::copied::LostParts`].
+    Lost(u8),
 }
 
 impl<'a> Key<'a> {
@@ -75,7 +79,9 @@ impl<'a> Key<'a> {
             }
             Key::Retained(topic) => text(out, b'r', topic),
             Key::Number(client_id) => text(out, b'n', client_id),
+            Key::Filtered => out.push(b'f'),
             Key::Early(pubend) => out.extend_from_slice(&[b'e', *pubend]),
+            Key::Lost(pubend) => out.extend_from_slice(&[b'l', *pubend]),
         }
     }
 
@@ -93,6 +99,8 @@ impl<'a> Key<'a> {
             b'r' => Key::Retained(bytes.rest()?),
             b'n' => Key::Number(bytes.rest()?),
             b'e' => Key::Early(bytes.u8()?),
+            b'f' => Key::Filtered,
+            b'l' => Key::Lost(bytes.u8()?),
             _ => return None,
         };
         bytes.end()?;
@@ -448,13 +456,14 @@ fn qos(byte: u8) -> Option<Qos> {
 }
 
 /// [`Duration::MAX`] is for ever; anything else is told in whole milliseconds.
-fn put_duration(out: &mut Vec<u8>, duration: Duration) {
-    put_varint(out, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
-}
+impl Value<'_> for OwnTicks {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_ticks(out, self);
+    }
 
-fn duration(bytes: &mut Bytes<'_>) -> Option<Duration> {
-    let millis = bytes.varint()?;
-    Some(if millis == u64::MAX { Duration::MAX } else { Duration::from_millis(millis) })
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        ticks(bytes)
+    }
 }
 
 /// The first as it is, each other as how far it is from the one before: the streams of a broker mostly stand at nearly the same tick.
@@ -511,7 +520,7 @@ mod tests {
             let all = [
                 Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
-                Key::Number(&text), Key::Early(pubend),
+                Key::Number(&text), Key::Early(pubend), Key::Lost(pubend),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {

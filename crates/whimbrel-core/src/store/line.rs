@@ -27,6 +27,8 @@ pub(crate) struct Whom {
 pub(crate) enum Answer {
     /// [`crate::Output::accepted`].
     Accepted { tag: u16, qos: Qos, result: Accepted },
+    /// A publish is one that was accepted before, by its number, or else by its tag.
+    Repeat { tag: u16, qos: Qos, number: Option<u64> },
     /// [`crate::Output::completed`].
     Completed { tag: u16, known: bool },
     /// [`crate::Output::release`].
@@ -41,10 +43,12 @@ pub(crate) struct Held {
     pub(crate) retain: bool,
     /// It is logged: it waits for its own atom, and not only for those before it.
     pub(crate) is_logged: bool,
-    /// Whose it is. That session may have ended since.
+    /// Whose it is. That session may have ended since, and another may have its place.
     pub(crate) from: From,
-    /// Its publisher's own number.
-    pub(crate) number: Option<u64>,
+    /// The number of that session, if it is remembered.
+    pub(crate) session: SessionNo,
+    /// If it is logged, its publisher's own number for it, with the publisher's client id.
+    pub(crate) number: Option<(Box<str>, u64)>,
     /// Who is told that it is accepted, under which tag.
     pub(crate) answer: Option<(Whom, u16)>,
 }

@@ -5,6 +5,8 @@
 //! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
+mod copied;
+mod filter;
 mod flight;
 mod keep;
 mod keys;
@@ -16,6 +18,7 @@ mod publishers;
 mod reads;
 mod release;
 mod restore;
+mod survey;
 mod ticks;
 mod trouble;
 mod wire;
@@ -24,6 +27,8 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{Packed, Tick, Time};
 
+pub(crate) use copied::Lost;
+pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
 pub(crate) use numbers::Numbers;
@@ -32,10 +37,11 @@ pub use outbox::{Atom, AtomNo};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
 pub(crate) use publishers::Publishers;
-pub(crate) use reads::Reads;
-pub use reads::{Fetch, Fetched};
+pub(crate) use reads::{FETCH_BYTES, Part, Reads};
+pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
+pub(crate) use survey::SURVEYOR;
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -49,7 +55,8 @@ pub enum StreamName {
     /// The events of the reliable pubend with that index. A record is [`EVENT_FORMAT`] and then the packed event without its first
     /// [`EVENT_HEAD`] bytes.
     Events(u8),
-    /// Which durable subscriptions a logged event is for.
+    /// Which durable subscriptions logged events are for, as far as their numbers belong to that part of all. It is given up together with the
+    /// events of its pubend, by whoever gives up these: there are no writes for that.
     Filter {
         /// The pubend's index.
         pubend: u8,
@@ -93,7 +100,7 @@ pub enum Write<'a> {
         /// Which.
         key: &'a [u8],
     },
-    /// Gives up a stream's records.
+    /// Gives up a stream's records, and with those of a stream of events its filter records of all shards.
     Chop {
         /// Of which stream.
         stream: StreamName,
@@ -124,6 +131,9 @@ pub(crate) struct Store {
     pub(crate) reads: Reads,
     pub(crate) release: Release,
     pub(crate) publishers: Publishers,
+    pub(crate) filters: Filters,
+    pub(crate) lost: Lost,
+    pub(crate) survey: survey::Survey,
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
     pub(crate) lazily_at: Time,

@@ -26,6 +26,7 @@ type Span = Range<u64>;
 #[derive(Debug)]
 enum Op {
     Event { pubend: u8, event: Event },
+    Record { stream: StreamName, tick: Tick, body: Span },
     Put { key: Span, value: Span },
     Forget { key: Span },
     Chop { stream: StreamName, upto: Tick },
@@ -95,6 +96,11 @@ impl Outbox {
         self.atoms.is_empty()
     }
 
+    /// Something was added since the last atom was made.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open_ops > 0
+    }
+
     fn add(&mut self, op: Op, weight: usize) {
         self.ops.push_back(op);
         self.open_ops += 1;
@@ -112,6 +118,14 @@ impl Outbox {
         let weight = event.packed().as_bytes().len();
         self.add(Op::Event { pubend, event }, weight);
         self.open_event = true;
+    }
+
+    /// Adds another record; gives its bytes.
+    pub(crate) fn record(&mut self, stream: StreamName, tick: Tick, body: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let body = self.span(body);
+        let weight = (body.end - body.start) as usize;
+        self.add(Op::Record { stream, tick, body }, weight);
+        weight
     }
 
     pub(crate) fn put(&mut self, key: impl FnOnce(&mut Vec<u8>), value: impl FnOnce(&mut Vec<u8>)) {
@@ -165,6 +179,11 @@ impl Outbox {
     pub(crate) fn atom(&self) -> Option<Atom<'_>> {
         assert_eq!(self.open_ops, 0, "atoms are taken between two inputs");
         self.atoms.front().map(|head| Atom { outbox: self, head })
+    }
+
+    /// Whether the driver has taken that atom, or it was dropped before.
+    pub(crate) fn is_taken(&self, atom: AtomNo) -> bool {
+        self.atoms.front().is_none_or(|oldest| atom < oldest.number)
     }
 
     /// The driver has taken the oldest atom.
@@ -226,7 +245,7 @@ impl Op {
     /// Where its bytes begin, if it has some.
     fn begins(&self) -> Option<u64> {
         match self {
-            Op::Put { key: span, .. } | Op::Forget { key: span } => Some(span.start),
+            Op::Put { key: span, .. } | Op::Forget { key: span } | Op::Record { body: span, .. } => Some(span.start),
             Op::Event { .. } | Op::Chop { .. } | Op::Reserve { .. } => None,
         }
     }
@@ -257,6 +276,9 @@ impl<'a> Atom<'a> {
             Op::Event { pubend, event } => {
                 let event = event.packed();
                 Write::Event { pubend: *pubend, tick: event.id().tick, event }
+            }
+            Op::Record { stream, tick, body } => {
+                Write::Record { stream: *stream, tick: *tick, body: outbox.bytes(body) }
             }
             Op::Put { key, value } => Write::Put { key: outbox.bytes(key), value: outbox.bytes(value) },
             Op::Forget { key } => Write::Forget { key: outbox.bytes(key) },

@@ -79,6 +79,13 @@ impl Publishers {
         }
     }
 
+    /// As [`Publishers::note`], but the number is not written with its event.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), outbox: &Outbox) {
+        self.keep(client_id, Numbered { last: number, hour: hour(now) }, outbox.next());
+        self.dirty.insert(client_id.into());
+    }
+
     /// Takes over what was written, or notes what is.
     pub(crate) fn keep(&mut self, client_id: &str, numbered: Numbered, atom: AtomNo) {
         match self.all.get_mut(client_id) {
@@ -108,9 +115,14 @@ impl Publishers {
         !self.dirty.is_empty()
     }
 
-    /// Writes the numbers that are written lazily.
+    /// Writes the numbers that are written lazily: once no event of their publisher waits to be taken. One that does may be refused, and its
+    /// number must not be known then, nor a greater one.
     pub(crate) fn write_dirty(&mut self, outbox: &mut Outbox) {
         for client_id in core::mem::take(&mut self.dirty) {
+            if self.all.get(&client_id).is_some_and(|known| !outbox.is_taken(known.atom)) {
+                self.dirty.insert(client_id);
+                continue;
+            }
             let key = |key: &mut Vec<u8>| Key::Number(&client_id).put(key);
             match self.all.get(&client_id) {
                 Some(known) => outbox.put(key, |value| known.numbered.put_versioned(value)),

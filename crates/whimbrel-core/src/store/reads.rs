@@ -1,19 +1,25 @@
 //! What is read from the log: parts of streams, asked for once for all who want them, and kept for a while.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{Event, EventId, Packed, PubendId, Tick};
+use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Tick};
 
 use super::{EVENT_FORMAT, EVENT_HEAD, StreamName};
 
-/// Bytes of records that one read brings, about.
+/// Bytes of records that one read brings at most, about.
 pub(crate) const FETCH_BYTES: usize = 256 << 10;
+
+/// Bytes of records that one read brings at least.
+pub(crate) const POINT_BYTES: usize = 4 << 10;
 
 /// Reads that are open at a time.
 pub(crate) const FETCHES_MAX: usize = 16;
 
-/// Bytes of events that were read and are kept for others who lag at the same place.
+/// Bytes of what was read and is kept for others who lag at the same place.
 const SLICES_BYTES: usize = 16 << 20;
+
+/// Parts that are kept; each look goes through them.
+const SLICES_MAX: usize = 256;
 
 /// A part of a stream that is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,18 +52,29 @@ pub struct Fetched<'a> {
 /// A part of a stream that was read.
 #[derive(Debug)]
 pub(crate) struct Slice {
-    own: usize,
+    stream: StreamName,
     after: Tick,
     pub(crate) upto: Tick,
+    /// Of a stream of events.
     pub(crate) events: Vec<Event>,
+    /// Of a stream of filter records.
+    pub(crate) records: Vec<(Tick, Box<[u8]>)>,
     pub(crate) lost: Option<(Tick, Tick)>,
     bytes: usize,
+}
+
+/// A part of a stream that somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) stream: StreamName,
+    pub(crate) after: Tick,
+    pub(crate) upto: Tick,
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug)]
 struct Asked {
     fetch: Fetch,
-    own: usize,
     is_taken: bool,
     /// Who waits for it.
     sessions: Vec<u32>,
@@ -71,35 +88,48 @@ pub(crate) struct Reads {
     slices: VecDeque<Slice>,
     bytes: usize,
     last: u32,
-    /// Sessions that found no place for a read.
+    /// How much of a stream the last large read has brought, in ticks.
+    span: u64,
+    /// Sessions that found no place for a read, in order.
     waiting: VecDeque<u32>,
+    /// The same.
+    is_waiting: BTreeSet<u32>,
+}
+
+impl Asked {
+    /// Whoever wants that part waits for this one, too: it begins there, or is large, and what begins up to `span` behind it will be in it.
+    fn serves(&self, part: &Part, span: u64) -> bool {
+        let is_large = self.fetch.bytes == FETCH_BYTES && part.bytes == FETCH_BYTES;
+        let behind = part.after.0.checked_sub(self.fetch.after.0);
+        self.fetch.stream == part.stream && behind.is_some_and(|behind| behind == 0 || is_large && behind < span)
+    }
 }
 
 impl Reads {
     /// What was read of a stream behind a tick.
-    pub(crate) fn slice(&self, own: usize, after: Tick) -> Option<&Slice> {
-        self.slices.iter().rev().find(|slice| slice.own == own && slice.after <= after && after < slice.upto)
+    pub(crate) fn slice(&self, stream: StreamName, after: Tick) -> Option<&Slice> {
+        self.slices.iter().rev().find(|slice| slice.stream == stream && slice.after <= after && after < slice.upto)
     }
 
-    /// Has a part of a stream read for a session, which has its turn to catch up when it has been.
-    pub(crate) fn ask(&mut self, session: u32, own: usize, after: Tick, upto: Tick) {
-        let is_same = |asked: &&mut Asked| asked.own == own && asked.fetch.after == after;
-        if let Some(asked) = self.asked.iter_mut().find(is_same) {
-            if !asked.sessions.contains(&session) {
+    /// Has a part of a stream read for a session, which has its turn to catch up when it has been, or when something near has been.
+    pub(crate) fn ask(&mut self, session: u32, part: Part) {
+        if let Some(asked) = self.asked.iter_mut().find(|asked| asked.serves(&part, self.span)) {
+            // Others may have asked for the session before.
+            if asked.sessions.last() != Some(&session) {
                 asked.sessions.push(session);
             }
             return;
         }
         if self.asked.len() >= FETCHES_MAX {
-            if !self.waiting.contains(&session) {
+            if self.is_waiting.insert(session) {
                 self.waiting.push_back(session);
             }
             return;
         }
         self.last = self.last.wrapping_add(1);
-        let stream = StreamName::Events(own as u8);
-        let fetch = Fetch { number: self.last, stream, after, upto, bytes: FETCH_BYTES };
-        self.asked.push(Asked { fetch, own, is_taken: false, sessions: vec![session] });
+        let Part { stream, after, upto, bytes } = part;
+        let fetch = Fetch { number: self.last, stream, after, upto, bytes };
+        self.asked.push(Asked { fetch, is_taken: false, sessions: vec![session] });
     }
 
     /// The next part that is to be read, once.
@@ -109,45 +139,63 @@ impl Reads {
         Some(asked.fetch)
     }
 
-    /// Keeps what was read of a stream of `pubend`; tells the sessions that have waited for it, or for a place.
+    /// Keeps what was read; `host` has the streams. Tells the sessions that have waited for it, and as many that have waited for a place as
+    /// there are places.
     ///
     /// # Panics
     /// When it was not asked for.
-    pub(crate) fn keep(&mut self, fetched: &Fetched<'_>, pubend: PubendId) -> Vec<u32> {
+    pub(crate) fn keep(&mut self, fetched: &Fetched<'_>, host: HostId) -> Vec<u32> {
         let at = self.asked.iter().position(|asked| asked.fetch.number == fetched.number).expect("it was asked for");
-        let Asked { fetch, own, mut sessions, .. } = self.asked.remove(at);
+        let Asked { fetch, mut sessions, .. } = self.asked.remove(at);
         assert!(fetched.upto > fetch.after, "a read brings something or silence");
-        let mut lost = fetched.lost;
-        let mut events = Vec::with_capacity(fetched.records.len());
-        for (tick, body) in fetched.records {
-            match event(pubend, *tick, body) {
-                Some(event) => events.push(event),
-                None => {
-                    // Written in a form that is not known here.
-                    let (from, to) = lost.unwrap_or((Tick(tick.0 - 1), *tick));
-                    lost = Some((from.min(Tick(tick.0 - 1)), to.max(*tick)));
+        let (mut lost, mut events) = (fetched.lost, Vec::new());
+        let mut records: Vec<(Tick, Box<[u8]>)> = Vec::new();
+        let mut bytes = size_of::<Slice>();
+        match fetch.stream {
+            StreamName::Events(own) => {
+                events.reserve_exact(fetched.records.len());
+                for (tick, body) in fetched.records {
+                    match event_of_record(host.pubend(own), *tick, body) {
+                        Some(event) => events.push(event),
+                        None => {
+                            // Written in a form that is not known here.
+                            let (from, to) = lost.unwrap_or((Tick(tick.0 - 1), *tick));
+                            lost = Some((from.min(Tick(tick.0 - 1)), to.max(*tick)));
+                        }
+                    }
                 }
+                bytes += events.iter().map(Event::weight).sum::<usize>();
+            }
+            StreamName::Filter { .. } | StreamName::Ticks => {
+                records = fetched.records.iter().map(|(tick, body)| (*tick, Box::from(*body))).collect();
+                bytes += records.iter().map(|record| size_of_val(record) + record.1.len()).sum::<usize>();
             }
         }
-        let bytes = size_of::<Slice>() + events.iter().map(Event::weight).sum::<usize>();
         let (after, upto) = (fetch.after, fetched.upto.min(fetch.upto));
+        if fetch.bytes == FETCH_BYTES {
+            self.span = upto.0 - after.0;
+        }
         self.bytes += bytes;
-        self.slices.push_back(Slice { own, after, upto, events, lost, bytes });
-        while self.bytes > SLICES_BYTES && self.slices.len() > 1 {
+        self.slices.push_back(Slice { stream: fetch.stream, after, upto, events, records, lost, bytes });
+        while (self.bytes > SLICES_BYTES || self.slices.len() > SLICES_MAX) && self.slices.len() > 1 {
             self.bytes -= self.slices.pop_front().map_or(0, |slice| slice.bytes);
         }
-        sessions.extend(self.waiting.drain(..));
+        let places = FETCHES_MAX - self.asked.len();
+        for session in self.waiting.drain(..places.min(self.waiting.len())) {
+            self.is_waiting.remove(&session);
+            sessions.push(session);
+        }
         sessions
     }
 
-    /// The pubend's index of an open read.
-    pub(crate) fn own_of(&self, number: u32) -> Option<usize> {
-        self.asked.iter().find(|asked| asked.fetch.number == number).map(|asked| asked.own)
+    /// Whether that read is open.
+    pub(crate) fn is_open(&self, number: u32) -> bool {
+        self.asked.iter().any(|asked| asked.fetch.number == number)
     }
 }
 
 /// The event of a record; `None` if its form is not known here.
-fn event(pubend: PubendId, tick: Tick, body: &[u8]) -> Option<Event> {
+pub fn event_of_record(pubend: PubendId, tick: Tick, body: &[u8]) -> Option<Event> {
     let (format, rest) = body.split_first()?;
     if *format != EVENT_FORMAT {
         return None;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use whimbrel_event::{Qos, Tick, Time};
 
 use super::keys::{DurableNo, Key, OWN, OwnTicks, Stand, Value};
-use super::{Disk, StreamName};
+use super::{AtomNo, Disk, StreamName};
 use crate::broker::Core;
-use crate::follow::NOTHING;
+use crate::follow::{NO_PUBEND, NOTHING, Track};
 
 /// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
@@ -21,6 +21,9 @@ const POSITIONS_MAX: usize = 8192;
 
 /// Subscriptions that are counted at once.
 const COUNT_MAX: usize = 65_536;
+
+/// Places of subscriptions that a round looks at in one go.
+const ROUND_MAX: usize = 65_536;
 
 /// What the streams are held for, by those who hold them.
 #[derive(Debug, Default)]
@@ -52,6 +55,17 @@ impl Holds {
     }
 }
 
+/// Everybody who is there and live has the position written, also those for whom nothing comes: before what is older is given up
+/// early, so that nobody who has missed nothing is told so after a crash. While a stream is given up early that takes one write per such
+/// subscription and [`crate::Limits::max_retain`].
+#[derive(Debug)]
+struct Round {
+    /// Where the streams stood when it began, and so at least where they will stand whose positions are written.
+    target: OwnTicks,
+    /// The place that is looked at next.
+    place: u32,
+}
+
 /// What is given up of the log, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Release {
@@ -65,6 +79,10 @@ pub(crate) struct Release {
     pub(crate) chopped: OwnTicks,
     /// Up to where they were given up although somebody held them.
     pub(crate) early: OwnTicks,
+    /// The written positions of those who are there and live are here, or further on, or they hold the streams.
+    assured: OwnTicks,
+    /// That is being brought about.
+    round: Option<Round>,
     /// Up to where it is known who holds the streams: nobody who may want what came before has not been counted since.
     counted: OwnTicks,
     /// Subscriptions whose positions have to be written, with their tracks.
@@ -80,12 +98,16 @@ impl Core {
             return;
         }
         self.renew_reservation(now);
-        if now >= self.store.release.count_at && self.tracks.has_dirty() {
+        if !self.tracks.has_dirty() {
+            // Also where there is nobody who could hold anything.
+            self.store.release.counted = self.streams.logged().positions();
+        } else if now >= self.store.release.count_at {
             self.count_holds(now);
         }
         if self.can_write_positions() {
             self.write_positions();
         }
+        self.go_round();
         if now >= self.store.release.chop_at {
             self.chop(now);
         }
@@ -99,7 +121,7 @@ impl Core {
         }
         let Release { count_at, chop_at, .. } = self.store.release;
         let count = self.tracks.has_dirty().then_some(count_at);
-        let chop = self.can_chop().then_some(chop_at);
+        let chop = (self.can_chop() || self.store.release.round.is_some()).then_some(chop_at);
         let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
         let lazy = is_lazy.then_some(self.store.lazily_at);
         [count, chop, lazy].into_iter().flatten().min()
@@ -133,9 +155,12 @@ impl Core {
             let track = self.tracks.get_mut(id);
             let (index, is_live) = (track.session, track.lag.is_none());
             let durable = track.durable.as_deref_mut().expect("durable subscriptions are dirty");
-            let mut held = stand.acked;
-            for (held, newest) in held.iter_mut().zip(&durable.newest) {
-                *held = if *held >= *newest { NOTHING } else { *held };
+            let mut held = durable.hold(&stand.acked);
+            // What it wants and has not passed yet is behind what is given up. A gap that it is to be told may lie before.
+            let passed = self.streams.logged().positions();
+            for (own, held) in held.iter_mut().enumerate() {
+                let has_got = (*held).max(self.store.release.chopped[own]);
+                *held = if has_got >= durable.newest[own].min(passed[own]) { NOTHING } else { *held };
             }
             #[cfg(feature = "mutants")]
             if self.mutant == Some(crate::Mutant::ForgetsAbsent) && !self.sessions.is_attached(index) {
@@ -157,39 +182,44 @@ impl Core {
         }
     }
 
-    /// Writes the positions that have moved, and forgets the deliveries that are over with them.
+    /// Writes the positions that have moved.
     fn write_positions(&mut self) {
         for _ in 0..POSITIONS_MAX {
             let Some((number, id)) = self.store.release.moved.pop_first() else { return };
             // It may have ended, and another may have its place.
-            if self.tracks.durable(id).is_none_or(|durable| durable.number != number) {
-                continue;
+            if self.tracks.durable(id).is_some_and(|durable| durable.number == number) {
+                self.write_position(id);
             }
-            let stand = self.stand(id);
-            let track = self.tracks.get_mut(id);
-            let index = track.session;
-            let durable = track.durable.as_deref_mut().expect("just seen");
-            durable.written = stand.digest();
-            durable.beyond.retain(|id| stand.acked.get(usize::from(id.pubend.index())).is_some_and(|at| id.tick > *at));
-            let done = core::mem::take(&mut durable.done);
-            self.store.outbox.put(|key| Key::Position(number).put(key), |value| stand.put_versioned(value));
-            let session = self.sessions.get_mut(index);
-            for tag in done {
-                // Another delivery that is written may have it.
-                let is_used = session.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce);
-                if !is_used {
-                    self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
-                }
-            }
-            // What a SUBSCRIBE that waits has written must stay.
-            let is_settled = self.sessions.get(index).memory.structural == 0;
-            let durable = self.tracks.durable_mut(id).filter(|_| is_settled);
-            if durable.is_some_and(|durable| durable.forget_old(&stand.acked)) {
-                let text = self.router.get(self.tracks.get(id).subscription).text.clone();
-                self.remember_subscription(index, &text);
-            }
-            self.store.outbox.seal();
         }
+    }
+
+    /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which atom that is durable.
+    pub(crate) fn write_position(&mut self, id: u32) -> AtomNo {
+        let stand = self.stand(id);
+        let track = self.tracks.get_mut(id);
+        let index = track.session;
+        let durable = track.durable.as_deref_mut().expect("it is durable");
+        let number = durable.number;
+        durable.written = stand.digest();
+        durable.beyond.retain(|id| stand.acked.get(usize::from(id.pubend.index())).is_some_and(|at| id.tick > *at));
+        let done = core::mem::take(&mut durable.done);
+        self.store.outbox.put(|key| Key::Position(number).put(key), |value| stand.put_versioned(value));
+        let session = self.sessions.get_mut(index);
+        for tag in done {
+            // Another delivery that is written may have it.
+            let is_used = session.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce);
+            if !is_used {
+                self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
+            }
+        }
+        // What a SUBSCRIBE that waits has written must stay.
+        let is_settled = self.sessions.get(index).memory.structural == 0;
+        let durable = self.tracks.durable_mut(id).filter(|_| is_settled);
+        if durable.is_some_and(|durable| durable.forget_old(&durable.hold(&stand.acked))) {
+            let text = self.router.get(self.tracks.get(id).subscription).text.clone();
+            self.remember_subscription(index, &text);
+        }
+        self.store.outbox.seal()
     }
 
     /// A durable subscription has ended, and holds nothing any more.
@@ -216,7 +246,7 @@ impl Core {
         if track.by_token {
             acked = core::array::from_fn(|index| {
                 let tick = track.acknowledged.get(self.streams.logged().host().pubend(index as u8));
-                tick.max(durable.start[index]).min(acked[index])
+                tick.min(acked[index])
             });
             return Stand { acked, beyond };
         }
@@ -226,7 +256,9 @@ impl Core {
         let session = self.sessions.get(track.session);
         let waiting = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
         let flying = session.inflight.of_track(id);
-        for id in waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id)) {
+        let open = waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id));
+        // Notices are in no stream.
+        for id in open.filter(|id| id.pubend != NO_PUBEND) {
             reach(&mut acked, id.pubend, Tick(id.tick.0 - 1));
         }
         let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
@@ -247,10 +279,15 @@ impl Core {
             let early = self.early(now, own);
             let released = self.releasable(own);
             let name = StreamName::Events(own as u8);
+            let passed = self.streams.logged().positions();
             let release = &mut self.store.release;
-            if early > released.max(release.chopped[own]).max(release.early[own])
-                && release.logged[own] > release.chopped[own]
-            {
+            let is_left = release.logged[own] > release.chopped[own];
+            let done = released.max(release.chopped[own]).max(release.early[own]);
+            if is_left && early > done && early > release.assured[own] {
+                release.round.get_or_insert(Round { target: passed, place: 0 });
+            }
+            let early = early.min(release.assured[own]);
+            if is_left && early > done {
                 release.early[own] = early;
                 // First it is known that something may be missing, then it is.
                 self.store.outbox.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
@@ -267,9 +304,28 @@ impl Core {
         }
     }
 
+    /// Goes on with a round, and ends it when all positions that it is about are on their way to the disk.
+    fn go_round(&mut self) {
+        let Some(round) = &mut self.store.release.round else { return };
+        let part = self.tracks.from(round.place).take(ROUND_MAX);
+        let is_near = |track: &Track| track.durable.as_deref().is_some_and(|durable| durable.is_near);
+        let near: Vec<u32> = part.filter(|(_, track)| track.is_some_and(is_near)).map(|(id, _)| id).collect();
+        round.place = round.place.saturating_add(ROUND_MAX as u32);
+        let is_through = round.place >= self.tracks.places();
+        near.into_iter().for_each(|id| self.tracks.touch(id));
+        let release = &mut self.store.release;
+        if is_through && !self.tracks.has_dirty() && release.moved.is_empty() {
+            release.assured = release.round.take().map_or(release.assured, |round| round.target);
+        }
+    }
+
     /// Up to where a stream may be given up although some who are behind hold it.
     fn early(&self, now: Time, own: usize) -> Tick {
         let Some(max) = self.sessions.limits.max_retain else { return Tick(0) };
+        if !self.store.release.moved.is_empty() {
+            // Whoever has just got further may not hold the stream any more, and would be told a gap after a crash.
+            return Tick(0);
+        }
         let age = Tick(now.as_nanos().saturating_sub(max.as_nanos() as u64));
         age.min(self.store.release.counted[own]).min(self.store.release.near.released(own))
     }

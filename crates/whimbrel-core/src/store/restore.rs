@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
 use whimbrel_selector::Selector;
 
+use super::copied::LostParts;
 use super::keys::{
     DurableNo, Flight, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Stand, Value, Wish,
 };
-use super::{Disk, Numbers};
+use super::{Disk, Lost, Numbers};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
@@ -75,6 +76,9 @@ pub struct Restoring {
     retained: Vec<Event>,
     numbers: Vec<(Box<str>, Numbered)>,
     early: OwnTicks,
+    filtered: Option<OwnTicks>,
+    lost: Lost,
+    is_copy: bool,
     #[cfg(feature = "mutants")]
     mutant: Option<crate::Mutant>,
 }
@@ -84,6 +88,11 @@ impl Restoring {
     #[cfg(feature = "mutants")]
     pub fn build_in(&mut self, mutant: crate::Mutant) {
         self.mutant = Some(mutant);
+    }
+
+    /// What was written is a copy that was made some time ago: what came after it is lost, and clients know of it.
+    pub fn mark_as_copy(&mut self) {
+        self.is_copy = true;
     }
 
     /// Takes one entry of the map, in any order.
@@ -126,6 +135,8 @@ impl Restoring {
             }
             Key::Retained(_) => self.retained.push(Event::copied(Packed::read(<&[u8]>::read_versioned(value)?)?)),
             Key::Number(client_id) => self.numbers.push((client_id.into(), Numbered::read_versioned(value)?)),
+            Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
+            Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,
             Key::Early(pubend) => *self.early.get_mut(usize::from(pubend))? = Tick::read_versioned(value)?,
         }
         Some(())
@@ -143,36 +154,31 @@ impl Restoring {
         if let Some(mutant) = self.mutant {
             core.build_in(mutant);
         }
-        core.take_up_host(self.own.as_ref(), now, log);
+        let after = if self.is_copy { Tick(now.as_nanos()) } else { Tick(0) };
+        core.take_up_host((self.own.as_ref(), after), now, log);
         if self.own.is_none() && !(self.sessions.is_empty() && self.retained.is_empty() && self.numbers.is_empty()) {
             return Err(RestoreError::NoOwner);
         }
-        core.store.release.early = self.early;
+        core.take_up_filters(self.filtered);
+        (core.store.release.early, core.store.lost) = (self.early, self.lost);
+        if self.is_copy {
+            core.lose_since_copy(now, &log.events.map(|stream| stream.last.max(stream.chopped)));
+        }
         for (client_id, numbered) in &self.numbers {
             core.store.publishers.keep(client_id, *numbered, super::AtomNo(0));
         }
-        for event in self.retained {
-            if event.is_expired(now) {
-                core.store.lazy_topics.insert(event.topic().into());
-            } else {
-                core.retained.set(event);
-            }
-        }
+        core.restore_retained(now, self.retained);
         let mut places = BTreeMap::new();
         for (number, (client_id, kept)) in &self.sessions {
-            places.insert(*number, core.restore_session(now, client_id, kept));
+            // Who was there when the copy was made has left with the broker.
+            let left = kept.left.or(self.is_copy.then_some(now));
+            places.insert(*number, core.restore_session(now, client_id, &Kept { left, ..*kept }));
         }
         for (number, (client_id, will)) in self.wills {
-            core.restore_will(now, &mut places, number, &client_id, will);
+            let left = self.sessions.get(&number).and_then(|(_, kept)| kept.left);
+            core.restore_will((now, left), &mut places, number, &client_id, will);
         }
-        for (session, tag) in self.unreleased {
-            let Some(index) = places.get(&session) else {
-                core.store.outbox.forget(|key| Key::Unreleased(session, tag).put(key));
-                continue;
-            };
-            let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
-            core.sessions.get_mut(*index).memory.unreleased.insert(tag, unreleased);
-        }
+        core.restore_unreleased(&self.unreleased, &places);
         let mut numbers = BTreeMap::new();
         for (session, text, value) in &self.subscriptions {
             let wish = Wish::read_versioned(value).expect("it was read before");
@@ -200,14 +206,20 @@ impl Restoring {
             core.store.outbox.forget(|key| Key::Position(*number).put(key));
             core.store.outbox.seal_large();
         }
+        for (number, _) in self.sessions.iter().filter(|(_, (_, kept))| kept.left.is_none()) {
+            core.remember_left(now, places[number], self.is_copy);
+        }
         core.store.outbox.seal();
+        core.begin_survey(numbers.into_iter());
+        places.values().for_each(|index| core.sessions.rest(*index));
+        places.values().for_each(|index| core.take_up_own(*index));
         Ok(core)
     }
 }
 
 impl Core {
-    /// The own streams go on behind everything that they can have used.
-    fn take_up_host(&mut self, own: Option<&Own>, now: Time, log: &LogState) {
+    /// The own streams go on behind everything that they can have used, and behind `after`.
+    fn take_up_host(&mut self, (own, after): (Option<&Own>, Tick), now: Time, log: &LogState) {
         let chopped = log.events.map(|stream| stream.chopped);
         let last = log.events.map(|stream| stream.last);
         (self.store.release.chopped, self.store.release.logged) = (chopped, last);
@@ -219,7 +231,7 @@ impl Core {
                     if self.has(crate::Mutant::TickReused) {
                         return of_stream;
                     }
-                    of_stream.max(log.reserved)
+                    of_stream.max(log.reserved).max(after)
                 };
                 self.resume_host(own.host, own.birth, core::array::from_fn::<_, { Streams::COUNT }, _>(used));
                 self.store.numbers = Numbers::restored(*own);
@@ -237,21 +249,74 @@ impl Core {
         self.store.reserving = log.reserved;
     }
 
+    /// Logged events have filter records since the broker first made some.
+    fn take_up_filters(&mut self, since: Option<OwnTicks>) {
+        let store = &mut self.store;
+        store.filters.since = since.unwrap_or(store.release.logged);
+        if since.is_none() {
+            let since = store.filters.since;
+            store.outbox.put(|key| Key::Filtered.put(key), |value| since.put_versioned(value));
+            store.outbox.seal();
+        }
+    }
+
+    fn restore_retained(&mut self, now: Time, retained: Vec<Event>) {
+        for event in retained {
+            if event.is_expired(now) {
+                self.store.lazy_topics.insert(event.topic().into());
+            } else {
+                self.retained.set(event);
+            }
+        }
+    }
+
+    fn restore_unreleased(&mut self, unreleased: &BTreeSet<(SessionNo, u16)>, places: &BTreeMap<SessionNo, u32>) {
+        for (session, tag) in unreleased {
+            match places.get(session).map(|index| &mut self.sessions.get_mut(*index).memory) {
+                Some(memory) if !memory.is_of_copy => {
+                    let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
+                    memory.unreleased.insert(*tag, unreleased);
+                }
+                _ => {
+                    self.store.outbox.forget(|key| Key::Unreleased(*session, *tag).put(key));
+                    self.store.outbox.seal_large();
+                }
+            }
+        }
+    }
+
     fn restore_session(&mut self, now: Time, client_id: &str, kept: &Kept) -> u32 {
         let index = self.sessions.create(client_id);
         let expiry = kept.expiry.min(self.sessions.limits.session_expiry_max);
         // Whoever was there has left with the broker.
         let expires_at = kept.left.unwrap_or(now).after(expiry);
+        let is_of_copy = self.store.lost.since().is_some_and(|since| kept.left.is_some_and(|left| left <= since));
         let session = self.sessions.get_mut(index);
+        session.memory.is_of_copy = is_of_copy;
         (session.memory.number, session.memory.is_kept, session.expiry) = (kept.number, true, expiry);
         session.expires_at = Some(expires_at);
-        self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        // A shared subscription's own session ends with the last member.
+        if session.shares().is_none() {
+            self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        }
         index
+    }
+
+    /// A session was there when the broker died, and has left with it: were that not written, its time would begin anew with each restart. A
+    /// shared subscription's own session ends with the last member.
+    fn remember_left(&mut self, now: Time, index: u32, is_copy: bool) {
+        let session = self.sessions.get(index);
+        if is_copy || session.shares().is_none() {
+            let kept = Kept { number: session.memory.number, expiry: session.expiry, left: Some(now) };
+            let key = |key: &mut Vec<u8>| Key::Session(&session.client_id).put(key);
+            self.store.outbox.put(key, |value| kept.put_versioned(value));
+            self.store.outbox.seal_large();
+        }
     }
 
     fn restore_will(
         &mut self,
-        now: Time,
+        (now, left): (Time, Option<Time>),
         places: &mut BTreeMap<SessionNo, u32>,
         number: SessionNo,
         client_id: &str,
@@ -267,7 +332,7 @@ impl Core {
         });
         let session = self.sessions.get_mut(index);
         let expires_at = session.expires_at.unwrap_or(now);
-        let at = now.after(will.delay).min(expires_at.max(now));
+        let at = left.unwrap_or(now).after(will.delay).min(expires_at).max(now);
         session.will_at = Some(at);
         session.will = Some(Box::new(will));
         self.timers.insert(at, Reason::WillDelay, index);
@@ -283,19 +348,12 @@ impl Core {
         stand: Option<&Stand>,
     ) -> Option<(DurableNo, u32)> {
         let selector = wish.selector.map(remembered);
-        let (durability, by_token, notices) = (wish.durability, wish.by_token, wish.notices);
-        let asked = Filter {
-            filter: text,
-            qos: wish.qos,
-            no_local: wish.no_local,
-            retain_as_published: wish.retain_as_published,
-            retain_handling: RetainHandling::DoNotSend,
-            identifier: wish.identifier,
-            selector: selector.as_ref(),
-            following: Following { durability, start: Start::Own, by_token, notices, wants_token: false },
-        };
-        let confirmed = wish.number.filter(|_| durability == Durability::Durable);
-        let confirmed = confirmed.map(|number| Confirmed { number, start: wish.start, until: None });
+        let asked = asked_then(text, wish, selector.as_ref());
+        let began = self.streams.own.positions();
+        let confirmed = wish.number.filter(|_| wish.durability == Durability::Durable);
+        // Until that is found out, it may want all there is.
+        let newest = self.store.release.logged;
+        let confirmed = confirmed.map(|number| Confirmed { number, start: wish.start, newest, until: None });
         if self.add_subscription(now, index, &asked, confirmed.as_ref()).is_err() {
             // The limits have been lowered since.
             self.sessions.stats.subscriptions_refused += 1;
@@ -312,7 +370,6 @@ impl Core {
         let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
-        let began = self.streams.own.positions();
         let track_of = self.tracks.get_mut(track);
         let lag = track_of.lag.as_mut().expect("who is not there lags");
         let Some(durable) = track_of.durable.as_deref_mut() else {
@@ -321,25 +378,31 @@ impl Core {
                 if track_of.keeps {
                     lag.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
                 }
+                if track_of.by_token {
+                    // What its client has acknowledged since is not written.
+                    track_of.acknowledged.set(pubend, (*start).min(to));
+                }
             }
             return None;
         };
         let stored = stand.map_or(wish.start, |stand| stand.acked);
+        let had = core::array::from_fn(|own| stored[own].max(wish.start[own]).min(began[own]));
         for own in 0..OWN {
             let pubend = host.pubend(own as u8);
-            let position = stored[own].max(wish.start[own]).max(chopped[own]);
-            lag.positions.set(pubend, position.min(began[own]));
-            let released = early[own].min(chopped[own]);
-            lag.gaps.add(Gap { pubend, from: stored[own], to: released, reason: GapReason::Released });
-            track_of.acknowledged.set(pubend, position);
+            lag.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
+            let to = early[own].min(chopped[own]);
+            lag.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
+            // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
+            track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
         if !wish.by_token {
             track_of.acknowledged = crate::follow::Positions::default();
         }
-        durable.newest = began;
         let beyond = stand.map_or(&[][..], |stand| &stand.beyond);
         durable.beyond = beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick }).collect();
         durable.old = wish.old.iter().map(|old| Old::new(old.selector, old.upto, &fences)).collect();
+        durable.rest();
+        self.note_lost_of(track, &had);
         self.tracks.touch(track);
         wish.number.map(|number| (number, track))
     }
@@ -351,8 +414,14 @@ impl Core {
             |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
         let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
         let host = self.streams.own.host();
+        let (session, is_of_copy) =
+            (self.sessions.get(index).memory.number, self.sessions.get(index).memory.is_of_copy);
         for tag in tags[first..].iter().chain(&tags[..first]) {
             let flight = flights[tag];
+            if is_of_copy {
+                self.store.outbox.forget(|key| Key::InFlight(session, *tag).put(key));
+                self.store.outbox.seal_large();
+            }
             let (number, stage) = match flight {
                 Flight::Sent { number, pubend, tick } => (Some((number, pubend, tick)), Stage::Loading),
                 Flight::Received { number, pubend, tick } => (Some((number, pubend, tick)), Stage::ExpectCompleted),
@@ -364,18 +433,25 @@ impl Core {
             });
             let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();
             let durable = track.and_then(|track| self.tracks.get_mut(track).durable.as_deref_mut());
-            if let Some(durable) = durable {
-                let known = if stage == Stage::Loading { &mut durable.flying } else { &mut durable.beyond };
-                known.push(id);
+            if let Some(durable) = durable.filter(|_| stage != Stage::Loading) {
+                durable.beyond.push(id);
             }
-            // Whose subscription has ended cannot be loaded for it.
-            let stage = if track.is_none() { Stage::ExpectCompleted } else { stage };
+            if is_of_copy {
+                // What it has not got is read anew, under another tag.
+                continue;
+            }
+            // What is behind where its subscription goes on, or whose subscription has ended, does not come in the log.
+            let is_ahead = track
+                .and_then(|track| self.tracks.lag_mut(track))
+                .is_some_and(|lag| lag.positions.get(id.pubend) < id.tick);
+            let stage = if is_ahead { stage } else { Stage::ExpectCompleted };
             let of_track = track.map(|track| self.tracks.get(track));
             let slot = Slot {
                 id,
                 event: None,
                 identifier: of_track.map_or(0, |track| track.identifier),
                 group: NO_GROUP,
+                origin: 0,
                 qos: Qos::ExactlyOnce,
                 stage,
                 retain: false,
@@ -383,8 +459,17 @@ impl Core {
                 track: track.unwrap_or(NO_TRACK),
                 sent: false,
                 repeated: true,
+                rank: 0,
             };
             self.sessions.get_mut(index).inflight.restore(*tag, slot);
         }
     }
+}
+
+/// What was asked for when a subscription was made.
+fn asked_then<'a>(text: &'a str, wish: &Wish<'a>, selector: Option<&'a Selector>) -> Filter<'a> {
+    let Wish { durability, qos, no_local, retain_as_published, by_token, notices, identifier, .. } = *wish;
+    let following = Following { durability, start: Start::Own, by_token, notices, wants_token: false };
+    let retain_handling = RetainHandling::DoNotSend;
+    Filter { filter: text, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }
 }

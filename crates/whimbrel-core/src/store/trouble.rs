@@ -38,24 +38,27 @@ impl Core {
             Wait::Event(held) => {
                 sessions.stats.events_refused += 1;
                 streams.own.withdrawn(held.event.id());
-                if let From::Publish(index) | From::Will(index) = held.from
-                    && let Some(session) = sessions.of_publisher(index, held.event.publisher())
+                if let Some((client_id, number)) = &held.number {
+                    // Whether or not the publisher is there: it may come back and repeat it.
+                    publishers.take_back(client_id, *number);
+                }
+                let (whom, tag) = held.answer?;
+                if let From::Publish(index) = held.from
+                    && let Some(session) = sessions.of_answer(index, held.session, whom)
                 {
-                    if let Some(number) = held.number {
-                        publishers.take_back(&session.client_id, number);
+                    if let Some((_, number)) = held.number {
                         session.memory.refused_number.get_or_insert(number);
                     }
-                    if let Some((_, tag)) = held.answer.filter(|_| held.event.qos() == Qos::ExactlyOnce) {
+                    if held.event.qos() == Qos::ExactlyOnce {
                         session.memory.unreleased.remove(&tag);
                     }
                 }
-                let (whom, tag) = held.answer?;
                 let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
                 Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
             }
             // What it repeats was one of them.
-            Wait::Answer(whom, Answer::Accepted { tag, qos, result: Accepted::Repeat })
-                if !sessions.is_still_repeat(whom, tag, qos) =>
+            Wait::Answer(whom, Answer::Repeat { tag, qos, number })
+                if !sessions.is_still_repeat(whom, (tag, qos, number), publishers) =>
             {
                 let result = Accepted::Refused(Refusal::LogFull);
                 Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))

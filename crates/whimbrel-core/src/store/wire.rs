@@ -1,5 +1,7 @@
 //! Numbers and texts in what is remembered. Fixed numbers are little endian.
 
+use core::time::Duration;
+
 /// Most bytes of a variable-length number.
 const VARINT_MAX: usize = 10;
 
@@ -16,6 +18,17 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
+}
+
+/// Appends a time in milliseconds.
+pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Duration) {
+    put_varint(out, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+}
+
+/// Reads such a time.
+pub(crate) fn duration(bytes: &mut Bytes<'_>) -> Option<Duration> {
+    let millis = bytes.varint()?;
+    Some(if millis == u64::MAX { Duration::MAX } else { Duration::from_millis(millis) })
 }
 
 /// Reads one thing after the other. `None` means that there are too few bytes, or that they make no sense.

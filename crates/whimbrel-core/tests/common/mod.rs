@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_core::{
     Accepted, Attach, Core, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish, Refusal,
@@ -54,6 +54,8 @@ pub struct Edges {
     pub knowledge: Vec<(EventId, Tick, String)>,
     /// Links that were held up, and for how long.
     pub held: Vec<(u32, Duration)>,
+    /// Links from which nothing is to be taken.
+    pub paused: BTreeSet<u32>,
 }
 
 impl Edges {
@@ -89,6 +91,12 @@ impl Output for Edges {
     }
     fn hold(&mut self, link: Link, span: Duration) {
         self.held.push((link.0, span));
+    }
+    fn pause(&mut self, link: Link) {
+        assert!(self.paused.insert(link.0), "a link is paused once");
+    }
+    fn resume(&mut self, link: Link) {
+        assert!(self.paused.remove(&link.0), "only what is paused goes on");
     }
     fn knowledge(&mut self, segment: &Segment<'_>) {
         if let Tell::Data(event) = segment.what {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::store::{AtomNo, Disk, Fetched, LogState, Restoring, StreamName, StreamState, Write};
 use whimbrel_core::{Input, Limits};
-use whimbrel_event::Tick;
+use whimbrel_event::{Tick, Time};
 
 use crate::common::{Edges, Rig, START};
 
@@ -41,14 +41,26 @@ impl Durable {
             Kept::Forget(key) => drop(self.map.remove(&key)),
             Kept::Chop(stream, upto) => {
                 self.chopped.insert(stream, upto);
-                self.streams.entry(stream).or_default().retain(|tick, _| *tick > upto);
+                let is_its = |name: &StreamName| match (*name, stream) {
+                    (StreamName::Filter { pubend, .. }, StreamName::Events(its)) => pubend == its,
+                    _ => *name == stream,
+                };
+                let its = self.streams.iter_mut().filter(|(name, _)| is_its(name));
+                its.for_each(|(_, records)| records.retain(|tick, _| *tick > upto));
             }
             Kept::Reserve(upto) => self.reserved = self.reserved.max(upto),
         }
     }
 
     pub fn events(&self) -> usize {
-        self.streams.values().map(BTreeMap::len).sum()
+        let events = self.streams.iter().filter(|(name, _)| matches!(name, StreamName::Events(_)));
+        events.map(|(_, records)| records.len()).sum()
+    }
+
+    /// Filter records.
+    pub fn filters(&self) -> usize {
+        let filters = self.streams.iter().filter(|(name, _)| matches!(name, StreamName::Filter { .. }));
+        filters.map(|(_, records)| records.len()).sum()
     }
 
     /// Keys that begin with a letter.
@@ -74,6 +86,12 @@ pub struct Logged {
     pending: VecDeque<(AtomNo, Vec<Kept>)>,
     limits: Limits,
     seed: u64,
+    /// Events that were read from the log, and filter records.
+    pub read: (usize, usize),
+    /// Filter records cannot be read.
+    pub damaged: bool,
+    /// Atoms that have become durable.
+    pub committed: usize,
 }
 
 impl Logged {
@@ -84,7 +102,7 @@ impl Logged {
     pub fn with(limits: Limits) -> Logged {
         let disk = Durable::default();
         let rig = open(&disk, &limits, 7, START);
-        Logged { rig, disk, pending: VecDeque::new(), limits, seed: 7 }
+        Logged { rig, disk, pending: VecDeque::new(), limits, seed: 7, read: (0, 0), damaged: false, committed: 0 }
     }
 
     /// The driver takes what is to be written.
@@ -116,6 +134,7 @@ impl Logged {
             let Some((number, writes)) = self.pending.pop_front() else { break };
             writes.into_iter().for_each(|write| self.disk.apply(write));
             upto = Some(number);
+            self.committed += 1;
         }
         if let Some(upto) = upto {
             self.rig.input(Input::Committed { upto });
@@ -147,7 +166,14 @@ impl Logged {
                 found.pop();
                 upto = found[2].0;
             }
-            let fetched = Fetched { number: fetch.number, records: &found, upto, lost: None };
+            let is_filter = matches!(fetch.stream, StreamName::Filter { .. });
+            let read = if is_filter { &mut self.read.1 } else { &mut self.read.0 };
+            *read += found.len();
+            let lost = (is_filter && self.damaged).then_some((fetch.after, upto));
+            if lost.is_some() {
+                found.clear();
+            }
+            let fetched = Fetched { number: fetch.number, records: &found, upto, lost };
             self.rig.core.handle(self.rig.now, Input::Fetched(fetched), &mut self.rig.edges);
             self.rig.advance(Duration::ZERO);
         }
@@ -175,16 +201,35 @@ impl Logged {
         self.rig = open(&self.disk, &self.limits, self.seed, now);
     }
 
+    /// The process is lost with its disk, and another goes on with a copy that was made some time ago.
+    pub fn go_on_from(&mut self, copy: &Durable) {
+        self.pending.clear();
+        self.seed += 1;
+        let now = self.rig.now.after(Duration::from_millis(50));
+        self.disk = copy.clone();
+        let mut restoring = restoring(copy);
+        restoring.mark_as_copy();
+        self.rig = finish(restoring, copy, &self.limits, (self.seed, now));
+    }
+
     pub fn full(&mut self, disk: Disk) {
         self.rig.input(Input::Disk(disk));
     }
 }
 
-fn open(disk: &Durable, limits: &Limits, seed: u64, now: whimbrel_event::Time) -> Rig {
+fn open(disk: &Durable, limits: &Limits, seed: u64, now: Time) -> Rig {
+    finish(restoring(disk), disk, limits, (seed, now))
+}
+
+fn restoring(disk: &Durable) -> Restoring {
     let mut restoring = Restoring::default();
     for (key, value) in &disk.map {
         restoring.entry(key, value).expect("entries that were written can be read");
     }
+    restoring
+}
+
+fn finish(restoring: Restoring, disk: &Durable, limits: &Limits, (seed, now): (u64, Time)) -> Rig {
     let core = restoring.finish(limits.clone(), seed, now, &disk.state()).expect("what was written makes sense");
     Rig { core, now, edges: Edges::default() }
 }

@@ -125,3 +125,79 @@ fn a_window_takes_what_it_has_room_for() {
     world.rig.settle(SUB, got[0].tag, Settlement::Completed);
     assert_eq!(payloads(&received(&mut world)), ["2"]);
 }
+
+/// Events of all kinds, delivered and not answered when the broker ends: `a` and `c` at least once, `b` and `d` exactly once.
+fn unanswered() -> (Logged, Vec<Got>) {
+    let mut world = world("t/#", Qos::ExactlyOnce);
+    for (payload, qos) in
+        [("a", Qos::AtLeastOnce), ("b", Qos::ExactlyOnce), ("c", Qos::AtLeastOnce), ("d", Qos::ExactlyOnce)]
+    {
+        world.rig.publish(PUB, "t/a", payload, qos);
+        world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
+    }
+    let got = received(&mut world);
+    assert_eq!(payloads(&got), ["a", "b", "c", "d"]);
+    world.crash();
+    come_back(&mut world);
+    (world, got)
+}
+
+#[test]
+fn what_was_on_its_way_comes_again_in_its_place_among_the_rest() {
+    let (mut world, got) = unanswered();
+    let again = received(&mut world);
+    assert_eq!(payloads(&again), ["a", "b", "c", "d"]);
+    assert_eq!((again[1].tag, again[3].tag), (got[1].tag, got[3].tag), "under the tags that the client knows");
+    world.rig.detach(SUB, false);
+    come_back(&mut world);
+    assert_eq!(payloads(&received(&mut world)), ["a", "b", "c", "d"], "as it was sent, not by tag");
+}
+
+#[test]
+fn who_says_at_once_what_it_has_does_not_get_it_again() {
+    let (mut world, got) = unanswered();
+    // Before its subscription has got there in the log.
+    world.rig.settle(SUB, got[1].tag, Settlement::Received);
+    world.rig.settle(SUB, got[3].tag, Settlement::Received);
+    assert_eq!(payloads(&received(&mut world)), ["a", "c"]);
+    world.rig.settle(SUB, got[1].tag, Settlement::Completed);
+    world.crash();
+    come_back(&mut world);
+    assert_eq!(payloads(&received(&mut world)), ["a", "c"]);
+}
+
+#[test]
+fn a_window_of_one_takes_them_in_their_order() {
+    let (mut world, _) = unanswered();
+    world.rig.detach(SUB, false);
+    world.rig.attach(SUB, "subscriber", Client { window: 1, ..KEPT });
+    let mut order = Vec::new();
+    for _ in 0..8 {
+        for got in received(&mut world) {
+            order.push(got.payload.clone());
+            match got.qos {
+                Qos::ExactlyOnce => {
+                    world.rig.settle(SUB, got.tag, Settlement::Received);
+                    world.settle();
+                    world.rig.settle(SUB, got.tag, Settlement::Completed);
+                }
+                _ => world.rig.settle(SUB, got.tag, Settlement::Acknowledged),
+            }
+        }
+    }
+    assert_eq!(order, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn the_tag_of_an_event_whose_subscription_has_ended_is_given_back() {
+    let (mut world, got) = unanswered();
+    world.rig.detach(SUB, false);
+    world.crash();
+    world.rig.attach(SUB, "subscriber", KEPT);
+    world.rig.input(Input::Unsubscribe { link: Link(SUB), tag: 2, filters: &["t/#"] });
+    world.settle();
+    let told = world.rig.take(SUB);
+    for tag in [got[1].tag, got[3].tag] {
+        assert!(told.contains(&Told::Release { tag, known: true }), "{told:?}");
+    }
+}

@@ -2,16 +2,25 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copied;
 mod disk;
 mod exactly;
+mod filter;
+mod operations;
 mod random;
+mod restart;
+mod shared;
+mod shared_random;
+mod token;
 
 use core::time::Duration;
 
 use common::{CLEAN, Client, Got, KEPT, Told, event, plain, will};
 use disk::Logged;
-use whimbrel_core::store::Disk;
-use whimbrel_core::{Accepted, Filter, Input, Limits, Link, Publish, Refusal, Settlement};
+use whimbrel_core::store::{Disk, Persistence, Profile};
+use whimbrel_core::{
+    Accepted, Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish, Refusal, Settlement, Start,
+};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
 
@@ -60,6 +69,11 @@ fn drain(world: &mut Logged) -> Vec<Got> {
     }
 }
 
+/// Selectors of what is less important, and of what is more.
+fn by_priority() -> [Selector; 2] {
+    ["JMSPriority < 6", "JMSPriority > 5"].map(|text| Selector::parse(text).expect("a selector"))
+}
+
 fn payloads(got: &[Got]) -> Vec<&str> {
     got.iter().map(|got| &*got.payload).collect()
 }
@@ -105,6 +119,23 @@ fn an_absent_subscriber_gets_everything_after_a_crash() {
     world.crash();
     come_back(&mut world);
     assert_eq!(payloads(&drain(&mut world)), [""; 0]);
+}
+
+#[test]
+fn a_notice_that_is_not_answered_holds_nothing() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", KEPT);
+    let following =
+        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
+    subscribe(&mut world, Filter { following, ..plain("t/#", Qos::AtLeastOnce) });
+    world.advance(Limits::default().silence_after);
+    let told = world.rig.events(SUB);
+    assert_eq!(told.iter().filter(|got| got.topic == NOTICE_TOPIC).count(), 1, "{told:?}");
+    publish(&mut world, "one");
+    assert_eq!(payloads(&drain(&mut world)), ["one"]);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 0, "the notice is in no stream");
 }
 
 #[test]
@@ -177,7 +208,7 @@ fn another_selector_takes_effect_at_a_tick_also_across_a_crash() {
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
     world.rig.attach(SUB, "subscriber", KEPT);
-    let [low, high] = ["JMSPriority < 6", "JMSPriority > 5"].map(|text| Selector::parse(text).unwrap());
+    let [low, high] = by_priority();
     subscribe(&mut world, Filter { selector: Some(&low), ..plain("t/#", Qos::AtLeastOnce) });
     let important = |world: &mut Logged, payload: &str, importance| {
         let event = whimbrel_event::EventRef { importance, ..event("t/a", payload, Qos::AtLeastOnce) };
@@ -313,6 +344,78 @@ fn a_number_that_was_accepted_is_a_repeat_also_after_a_crash() {
 }
 
 #[test]
+fn a_number_is_not_written_while_an_event_with_a_smaller_one_may_be_refused() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    let numbered = |world: &mut Logged, number, topic| {
+        let event = event(topic, "order", Qos::AtLeastOnce);
+        world.rig.input(Input::Publish(Publish {
+            link: Link(PUB),
+            tag: 9,
+            retain: false,
+            number: Some(number),
+            event,
+        }));
+    };
+    numbered(&mut world, 5, "t/a");
+    numbered(&mut world, 6, "for/nobody");
+    world.rig.now = world.rig.now.after(Duration::from_secs(5));
+    world.rig.core.flush(world.rig.now);
+    world.full(Disk::Full);
+    let told = world.rig.take(PUB);
+    assert!(matches!(told[0], Told::Accepted { result: Accepted::Refused(Refusal::LogFull), .. }), "{told:?}");
+    world.settle();
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    numbered(&mut world, 5, "t/a");
+    world.settle();
+    assert_eq!(accepted(&mut world), 1, "it is no repeat");
+    come_back(&mut world);
+    assert_eq!(payloads(&drain(&mut world)), ["order"]);
+}
+
+#[test]
+fn requests_of_a_session_are_taken_up_in_their_order() {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    const OTHER: u32 = 3;
+    world.rig.attach(OTHER, "other", KEPT);
+    world.settle();
+    let asks = |world: &mut Logged, filter| {
+        world.rig.input(Input::Subscribe { link: Link(OTHER), tag: 1, filters: &[plain(filter, Qos::AtLeastOnce)] });
+    };
+    asks(&mut world, "first");
+    asks(&mut world, "second");
+    publish(&mut world, "is logged between");
+    asks(&mut world, "third");
+    world.commit_some(1);
+    world.rig.input(Input::Unsubscribe { link: Link(OTHER), tag: 2, filters: &["third"] });
+    world.commit_some(1);
+    world.settle();
+    assert_eq!(world.rig.take(OTHER).last(), Some(&Told::Unsubscribed(vec![true])));
+    world.rig.publish(PUB, "third", "for nobody", Qos::AtLeastOnce);
+    world.settle();
+    assert_eq!(world.rig.payloads(OTHER), [""; 0]);
+}
+
+#[test]
+fn who_changes_to_at_most_once_gets_what_waited_before_what_comes() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", Client { window: 1, ..KEPT });
+    subscribe(&mut world, plain("t/#", Qos::AtLeastOnce));
+    for payload in ["in flight", "waits"] {
+        publish(&mut world, payload);
+    }
+    world.settle();
+    world.rig.publish(PUB, "t/a", "first", Qos::AtMostOnce);
+    assert_eq!(world.rig.payloads(SUB), ["in flight"]);
+    world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[plain("t/#", Qos::AtMostOnce)] });
+    world.settle();
+    world.rig.publish(PUB, "t/a", "second", Qos::AtMostOnce);
+    world.settle();
+    assert_eq!(world.rig.payloads(SUB), ["first", "second"]);
+}
+
+#[test]
 fn a_full_log_refuses_what_it_would_have_to_keep_and_nothing_else() {
     let mut world = world("t/#", Qos::AtLeastOnce);
     publish(&mut world, "kept");
@@ -350,6 +453,38 @@ fn a_failed_log_disconnects_whose_fate_is_unknown_and_serves_the_rest() {
     assert_eq!(world.rig.subscribe(3, "volatile", Qos::AtLeastOnce), Ok(Qos::AtLeastOnce));
     world.rig.publish(PUB, "volatile", "v", Qos::AtLeastOnce);
     assert_eq!((accepted(&mut world), world.rig.payloads(3)), (1, vec!["v".to_owned()]));
+}
+
+#[test]
+fn a_log_that_has_failed_grants_what_is_there_and_no_change() {
+    let [low, high] = by_priority();
+    let asked = |qos, selector| Filter { selector: Some(selector), ..plain("t/#", qos) };
+    let mut world = Logged::new();
+    world.rig.attach(SUB, "subscriber", KEPT);
+    subscribe(&mut world, asked(Qos::AtLeastOnce, &low));
+    world.full(Disk::Poisoned);
+    let same = asked(Qos::AtLeastOnce, &low);
+    assert_eq!(world.rig.subscribe_as(SUB, same), Ok(Qos::AtLeastOnce));
+    let by_token = Filter { following: Following { by_token: true, ..same.following }, ..same };
+    let from_earliest = Filter { following: Following { start: Start::Earliest, ..same.following }, ..same };
+    let no_local = Filter { no_local: true, ..same };
+    let changes = [asked(Qos::AtLeastOnce, &high), asked(Qos::ExactlyOnce, &low), by_token, from_earliest, no_local];
+    for change in changes {
+        assert_eq!(world.rig.subscribe_as(SUB, change), Err(Refusal::LogFailed), "{change:?}");
+    }
+}
+
+#[test]
+fn what_is_logged_for_nobody_is_given_up() {
+    let mut world = Logged::new();
+    let filter = "t/#".into();
+    world.rig.core.set_profiles(vec![Profile { filter, persistence: Persistence::Persistent }]);
+    world.rig.attach(PUB, "publisher", CLEAN);
+    publish(&mut world, "one");
+    world.settle();
+    assert_eq!((accepted(&mut world), world.disk.events()), (1, 1));
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 0);
 }
 
 #[test]
@@ -393,7 +528,8 @@ fn a_position_that_is_written_leaves_a_selector_that_waits_as_it_is() {
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
     world.rig.attach(SUB, "subscriber", KEPT);
-    let selectors = [1, 2, 3].map(|priority| Selector::parse(&format!("JMSPriority = {priority}")).unwrap());
+    let selectors = [1, 2, 3].map(|priority| format!("JMSPriority = {priority}"));
+    let selectors = selectors.map(|text| Selector::parse(&text).expect("a selector"));
     let important = |world: &mut Logged, importance: u8| {
         let payload = importance.to_string();
         let event = whimbrel_event::EventRef { importance, ..event("t/a", &payload, Qos::AtLeastOnce) };

@@ -281,8 +281,8 @@ impl fmt::Display for InvalidToken {
             ),
             InvalidToken::UnknownVersion(version) => write!(
                 f,
-                "the checkpoint token has layout {version}, and this broker knows layout {}: \
-                 use a token of a broker of this release, or upgrade this one",
+                "this is no checkpoint token that this broker knows (its layout would be {version}, known is {}): \
+                 give one as a broker of this release printed it",
                 binary::VERSION
             ),
             InvalidToken::UnknownRegistry => f.write_str(

@@ -81,7 +81,8 @@ impl Log {
         self.segments.get(&seq).is_some_and(Segment::is_unused)
     }
 
-    pub(crate) fn is_used(&self, seq: u64) -> bool {
+    /// Whether something that the segment with this number holds is needed.
+    pub fn is_used(&self, seq: u64) -> bool {
         self.segments.get(&seq).is_some_and(|segment| !segment.is_unused())
     }
 

@@ -3,7 +3,7 @@
 use super::{Log, Segment, StreamState};
 use crate::segment::{Extent, Header};
 use crate::storage::Slot;
-use crate::types::{Damage, ReadError, Stream, StreamId, Tick};
+use crate::types::{Damage, ReadError, Stream, StreamId, StreamUse, Tick};
 use crate::wire::Salt;
 
 /// Where to look within a segment.
@@ -76,6 +76,21 @@ impl Log {
             place,
             frames: (Segment::BEGIN, segment.end),
         }))
+    }
+
+    /// What a stream takes up. Costs a look at each part of it that lies in a segment of its own.
+    pub fn usage(&self, stream: Stream) -> Option<StreamUse> {
+        let state = self.streams.get(&stream.0)?;
+        let mut used = StreamUse { bytes: 0, segments: 0, oldest: None };
+        let (mut seen, mut segment) = (None, None);
+        for at in state.runs.values() {
+            if seen.replace((at.seq, at.run)) != Some((at.seq, at.run)) {
+                used.bytes += self.segments[&at.seq].runs[at.run as usize].bytes;
+                used.segments += u64::from(segment.replace(at.seq) != Some(at.seq));
+            }
+            used.oldest.get_or_insert(at.after.max(state.chopped));
+        }
+        Some(used)
     }
 
     /// Whether the segment is still what it was.

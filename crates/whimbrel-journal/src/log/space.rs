@@ -22,16 +22,6 @@ pub(crate) enum Class {
     Map,
 }
 
-impl Class {
-    /// Spare files that remain when everything of this class has found its place.
-    fn keeps(self) -> usize {
-        match self {
-            Class::Data => KEPT,
-            Class::Map => RESERVE_SEGMENTS as usize,
-        }
-    }
-}
-
 /// The files that hold nothing needed, and what is being done about their number.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
@@ -51,6 +41,8 @@ pub(crate) struct Space {
     pub room: [Option<bool>; 2],
     /// An operation was refused for want of room, and nobody has looked for a chore since.
     pub refused: bool,
+    /// The reserve is lent: see [`Log::lend_reserve`].
+    pub lent: bool,
 }
 
 impl Log {
@@ -77,7 +69,8 @@ impl Log {
     /// A file that nobody will need soon.
     pub(super) fn surplus(&self) -> Option<Slot> {
         let keep = KEPT + 1 + SPARE_KEEP;
-        let over = self.files() > self.options.segments_max() && !self.space.spare.is_empty();
+        // Not the reserve: without it nothing could be given back.
+        let over = self.files() > self.options.segments_max() && self.space.spare.len() > KEPT;
         let surplus = !self.space.busy && (self.space.spare.len() > keep || over);
         if surplus { self.space.spare.last().copied() } else { None }
     }
@@ -109,9 +102,25 @@ impl Log {
         if room { Ok(()) } else { Err(self.no_room()) }
     }
 
+    /// Lets records of every class have the reserve too, or no longer. For the little that whoever uses the journal has to write before
+    /// it can give anything back, such as at its start: a journal that is full could not be used again otherwise. What is written so
+    /// often must itself be bounded, as puts of the same keys are.
+    pub fn lend_reserve(&mut self, lent: bool) {
+        (self.space.lent, self.space.room) = (lent, [None; 2]);
+    }
+
+    /// Spare files that remain when everything of this class has found its place.
+    fn keeps(&self, class: Class) -> usize {
+        match class {
+            _ if self.space.lent => 0,
+            Class::Data => KEPT,
+            Class::Map => RESERVE_SEGMENTS as usize,
+        }
+    }
+
     /// A segment that is kept is not for the class either when something else has begun it.
     fn has_room_for(&self, class: Class) -> bool {
-        let (spare, keep) = (self.space.spare.len(), class.keeps());
+        let (spare, keep) = (self.space.spare.len(), self.keeps(class));
         spare > keep || (spare >= keep || self.is_young()) && self.active_has_room()
     }
 

@@ -57,7 +57,16 @@ impl Case {
     pub fn method(self, bounds: Bounds) -> Method {
         let Bounds { body, window, unacknowledged } = bounds;
         let throughput = |publishers, subscribers, qos| {
-            Method::Throughput(Load { publishers, subscribers, qos, body, window, unacknowledged, user: &[] })
+            Method::Throughput(Load {
+                publishers,
+                subscribers,
+                qos,
+                body,
+                window,
+                unacknowledged,
+                user: &[],
+                lasting: false,
+            })
         };
         match self {
             Case::A => throughput(1, 1, QoS::AtMostOnce),

@@ -53,6 +53,8 @@ pub struct Load {
     pub unacknowledged: u64,
     /// User properties of the subscriptions (MQTT 5).
     pub user: &'static [(&'static str, &'static str)],
+    /// The sessions of the subscribers outlive their connections (MQTT).
+    pub lasting: bool,
 }
 
 impl Load {
@@ -71,7 +73,7 @@ impl Load {
 pub struct Timing {
     /// Before the measurement starts.
     pub warm_up: Duration,
-    /// The measurement.
+    /// The measurement, at least: it is extended until something has been delivered.
     pub measure: Duration,
 }
 
@@ -119,18 +121,22 @@ impl Outcome {
 /// Runs `load` against `target`; `broker` is the clock of the broker's process, where it is known.
 ///
 /// # Errors
-/// When the broker refuses or breaks a connection, breaks the protocol, or delivers nothing.
+/// When the broker refuses or breaks a connection, breaks the protocol, or delivers nothing for five seconds.
 pub fn run(target: Target, load: &Load, timing: &Timing, broker: Option<CpuClock>) -> Result<Outcome> {
     let mut generator = Generator::connect(target, load)?;
     generator.turn_until(Instant::now() + timing.warm_up)?;
     let start = Reading::take(&generator, broker)?;
     generator.turn_until(start.at + timing.measure)?;
-    let end = Reading::take(&generator, broker)?;
+    let mut end = Reading::take(&generator, broker)?;
+    while end.delivered == start.delivered {
+        // A machine in use may let nobody run for the whole interval: it is extended, and `STALLED_AFTER` bounds it.
+        generator.turn_until(end.at + SWEEP_AFTER)?;
+        end = Reading::take(&generator, broker)?;
+    }
     let lost = generator.finish()?;
     if uses_jetstream(target, load) {
         Link::open(target, "setup")?.remove_stream("setup")?;
     }
-    ensure!(end.delivered > start.delivered, "{target} delivered nothing in {:?}", timing.measure);
     Ok(Outcome {
         delivered: end.delivered - start.delivered,
         elapsed: end.at - start.at,
@@ -242,7 +248,7 @@ impl Generator {
         let mut subscribers = Vec::new();
         for index in 0..load.publishers * load.subscribers {
             let name = name("s", index);
-            let mut link = Link::open(target, &name)?;
+            let mut link = if load.lasting { Link::open_lasting(target, &name)? } else { Link::open(target, &name)? };
             let topic = index / load.subscribers;
             if load.user.is_empty() {
                 link.subscribe(topic, load.qos, &name)?;
@@ -257,7 +263,7 @@ impl Generator {
         let mut publishers = Vec::new();
         for index in 0..load.publishers {
             let mut link = Link::open(target, &name("p", index))?;
-            link.prepare_publishing(load.qos)?;
+            link.prepare_publishing(index, load.qos)?;
             let mut endpoint = link.into_endpoint()?;
             register(&mut endpoint, index)?;
             let acknowledged = load.qos == QoS::AtLeastOnce;
@@ -398,7 +404,7 @@ mod tests {
     const TIMING: Timing = Timing { warm_up: Duration::from_millis(10), measure: Duration::from_millis(50) };
 
     fn load(publishers: usize, subscribers: usize, qos: QoS) -> Load {
-        Load { publishers, subscribers, qos, body: 100, window: 50, unacknowledged: 10, user: &[] }
+        Load { publishers, subscribers, qos, body: 100, window: 50, unacknowledged: 10, user: &[], lasting: false }
     }
 
     #[test]
@@ -415,6 +421,14 @@ mod tests {
             let limit = if qos == QoS::AtLeastOnce { 10 } else { 50 };
             assert!(seen.most_on_the_way <= limit, "{} on the way, {limit} allowed", seen.most_on_the_way);
         }
+    }
+
+    #[test]
+    fn an_interval_lasts_until_something_was_delivered() {
+        let broker = TestBroker::start(Fault::None);
+        let timing = Timing { warm_up: Duration::ZERO, measure: Duration::ZERO };
+        let outcome = run(broker.target(), &load(1, 1, QoS::AtMostOnce), &timing, None).expect("a run");
+        assert!(outcome.delivered > 0 && outcome.elapsed > Duration::ZERO, "{outcome:?}");
     }
 
     #[test]

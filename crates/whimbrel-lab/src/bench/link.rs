@@ -13,8 +13,14 @@ use super::wire::{self, Frame, Protocol, QoS, mqtt, nats};
 /// How long a broker may take to answer during the set-up.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a session outlives its connection, seconds.
+const LASTING: u32 = 3600;
+
 /// Name of the JetStream stream that holds the load's topics.
 const STREAM: &str = "BENCH";
+
+/// Bytes that a JetStream stream on a disk holds.
+const STREAM_BYTES: u64 = 256 << 20;
 
 /// Space for bytes read at once. Larger than any frame the load produces, small enough to stay in the second-level cache.
 pub const SCRATCH_BYTES: usize = 256 * 1024;
@@ -26,6 +32,16 @@ pub fn hello(protocol: Protocol, name: &str) -> Vec<u8> {
         Protocol::Mqtt311 => mqtt::connect(&mut out, false, name),
         Protocol::Mqtt5 => mqtt::connect(&mut out, true, name),
         Protocol::Nats => nats::connect(&mut out, name),
+    }
+    out
+}
+
+/// The same for a session that outlives the connection, of MQTT.
+pub fn hello_lasting(protocol: Protocol, name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    match protocol {
+        Protocol::Mqtt5 => mqtt::connect_5(&mut out, name, Some(LASTING), None),
+        Protocol::Mqtt311 | Protocol::Nats => mqtt::connect_lasting_311(&mut out, name),
     }
     out
 }
@@ -58,13 +74,25 @@ impl Link {
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
     pub fn open(target: Target, name: &str) -> Result<Link> {
+        Link::open_with(target, &hello(target.protocol, name))
+    }
+
+    /// The same to a session that outlives the connection, of MQTT.
+    ///
+    /// # Errors
+    /// When the broker refuses, or does not answer within ten seconds.
+    pub fn open_lasting(target: Target, name: &str) -> Result<Link> {
+        Link::open_with(target, &hello_lasting(target.protocol, name))
+    }
+
+    fn open_with(target: Target, hello: &[u8]) -> Result<Link> {
         let stream = TcpStream::connect_timeout(&target.address, SETUP_TIMEOUT)
             .with_context(|| format!("connecting to {target}: is the broker running?"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SETUP_TIMEOUT))?;
         stream.set_write_timeout(Some(SETUP_TIMEOUT))?;
         let mut link = Link { target, stream, received: Vec::new() };
-        link.stream.write_all(&hello(target.protocol, name))?;
+        link.stream.write_all(hello)?;
         link.wait_for("the connection to be accepted", |frame| (frame == Frame::Ready).then_some(()))?;
         Ok(link)
     }
@@ -98,13 +126,16 @@ impl Link {
         })
     }
 
-    /// Prepares the connection for publishing at `qos`: JetStream's acknowledgements need a subscription.
+    /// Prepares the connection for publishing to topic number `index` at `qos`: JetStream's acknowledgements need a subscription.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
-    pub fn prepare_publishing(&mut self, qos: QoS) -> Result<()> {
+    pub fn prepare_publishing(&mut self, index: usize, qos: QoS) -> Result<()> {
         match (self.target.protocol, qos) {
-            (Protocol::Nats, QoS::AtLeastOnce) => self.subscribe_nats(nats::ACCEPTED_INBOX, nats::ACCEPTED_SID),
+            (Protocol::Nats, QoS::AtLeastOnce) => {
+                let inbox = nats::accepted_inbox(&self.target.topic(index, qos));
+                self.subscribe_nats(&inbox, nats::ACCEPTED_SID)
+            }
             _ => Ok(()),
         }
     }
@@ -115,9 +146,24 @@ impl Link {
     /// # Errors
     /// When JetStream is not enabled.
     pub fn make_stream(&mut self, name: &str) -> Result<()> {
-        self.remove_stream(name)?;
         let config = json!({ "name": STREAM, "subjects": ["j.>"], "retention": "interest", "storage": "memory" });
-        let made = self.request(&format!("$JS.API.STREAM.CREATE.{STREAM}"), name, &config)?;
+        self.make_stream_as(name, &config)
+    }
+
+    /// Makes the JetStream stream anew: in files, of a bounded size, the oldest messages being dropped.
+    ///
+    /// # Errors
+    /// When JetStream is not enabled.
+    pub fn make_stream_on_disk(&mut self, name: &str) -> Result<()> {
+        let config = json!({
+            "name": STREAM, "subjects": ["j.>"], "retention": "limits", "storage": "file", "discard": "old", "max_bytes": STREAM_BYTES,
+        });
+        self.make_stream_as(name, &config)
+    }
+
+    fn make_stream_as(&mut self, name: &str, config: &Value) -> Result<()> {
+        self.remove_stream(name)?;
+        let made = self.request(&format!("$JS.API.STREAM.CREATE.{STREAM}"), name, config)?;
         ensure!(made["error"].is_null(), "making a JetStream stream: {made}");
         Ok(())
     }
@@ -184,6 +230,17 @@ impl Link {
             }
             self.received.extend_from_slice(&chunk[..read]);
         }
+    }
+
+    /// Says goodbye and waits until the broker has closed the connection, of MQTT: its session knows that nobody is there.
+    ///
+    /// # Errors
+    /// When the broker does not close it within ten seconds.
+    pub fn leave(mut self) -> Result<()> {
+        self.stream.write_all(mqtt::DISCONNECT_PACKET)?;
+        let mut chunk = [0; 256];
+        while self.stream.read(&mut chunk).with_context(|| format!("{}: waiting for the end", self.target))? > 0 {}
+        Ok(())
     }
 
     /// Ends the set-up: from here on nothing blocks.

@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod case;
 pub mod closed_loop;
 pub mod compare;
+mod durable;
 pub mod idle;
 pub mod latency;
 pub mod link;
@@ -13,6 +14,7 @@ pub mod peers;
 mod plot;
 pub mod process;
 pub mod report;
+mod rows;
 mod semi;
 pub mod stats;
 pub mod target;
@@ -47,6 +49,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Measure what semi-durable subscriptions cost
     SemiDurable(Box<semi::SemiArgs>),
+    /// Measure what the journal and durable subscriptions cost, beside the disk alone and beside other brokers
+    Durable(Box<durable::DurableArgs>),
 }
 
 /// A measurement of one running broker.
@@ -139,6 +143,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let passed = match &args.command {
         Some(Command::Compare(args)) => compare::run(args)?,
         Some(Command::SemiDurable(args)) => semi::run(args)?,
+        Some(Command::Durable(args)) => durable::run(args)?,
         None => run_one(&args.one)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

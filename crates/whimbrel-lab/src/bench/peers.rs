@@ -21,6 +21,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two attempts to connect to a broker that starts.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
+/// How often nats-server syncs what it stores by default.
+const NATS_SYNC: &str = "2m";
+
 /// A broker together with the protocol it is spoken to with: a column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Peer {
@@ -123,12 +126,37 @@ impl Programs {
     }
 }
 
+/// How a broker is started beside what its configuration in `bench/peers` says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup<'a> {
+    /// Core that it is bound to; otherwise it has all.
+    pub core: Option<usize>,
+    /// Core that the calling thread is bound to; otherwise it has all.
+    pub own_core: Option<usize>,
+    /// Settings of our own broker, as in its configuration file.
+    pub settings: &'a str,
+    /// Where its data are kept on a disk: our own broker logs to it, nats-server syncs what it stores before it answers. Otherwise nothing is
+    /// written to a disk.
+    pub disk: Option<&'a Path>,
+}
+
 /// A running broker; ends with this value.
 pub struct Running {
-    child: Child,
+    child: Ending,
     folder: ScratchFolder,
     /// Where it listens.
     pub target: Target,
+}
+
+/// A process that ends with this value.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // The broker holds nothing that would have to be saved; a failure means that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Running {
@@ -137,35 +165,51 @@ impl Running {
     /// # Errors
     /// When it cannot be started or does not serve within ten seconds; the message holds the end of its log.
     pub fn start(peer: Peer, programs: &Programs, core: usize, own_core: usize) -> Result<Running> {
-        Running::start_with(peer, programs, (core, own_core), "")
+        Running::start_with(peer, programs, Setup { core: Some(core), own_core: Some(own_core), ..Setup::default() })
     }
 
-    /// The same with settings of our own broker, as in its configuration file.
+    /// The same, started as `setup` says.
     ///
     /// # Errors
     /// As [`Running::start`].
-    pub fn start_with(
-        peer: Peer,
-        programs: &Programs,
-        (core, own_core): (usize, usize),
-        settings: &str,
-    ) -> Result<Running> {
+    pub fn start_with(peer: Peer, programs: &Programs, setup: Setup<'_>) -> Result<Running> {
+        let folder = ScratchFolder::make(setup.disk)?;
+        Running::start_in(peer, programs, setup, folder)
+    }
+
+    fn start_in(peer: Peer, programs: &Programs, setup: Setup<'_>, folder: ScratchFolder) -> Result<Running> {
         let program = programs.find(peer)?;
-        let folder = ScratchFolder::make()?;
         // A child inherits the affinity of the thread that starts it.
-        process::pin_thread(core)?;
-        let launched = launch(peer, &program, &folder.0, settings);
-        process::pin_thread(own_core)?;
+        process::bind_thread(setup.core)?;
+        let launched = launch(peer, &program, &folder.0, setup);
+        process::bind_thread(setup.own_core)?;
         let (child, address) = launched.with_context(|| format!("starting {}", program.display()))?;
         let target = Target { address, protocol: peer.protocol() };
-        let mut running = Running { child, folder, target };
+        let mut running = Running { child: Ending(child), folder, target };
         running.wait_until_served(peer).with_context(|| format!("{}: {}", program.display(), running.log()))?;
         Ok(running)
     }
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
+    }
+
+    /// Ends it in the middle of what it does, and starts it again with what it has left on the disk; `meanwhile` runs between the two.
+    ///
+    /// # Errors
+    /// As [`Running::start`], and whatever `meanwhile` says.
+    pub fn kill_and_start(
+        self,
+        peer: Peer,
+        programs: &Programs,
+        setup: Setup<'_>,
+        meanwhile: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Running> {
+        let Running { child, folder, .. } = self;
+        drop(child);
+        meanwhile(&folder.0)?;
+        Running::start_in(peer, programs, setup, folder)
     }
 
     fn wait_until_served(&mut self, peer: Peer) -> Result<()> {
@@ -179,7 +223,7 @@ impl Running {
                 Err(error) if Instant::now() >= deadline => return Err(error),
                 Err(_) => {}
             }
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 bail!("it ended with {status} instead of serving");
             }
             std::thread::sleep(RETRY_AFTER);
@@ -188,7 +232,7 @@ impl Running {
 
     /// The MQTT address of the line `{"ready":true,"mqtt":"ADDR:PORT",...}` that `whimbrel serve` prints.
     fn ready_address(&mut self) -> Result<SocketAddr> {
-        let stdout = self.child.stdout.take().context("its output is not connected")?;
+        let stdout = self.child.0.stdout.take().context("its output is not connected")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).context("reading the ready line")?;
         let ready: serde_json::Value =
@@ -206,16 +250,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The broker holds nothing that would have to be saved; a failure means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Starts the process; the address is where it will listen, except for our own broker, which tells.
-fn launch(peer: Peer, program: &Path, folder: &Path, settings: &str) -> Result<(Child, SocketAddr)> {
+fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result<(Child, SocketAddr)> {
+    let Setup { settings, disk, .. } = setup;
     let [port, other_port] = free_ports()?;
     let mut command = Command::new(program);
     let (file, template) = match peer {
@@ -233,6 +270,9 @@ fn launch(peer: Peer, program: &Path, folder: &Path, settings: &str) -> Result<(
             std::fs::write(&path, settings).with_context(|| format!("writing {}", path.display()))?;
             command.arg("--config").arg(path);
         }
+        if disk.is_some() {
+            command.arg("--data").arg(folder.join("data"));
+        }
         for listener in ["tls", "ws", "wss", "http"] {
             command.args([format!("--listen-{listener}"), "off".to_owned()]);
         }
@@ -242,6 +282,7 @@ fn launch(peer: Peer, program: &Path, folder: &Path, settings: &str) -> Result<(
         let text = template
             .replace("@PORT@", &nats_port.to_string())
             .replace("@MQTT_PORT@", &mqtt_port.to_string())
+            .replace("@SYNC@", if disk.is_some() { "always" } else { NATS_SYNC })
             .replace("@DIR@", &folder.display().to_string());
         let path = folder.join(file);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
@@ -258,15 +299,20 @@ fn free_ports() -> Result<[u16; 2]> {
     Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
 }
 
-/// A folder for one broker's configuration, log and data; removed with this value. It is in memory where there is such a thing, so
-/// that no disk takes part.
+/// A folder for one broker's configuration, log and data; removed with this value. Without a disk to take part it is in memory where
+/// there is such a thing.
 struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
-    fn make() -> Result<ScratchFolder> {
+    fn make(disk: Option<&Path>) -> Result<ScratchFolder> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let parent = match disk {
+            // Brokers run in the folder: its name must mean the same there.
+            Some(disk) => disk.canonicalize().with_context(|| format!("looking for {}", disk.display()))?,
+            None if memory.is_dir() => memory.to_owned(),
+            None => std::env::temp_dir(),
+        };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("whimbrel-bench-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -295,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_at_once_is_told_with_its_log_and_leaves_nothing_behind() {
-        let folder = ScratchFolder::make().expect("a folder");
+        let folder = ScratchFolder::make(None).expect("a folder");
         let program = folder.0.join("nats-server");
         std::fs::write(&program, "#!/bin/sh\necho 'bad configuration' >&2\nexit 3\n").expect("a script");
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -1,4 +1,4 @@
-//! Plots of a comparison.
+//! Plots: groups of bars on a logarithmic axis.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::measure::Metric;
 use super::peers::Peer;
-use super::report::{self, Report, Row};
+use super::report::{self, Report};
 use super::stats::Summary;
 
 const SIZE: (u32, u32) = (1000, 460);
@@ -27,6 +27,18 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xCC, 0x79, 0xA7),
 ];
 
+/// What is drawn.
+pub struct Bars<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// Of the vertical axis.
+    pub unit: &'a str,
+    /// What the colours mean.
+    pub names: &'a [&'a str],
+    /// Groups from left to right: what each is called, and its bars, each with its place in `names`.
+    pub groups: Vec<(String, Vec<(usize, Summary)>)>,
+}
+
 /// Writes `cpu.svg` and `latency.svg`, as far as they have been measured, into `folder`.
 ///
 /// # Errors
@@ -38,41 +50,52 @@ pub fn write(report: &Report, folder: &Path) -> Result<Vec<PathBuf>> {
         ("latency.svg", "Latency at 5,000 messages per second (lower is better)", &[Metric::P50, Metric::P99]),
     ];
     for (file, title, metrics) in plots {
-        let measured = |row: &&Row| row.brokers.values().any(|figures| figures.value.is_some());
-        let rows: Vec<&Row> =
-            report.rows.iter().filter(|row| metrics.contains(&row.metric())).filter(measured).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let path = folder.join(file);
-        let area = SVGBackend::new(&path, SIZE).into_drawing_area();
-        // The error type of a drawing backend borrows the path; its text is what matters.
-        draw(&area, title, &rows).map_err(|error| anyhow!("drawing {}: {error}", path.display()))?;
-        drop(area);
-        written.push(path);
+        let rows = report.rows.iter().filter(|row| metrics.contains(&row.metric()));
+        let groups = rows.map(|row| {
+            let of = |(index, peer): (usize, Peer)| Some((index, row.brokers.get(peer.name())?.value?));
+            (row.label(), Peer::ALL.into_iter().enumerate().filter_map(of).collect())
+        });
+        let names = Peer::ALL.map(Peer::name);
+        let bars = Bars { title, unit: "µs, logarithmic", names: &names, groups: groups.collect() };
+        written.extend(write_bars(bars, folder.join(file))?);
     }
     Ok(written)
 }
 
+/// Writes one plot, if there is a bar in it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_bars(mut plot: Bars<'_>, path: PathBuf) -> Result<Option<PathBuf>> {
+    plot.groups.retain(|(_, bars)| !bars.is_empty());
+    if plot.groups.is_empty() {
+        return Ok(None);
+    }
+    let area = SVGBackend::new(&path, SIZE).into_drawing_area();
+    // The error type of a drawing backend borrows the path; its text is what matters.
+    draw(&area, &plot).map_err(|error| anyhow!("drawing {}: {error}", path.display()))?;
+    drop(area);
+    Ok(Some(path))
+}
+
 fn draw<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
-    title: &str,
-    rows: &[&Row],
+    plot: &Bars<'_>,
 ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     area.fill(&WHITE)?;
-    let bars = bars(rows);
+    let bars = bars(&plot.groups);
     let columns = bars.iter().map(|bar| bar.column + 1).max().unwrap_or(1);
     // In halves of a column, so that every middle of a group is a place for a label; the part on the right is the legend's.
     let width = 2 * (columns + GAP) + columns / 2;
     let low = bars.iter().map(|bar| bar.value.spread[0]).fold(f64::MAX, f64::min) / 2.0;
     let high = bars.iter().map(|bar| bar.value.spread[1]).fold(f64::MIN, f64::max) * 1.5;
     let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 20))
+        .caption(plot.title, ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(34)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..width as f64 / 2.0, (low..high).log_scale())?;
-    let names = |place: &f64| group_name(rows, &bars, *place);
+    let names = |place: &f64| group_name(&plot.groups, &bars, *place);
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -80,15 +103,15 @@ fn draw<B: DrawingBackend>(
         .axis_style(WHITE)
         .x_label_formatter(&names)
         .y_label_formatter(&|value| report::number(*value))
-        .y_desc("µs, logarithmic")
+        .y_desc(plot.unit)
         .light_line_style(WHITE)
         .draw()?;
-    for (index, peer) in Peer::ALL.into_iter().enumerate() {
-        let own: Vec<&Bar> = bars.iter().filter(|bar| bar.peer == peer).collect();
+    for (index, name) in plot.names.iter().enumerate() {
+        let own: Vec<&Bar> = bars.iter().filter(|bar| bar.of == index).collect();
         if own.is_empty() {
             continue;
         }
-        let colour = COLOURS[index];
+        let colour = COLOURS[index % COLOURS.len()];
         let left = |bar: &Bar| bar.column as f64 + 0.55;
         chart
             .draw_series(
@@ -96,7 +119,7 @@ fn draw<B: DrawingBackend>(
                     Rectangle::new([(left(bar), low), (left(bar) + 0.9, bar.value.median)], colour.filled())
                 }),
             )?
-            .label(peer.name())
+            .label(*name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
         chart.draw_series(own.iter().map(|bar| {
             let [min, max] = bar.value.spread;
@@ -117,37 +140,36 @@ fn draw<B: DrawingBackend>(
     area.present()
 }
 
-/// A broker's figure in a row.
+/// One figure of a group.
 struct Bar {
     row: usize,
     column: usize,
-    peer: Peer,
+    /// Its place in [`Bars::names`].
+    of: usize,
     value: Summary,
 }
 
-fn bars(rows: &[&Row]) -> Vec<Bar> {
+fn bars(groups: &[(String, Vec<(usize, Summary)>)]) -> Vec<Bar> {
     let mut bars = Vec::new();
     let mut column = 0;
-    for (row, figures) in rows.iter().map(|row| &row.brokers).enumerate() {
-        for peer in Peer::ALL {
-            if let Some(value) = figures.get(peer.name()).and_then(|figures| figures.value) {
-                bars.push(Bar { row, column, peer, value });
-                column += 1;
-            }
+    for (row, (_, figures)) in groups.iter().enumerate() {
+        for (of, value) in figures {
+            bars.push(Bar { row, column, of: *of, value: *value });
+            column += 1;
         }
         column += GAP;
     }
     bars
 }
 
-/// The name of the row whose bars have their middle at `place`, else nothing.
-fn group_name(rows: &[&Row], bars: &[Bar], place: f64) -> String {
+/// The name of the group whose bars have their middle at `place`, else nothing.
+fn group_name(groups: &[(String, Vec<(usize, Summary)>)], bars: &[Bar], place: f64) -> String {
     let middle = |index: usize| {
         let columns = || bars.iter().filter(|bar| bar.row == index).map(|bar| bar.column as f64 + 1.0);
         (columns().fold(f64::MAX, f64::min) + columns().fold(f64::MIN, f64::max)) / 2.0
     };
-    let row = (0..rows.len()).find(|index| (middle(*index) - place).abs() < 0.2);
-    row.map_or(String::new(), |index| rows[index].label())
+    let group = (0..groups.len()).find(|index| (middle(*index) - place).abs() < 0.2);
+    group.map_or(String::new(), |index| groups[index].0.clone())
 }
 
 #[cfg(test)]

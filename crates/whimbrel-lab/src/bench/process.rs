@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::ClockId;
 use nix::unistd::Pid;
@@ -45,7 +45,16 @@ impl CpuClock {
 /// # Errors
 /// When there is no such core.
 pub fn pin_thread(core: usize) -> Result<()> {
-    sched_setaffinity(Pid::from_raw(0), &only(core)?).with_context(|| format!("binding this thread to core {core}"))
+    bind_thread(Some(core))
+}
+
+/// Binds the calling thread, and what it starts later, to one core, or to none in particular.
+///
+/// # Errors
+/// When there is no such core.
+pub fn bind_thread(core: Option<usize>) -> Result<()> {
+    let set = core.map_or(Ok(all()), only)?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("binding this thread to core {core:?}"))
 }
 
 fn only(core: usize) -> Result<CpuSet> {
@@ -97,10 +106,16 @@ pub fn allow_open_files(files: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raising the limit of open files")
 }
 
-/// How many cores this process has, as found when it asked first: a thread that is tied to one sees only that.
+/// The cores of this process, as found when it was asked first: a thread that is bound to one sees only that.
+fn all() -> CpuSet {
+    static ALL: std::sync::OnceLock<CpuSet> = std::sync::OnceLock::new();
+    *ALL.get_or_init(|| sched_getaffinity(Pid::from_raw(0)).unwrap_or_default())
+}
+
+/// How many cores this process has.
 pub fn cores() -> usize {
-    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    let all = all();
+    (0..CpuSet::count()).filter(|core| all.is_set(*core).unwrap_or(false)).count().max(1)
 }
 
 /// One line about the machine: processor, cores, kernel.

@@ -141,6 +141,19 @@ impl Chart {
         self.draw(&area).map_err(|error| anyhow!("drawing {}: {error}", path.display()))
     }
 
+    /// On the right, where it covers less.
+    fn legend(&self) -> SeriesLabelPosition {
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let places =
+            || points().map(|point| (self.x.place(point.x), self.y.place(point.y))).filter(|at| at.1.is_finite());
+        let (across, up) = (self.x.range(points().map(|point| point.x)), self.y.range(points().map(|point| point.y)));
+        let middle = |range: &std::ops::Range<f64>| (range.start + range.end) / 2.0;
+        let high = places().filter(|at| at.0 > middle(&across)).map(|at| at.1 > middle(&up));
+        let (high, low) =
+            high.fold((0, 0), |(high, low), is_high| (high + u32::from(is_high), low + u32::from(!is_high)));
+        if high > low { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight }
+    }
+
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         area.fill(&WHITE)?;
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
@@ -189,7 +202,7 @@ impl Chart {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(self.legend())
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .draw()?;

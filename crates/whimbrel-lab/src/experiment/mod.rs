@@ -13,8 +13,7 @@ use indicatif::ProgressBar;
 use report::{Part, Report, Row};
 use store::Store;
 
-use crate::progress;
-use crate::semi_durable;
+use crate::{durable, progress, semi_durable};
 
 /// Repeat an experiment of the papers that this broker comes from
 #[derive(Debug, clap::Args)]
@@ -27,6 +26,19 @@ pub struct Args {
 enum Experiment {
     /// Mobile subscribers that recover what they missed from memory
     SemiDurable(Options),
+    /// Subscribers that lose nothing, through absences and a crash of the broker
+    Durable(DurableOptions),
+}
+
+/// What can be chosen for the experiment on durable subscriptions, which is always a real one.
+#[derive(Clone, Debug, clap::Args)]
+struct DurableOptions {
+    #[command(flatten)]
+    options: Options,
+
+    /// The paper's times instead of shorter ones: absences every 300 s, a crash of 25 s (about 15 minutes)
+    #[arg(long)]
+    full: bool,
 }
 
 /// What can be chosen for every experiment.
@@ -78,6 +90,8 @@ pub struct Effort {
     pub seeds: u64,
     /// A short run.
     pub quick: bool,
+    /// The paper's times where the usual ones are shorter.
+    pub full: bool,
 }
 
 impl Options {
@@ -87,7 +101,8 @@ impl Options {
     }
 
     fn effort(&self) -> Effort {
-        Effort { seeds: self.seeds.unwrap_or(if self.real { ROUNDS } else { SEEDS }), quick: self.quick }
+        let seeds = self.seeds.unwrap_or(if self.real { ROUNDS } else { SEEDS });
+        Effort { seeds, quick: self.quick, full: false }
     }
 }
 
@@ -115,9 +130,18 @@ impl Plan {
 /// # Errors
 /// When a row is not known, a broker cannot be started, or a file cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let Experiment::SemiDurable(options) = &args.experiment;
-    let plans: &[Plan] = if options.real { semi_durable::REAL } else { semi_durable::VIRTUAL };
-    let report = measure("semi-durable", options, plans)?;
+    let (options, report) = match &args.experiment {
+        Experiment::SemiDurable(options) => {
+            let plans: &[Plan] = if options.real { semi_durable::REAL } else { semi_durable::VIRTUAL };
+            (options, measure("semi-durable", options, options.effort(), plans)?)
+        }
+        Experiment::Durable(DurableOptions { options, full }) => {
+            ensure!(!options.simulated, "durable subscriptions are measured with processes and sockets only");
+            let real = Options { real: true, seeds: options.seeds.or(Some(1)), ..options.clone() };
+            let effort = Effort { full: *full, ..real.effort() };
+            (options, measure("durable", &real, effort, durable::PLANS)?)
+        }
+    };
     if options.json {
         println!("{}", serde_json::to_string(&report.to_json()).context("writing the report as JSON")?);
     } else {
@@ -126,13 +150,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if report.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn measure(experiment: &'static str, options: &Options, plans: &[Plan]) -> Result<Report> {
+fn measure(experiment: &'static str, options: &Options, effort: Effort, plans: &[Plan]) -> Result<Report> {
     for row in &options.rows {
         let known = || plans.iter().flat_map(|plan| plan.rows.iter().chain([&plan.id])).copied().collect::<Vec<_>>();
         let exists = plans.iter().any(|plan| plan.is_wanted(std::slice::from_ref(row)));
         ensure!(exists, "there is no row {row} with the {} driver; there are {}", options.driver(), known().join(", "));
     }
-    let effort = options.effort();
     let store = Store::open(&options.out, experiment, options.driver(), effort, options.fresh)?;
     let mut report = Report::new(experiment, options.driver(), effort);
     for plan in plans.iter().filter(|plan| plan.is_wanted(&options.rows)) {
@@ -186,6 +209,10 @@ mod tests {
         }
     }
 
+    fn measured(options: &Options, plans: &[Plan]) -> Result<Report> {
+        measure("test", options, options.effort(), plans)
+    }
+
     fn plans(measure: Measure) -> [Plan; 1] {
         [Plan { id: "part", rows: &["one"], measure }]
     }
@@ -195,14 +222,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let well = plans(|_, _| Ok(Part { rows: vec![HEAD.row(&[1.0, 3.0, 2.0])], ..Part::default() }));
         let never: Measure = |_, _| anyhow::bail!("measured again");
-        let first = measure("test", &options(folder.path(), &[], false), &well).expect("a report");
-        let again = measure("test", &options(folder.path(), &["one"], false), &plans(never)).expect("the same");
+        let first = measured(&options(folder.path(), &[], false), &well).expect("a report");
+        let again = measured(&options(folder.path(), &["one"], false), &plans(never)).expect("the same");
         assert_eq!(first.to_json(), again.to_json());
         assert_eq!(first.to_json()["rows"][0]["ours"], 2.0);
-        assert!(measure("test", &options(folder.path(), &[], true), &plans(never)).is_err());
+        assert!(measured(&options(folder.path(), &[], true), &plans(never)).is_err());
         let mut more = options(folder.path(), &[], false);
         more.seeds = Some(3);
-        assert!(measure("test", &more, &plans(never)).is_err(), "other seeds are another measurement");
+        assert!(measured(&more, &plans(never)).is_err(), "other seeds are another measurement");
         assert!(folder.path().join("test-virtual.json").is_file());
     }
 
@@ -210,7 +237,7 @@ mod tests {
     fn a_row_that_does_not_exist_is_told_with_those_that_do() {
         let folder = tempfile::tempdir().expect("a folder");
         let never: Measure = |_, _| anyhow::bail!("measured");
-        let error = measure("test", &options(folder.path(), &["two"], false), &plans(never)).expect_err("no such row");
+        let error = measured(&options(folder.path(), &["two"], false), &plans(never)).expect_err("no such row");
         assert!(error.to_string().contains("no row two") && error.to_string().contains("part"), "{error}");
     }
 }

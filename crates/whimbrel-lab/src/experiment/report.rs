@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_json_has_the_fields_of_every_experiment() {
-        let mut report = Report::new("test", "virtual", Effort { seeds: 2, quick: false });
+        let mut report = Report::new("test", "virtual", Effort { seeds: 2, quick: false, full: false });
         report.add(Part { rows: vec![HEAD.row(&[4.0, 9.0, 5.0]), HEAD.unmeasured("no disk")], ..Part::default() });
         let json = report.to_json();
         assert_eq!(json["seeds"], json!([1, 2]));
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_missed_goal_is_told_with_what_limits_it() {
-        let mut report = Report::new("test", "virtual", Effort { seeds: 1, quick: false });
+        let mut report = Report::new("test", "virtual", Effort { seeds: 1, quick: false, full: false });
         report.add(Part { rows: vec![HEAD.worst(&[4.0, 6.0]).limited_by("the sun")], ..Part::default() });
         assert!(!report.all_met());
         let table = report.table();

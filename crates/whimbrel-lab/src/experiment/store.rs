@@ -24,6 +24,8 @@ struct MadeBy {
     program: (u64, u64),
     seeds: u64,
     quick: bool,
+    #[serde(default)]
+    full: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,8 +42,8 @@ impl Store {
     pub fn open(folder: &Path, experiment: &str, driver: &str, effort: Effort, fresh: bool) -> Result<Store> {
         let parts = folder.join("parts");
         std::fs::create_dir_all(&parts).with_context(|| format!("making {}", parts.display()))?;
-        let Effort { seeds, quick } = effort;
-        let made_by = MadeBy { program: program().context("looking at this program's own file")?, seeds, quick };
+        let Effort { seeds, quick, full } = effort;
+        let made_by = MadeBy { program: program().context("looking at this program's own file")?, seeds, quick, full };
         Ok(Store { folder: parts, prefix: format!("{experiment}-{driver}"), made_by, fresh })
     }
 

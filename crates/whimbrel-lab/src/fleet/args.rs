@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::freight::Habits;
+
 /// Port of `--broker mqtt://HOST`.
 const MQTT_PORT: u16 = 1883;
 
@@ -14,7 +16,8 @@ const ROAMING: (u32, u32) = (30, 10);
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Without --trace it replays ../shared/data/mobility/warsaw_buses_1h_500.csv.zst if that is there, else a synthetic city.
-Without --broker it starts a broker of its own, with fences in the city, and watches them and speeds by selector. It ends with status 1 if a QoS 1 delivery was lost without a word, repeated or out of order.
+Without --broker it starts a broker of its own, with fences in the city, and watches them and speeds by selector. That broker has a data directory and is killed (kill -9) now and then: a freight desk checks that no order is lost. \
+It ends with status 1 if an order was lost or came twice, or a QoS 1 delivery was lost without a word, repeated or out of order.
 Consoles that roam lose their signal as in the mobility model of Farooq, Majumdar and Parsons: for 12 s on average, 7 % of the time, both \
 of the recording's time.
 
@@ -53,6 +56,15 @@ pub struct Args {
     /// with an own broker, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub forgetful: Option<u32>,
+    /// Orders per second at the freight desk, which an own broker must not lose; 0: no freight desk
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub orders: u32,
+    /// How often an own broker is killed (kill -9) and started again, on average, or never
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = every)]
+    pub kill_every: Every,
+    /// The own broker's data directory [default: a fresh one that is removed in the end]
+    #[arg(long, value_name = "DIR", conflicts_with = "broker")]
+    pub data: Option<PathBuf>,
     /// How long to publish, as 30s or 5m; without it until q, Ctrl-C or SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub duration: Option<Duration>,
@@ -73,7 +85,16 @@ pub struct Args {
     pub json: bool,
 }
 
+/// A time between events that may not happen at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Every(pub Option<Duration>);
+
 impl Args {
+    /// The freight desk, which needs an own broker: others may have no data directory.
+    pub fn freight(&self) -> Option<Habits> {
+        (self.broker.is_none() && self.orders > 0).then_some(Habits { rate: self.orders, seed: self.seed })
+    }
+
     /// How many consoles lose their signal: semi-durable ones, and nondurable ones.
     pub fn roaming(&self) -> (u32, u32) {
         let usual = |own| if self.broker.is_none() { own } else { 0 };
@@ -86,6 +107,10 @@ fn speed_up(text: &str) -> Result<f64, String> {
         Ok(number) if (0.01..=10_000.0).contains(&number) => Ok(number),
         _ => Err("it is a number from 0.01 to 10000".to_owned()),
     }
+}
+
+fn every(text: &str) -> Result<Every, String> {
+    if text == "never" { Ok(Every(None)) } else { duration(text).map(|span| Every(Some(span))) }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -128,6 +153,10 @@ mod tests {
     fn everything_has_a_default() {
         let args = Cli::try_parse_from(["demo"]).expect("no argument is needed").args;
         assert_eq!((args.speed_up, args.vehicles, args.duration), (10.0, 500, None));
+        assert!(args.freight().is_some() && args.kill_every.0.is_some());
+        let args =
+            Cli::try_parse_from(["demo", "--broker", "a", "--kill-every", "never"]).expect("both are right").args;
+        assert!(args.freight().is_none() && args.kill_every.0.is_none());
     }
 
     #[test]
@@ -155,6 +184,7 @@ mod tests {
             ["--duration", "0s"],
             ["--duration", "soon"],
             ["--broker", "http://a"],
+            ["--kill-every", "0s"],
         ] {
             assert!(Cli::try_parse_from(["demo"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
         }

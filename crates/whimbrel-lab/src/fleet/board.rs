@@ -10,7 +10,9 @@ pub use super::roles::{ROLES, Role, Seats};
 pub use super::snapshot::{LineRow, Phase, Published, Second, Sighting, Snapshot};
 
 use super::checker::{Checker, Interest, Message, Promise, SubscriberId, Verdict};
+use super::crashes::CrashLog;
 use super::delays::Delays;
+use super::freight::Desk;
 use super::geo::{Motion, Place};
 use super::message::{self, Outgoing, Report};
 use super::roaming::{Class, Roaming, Signal};
@@ -71,6 +73,10 @@ pub struct Board {
     pub trace: Arc<Trace>,
     /// What is watched by content.
     pub selection: Arc<Selection>,
+    /// The freight desk.
+    pub freight: Desk,
+    /// How often the broker was killed.
+    pub crashes: CrashLog,
     vehicles: HashMap<String, u32>,
     lines: HashMap<String, u32>,
     start: Instant,
@@ -137,6 +143,8 @@ impl Board {
             lines: index(&trace.lines),
             trace,
             selection,
+            freight: Desk::default(),
+            crashes: CrashLog::default(),
             start: Instant::now(),
             state: Mutex::new(state),
         }
@@ -185,7 +193,20 @@ impl Board {
     pub fn dropped(&self, role: Role, why: String) {
         self.left(role);
         self.state().seats.entry(role).or_default().lost += 1;
-        self.trouble(why);
+        self.lost_connection(why);
+    }
+
+    /// A connection was lost or cannot be opened, which is no trouble where the broker was killed.
+    pub fn lost_connection(&self, why: String) {
+        if !self.crashes.are_going_on() {
+            self.trouble(why);
+        }
+    }
+
+    /// Whether all connections that should be open are, and nothing that was sent before that moment is owed at the freight desk.
+    pub fn is_served(&self, before: Duration) -> bool {
+        let all_there = self.state().seats.iter().all(|(role, seats)| role.roams() || seats.connected == seats.wanted);
+        all_there && self.freight.is_served(before)
     }
 
     /// Something went wrong that does not end the run.
@@ -350,6 +371,7 @@ impl Board {
 
     /// The run is over: what has not arrived is lost.
     pub fn close(&self) {
+        self.freight.close();
         self.state().checker.close();
     }
 
@@ -384,6 +406,8 @@ impl Board {
             replayed: state.replayed,
             laps: state.laps,
             troubles: state.troubles.clone(),
+            freight: self.freight.snapshot(),
+            crashes: self.crashes.read(),
         }
     }
 }

@@ -174,7 +174,7 @@ impl Network {
         while timeout(pause, stop.wait_for(|stop| *stop)).await.is_err() {
             match self.open(dial).await {
                 Ok(connection) => return Some(connection),
-                Err(error) => self.board.trouble(format!("{error:#}")),
+                Err(error) => self.board.lost_connection(format!("{error:#}")),
             }
             pause = (pause * 2).min(LAST_PAUSE);
         }

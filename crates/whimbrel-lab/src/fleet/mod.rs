@@ -6,8 +6,10 @@ pub mod attribution;
 pub mod board;
 pub mod checker;
 pub mod city;
+pub mod crashes;
 pub mod delays;
 pub mod fence;
+pub mod freight;
 pub mod geo;
 pub mod layout;
 mod link;
@@ -73,7 +75,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let subscribers = subscribers + selection.conditions.len() as u64;
     raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
     let mut own = match args.broker {
-        None => Some(OwnBroker::start(&configuration(&trace, &selection)).await?),
+        None => Some(OwnBroker::start(&configuration(&trace, &selection), args.data.as_deref()).await?),
         Some(_) => None,
     };
     let address = own.as_ref().map(|own| own.address.clone()).or(args.broker.clone()).unwrap_or_default();
@@ -132,9 +134,11 @@ fn load(args: &Args) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
     Ok((Arc::new(trace), notice))
 }
 
-/// An own broker's: the fences, and too small a cache for the busiest line, so that there are gaps to be told.
+/// An own broker's: the fences, positions that are never logged, and too small a cache for the busiest line, so that there are gaps
+/// to be told.
 fn configuration(trace: &Trace, selection: &Selection) -> String {
     let mut text = fence::configuration(&selection.fences);
+    text += &format!("[[topic]]\nfilter = \"{}\"\npersistence = \"volatile\"\n", message::all_filter());
     for line in busiest_lines(trace, 1) {
         // Strings of JSON are strings of TOML, too.
         let filter = serde_json::Value::from(message::line_filter(&trace.lines[line as usize]));

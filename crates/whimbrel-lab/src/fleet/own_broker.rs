@@ -1,7 +1,9 @@
-//! The broker that the run starts for itself: this same program, as a process of its own.
+//! The broker that the run starts for itself: this same program, as a process of its own, with a data directory. The run kills it now
+//! and then, as a machine without power would, and starts it again.
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,15 +11,24 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::board::Board;
 
 /// How long the broker may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How long it may take to end; longer than its own drain.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// How long it stays down after it was killed.
+const DOWN: Duration = Duration::from_millis(500);
+/// Time between two looks at whether all are served again.
+const LOOK: Duration = Duration::from_millis(10);
+/// After so long the next kill comes although not all were served.
+const SERVED_LIMIT: Duration = Duration::from_secs(60);
 /// How many of its last log lines are kept.
 const LOG_LINES: usize = 20;
 
@@ -26,7 +37,10 @@ pub struct OwnBroker {
     child: Child,
     log: Log,
     /// Its configuration; it looks at it again and again.
-    _configuration: NamedTempFile,
+    configuration: NamedTempFile,
+    data: PathBuf,
+    /// What is removed in the end: its data, unless they are somebody else's.
+    _fresh: Option<TempDir>,
     /// Where MQTT clients connect: `127.0.0.1:PORT`.
     pub address: String,
 }
@@ -41,42 +55,78 @@ struct Ready {
 struct Log(Arc<Mutex<VecDeque<String>>>);
 
 impl OwnBroker {
-    /// Starts the broker with this configuration on free ports and waits until it is ready.
-    pub async fn start(text: &str) -> anyhow::Result<OwnBroker> {
+    /// Starts the broker with this configuration on free ports and waits until it is ready. Its data are in that directory, or
+    /// in a fresh one that is removed in the end.
+    pub async fn start(text: &str, data: Option<&Path>) -> anyhow::Result<OwnBroker> {
         let mut configuration =
             NamedTempFile::with_suffix(".toml").context("cannot make the broker's configuration")?;
         configuration.write_all(text.as_bytes()).context("cannot write the broker's configuration")?;
-        let program =
-            std::env::current_exe().context("cannot find this program's own file to start the broker with")?;
-        let mut command = Command::new(&program);
-        command.args(["serve", "--dev", "--config"]).arg(configuration.path());
-        for listener in ["mqtt", "tls", "ws", "wss", "http"] {
-            command.args([format!("--listen-{listener}"), "127.0.0.1:0".to_owned()]);
-        }
-        // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.
-        command.process_group(0).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("cannot start {} as the broker", program.display()))?;
+        let fresh = match data {
+            Some(_) => None,
+            None => Some(TempDir::with_prefix("whimbrel-demo-").context("cannot make the broker's data directory")?),
+        };
+        let of_fresh = || fresh.as_ref().map(|fresh| fresh.path().to_owned()).unwrap_or_default();
+        let data = data.map_or_else(of_fresh, Path::to_owned);
         let log = Log::default();
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(log.clone().follow(stderr));
+        let (child, address) = launch(configuration.path(), &data, "127.0.0.1:0", &log).await?;
+        Ok(OwnBroker { child, log, configuration, data, _fresh: fresh, address })
+    }
+
+    /// Kills the broker without a word (SIGKILL) every now and then, `every` after all were served again on average, and starts it again.
+    /// Returns once the run is `calm` and the broker up.
+    ///
+    /// # Errors
+    /// The broker ended by itself, or did not start again.
+    pub async fn live(
+        &mut self,
+        board: &Board,
+        every: Option<Duration>,
+        seed: u64,
+        mut calm: watch::Receiver<bool>,
+    ) -> anyhow::Result<()> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        loop {
+            let pause = every.map(|every| every.mul_f64(0.5 + random.f64()));
+            let next = async {
+                match pause {
+                    Some(pause) => sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                error = self.ended() => return Err(error),
+                () = next => {}
+                _ = calm.wait_for(|calm| *calm) => return Ok(()),
+            }
+            self.kill_and_start(board).await?;
+            self.await_served(board, &mut calm).await?;
         }
-        let Some(stdout) = child.stdout.take() else { bail!("the broker has no standard output") };
-        let mut lines = BufReader::new(stdout).lines();
-        let line = match timeout(READY_LIMIT, lines.next_line()).await {
-            Err(_) => bail!("the broker was not ready within {READY_LIMIT:?}{}", log.tail()),
-            Ok(line) => line.context("cannot read what the broker says")?,
-        };
-        let Some(line) = line else {
-            let status = child.wait().await.context("cannot wait for the broker")?;
-            bail!("the broker ended before it was ready ({status}){}", log.tail());
-        };
-        let ready: Ready =
-            serde_json::from_str(&line).with_context(|| format!("the broker's ready line is {line:?}"))?;
-        let address = ready.mqtt.filter(|_| ready.ready).context("the broker is ready without an MQTT listener")?;
-        // Nothing more is expected there, but a full pipe would stop the broker.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(OwnBroker { child, log, _configuration: configuration, address })
+    }
+
+    async fn kill_and_start(&mut self, board: &Board) -> anyhow::Result<()> {
+        board.crashes.killed(board.now());
+        self.child.kill().await.context("cannot kill the broker")?;
+        sleep(DOWN).await;
+        // The same address: its clients know no other.
+        (self.child, _) = launch(self.configuration.path(), &self.data, &self.address, &self.log).await?;
+        board.crashes.is_up(board.now());
+        Ok(())
+    }
+
+    /// Waits until everybody is back and has what was sent before the broker was up again.
+    async fn await_served(&mut self, board: &Board, calm: &mut watch::Receiver<bool>) -> anyhow::Result<()> {
+        let (up, limit) = (board.now(), Instant::now() + SERVED_LIMIT);
+        while Instant::now() < limit && !*calm.borrow() {
+            if board.is_served(up) {
+                board.crashes.all_served(board.now());
+                break;
+            }
+            tokio::select! {
+                error = self.ended() => return Err(error),
+                () = sleep(LOOK) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the broker ends, which it should not; gives the reason.
@@ -102,6 +152,39 @@ impl OwnBroker {
         }
         Ok(())
     }
+}
+
+/// Starts a process and waits until it is ready; gives its MQTT address.
+async fn launch(configuration: &Path, data: &Path, mqtt: &str, log: &Log) -> anyhow::Result<(Child, String)> {
+    let program = std::env::current_exe().context("cannot find this program's own file to start the broker with")?;
+    let mut command = Command::new(&program);
+    command.args(["serve", "--dev", "--config"]).arg(configuration).arg("--data").arg(data);
+    command.args(["--listen-mqtt", mqtt]);
+    for listener in ["tls", "ws", "wss", "http"] {
+        command.args([format!("--listen-{listener}"), "127.0.0.1:0".to_owned()]);
+    }
+    // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.
+    command.process_group(0).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {} as the broker", program.display()))?;
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(log.clone().follow(stderr));
+    }
+    let Some(stdout) = child.stdout.take() else { bail!("the broker has no standard output") };
+    let mut lines = BufReader::new(stdout).lines();
+    let line = match timeout(READY_LIMIT, lines.next_line()).await {
+        Err(_) => bail!("the broker was not ready within {READY_LIMIT:?}{}", log.tail()),
+        Ok(line) => line.context("cannot read what the broker says")?,
+    };
+    let Some(line) = line else {
+        let status = child.wait().await.context("cannot wait for the broker")?;
+        bail!("the broker ended before it was ready ({status}){}", log.tail());
+    };
+    let ready: Ready = serde_json::from_str(&line).with_context(|| format!("the broker's ready line is {line:?}"))?;
+    let address = ready.mqtt.filter(|_| ready.ready).context("the broker is ready without an MQTT listener")?;
+    // Nothing more is expected there, but a full pipe would stop the broker.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    Ok((child, address))
 }
 
 impl Log {

@@ -1,5 +1,6 @@
 //! The run itself: connect, replay, wait for the last deliveries.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::Args;
 use super::board::{Board, Phase, Role};
 use super::checker::Interest;
+use super::freight;
 use super::link::{Asked, CONFIRM_LIMIT, Network, Order};
 use super::outages::Outages;
 use super::own_broker::OwnBroker;
@@ -44,7 +46,7 @@ pub async fn run(
 ) -> Result<Summary> {
     let (stop_publishing, publishing_stops) = watch::channel(false);
     let (stop_receiving, receiving_stops) = watch::channel(false);
-    let (calm, signals_stay) = watch::channel(false);
+    let (calm, calms) = watch::channel(false);
     let (mut subscribers, mut vehicles) = (JoinSet::new(), JoinSet::new());
     let connecting = async {
         let receiving = Network::new(board.clone(), &titles.address, receiving_stops);
@@ -53,27 +55,42 @@ pub async fn run(
         board.want(Role::Vehicle, board.trace.vehicles.len() as u32);
         receiving.open_subscribers(wanted, &mut subscribers).await?;
         let wanted = roamers(args, &board);
-        receiving.open_roamers(Roamers { wanted, calm: signals_stay }, &mut subscribers).await?;
-        publishing.open_vehicles(&mut vehicles).await
+        receiving.open_roamers(Roamers { wanted, calm: calms.clone() }, &mut subscribers).await?;
+        let freight = match args.freight() {
+            Some(habits) => Some(freight::Open::new(board.clone(), &titles.address, habits).await?),
+            None => None,
+        };
+        anyhow::Ok((publishing.open_vehicles(&mut vehicles).await?, freight))
     };
-    let ways = tokio::select! {
-        ways = connecting => ways?,
+    let (ways, mut freight) = tokio::select! {
+        opened = connecting => opened?,
         error = ends_by_itself(&mut own) => return Err(error),
         _ = quit.wait_for(|quit| *quit) => anyhow::bail!("ended before everything was connected"),
     };
     board.enter(Phase::Running);
-    tokio::select! {
-        () = publish(&board, args, &ways, quit) => {}
-        error = ends_by_itself(&mut own) => return Err(error),
+    {
+        let mut life = pin!(live(&mut own, &board, args, calms));
+        tokio::select! {
+            () = publish(&board, args, &ways, quit) => {}
+            ended = &mut life => return Err(ended.err().unwrap_or_else(|| anyhow::anyhow!("the broker was left alone"))),
+        }
+        // If it was killed just now it comes back first.
+        calm.send_replace(true);
+        life.await?;
     }
     let connections = board.snapshot().seats;
     board.enter(Phase::Draining);
     drop(ways);
-    calm.send_replace(true);
+    if let Some(freight) = &mut freight {
+        freight.finish(STALL_LIMIT, LOOK).await;
+    }
     drain(&board, &mut vehicles, &stop_publishing).await;
     board.close();
     let summary = Summary::new(&board.trace, titles, board.snapshot(), connections);
     stop_receiving.send_replace(true);
+    if let Some(freight) = freight {
+        freight.close().await;
+    }
     // What still hangs here is closed by dropping it.
     let _closed = timeout(CLOSE_LIMIT, async { while subscribers.join_next().await.is_some() {} }).await;
     Ok(summary)
@@ -81,7 +98,9 @@ pub async fn run(
 
 /// Who subscribes to what, under which client identifier.
 fn subscriptions(args: &Args, board: &Board) -> Vec<Asked> {
-    let asked = |(role, interest, client_id)| Asked { role, interest, client_id, named: false };
+    // An own broker is killed, and then has to tell what is missing.
+    let named = args.broker.is_none();
+    let asked = |(role, interest, client_id)| Asked { role, interest, client_id, named: named && role != Role::Viewer };
     let mut wanted = vec![(Role::Viewer, Interest::All, "map-viewer".to_owned())];
     wanted.extend((1..=args.consoles).map(|n| (Role::Console, Interest::All, format!("console-{n}"))));
     let lines = board.watched_lines();
@@ -128,6 +147,22 @@ fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)>
         }));
     }
     wanted
+}
+
+/// Kills and restarts the broker, if it is ours, until all is calm.
+async fn live(
+    own: &mut Option<&mut OwnBroker>,
+    board: &Board,
+    args: &Args,
+    mut calm: watch::Receiver<bool>,
+) -> Result<()> {
+    match own {
+        Some(own) => own.live(board, args.kill_every.0, args.seed, calm).await,
+        None => {
+            let _calm = calm.wait_for(|calm| *calm).await;
+            Ok(())
+        }
+    }
 }
 
 /// Never ends if the broker is not ours.

@@ -119,7 +119,7 @@ impl Roamer {
                     until
                 }
                 Cut::Lost(why) => {
-                    board.trouble(why);
+                    board.lost_connection(why);
                     Instant::now() + FIRST_PAUSE
                 }
             };
@@ -182,7 +182,7 @@ impl Roamer {
         loop {
             match self.open().await {
                 Ok(connection) => return Some(connection),
-                Err(error) => self.network.board.trouble(format!("{error:#}")),
+                Err(error) => self.network.board.lost_connection(format!("{error:#}")),
             }
             if timeout(pause, stop.wait_for(|stop| *stop)).await.is_ok() {
                 return None;

@@ -102,7 +102,7 @@ impl Roaming {
             row += &match name {
                 "nondurable" => format!("{} missed without a signal, {lost} lost otherwise", grouped(missed)),
                 _ => format!(
-                    "{} recovered, {} reported as overwritten, {lost} lost silently",
+                    "{} recovered, {} told as missing, {lost} lost silently",
                     grouped(recovered),
                     grouped(reported)
                 ),

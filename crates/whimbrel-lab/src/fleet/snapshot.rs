@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::checker::Tally;
+use super::crashes::Crashes;
 use super::delays::Quantiles;
+use super::freight;
 use super::geo::{Motion, Place};
 use super::roaming::Roaming;
 use super::roles::{ROLES, Seats};
@@ -117,6 +119,10 @@ pub struct Snapshot {
     pub laps: u64,
     /// What went wrong, and how often.
     pub troubles: Vec<(String, u64)>,
+    /// The freight desk, if there is one.
+    pub freight: Option<freight::Snapshot>,
+    /// How often the broker was killed.
+    pub crashes: Crashes,
 }
 
 impl Snapshot {

@@ -4,7 +4,10 @@ use serde::Serialize;
 
 use super::board::{LineRow, Published, ROLES, Role, Seats, Snapshot};
 use super::checker::{Promise, Tally};
+use super::crashes::Crashes;
 use super::delays::Quantiles;
+use super::freight;
+use super::freight::ledger::Counts;
 use super::roaming::Roaming;
 use super::selection::{Kind, Watch};
 use super::trace::Trace;
@@ -44,6 +47,10 @@ pub struct Summary {
     pub lines: Vec<LineRow>,
     /// Watchers by content.
     pub selected: Selected,
+    /// The freight desk, if there is one.
+    pub freight: Option<freight::Snapshot>,
+    /// How often the broker was killed.
+    pub crashes: Crashes,
     /// What went wrong, and how often.
     pub troubles: Vec<(String, u64)>,
     /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to anyone.
@@ -150,8 +157,13 @@ impl Summary {
                 watchers: end.watches,
             },
             troubles: end.troubles,
-            faults: reliable.faults(Promise::Reliable) + best_effort.faults(Promise::BestEffort) + end.roaming.faults(),
+            faults: reliable.faults(Promise::Reliable)
+                + best_effort.faults(Promise::BestEffort)
+                + end.roaming.faults()
+                + end.freight.as_ref().map_or(0, |freight| freight.total.faults()),
             roaming: end.roaming,
+            freight: end.freight,
+            crashes: end.crashes,
         }
     }
 
@@ -168,10 +180,26 @@ impl Summary {
             (sum(|tally| tally.altered), "altered"),
             (sum(|tally| tally.foreign), "not asked for"),
         ];
-        let broken: Vec<String> =
-            kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
-        if !broken.is_empty() {
-            return Some(format!("the broker broke its promises; deliveries: {}", broken.join(", ")));
+        let list = |kinds: &[(u64, &str)]| -> Option<String> {
+            let broken = kinds.iter().filter(|(count, _)| *count > 0);
+            let broken: Vec<String> = broken.map(|(count, kind)| format!("{count} {kind}")).collect();
+            (!broken.is_empty()).then(|| broken.join(", "))
+        };
+        let deliveries = list(&kinds).map(|list| format!("; deliveries: {list}")).unwrap_or_default();
+        let orders = self.freight.as_ref().and_then(|freight| {
+            let Counts { lost, twice, reordered, altered, foreign, gaps, .. } = freight.total;
+            list(&[
+                (lost, "lost"),
+                (twice, "twice"),
+                (reordered, "out of order"),
+                (altered, "altered"),
+                (foreign, "not asked for"),
+                (gaps, "gaps"),
+            ])
+        });
+        let orders = orders.map(|list| format!("; orders: {list}")).unwrap_or_default();
+        if !(deliveries.is_empty() && orders.is_empty()) {
+            return Some(format!("the broker broke its promises{deliveries}{orders}"));
         }
         (self.reliable.delivered == 0).then(|| "nothing was delivered, so nothing was checked".to_owned())
     }
@@ -204,6 +232,8 @@ impl Summary {
         ];
         rows.extend(self.roaming.rows());
         rows.extend(self.selected.rows());
+        rows.extend(self.freight.iter().flat_map(freight::Snapshot::rows));
+        rows.extend(self.crashes.row());
         for (count, what) in [
             (unconfirmed, "not confirmed by the broker"),
             (held_back, "held back, since their vehicle still waited for the broker"),
@@ -251,13 +281,29 @@ impl Selected {
 }
 
 fn tally(name: &str, tally: &Tally) -> String {
-    let Tally { expected, delivered, lost, duplicated, redelivered, reordered, altered, foreign, excused, .. } = tally;
+    let Tally {
+        expected,
+        delivered,
+        lost,
+        duplicated,
+        redelivered,
+        reordered,
+        altered,
+        foreign,
+        excused,
+        reported,
+        ..
+    } = tally;
     let mut text = format!("{name:<11} {:>12}  of {} expected\n", grouped(*delivered), grouped(*expected));
     text += &format!(
         "{:INDENT$}{lost} lost, {duplicated} twice, {reordered} out of order, {altered} altered, {foreign} not asked for",
         ""
     );
-    for (count, what) in [(*redelivered, "sent again after a broken connection"), (*excused, "not confirmed")] {
+    for (count, what) in [
+        (*reported, "told as missing"),
+        (*redelivered, "sent again after a broken connection"),
+        (*excused, "not confirmed"),
+    ] {
         if count > 0 {
             text += &format!(", {count} {what}");
         }

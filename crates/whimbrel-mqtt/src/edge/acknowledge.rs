@@ -3,10 +3,11 @@
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{CheckpointToken, InvalidToken, Time};
 
+use super::following::ids;
 use super::{Broker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
 
-/// The topic to which a client publishes the token that it has safely processed. No subscriber ever gets it.
+/// The topic to which a client publishes the token that it has safely processed, with or without later event ids. No subscriber ever gets it.
 pub(super) const ACK_TOPIC: &str = "$whimbrel/ack";
 
 /// The user property that names the subscription, where the client has several.
@@ -32,13 +33,21 @@ impl Broker {
     }
 }
 
-/// The token that a payload is.
+/// What errors call a payload.
+const PAYLOAD: &str = "the payload";
+
+/// The token that a payload is, advanced by the event ids that may follow it.
 fn token(payload: &[u8]) -> Result<CheckpointToken, (ReasonCode, String)> {
     let invalid = |cause: String| (ReasonCode::PAYLOAD_FORMAT_INVALID, cause);
     let text = core::str::from_utf8(payload).map_err(|_| {
         invalid("the payload is no checkpoint token: give its text as the broker printed it".to_owned())
     })?;
-    text.parse().map_err(|error: InvalidToken| invalid(error.to_string()))
+    let first = text.split(',').next().unwrap_or_default();
+    let mut token: CheckpointToken = first.parse().map_err(|error: InvalidToken| invalid(error.to_string()))?;
+    for id in ids(PAYLOAD, text, 1).map_err(invalid)? {
+        token.advance(id).map_err(|error| invalid(format!("{PAYLOAD}: {id} cannot be added to the token: {error}")))?;
+    }
+    Ok(token)
 }
 
 /// The subscription that user properties name; 0: none.

@@ -58,6 +58,11 @@ pub enum Input<'a> {
     Disk(Disk),
     /// What [`crate::Broker::fetch`] asked for.
     Fetched(Fetched<'a>),
+    /// An operator ends the session of that client, which is disconnected (0x98) if it is there.
+    DropSession {
+        /// Whose; it need not exist.
+        client_id: &'a str,
+    },
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }
@@ -74,6 +79,11 @@ pub trait Output {
     fn notify_drained(&mut self, conn: ConnId);
     /// Asks for no more input of a connection for a while: its publisher runs ahead of the clock.
     fn hold(&mut self, _conn: ConnId, _span: Duration) {}
+    /// Asks for no more input of a connection until [`Output::resume`] or its end: enough of what it asked for waits. What was read already may
+    /// still be given to the broker.
+    fn pause(&mut self, _conn: ConnId) {}
+    /// Asks for input of that connection again.
+    fn resume(&mut self, _conn: ConnId) {}
 }
 
 /// What a deadline is for.

@@ -43,6 +43,8 @@ pub(crate) struct Rare {
     pub(crate) aliases_in: Vec<Option<Box<str>>>,
     /// Topics that the broker has given an alias on this connection.
     pub(crate) aliases_out: AliasesOut,
+    /// The driver does not read it for now: its silence says nothing.
+    pub(crate) paused: bool,
 }
 
 /// One connection.
@@ -109,6 +111,10 @@ impl Conn {
             carried: 0,
             rare: None,
         }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.paused)
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {

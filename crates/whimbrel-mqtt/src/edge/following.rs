@@ -121,34 +121,49 @@ fn from_of(value: &str) -> Result<Place, String> {
     if value == "earliest" {
         return Ok(Place::Earliest);
     }
+    if value.eq_ignore_ascii_case("earliest") {
+        return Err(format!("{FROM}: earliest is written in small letters"));
+    }
     let first = value.split(',').next().unwrap_or_default();
     match first.bytes().filter(|byte| *byte == b':').count() {
         0 => {
             let token = first.parse().map_err(|error| format!("{FROM}: {error}"))?;
-            Ok(Place::Token(Box::new(token), ids(value, 1)?))
+            Ok(Place::Token(Box::new(token), ids(FROM, value, 1)?))
         }
-        1 => ids(value, 0).map(Place::After),
+        1 => ids(FROM, value, 0).map(Place::After),
         _ => time(value).map(Place::Since),
     }
 }
 
-/// The event ids of a list, but for so many items at its front.
-fn ids(list: &str, skipped: usize) -> Result<Vec<EventId>, String> {
+/// The event ids of a list, but for so many items at its front; `name` is what errors call the list.
+pub(super) fn ids(name: &str, list: &str, skipped: usize) -> Result<Vec<EventId>, String> {
     let items = list.split(',').enumerate().skip(skipped);
     if items.clone().nth(IDS_MAX).is_some() {
-        return Err(format!("{FROM} has more than {IDS_MAX} event ids: give the last one of each stream"));
+        return Err(format!("{name} has more than {IDS_MAX} event ids: give the last one of each stream"));
     }
-    let id = |(at, item): (usize, &str)| item.parse().map_err(|error| format!("{FROM}, item {}: {error}", at + 1));
+    let id = |(at, item): (usize, &str)| item.parse().map_err(|error| format!("{name}, item {}: {error}", at + 1));
     items.map(id).collect()
 }
 
 /// A moment as in RFC 3339. Moments before 1970 mean its beginning: nothing was accepted before.
 fn time(text: &str) -> Result<Time, String> {
-    let at: jiff::Timestamp = text.parse().map_err(|_| {
+    let at = text.parse::<jiff::Timestamp>().ok().filter(|_| has_offset(text)).ok_or_else(|| {
         format!("{FROM} is neither a checkpoint token, nor event ids, nor earliest, nor a time as 2026-03-01T12:00:00Z")
     })?;
     let nanos = at.as_nanosecond().max(0);
     Ok(Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
+/// Whether a moment ends with an offset of RFC 3339: Z, or hours below 24 and minutes below 60. The parser takes more than that.
+fn has_offset(text: &str) -> bool {
+    let is_below = |tens: u8, ones: u8, end: u8| {
+        tens.is_ascii_digit() && ones.is_ascii_digit() && (tens - b'0') * 10 + (ones - b'0') < end
+    };
+    match text.as_bytes() {
+        [.., b'Z' | b'z'] => true,
+        [.., b'+' | b'-', h, hh, b':', m, mm] => is_below(*h, *hh, 24) && is_below(*m, *mm, 60),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -225,6 +240,11 @@ mod tests {
             ("12:00:00", "time"),
             ("2026-02-30T00:00:00Z", "time"),
             ("2026-01-01T00:00:00", "time"),
+            ("2026-01-01T00:00:00+24:00", "time"),
+            ("2026-01-01T00:00:00+0130", "time"),
+            ("2026-01-01T00:00:00-01", "time"),
+            ("junk", "no checkpoint token"),
+            ("EARLIEST", "small letters"),
             ("2026-01-01T00:00:00Z,1:2", "time"),
         ] {
             let cause = from(value).expect_err(value);

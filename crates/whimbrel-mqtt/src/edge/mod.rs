@@ -147,6 +147,7 @@ impl Broker {
             Input::Committed { upto } => self.core_input(now, CoreInput::Committed { upto }, out),
             Input::Disk(disk) => self.core_input(now, CoreInput::Disk(disk), out),
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
+            Input::DropSession { client_id } => self.core_input(now, CoreInput::DropSession { client_id }, out),
         }
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
             self.end(now, conn, reason, cause, out);
@@ -171,6 +172,11 @@ impl Broker {
     /// Counters and gauges at this moment.
     pub fn stats(&self) -> Stats {
         Stats { core: self.core.stats(), ..self.edge.stats.clone() }
+    }
+
+    /// The core, to be looked at.
+    pub fn core(&self) -> &Core {
+        &self.core
     }
 
     /// What the selectors that cost most have cost so far, most expensive first.
@@ -271,7 +277,8 @@ impl Broker {
             }
             State::Attached if known.patience.is_zero() => {}
             State::Attached => {
-                let due = known.last_heard.after(known.patience);
+                let heard = if known.is_paused() { now } else { known.last_heard };
+                let due = heard.after(known.patience);
                 if due > now {
                     self.edge.watch(conn, due);
                 } else {

@@ -130,6 +130,18 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.driver.hold(ConnId(link.0), span);
     }
 
+    fn pause(&mut self, link: Link) {
+        self.edge.conns[link.0 as usize].rare().paused = true;
+        self.driver.pause(ConnId(link.0));
+    }
+
+    fn resume(&mut self, link: Link) {
+        let conn = &mut self.edge.conns[link.0 as usize];
+        // What it said meanwhile was not read: its silence begins now.
+        (conn.rare().paused, conn.last_heard) = (false, self.now);
+        self.driver.resume(ConnId(link.0));
+    }
+
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
         if self.edge.condemned.iter().any(|(conn, ..)| *conn == link.0) {
             // Nothing is acknowledged past what was refused without an answer.
@@ -143,7 +155,13 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             Accepted::Refused(refusal) => reason_of(refusal),
             Accepted::RefusedAtEdge(code) => ReasonCode(code),
         };
+        let too_large;
         let cause = match result {
+            Accepted::Refused(refusal @ Refusal::TooLargeForLog) => {
+                let most = self.edge.config.core.logged_event_bytes;
+                too_large = format!("{}: at most {most} bytes with its topic and properties", cause_of(refusal));
+                &too_large
+            }
             Accepted::Refused(refusal) => cause_of(refusal),
             _ => "",
         };
@@ -153,7 +171,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         {
             // MQTT 3.1.1 has no answer that says no, and yes would be a lie.
             self.edge.stats.publishes_refused.add(reason);
-            self.edge.condemned.push((link.0, reason, cause));
+            self.edge.condemned.push((link.0, reason, cause_of(refusal)));
             return;
         }
         self.edge.answer_publish(link.0, tag, qos, reason, cause, self.driver);
@@ -186,6 +204,12 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         let (reason, cause) = match why {
             Kick::TakenOver => (ReasonCode::SESSION_TAKEN_OVER, "the client id connected again"),
             Kick::TooSlow => (ReasonCode::QUOTA_EXCEEDED, "more waits for this client than its queue may hold"),
+            Kick::AsksTooMuch => {
+                let cause =
+                    "more SUBSCRIBE and UNSUBSCRIBE of this client wait to be done than there are packet identifiers";
+                (ReasonCode::QUOTA_EXCEEDED, cause)
+            }
+            Kick::Dropped => (ReasonCode::ADMINISTRATIVE_ACTION, "an operator has ended the session"),
             Kick::LogFailed => {
                 (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "the log has failed; repeat what was not acknowledged")
             }
@@ -275,10 +299,10 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
             "the members of this shared subscription have another selector: all must ask for the same"
         }
         Refusal::SharedTracked => {
-            "a shared subscription has one position for all its members: w-from, semi-durable and notices are not for it"
+            "a shared subscription has one position for all its members: w-from, w-ack, semi-durable and notices are not for it"
         }
         Refusal::StartNotKept => {
-            "w-from is for subscriptions that get what they missed: ask for w-durability semi-durable"
+            "w-from is for subscriptions that get what they missed: ask for w-durability durable or semi-durable"
         }
         Refusal::OtherDeployment => "the token belongs to another deployment: begin without it",
         Refusal::FutureStart => "the position lies ahead of everything that this broker can have sent",

@@ -290,7 +290,7 @@ fn window_selector(c: &mut Choices<'_>, ranges: usize) -> String {
         parts.push(match c.below(8) {
             0 => format!("{field} > {low}"),
             1 => format!("{field} < {high}.25"),
-            2 => format!("{field} * 4 - 10 BETWEEN {} AND {}", low * 4 - 10 * c.below(2), high * 4),
+            2 => format!("{field} * 4 - 10 BETWEEN {} AND {}", low as i64 * 4 - 10 * c.below(2) as i64, high * 4),
             _ => format!("{field} BETWEEN {low} AND {high}"),
         });
     }

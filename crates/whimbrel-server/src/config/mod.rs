@@ -24,7 +24,7 @@ use whimbrel_event::Deployment;
 use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
 use crate::store::Opening;
-use crate::tls;
+use crate::{control, tls};
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
@@ -140,6 +140,8 @@ pub struct Config {
     pub topics: Vec<Profile>,
     /// The data directory; without one everything lives as long as the process.
     pub data: Option<Opening>,
+    /// Where operators speak to the broker.
+    pub control: Option<control::Place>,
     /// How often the files of fences, and the configuration file, are looked at for changes.
     pub fence_poll: Duration,
     /// The file that was read.
@@ -203,6 +205,7 @@ impl Config {
                 fences,
                 division,
                 topics,
+                control: control(&settings),
                 data,
                 fence_poll: FENCE_POLL,
                 file,
@@ -255,6 +258,29 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
         sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
         ..whimbrel_mqtt::Config::default()
     }
+}
+
+/// Where the control socket is to be: in the data directory, unless something else was asked for.
+fn control(settings: &Settings) -> Option<control::Place> {
+    match settings.path("control") {
+        Some(path) if path.as_os_str() == "off" => None,
+        Some(path) => Some(control::Place { path, is_guarded: false }),
+        None => settings.path("data").map(|data| control::Place { path: data.join(control::SOCKET), is_guarded: true }),
+    }
+}
+
+/// Where the control socket of a broker with this configuration is; [`Config::load`] has the arguments. Only what concerns it is judged.
+///
+/// # Errors
+/// The file cannot be read, or is wrong.
+pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Option<PathBuf>, Vec<Problem>> {
+    let default = Path::new(DEFAULT_FILE);
+    let mut settings = Settings::default();
+    if let Some(file) = file.or_else(|| default.is_file().then_some(default)) {
+        settings.open_file(file);
+    }
+    settings.read_overrides(overrides);
+    if settings.problems.is_empty() { Ok(control(&settings).map(|place| place.path)) } else { Err(settings.problems) }
 }
 
 /// The data directory, if there is to be one.

@@ -78,6 +78,8 @@ keys! {
         "The deployment that checkpoint tokens are bound to: the same for all brokers that a client may come back to";
     "" "data" flag("data", "WHIMBREL_DATA"), "DIR", Kind::Text, "",
         "Where the broker keeps its journal; without it everything lives as long as the process";
+    "" "control" flag("control", "WHIMBREL_CONTROL"), "PATH", Kind::Text, "",
+        "Unix socket for `whimbrel sessions`, `streams` and `backup`, which only its owner can open; control.sock in the data directory if none is named, `off` for none";
     "" "accept_clock" flag("accept-clock", "WHIMBREL_ACCEPT_CLOCK"), "BOOL", Kind::Switch, "false",
         "Start although the system's clock is more than a day ahead of what the journal has seen";
     "" "dev" flag("dev", "WHIMBREL_DEV"), "BOOL", Kind::Switch, "false",

@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use whimbrel_core::store::Profile;
+use whimbrel_core::SessionInfo;
+use whimbrel_core::store::{AtomNo, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use whimbrel_selector::Fences;
@@ -187,6 +188,25 @@ impl Hub {
         };
         let _ = tokio::time::timeout(limit, ended).await;
         self.connections()
+    }
+
+    /// Looks at the broker and its journal between two turns.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Broker, Option<&Store>, Time) -> T) -> T {
+        let mut seen = None;
+        self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
+        seen.expect("it has looked")
+    }
+
+    /// Ends a client's session, if there is one; how it was, and when that is durable. That of a shared subscription ends only with its members.
+    pub(crate) fn drop_session(&self, client_id: &str) -> Option<(SessionInfo, AtomNo, Time)> {
+        let mut ended = None;
+        self.run(|machine, now| {
+            let info = machine.broker.core().session(client_id);
+            machine.broker.handle(now, Input::DropSession { client_id }, &mut machine.ports);
+            let info = info.filter(|_| machine.broker.core().session(client_id).is_none());
+            ended = info.map(|info| (info, machine.broker.core().newest_atom(), now));
+        });
+        ended
     }
 
     /// Sets which topics are logged, between two events.

@@ -78,6 +78,18 @@ impl Output for Ports {
         }
     }
 
+    fn pause(&mut self, conn: ConnId) {
+        if let Some(port) = self.port(conn) {
+            port.pause();
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some(port) = self.port(conn) {
+            port.resume();
+        }
+    }
+
     fn notify_drained(&mut self, conn: ConnId) {
         if let Some(port) = self.port(conn) {
             port.notify_drained();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -103,12 +104,15 @@ pub(super) enum Next {
 pub(super) struct Port {
     outbound: Mutex<Outbound>,
     held_until: Mutex<Option<Instant>>,
+    /// Nothing is to be read until the machine says so.
+    paused: AtomicBool,
     direct: Option<OwnedWriteHalf>,
 }
 
 impl Port {
     pub(super) fn new(direct: Option<OwnedWriteHalf>) -> Self {
-        Port { outbound: Mutex::new(Outbound::default()), direct, held_until: Mutex::new(None) }
+        let outbound = Mutex::new(Outbound::default());
+        Port { outbound, direct, held_until: Mutex::new(None), paused: AtomicBool::new(false) }
     }
 
     /// The task to wake when there is something to do.
@@ -132,6 +136,22 @@ impl Port {
     /// Until when nothing is to be read, once it has been asked for.
     pub(super) fn take_hold(&self) -> Option<Instant> {
         self.held_until.lock().take()
+    }
+
+    /// Nothing is to be read from the connection until [`Port::resume`].
+    pub(super) fn pause(&self) {
+        self.paused.store(true, Ordering::SeqCst);
+    }
+
+    /// The connection is read again.
+    pub(super) fn resume(&self) {
+        self.paused.store(false, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Whether it is not to be read; then its task is woken when it is.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::SeqCst)
     }
 
     pub(super) fn send(&self, bytes: &mut Vec<u8>) {
@@ -255,7 +275,7 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use tokio::net::{TcpListener, TcpStream};

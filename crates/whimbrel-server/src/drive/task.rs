@@ -52,8 +52,13 @@ enum Read {
 }
 
 /// Reads one chunk and hands it to the machine, unless the machine has enough of this connection.
-fn read_chunk<R: AsyncRead + Unpin>(hub: &Hub, line: &mut Line, from: &mut R, cx: &mut Context<'_>) -> Read {
-    if !hub.may_read(line) {
+fn read_chunk<R: AsyncRead + Unpin>(
+    (hub, port): (&Hub, &Port),
+    line: &mut Line,
+    from: &mut R,
+    cx: &mut Context<'_>,
+) -> Read {
+    if port.is_paused() || !hub.may_read(line) {
         return Read::Idle;
     }
     CHUNK.with_borrow_mut(|chunk| {
@@ -105,7 +110,7 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            if let Some(end) = end_of_turn(&port, read_chunk(&hub, &mut line, &mut read, cx)) {
+            if let Some(end) = end_of_turn(&port, read_chunk((&hub, &port), &mut line, &mut read, cx)) {
                 return end;
             }
         }
@@ -142,7 +147,7 @@ where
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });
             }
-            if let Some(end) = end_of_turn(&port, read_chunk(&hub, &mut line, &mut stream, cx)) {
+            if let Some(end) = end_of_turn(&port, read_chunk((&hub, &port), &mut line, &mut stream, cx)) {
                 return end;
             }
         }

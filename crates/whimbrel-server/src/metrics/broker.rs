@@ -32,10 +32,20 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_events_accepted", "Events that got their id", |s| s.core.events_accepted),
     ("whimbrel_payload_bytes_accepted", "Payload bytes of accepted events", |s| s.core.payload_bytes_accepted),
     ("whimbrel_events_logged", "Events that were given to the journal", |s| s.core.events_logged),
+    ("whimbrel_filter_records", "Filter records that were given to the journal", |s| s.core.filter_records),
+    ("whimbrel_filter_names", "Durable subscriptions that filter records name; each counts once per event", |s| {
+        s.core.filter_names
+    }),
+    ("whimbrel_filter_bytes", "Bytes of filter records", |s| s.core.filter_bytes),
     (
         "whimbrel_publishers_held",
         "Events after which their publisher was held up: its stream ran ahead of the clock",
         |s| s.core.publishers_held,
+    ),
+    (
+        "whimbrel_subscribers_held",
+        "Times that a client was not read for a while: more than 1,024 of its SUBSCRIBEs and UNSUBSCRIBEs waited to be durable",
+        |s| s.core.subscribers_held,
     ),
     ("whimbrel_events_refused", "Events refused for their topic or a bound", |s| s.core.events_refused),
     ("whimbrel_publishes_repeated", "QoS 2 publishes that came again and were not published again", |s| {

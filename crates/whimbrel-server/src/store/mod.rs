@@ -4,6 +4,7 @@
 //! machine's lock and in the core's order, and tells the core how far it is durable. The journal's own threads write, sync and read, and
 //! leave their news in a [`Signal`]. Locks are taken in one order: machine, journal; the journal's threads call with neither.
 
+pub mod check;
 mod open;
 mod read;
 mod signal;
@@ -12,14 +13,25 @@ mod submit;
 
 use std::sync::Arc;
 
-use whimbrel_journal::{Counters, Journal, MapInfo, Storage};
+use whimbrel_journal::{Counters, Journal, MapInfo, Storage, StreamUse};
 
-pub use open::{Lock, OpenError, Opened, Opening, open};
+pub use open::{JOURNAL, Lock, OpenError, Opened, Opening, open};
 pub use signal::Signal;
 pub use submit::Store;
 
 /// A journal on any kind of disk.
 pub(crate) type Disk = Journal<Arc<dyn Storage + Send + Sync>>;
+
+/// What a journal's streams of events take up, and what it may.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// By the index of their pubends.
+    pub events: [StreamUse; streams::PUBENDS],
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Bytes that all may take.
+    pub max_bytes: u64,
+}
 
 /// What is told of the journal in metrics.
 #[derive(Clone, Copy, Debug, Default)]

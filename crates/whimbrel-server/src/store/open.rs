@@ -1,24 +1,26 @@
 //! Opening the data directory, and the broker that goes on where it says.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use whimbrel_core::store::{LogState, RestoreError, Restoring, StreamState};
 use whimbrel_event::{Tick, Time};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{
-    BATCH_BYTES_MIN, CLEAN_MIN, Fault, Log, Map, MapOptions, Options, ReadBuffer, Refused, Report, SEGMENT_BATCHES_MIN,
-    Storage,
+    BATCH_BYTES_MIN, CLEAN_MIN, Fault, HEAD, Log, Map, MapOptions, Options, ReadBuffer, Refused, Report,
+    SEGMENT_BATCHES_MIN, SEGMENTS_MIN, Storage,
 };
-use whimbrel_mqtt::{Broker, Config, ConnId, Output};
+use whimbrel_mqtt::{Broker, Config};
 
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
 use super::{Disk, Store};
+use crate::control::answers::Manifest;
 use crate::drive::Clock;
 
 /// The largest batch; what one commit makes durable. A longer one makes room for longer events.
@@ -31,10 +33,19 @@ const BESIDE_EVENT: u32 = 256 << 10;
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// In the data directory: locked by the broker that uses it, whose process number it holds.
-const LOCK: &str = "whimbrel.lock";
+pub(super) const LOCK: &str = "whimbrel.lock";
+
+/// As many segments of a new journal fit on its disk: twice those without which it takes nothing.
+const DISK_SEGMENTS_MIN: u64 = 2 * SEGMENTS_MIN as u64;
+
+/// Segments of a new journal on a small disk are not smaller than this, bytes.
+const SEGMENT_BYTES_MIN: u32 = 1 << 20;
+
+/// In a data directory that was restored: what the backup says of itself, once the broker has taken notice of it.
+const RESTORED: &str = "restored.json";
 
 /// In the data directory: the journal.
-const JOURNAL: &str = "journal";
+pub const JOURNAL: &str = "journal";
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -159,13 +170,14 @@ fn hint(cause: &io::Error) -> &'static str {
 }
 
 fn hint_for_journal(cause: &whimbrel_journal::OpenError) -> &'static str {
-    use whimbrel_journal::OpenError::{Checkpoint, Foreign, NoHeader, Options, Storage, Version};
+    use whimbrel_journal::OpenError::{Checkpoint, Foreign, NoHeader, Options, Storage, Twice, Version};
     match cause {
         Options { .. } => {
             "See `segment` and `max_log` in [journal]; a journal keeps the segment size that it was made with"
         }
         Version { .. } => "A newer version has written it: start that one, or begin with an empty directory (--data)",
         Foreign { .. } => "Take the files of the other journal out of the directory",
+        Twice { .. } => "Take the copy out of the directory: it is probably the file that was made later",
         Checkpoint { .. } | NoHeader => "Restore the directory from a backup, or begin with an empty one (--data)",
         Storage(Fault::Full) => "Make room on its disk: a journal has at least five segments",
         Storage(Fault::Failed(_)) => "Look after the disk, and at who may write there",
@@ -187,7 +199,7 @@ pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, Open
     let directory = Directory::open(&opening.directory.join(JOURNAL)).map_err(|cause| fault(cause.into()))?;
     let identity = directory.random().map_err(|cause| fault(cause.into()))?;
     let disk: Arc<dyn Storage + Send + Sync> = Arc::new(directory);
-    let options = options(opening, &disk).map_err(fault)?;
+    let options = options(opening, &disk, free_bytes(&opening.directory)).map_err(fault)?;
     let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
     tell(&path, &log, &report);
     let (broker, store, clock) = resume(opening, disk, log, (config, seed))?;
@@ -212,7 +224,12 @@ pub(crate) fn resume(
     let journal = Arc::new(journal.map_err(|cause| OpenError::System(io::Error::other(cause)))?);
     let refused = |cause| OpenError::Refused { path: path.clone(), cause };
     let streams = Streams::open(&journal).map_err(refused)?;
-    let (map, restoring) = restore(&path, &journal, &streams, seed)?;
+    let (map, mut restoring) = restore(&path, &journal, &streams, seed)?;
+    let copy = copied(&opening.directory)?;
+    if let Some(taken) = &copy {
+        tracing::warn!(path, taken, "the data directory was restored: what was published after that is told as a gap");
+        restoring.mark_as_copy();
+    }
     let state = state(&journal, &streams);
     let used = state.events.iter().map(|stream| stream.last).max().unwrap_or_default().max(state.reserved);
     let clock = Clock::start_after(Time::from_nanos(used.0));
@@ -226,18 +243,41 @@ pub(crate) fn resume(
     let mut broker = broker.map_err(|cause| OpenError::Entry { path: path.clone(), cause })?;
     let mut store = Store::new(journal, streams, map, signal).map_err(OpenError::System)?;
     // Nobody is to learn the broker's name before it is durable.
-    store.submit(&mut broker, clock.now(), &mut Nobody);
-    let first = store.accepted();
-    store.journal().wait(first).map_err(refused)?;
+    store.write_first(&mut broker, &clock).map_err(refused)?;
+    if copy.is_some() {
+        take_notice(&opening.directory)?;
+    }
     Ok((broker, store, clock))
+}
+
+/// When the backup was made that the directory was restored from, if nobody has taken notice of that yet.
+fn copied(directory: &Path) -> Result<Option<String>, OpenError> {
+    match fs::read_to_string(directory.join(Manifest::FILE)) {
+        Ok(text) => {
+            let manifest = serde_json::from_str::<Manifest>(&text);
+            let at = |manifest: Manifest| UNIX_EPOCH + Duration::from_millis(manifest.taken_ms);
+            let taken = manifest.map(|manifest| humantime::format_rfc3339_millis(at(manifest)).to_string());
+            Ok(Some(taken.unwrap_or_else(|_| "at some time".into())))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(OpenError::Directory { path: directory.display().to_string(), cause }),
+    }
+}
+
+/// That the directory was restored is in the journal now.
+fn take_notice(directory: &Path) -> Result<(), OpenError> {
+    let renamed = fs::rename(directory.join(Manifest::FILE), directory.join(RESTORED));
+    let synced = renamed.and_then(|()| File::open(directory)).and_then(|directory| directory.sync_all());
+    synced.map_err(|cause| OpenError::Directory { path: directory.display().to_string(), cause })
 }
 
 /// Takes the directory, which is made if need be.
 fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
-    fs::create_dir_all(directory).map_err(at)?;
+    // Messages are for the broker's user alone. One that is there already stays as it is.
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
     let name = directory.join(LOCK);
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(name);
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(name);
     let mut file = file.map_err(at)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -256,12 +296,35 @@ fn lock(directory: &Path) -> Result<Lock, OpenError> {
     Ok(Lock { _file: file })
 }
 
-/// A journal keeps the size of its segments, and a batch goes with it.
-fn options(opening: &Opening, disk: &dyn Storage) -> Result<Options, whimbrel_journal::OpenError> {
+/// A journal keeps the size of its segments, and a batch goes with it. A new one on a small disk has smaller segments than are asked for.
+fn options(opening: &Opening, disk: &dyn Storage, free: u64) -> Result<Options, whimbrel_journal::OpenError> {
     let present = disk.slots()?.first().and_then(|(_, bytes)| u32::try_from(*bytes).ok());
-    let segment_bytes = present.unwrap_or(opening.segment_bytes);
-    let batch_bytes = (segment_bytes / SEGMENT_BATCHES_MIN).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
-    Ok(Options { segment_bytes, batch_bytes, max_bytes: opening.max_bytes })
+    let segment_bytes = present.unwrap_or_else(|| {
+        let fits = u32::try_from(free / DISK_SEGMENTS_MIN).unwrap_or(u32::MAX) / HEAD as u32 * HEAD as u32;
+        let segment_bytes = opening.segment_bytes.min(fits.max(SEGMENT_BYTES_MIN));
+        if segment_bytes < opening.segment_bytes {
+            let (asked, longest) = (opening.segment_bytes, logged_event_bytes(batch_bytes(segment_bytes)));
+            tracing::warn!(
+                free,
+                asked,
+                segment_bytes,
+                longest,
+                "the disk of the data directory is small: the journal has smaller segments, and no message longer than {longest} bytes is logged"
+            );
+        }
+        segment_bytes
+    });
+    Ok(Options { segment_bytes, batch_bytes: batch_bytes(segment_bytes), max_bytes: opening.max_bytes })
+}
+
+/// Bytes that the disk of a directory has left; plenty if it does not say.
+fn free_bytes(directory: &Path) -> u64 {
+    rustix::fs::statvfs(directory).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Bytes of a batch of a journal with such segments.
+pub(super) fn batch_bytes(segment_bytes: u32) -> u32 {
+    (segment_bytes / SEGMENT_BATCHES_MIN).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
 }
 
 /// Bytes of the longest event that fits into a batch, with all that belongs to it.
@@ -305,16 +368,4 @@ fn state(journal: &Disk, streams: &Streams) -> LogState {
         *state = StreamState { last: Tick(info.last), chopped: Tick(info.chopped) };
     }
     LogState { reserved: Tick(info(streams.ticks).reserved), events }
-}
-
-/// Before there are connections there is nobody to tell anything.
-struct Nobody;
-
-impl Output for Nobody {
-    fn send(&mut self, _: ConnId, _: &mut Vec<u8>) {}
-    fn close(&mut self, _: ConnId) {}
-    fn backlog(&self, _: ConnId) -> usize {
-        0
-    }
-    fn notify_drained(&mut self, _: ConnId) {}
 }

@@ -130,6 +130,8 @@ fn fetched(journal: &Disk, fetch: Fetch, stream: Option<Stream>, buffer: &mut Re
         let last = records.last().map(|(tick, _)| *tick);
         match (read, last) {
             (Ok(next), _) => slice.upto = next.map_or(upto, |next| Tick(next - 1)),
+            // It had nothing that was not given up.
+            (Err(ReadError::Unknown), _) => {}
             // What was given before it failed counts; the next read begins where it did.
             (Err(_), Some(last)) => slice.upto = last,
             (Err(ReadError::Damaged(damage)), None) => lose(&mut slice, &damage, (after, upto)),

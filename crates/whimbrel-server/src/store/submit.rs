@@ -8,16 +8,20 @@ use std::time::Duration;
 use whimbrel_core::store::{Atom, AtomNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
 use whimbrel_event::Time;
 use whimbrel_journal::{Log, Map, Need, Refused, Ticket};
-use whimbrel_mqtt::{Broker, Input, Output};
+use whimbrel_mqtt::{Broker, ConnId, Input, Output};
 
 use super::read::{Answer, Reader, Slice};
 use super::signal::Signal;
 use super::streams::Streams;
-use super::{Disk, StoreAccount};
+use super::{Disk, StoreAccount, Usage};
+use crate::drive::Clock;
 use crate::logging::Throttle;
 
 /// Submissions that wait to be durable, each with its own place; more are told of together with the newest of them.
 const TICKETS_MAX: usize = 4096;
+
+/// Commits that what is written at the start may take.
+const FIRST_ROUNDS: usize = 1 << 16;
 
 /// How long nothing is tried again after the journal said that it is busy, unless something is committed before.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
@@ -127,6 +131,17 @@ impl Store {
         }
     }
 
+    /// What its streams of events take up, and what the journal may.
+    pub fn usage(&self) -> Usage {
+        let events = self.streams.events;
+        let looked = self.journal.submit(|log| {
+            let events = events.map(|stream| log.usage(stream).unwrap_or_default());
+            let options = log.options();
+            Ok(Usage { events, segment_bytes: u64::from(options.segment_bytes), max_bytes: options.max_bytes })
+        });
+        looked.expect("looking is not refused")
+    }
+
     /// Tells the broker what the journal's threads have told.
     pub fn tell(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
         if !self.signal.has_news() {
@@ -230,6 +245,41 @@ impl Store {
         while let Some(fetch) = broker.fetch() {
             self.reader.fetch(fetch, self.streams.find(fetch.stream));
         }
+    }
+
+    /// Has all written that the broker wants written before anybody is connected, and waits until it is durable. It is little, unless
+    /// the directory was restored, and may have what the journal keeps for giving back: a broker whose journal is full has to start, so
+    /// that something can be given back.
+    ///
+    /// # Errors
+    /// When the journal takes nothing even so, or fails.
+    pub(super) fn write_first(&mut self, broker: &mut Broker, clock: &Clock) -> Result<(), Refused> {
+        let written = self.submit_first(broker, clock);
+        self.journal.lend_reserve(false);
+        written?;
+        self.journal.wait(self.accepted())?;
+        self.tell(broker, clock.now(), &mut Nobody);
+        Ok(())
+    }
+
+    fn submit_first(&mut self, broker: &mut Broker, clock: &Clock) -> Result<(), Refused> {
+        for _ in 0..FIRST_ROUNDS {
+            broker.flush(clock.now());
+            if self.submit_once(broker).is_ok() {
+                return Ok(());
+            }
+            let Some(atom) = broker.atom() else { return Ok(()) };
+            let Store { journal, streams, .. } = self;
+            let room = || journal.submit_wait(|log| log.require(need(&atom, log, streams)?));
+            match room() {
+                Err(Refused::Full) => {
+                    journal.lend_reserve(true);
+                    room()?;
+                }
+                outcome => outcome?,
+            }
+        }
+        Err(Refused::Full)
     }
 
     /// One hold of the journal's lock: what is submitted together is in one commit.
@@ -348,8 +398,11 @@ impl Store {
     }
 }
 
-/// Puts an atom into the journal's batch: all of it, or nothing.
-fn put(atom: &Atom<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
+/// What an atom takes up in a batch.
+///
+/// # Errors
+/// When a stream that it writes to is stopped.
+fn need(atom: &Atom<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
     let mut need = Need::default();
     let record = |need: &mut Need, log: &Log, stream: StreamName, bytes: usize| {
         need.streams += 1;
@@ -371,14 +424,20 @@ fn put(atom: &Atom<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> 
             Write::Record { stream, body, .. } => record(&mut need, log, stream, body.len())?,
             Write::Put { key, value } => need.put(key.len(), value.len()),
             Write::Forget { key } => need.put(key.len(), 0),
-            Write::Chop { .. } | Write::Reserve { .. } => need.changes += 1,
+            Write::Chop { stream, .. } => need.changes += streams.chops(stream),
+            Write::Reserve { .. } => need.changes += 1,
         }
     }
     if need.puts > 0 {
         need.streams += 1;
         log.check_stream(streams.map)?;
     }
-    log.require(need)?;
+    Ok(need)
+}
+
+/// Puts an atom into the journal's batch: all of it, or nothing.
+fn put(atom: &Atom<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
+    log.require(need(atom, log, streams)?)?;
     let mut ticket = log.accepted();
     for write in atom.writes() {
         let taken = put_one(write, log, streams, map);
@@ -390,19 +449,28 @@ fn put(atom: &Atom<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> 
 fn put_one(write: Write<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
     match write {
         Write::Event { pubend, tick, event } => {
-            let stream = streams.find_or_bear(log, StreamName::Events(pubend))?;
+            let stream = streams.take_for(log, StreamName::Events(pubend), tick)?;
             log.append(stream, tick.0, &Write::event_parts(event))
         }
         Write::Record { stream, tick, body } => {
-            let stream = streams.find_or_bear(log, stream)?;
+            let stream = streams.take_for(log, stream, tick)?;
             log.append(stream, tick.0, &[body])
         }
         Write::Put { key, value } => map.put(log, key, value),
         Write::Forget { key } => map.remove(log, key),
-        Write::Chop { stream, upto } => match streams.find(stream) {
-            Some(stream) => log.chop(stream, upto.0),
-            None => Ok(log.accepted()),
-        },
+        Write::Chop { stream, upto } => streams.chop(log, stream, upto),
         Write::Reserve { upto } => log.reserve(streams.ticks, upto.0),
     }
+}
+
+/// Before there are connections there is nobody to tell anything.
+struct Nobody;
+
+impl Output for Nobody {
+    fn send(&mut self, _: ConnId, _: &mut Vec<u8>) {}
+    fn close(&mut self, _: ConnId) {}
+    fn backlog(&self, _: ConnId) -> usize {
+        0
+    }
+    fn notify_drained(&mut self, _: ConnId) {}
 }

@@ -26,7 +26,7 @@ mod delivery;
 mod due;
 mod heard;
 mod line;
-mod notice;
+pub(crate) mod notice;
 mod said;
 mod shared;
 pub(crate) mod topic;
@@ -42,6 +42,7 @@ use whimbrel_mqtt::ConnId;
 
 use book::{Book, Limbo};
 use line::Line;
+pub(crate) use tracked::moment;
 pub use tracked::moment_text;
 
 /// What a broker must hold to.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 /// Where notices are published.
-pub(super) const TOPIC: &str = "$whimbrel/notice";
+pub(crate) const TOPIC: &str = "$whimbrel/notice";
 
 /// Why a gap may be.
 const REASONS: [&str; 6] = ["overwritten", "not-buffered", "released", "lost", "slow", "assumed"];
 
 /// What a subscription is told beside its events.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Notice {
+pub(crate) enum Notice {
     /// Part of a stream is missing.
     Gap { pubend: u64, from: u64, to: u64, reason: String },
     /// Nothing was to be delivered up to here.
@@ -22,7 +22,7 @@ impl Notice {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn parse(payload: &[u8]) -> Result<Notice, String> {
+    pub(crate) fn parse(payload: &[u8]) -> Result<Notice, String> {
         let text = str::from_utf8(payload).map_err(|_| "no UTF-8".to_owned())?;
         let members = object(text).ok_or_else(|| format!("no object of strings: {text}"))?;
         let member = |name: &str| members.get(name).copied().ok_or_else(|| format!("no {name}: {text}"));

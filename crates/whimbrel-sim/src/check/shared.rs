@@ -255,11 +255,12 @@ impl Checker {
 
     /// A member's connection has ended: what it did not acknowledge may go to others.
     pub(super) fn free_shares(&mut self, id: &str) {
-        for group in self.book.groups.values_mut() {
+        for (text, group) in &mut self.book.groups {
             for share in &mut group.shares {
                 let session = &self.book.sessions[id];
-                let flight =
-                    session.flights.iter().find(|f| f.publication.no == share.publication.no && f.group.is_some());
+                // It may have the same message from another shared subscription.
+                let is_of = |f: &&Flight| f.publication.no == share.publication.no && f.group.as_ref() == Some(text);
+                let flight = session.flights.iter().find(is_of);
                 if let Place::With { member, left } = &mut share.place
                     && member == id
                 {

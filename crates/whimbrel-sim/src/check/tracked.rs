@@ -354,7 +354,7 @@ impl Checker {
 
 /// The moment that a text of the form `2026-01-01T00:00:00.123456789Z` names, nanoseconds since the Unix epoch: of the day
 /// on which simulated worlds begin.
-fn moment(text: &str) -> Option<u64> {
+pub(crate) fn moment(text: &str) -> Option<u64> {
     let time = text.strip_prefix("2026-01-01T")?.strip_suffix('Z')?;
     let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let mut seconds = 0;

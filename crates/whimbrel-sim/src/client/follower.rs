@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
-use mqtt_protocol_core::mqtt::packet::{MaximumPacketSize, Property, Qos, ReceiveMaximum};
+use mqtt_protocol_core::mqtt::packet::{MaximumPacketSize, Property, Qos, ReceiveMaximum, UserProperty};
 use whimbrel_event::Time;
 
 use super::Act;
-use super::habits::{Habit, Habits, Plan};
+use super::habits::{Class, Habit, Habits, Plan};
 use crate::check::moment_text;
+use crate::choice::Choice;
 use crate::packets::next_packet;
 use crate::random::Random;
 use crate::rig::START;
@@ -28,6 +29,12 @@ const MARGIN: Duration = Duration::from_secs(1);
 fn earlier(than: Time) -> Time {
     START + than.since(START).saturating_sub(MARGIN)
 }
+
+/// How long a client waits that was refused because the log is full, or has failed.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Where places are acknowledged.
+pub(crate) const ACKNOWLEDGED: &str = "$whimbrel/ack";
 
 /// Why `expect` on values that this file chose cannot fail.
 const IN_RANGE: &str = "a value in the range of the property";
@@ -65,6 +72,8 @@ pub struct Follower {
     heard: Vec<u8>,
     answers: VecDeque<(Time, Said)>,
     stalled_until: Option<Time>,
+    /// Asks again then for what was refused.
+    again_at: Option<Time>,
     keep_alive: Duration,
     last_sent: Time,
     next_id: u16,
@@ -87,6 +96,7 @@ impl Follower {
             heard: Vec::new(),
             answers: VecDeque::new(),
             stalled_until: None,
+            again_at: None,
             keep_alive: Duration::ZERO,
             last_sent: now,
             next_id: 0,
@@ -101,7 +111,7 @@ impl Follower {
             Stand::Up { next_action } => {
                 let answer = self.answers.front().map(|(at, _)| *at);
                 let action = (!self.calm && self.habits.acts()).then_some(next_action);
-                [answer, action, self.ping_at(), self.stalled_until].into_iter().flatten().min()
+                [answer, action, self.ping_at(), self.stalled_until, self.again_at].into_iter().flatten().min()
             }
         }
     }
@@ -123,6 +133,14 @@ impl Follower {
     }
 
     fn wake_up(&mut self, now: Time, next_action: Time, acts: &mut Vec<Act>) {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.again_at = None;
+            for plan in 0..self.kept.len() {
+                if !self.kept[plan].subscribed {
+                    self.subscribe(now, plan, true, acts);
+                }
+            }
+        }
         while self.answers.front().is_some_and(|(at, _)| *at <= now) {
             let (_, answer) = self.answers.pop_front().expect("just seen");
             self.say(now, &answer, acts);
@@ -159,7 +177,15 @@ impl Follower {
                 self.stalled_until = Some(now + self.random.span(self.habits.stall));
             }
             // Asks for a part again, or gives up the subscription: it comes back at the next such action.
-            5 => self.subscribe(now, plan, true, acts),
+            5 => {
+                let again = !self.by_token() || self.random.chance(500);
+                self.subscribe(now, plan, again, acts);
+            }
+            7 => self.acknowledge(now, plan, acts),
+            8 => {
+                self.habits.plans[plan].choice = self.random.chance(700).then(|| Choice::draw(&mut self.random));
+                self.subscribe(now, plan, false, acts);
+            }
             _ if self.kept[plan].subscribed => {
                 let (id, filters) = (self.fresh_id(), vec![self.habits.plans[plan].filter.clone()]);
                 self.kept[plan].subscribed = false;
@@ -202,12 +228,30 @@ impl Follower {
         }
         self.heard.clear();
         self.answers.clear();
-        self.stalled_until = None;
+        (self.stalled_until, self.again_at) = (None, None);
         self.keep_alive = Duration::ZERO;
         self.kept.iter_mut().for_each(|kept| kept.asked = None);
         self.stand = Stand::Greeting { until: now + PATIENCE };
         acts.push(Act::Open);
         self.say(now, &Said::Connect(hello), acts);
+    }
+
+    /// Whether it keeps the positions of durable subscriptions.
+    fn by_token(&self) -> bool {
+        self.habits.class == Class::DurableByToken
+    }
+
+    /// Says up to where it has safely got.
+    fn acknowledge(&mut self, now: Time, plan: usize, acts: &mut Vec<Act>) {
+        let kept = &self.kept[plan];
+        let Some(token) = kept.token.clone().filter(|_| kept.subscribed && kept.asked.is_none()) else { return };
+        let identifier = (plan + 1).to_string();
+        let mut message = Message::new(ACKNOWLEDGED, token);
+        message = message.property(UserProperty::new("w-subscription", &*identifier).expect(IN_RANGE));
+        if self.random.chance(800) {
+            message = message.qos(Qos::AtLeastOnce, self.fresh_id());
+        }
+        self.say(now, &Said::Publish(message), acts);
     }
 
     /// Subscribes; `again`: also says where to begin if the session knows.
@@ -223,7 +267,9 @@ impl Follower {
         let retain_handling = if self.calm { 2 } else { retain_handling };
         (wanted.retain_as_published, wanted.retain_handling) = (retain_as_published, retain_handling);
         let term = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let mut terms = vec![term("w-durability", "semi-durable")];
+        let class = if self.habits.class == Class::SemiDurable { "semi-durable" } else { "durable" };
+        let mut terms = vec![term("w-durability", class)];
+        terms.extend(self.by_token().then(|| term("w-ack", "token")));
         terms.extend(notices.then(|| term("w-notices", "on")));
         terms.extend(from.map(|from| term("w-from", &from)));
         let (id, identifier) = (self.fresh_id(), plan as u32 + 1);
@@ -324,6 +370,7 @@ impl Follower {
         }
         for plan in 0..self.kept.len() {
             let keeps = session_present && self.habits.habit == Habit::Session && self.kept[plan].subscribed;
+            let keeps = keeps && !self.by_token();
             if !keeps || self.random.chance(300) {
                 self.subscribe(now, plan, !keeps, acts);
             }
@@ -335,6 +382,12 @@ impl Follower {
         let kept = &mut self.kept[plan];
         kept.asked = None;
         if codes.iter().any(|code| *code >= 0x80) {
+            if codes.contains(&0x97) {
+                // The log is full, or has failed.
+                kept.subscribed = false;
+                self.again_at = Some(now + AGAIN);
+                return;
+            }
             // Its place is of no use: it begins anew.
             *kept = Kept { subscribed: kept.subscribed, ..Kept::default() };
             if !kept.subscribed {

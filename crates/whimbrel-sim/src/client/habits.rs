@@ -24,6 +24,17 @@ pub enum Habit {
     Session,
 }
 
+/// What a follower asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// What it missed, as far as the broker's memory goes.
+    SemiDurable,
+    /// Everything; its session keeps the position.
+    Durable,
+    /// Everything; it keeps the position itself, and says up to where it has got.
+    DurableByToken,
+}
+
 /// One subscription that a follower wants to have.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -44,6 +55,8 @@ pub struct Plan {
 /// What kind of follower one is.
 #[derive(Clone, Debug)]
 pub struct Habits {
+    /// What it asks for.
+    pub class: Class,
     /// What it says when it comes back.
     pub habit: Habit,
     /// Its subscriptions, each under another filter.
@@ -62,8 +75,9 @@ pub struct Habits {
     pub downtime: Duration,
     /// Mean time for which it does not read when it stalls.
     pub stall: Duration,
-    /// How likely it is, when it acts, to vanish, reset, leave, connect anew, stall, subscribe again, or unsubscribe.
-    pub weights: [u64; 7],
+    /// How likely it is, when it acts, to vanish, reset, leave, connect anew, stall, subscribe again, unsubscribe, acknowledge its
+    /// place, or choose something else.
+    pub weights: [u64; 9],
     /// How many places of a thousand are made up.
     pub lie_permille: u64,
     /// The link in both directions.
@@ -86,6 +100,7 @@ impl Habits {
         }
         let flaps = random.chance(200);
         Habits {
+            class: Class::SemiDurable,
             habit,
             plans,
             expiry: if keeps { *random.pick(&[3, 10_000, 10_000]) } else { 0 },
@@ -101,9 +116,33 @@ impl Habits {
         }
     }
 
-    fn draw_weights(random: &mut Random) -> [u64; 7] {
-        let mut weights = [4, 4, 3, 2, 3, 2, 1];
-        for weight in weights.iter_mut().skip(1) {
+    /// Draws a follower of a broker that has a log.
+    pub fn draw_logged(random: &mut Random) -> Self {
+        let mut habits = Habits { packet_maximum: None, ..Habits::draw(random) };
+        habits.class =
+            *random.pick(&[Class::SemiDurable, Class::Durable, Class::DurableByToken, Class::DurableByToken]);
+        if habits.class == Class::SemiDurable {
+            return habits;
+        }
+        habits.expiry = *random.pick(&[3, 10_000, 10_000, 10_000, 10_000]);
+        let by_token = habits.class == Class::DurableByToken;
+        habits.weights[7] = if by_token { *random.pick(&[0, 3, 10]) } else { 0 };
+        habits.weights[8] = *random.pick(&[0, 0, 3]);
+        if by_token {
+            habits.habit = *random.pick(&[Habit::Token, Habit::Token, Habit::Session, Habit::Session, habits.habit]);
+        } else {
+            (habits.habit, habits.lie_permille) = (Habit::Session, 0);
+        }
+        for plan in &mut habits.plans {
+            let least = if by_token { 0 } else { 1 };
+            plan.qos = *random.pick(&QOS[least..]);
+        }
+        habits
+    }
+
+    fn draw_weights(random: &mut Random) -> [u64; 9] {
+        let mut weights = [4, 4, 3, 2, 3, 2, 1, 0, 0];
+        for weight in weights[..7].iter_mut().skip(1) {
             *weight *= *random.pick(&[0, 1, 1, 3]);
         }
         weights
@@ -120,6 +159,7 @@ impl Habits {
             retain_handling: 2,
         };
         Habits {
+            class: Class::SemiDurable,
             habit: Habit::Token,
             plans: vec![plan],
             expiry: 0,
@@ -129,7 +169,7 @@ impl Habits {
             uptime: Duration::ZERO,
             downtime: Duration::ZERO,
             stall: Duration::ZERO,
-            weights: [0; 7],
+            weights: [0; 9],
             lie_permille: 0,
             link: Profile::PERFECT,
         }

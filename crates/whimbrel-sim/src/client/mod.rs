@@ -9,8 +9,9 @@ mod honest;
 mod hostile;
 mod persona;
 
+pub(crate) use follower::ACKNOWLEDGED;
 pub use follower::Follower;
-pub use habits::{Habit, Habits, Plan};
+pub use habits::{Class, Habit, Habits, Plan};
 pub use honest::Honest;
 pub use hostile::Hostile;
 pub use persona::{Action, Persona, WillPlan, random_filter, random_topic};

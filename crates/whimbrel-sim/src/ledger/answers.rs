@@ -1,23 +1,22 @@
 //! Publishers are answered once, in order, and not before what they published is durable.
 
-use std::time::Duration;
-
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_core::store::Disk;
+use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
 use super::Ledger;
 use crate::check::Rule;
+use crate::client::ACKNOWLEDGED;
 use crate::speech::{Ack, Heard, Message, Said};
-
-/// How long after the log took everything again a refusal may still come.
-const REFUSAL_GRACE: Duration = Duration::from_millis(1);
 
 /// What a client waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Due {
     /// PUBACK or PUBREC of the event with that mark.
     Accepted { ack: Ack, id: u16, mark: Option<String> },
+    /// PUBACK of a token that a client has acknowledged for that subscription.
+    Acknowledged { id: u16, identifier: u32, token: String },
     /// PUBCOMP.
     Completed { id: u16 },
 }
@@ -27,6 +26,7 @@ impl Ledger {
     pub(super) fn said(&mut self, conn: ConnId, said: Said) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         match said {
+            Said::Publish(message) if message.topic == ACKNOWLEDGED => self.acknowledges(conn, &message),
             Said::Connect(hello) => {
                 self.greeted(&hello);
                 let line = self.lines.get_mut(&conn).expect("a known connection");
@@ -46,8 +46,8 @@ impl Ledger {
                 }
             }
             Said::Ack { ack, id, code } => self.settled(conn, ack, id, code),
-            Said::Subscribe { id, selector, wanted, .. } => self.asked(conn, id, selector.as_deref(), wanted),
-            Said::Unsubscribe { filters, .. } => self.given_up(conn, &filters),
+            Said::Subscribe { id, .. } => self.asked(conn, id, &said),
+            Said::Unsubscribe { id, filters } => self.given_up(conn, id, &filters),
             _ => {}
         }
     }
@@ -82,12 +82,13 @@ impl Ledger {
         let who = line.client_id.clone().unwrap_or_default();
         let fits = |due: &Due| match due {
             Due::Accepted { ack: a, id: i, .. } => (*a, *i) == (ack, id),
+            Due::Acknowledged { id: i, .. } => ack == Ack::Puback && *i == id,
             Due::Completed { id: i } => ack == Ack::Pubcomp && *i == id,
         };
         let Some(at) = line.due.iter().position(|(_, due)| fits(due)) else {
             return self.broken(Rule::Answers, format!("{ack:?} of {id} for {who} on {conn:?}, who waits for none"));
         };
-        let (_, due) = line.due.remove(at);
+        let (since, due) = line.due.remove(at);
         // Answers of one kind are in order, by the standard; and those to publishes all together, by ours.
         let before =
             line.due[..at].iter().find(|(_, due)| (ack == Ack::Pubcomp) == matches!(due, Due::Completed { .. }));
@@ -95,24 +96,27 @@ impl Ledger {
             let what = format!("{who} on {conn:?} is told {due:?} before {earlier:?}, asked at {since:?}");
             return self.broken(Rule::Answers, what);
         }
-        if let Due::Accepted { mark: Some(mark), .. } = due {
-            if code < 0x80 { self.accepted(&who, &mark) } else { self.refused((conn, &who), (ack, id, code), mark) }
+        match due {
+            Due::Accepted { mark: Some(mark), .. } if code < 0x80 => self.accepted(&who, &mark),
+            Due::Accepted { mark: Some(mark), .. } => self.refused((conn, &who), (ack, id, code), since, mark),
+            Due::Acknowledged { identifier, token, .. } if code < 0x80 => self.acknowledged(&who, identifier, &token),
+            Due::Accepted { .. } | Due::Acknowledged { .. } | Due::Completed { .. } => {}
         }
     }
 
     fn accepted(&mut self, who: &str, mark: &str) {
         let fact = self.facts.get_mut(mark).expect("what is answered was published");
-        fact.accepted = true;
+        fact.accepted.get_or_insert(self.steps);
         let persistent = fact.persistent;
         self.counts.accepted += 1;
         self.counts.durable += u64::from(persistent);
-        if persistent && !self.durable.contains(mark) {
+        if persistent && !self.log.durable.contains(mark) {
             self.broken(Rule::Durable, format!("{who} is told that {mark} is accepted, and it is not durable"));
         }
         self.owe(mark);
     }
 
-    fn refused(&mut self, (conn, who): (ConnId, &str), (ack, id, code): (Ack, u16, u8), mark: String) {
+    fn refused(&mut self, (conn, who): (ConnId, &str), (ack, id, code): (Ack, u16, u8), since: Time, mark: String) {
         self.counts.refused += 1;
         if ack == Ack::Pubrec {
             self.unreleased.remove(&(who.to_owned(), id));
@@ -122,12 +126,15 @@ impl Ledger {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let follows = line.has_refused && is_numbered;
         line.has_refused |= is_numbered;
-        let excused = follows || self.disk != Disk::Open || self.now <= self.refusals_until + REFUSAL_GRACE;
+        let excused = follows || self.machine.disk != Disk::Open || since <= self.machine.refusals_until;
         if code != 0x97 || !excused {
-            self.broken(Rule::Answers, format!("{mark} of {who} is refused with {code:#04x}, disk {:?}", self.disk));
+            self.broken(
+                Rule::Answers,
+                format!("{mark} of {who} is refused with {code:#04x}, disk {:?}", self.machine.disk),
+            );
         }
         // A repetition may have been refused of what was accepted before.
-        if !self.durable.contains(&mark) {
+        if !self.log.durable.contains(&mark) {
             self.refused.insert(mark);
         }
     }
@@ -142,9 +149,11 @@ impl Ledger {
             Heard::Connack { code: 0, session_present, .. } => {
                 if let Some(who) = self.lines[&conn].client_id.clone() {
                     self.welcomed(&who, session_present);
+                    self.returns(conn, &who, session_present);
                 }
             }
-            Heard::Suback { id, codes, .. } => self.granted(conn, id, &codes),
+            Heard::Suback { id, codes, properties } => self.granted(conn, id, &codes, &properties),
+            Heard::Unsuback { id, .. } => self.gave_up(conn, id),
             Heard::Publish(message) => self.delivered(conn, message),
             _ => {}
         }

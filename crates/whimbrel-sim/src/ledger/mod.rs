@@ -10,44 +10,85 @@
 //! | module | rules |
 //! |---|---|
 //! | `owed` | durable subscriptions get what they are owed, and what they have answered does not come again |
+//! | `wishes` | nobody gets what it did not want when it was accepted |
+//! | `follow` | subscriptions whose place is known get what comes after it, once, or are told of a gap that there may be |
+//! | `unanswered` | what nobody heard of may have been granted |
+//! | `order` | streams and publishers are in order |
+//! | `end` | when all sessions have ended, nothing of them is left |
 //! | `answers` | publishers are answered once, in order, and not before what they published is durable |
+//! | `log` | what is durable stays so |
 //! | `sights` | nobody sees an event before it is durable; an event has one name, and no other has that |
 
 mod answers;
+mod end;
+mod follow;
+mod log;
+mod order;
 mod owed;
+mod places;
+mod shared;
 mod sights;
+mod unanswered;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_core::store::{Disk, EVENT_HEAD, LogState, Persistence, Profile};
-use whimbrel_event::{Packed, Time};
+use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
 use crate::check::topic::matches;
 use crate::check::{Outcome, Rule, Seen, Violation};
-use crate::disk::Logged;
 use crate::packets::{greeted_version, next_packet};
 use crate::speech::{Heard, Message, Said};
 
 use answers::Due;
+use follow::Follow;
+use log::{Log, Machine};
+use order::Heads;
 use owed::{Asked, Session};
+use shared::Shared;
+use sights::Names;
+use unanswered::Unanswered;
+use wishes::Event;
 
 /// What was published under a mark.
 #[derive(Debug)]
 struct Fact {
     /// Its profile says that it is logged.
     persistent: bool,
-    /// A publisher was told that it is accepted.
-    accepted: bool,
+    /// A publisher was told that it is accepted, at that step.
+    accepted: Option<u64>,
     /// As it was published first, and at which step.
     message: Message,
+    publisher: String,
     step: u64,
     /// How often it was published.
     times: u32,
     /// Its publisher numbers its events, or repeats them exactly once.
     once: bool,
+    /// Shared subscriptions of which a member may have got it.
+    shared: BTreeSet<String>,
+}
+
+impl Fact {
+    /// As wishes see it, if it was accepted by then.
+    fn event(&self, accepted: u64) -> Event<'_> {
+        Event { message: &self.message, publisher: &self.publisher, published: self.step, accepted }
+    }
+
+    /// The step by which it was accepted for the last time, if that can be told.
+    fn accepted_at(&self) -> u64 {
+        self.accepted.filter(|_| self.times == 1).unwrap_or(u64::MAX)
+    }
+
+    /// It is one event, however often it was published.
+    fn is_single(&self, is_logged: bool) -> bool {
+        self.times == 1 || self.once && is_logged
+    }
 }
 
 /// One connection.
@@ -61,45 +102,51 @@ struct Line {
     aliases_out: BTreeMap<u16, String>,
     /// SUBSCRIBE without an answer.
     asked: BTreeMap<u16, Asked>,
+    /// UNSUBSCRIBE without an answer: the request's number and the filters.
+    ending: BTreeMap<u16, (u64, Vec<String>)>,
+    /// How far streams and publishers have come.
+    heads: Heads,
     /// What the client waits for, in the order in which it asked.
     due: Vec<(Time, Due)>,
     /// It was refused an event that it had numbered.
     has_refused: bool,
     /// What it sent last was no packet.
     deaf: bool,
+    /// The broker closes it over what it sends: nobody knows what was read of that.
+    is_closing: bool,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
     now: Time,
+    /// The latest that the broker's clock has said: a machine may come up with an earlier one.
+    latest: Time,
     profiles: Vec<Profile>,
     lines: BTreeMap<ConnId, Line>,
     facts: BTreeMap<String, Fact>,
     sessions: BTreeMap<String, Session>,
+    /// By the filters as they are asked for.
+    shared: BTreeMap<String, Shared>,
+    /// Subscriptions of which it is known where they stand, by client id and subscription identifier.
+    follows: BTreeMap<(String, u32), Follow>,
+    /// What was asked for in their place, and not answered yet.
+    unanswered: Unanswered,
     /// Counts calls of the broker.
     steps: u64,
-    /// The last crash.
-    crashed_at: Option<Time>,
-    /// At the last crash: the greatest tick of each pubend that anybody was told, and the step.
-    used: (BTreeMap<String, u64>, u64),
-    /// The greatest tick of each pubend that anybody was told.
-    told: BTreeMap<String, u64>,
-    /// Where each durable event is.
-    places: BTreeMap<String, (u8, u64)>,
-    /// Durable events: index of the pubend and tick, and mark.
-    log: BTreeMap<(u8, u64), String>,
-    /// The marks of durable events.
-    durable: BTreeSet<String>,
+    /// Counts SUBSCRIBE and UNSUBSCRIBE.
+    requests: u64,
+    machine: Machine,
+    log: Log,
     /// Marks that a publisher was told to be refused, and that nobody has published since.
     refused: BTreeSet<String>,
-    /// The marks of event ids, as they were told.
-    names: BTreeMap<String, String>,
+    names: Names,
+    /// How long what is not acknowledged is kept.
+    max_retain: Option<Duration>,
+    /// The order of what comes is looked at.
+    has_order: bool,
     /// What each client has published exactly once and not released: packet identifier and mark.
     unreleased: BTreeMap<(String, u16), String>,
-    disk: Disk,
-    /// When the log last took everything: refusals until a little later are excused.
-    refusals_until: Time,
     counts: Counts,
     violations: Vec<Violation>,
 }
@@ -119,6 +166,8 @@ pub struct Counts {
     pub delivered: u64,
     /// Crashes.
     pub crashes: u64,
+    /// Durable shared subscriptions of which nothing may be lost.
+    pub shared: u64,
 }
 
 /// The mark of a payload; empty payloads have none.
@@ -128,40 +177,46 @@ fn mark_of(payload: &[u8]) -> Option<String> {
 }
 
 impl Ledger {
-    /// An observer of a fresh broker with these profiles.
-    pub fn new(profiles: Vec<Profile>, now: Time) -> Self {
+    /// An observer of a fresh broker with these profiles, which keeps what is not acknowledged that long.
+    pub fn new(profiles: Vec<Profile>, max_retain: Option<Duration>, now: Time) -> Self {
         Ledger {
             now,
+            latest: now,
             profiles,
             lines: BTreeMap::new(),
             facts: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            follows: BTreeMap::new(),
+            unanswered: Unanswered::default(),
             steps: 0,
-            crashed_at: None,
-            used: (BTreeMap::new(), 0),
-            told: BTreeMap::new(),
-            places: BTreeMap::new(),
-            log: BTreeMap::new(),
-            durable: BTreeSet::new(),
+            requests: 0,
+            machine: Machine::default(),
+            log: Log::default(),
             refused: BTreeSet::new(),
-            names: BTreeMap::new(),
+            names: Names::default(),
+            max_retain,
+            has_order: false,
             unreleased: BTreeMap::new(),
-            disk: Disk::Open,
-            refusals_until: Time::ZERO,
             counts: Counts::default(),
             violations: Vec::new(),
         }
     }
 
-    /// One call of the broker: what it was told and what it did.
-    pub fn observe(&mut self, now: Time, seen: Seen<'_>, outcome: &Outcome) {
-        self.now = now;
+    /// One call of the broker, whose clock says `clock`: what it was told and what it did.
+    pub fn observe(&mut self, (now, clock): (Time, Time), seen: Seen<'_>, outcome: &Outcome) {
+        (self.now, self.latest) = (now, self.latest.max(clock));
         self.steps += 1;
         match seen {
             Seen::Opened(conn) => {
                 self.lines.insert(conn, Line::default());
             }
-            Seen::Bytes(conn, bytes) => self.bytes_in(conn, bytes),
+            Seen::Bytes(conn, bytes) => {
+                if let Some(line) = self.lines.get_mut(&conn) {
+                    line.is_closing = outcome.closes.contains(&conn);
+                }
+                self.bytes_in(conn, bytes);
+            }
             Seen::Gone(conn) => {
                 self.lines.remove(&conn);
             }
@@ -173,58 +228,6 @@ impl Ledger {
         for conn in &outcome.closes {
             self.lines.remove(conn);
         }
-    }
-
-    /// These events are durable now.
-    pub(crate) fn logged(&mut self, now: Time, events: Vec<Logged>) {
-        self.now = now;
-        for (pubend, tick, record) in events {
-            let Some(mark) = self.mark_in(&record) else { continue };
-            if self.refused.contains(&mark) {
-                self.broken(Rule::Answers, format!("{mark} was refused, and is in the log at {pubend}:{tick}"));
-            }
-            let place = *self.places.entry(mark.clone()).or_insert((pubend, tick));
-            if place != (pubend, tick) && self.facts.get(&mark).is_some_and(|fact| fact.once) {
-                self.broken(Rule::Duplicate, format!("{mark} is in the log at {place:?} and at {:?}", (pubend, tick)));
-            }
-            self.durable.insert(mark.clone());
-            self.log.insert((pubend, tick), mark);
-        }
-    }
-
-    /// The broker's machine has stopped, and the log was opened again: this is what it holds, and up to where its streams were given up.
-    pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>, state: &LogState) {
-        self.now = now;
-        self.counts.crashes += 1;
-        self.crashed_at = Some(now);
-        self.used = (self.told.clone(), self.steps);
-        self.lines.clear();
-        let mut log = BTreeMap::new();
-        for (pubend, tick, record) in &found {
-            let Some(mark) = self.mark_in(record) else { continue };
-            log.insert((*pubend, *tick), mark);
-        }
-        for (place, mark) in std::mem::take(&mut self.log) {
-            let (pubend, tick) = place;
-            match log.get(&place) {
-                Some(other) if *other == mark => {}
-                Some(other) => {
-                    self.broken(Rule::EventId, format!("{place:?} was {mark}, and is {other} after a crash"));
-                }
-                None if tick <= state.events[usize::from(pubend)].chopped.0 => {}
-                None => self.broken(Rule::Durable, format!("{mark} was durable at {place:?}, and is gone")),
-            }
-        }
-        self.logged(now, found);
-        self.told(now, Disk::Open);
-    }
-
-    /// What the log takes has changed.
-    pub(crate) fn told(&mut self, now: Time, disk: Disk) {
-        if self.disk != Disk::Open {
-            self.refusals_until = now;
-        }
-        self.disk = disk;
     }
 
     /// Everybody has had time: nothing is left unanswered.
@@ -241,6 +244,13 @@ impl Ledger {
             self.broken(Rule::Answers, what);
         }
         self.settle_up();
+        self.settle_up_shared();
+        self.settle_follows();
+    }
+
+    /// From now on the order of what comes is looked at, too.
+    pub(crate) fn look_at_order(&mut self) {
+        self.has_order = true;
     }
 
     /// What was broken, in the order in which it was seen.
@@ -257,12 +267,6 @@ impl Ledger {
         self.violations.push(Violation { rule, at: self.now, what: what.into() });
     }
 
-    /// The mark of a record of the log, which begins with its format.
-    fn mark_in(&mut self, record: &[u8]) -> Option<String> {
-        let packed = [&[0; EVENT_HEAD], &record[1..]].concat();
-        mark_of(Packed::kept(&packed).view().payload)
-    }
-
     /// Whether the events of a topic are logged, whoever wants them.
     fn is_persistent(&self, topic: &str) -> bool {
         let profile = self.profiles.iter().find(|profile| matches(&profile.filter, topic));
@@ -275,7 +279,10 @@ impl Ledger {
         let persistent = message.qos != Qos::AtMostOnce && self.is_persistent(&message.topic);
         let fact = self.facts.entry(mark.clone()).or_insert_with(|| {
             let once = message.user_property("w-seq").is_some();
-            Fact { persistent, accepted: false, message: message.clone(), step: self.steps, times: 0, once }
+            let (publisher, _) = mark.split_once('/').unwrap_or((&mark, ""));
+            let (message, publisher, step) = (message.clone(), publisher.to_owned(), self.steps);
+            let shared = BTreeSet::new();
+            Fact { persistent, accepted: None, message, publisher, step, times: 0, once, shared }
         });
         (fact.persistent, fact.times) = (persistent, fact.times + 1);
         self.refused.remove(&mark);

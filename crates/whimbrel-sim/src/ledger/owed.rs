@@ -5,7 +5,6 @@
 //! What cannot be told from outside is not held against the broker: a subscription that is being changed, a session that is being ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Property, Qos};
@@ -14,38 +13,42 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
 use super::Ledger;
+use super::follow::Follow;
+use super::places;
+use super::wishes::{Wish, Wishes};
 use crate::check::Rule;
 use crate::check::topic::matches;
 use crate::choice::Choice;
-use crate::speech::{Ack, Hello, Message, Wanted};
+use crate::speech::{Ack, Hello, Message, Said, Wanted};
 
 /// Sessions that are kept for a shorter time may have ended unseen, seconds.
 const EXPIRY_MIN: u32 = 1_000;
 
-/// What was acknowledged that long before a crash is durably acknowledged.
-const ACK_GRACE: Duration = Duration::from_secs(1);
-
 /// What one SUBSCRIBE asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    choice: Option<Choice>,
+    /// Requests of a world are numbered.
+    pub(super) number: u64,
     wanted: Vec<Wanted>,
+    pub(super) identifier: u32,
+    choice: Option<Choice>,
+    pub(super) terms: Vec<(String, String)>,
     /// Filters that were given up before it was answered.
     ended: Vec<String>,
 }
 
-/// A filter and a selector that a session has asked for, at some time.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Wish {
-    filter: String,
-    is_shared: bool,
-    choice: Option<Choice>,
+impl Asked {
+    /// The filter of a SUBSCRIBE that has one.
+    pub(super) fn filter(&self) -> &str {
+        &self.wanted[0].filter
+    }
 }
 
 /// How far a delivery is, as its client says.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stage {
-    Sent,
+    /// Sent, with that quality of service.
+    Sent(Qos),
     /// The broker has told the client to forget the identifier.
     Released,
     /// Acknowledged, then.
@@ -54,21 +57,26 @@ enum Stage {
     Refused,
 }
 
+/// An event and the filter for which it came, if that can be told.
+type Copy = (String, Option<String>);
+
 /// What is known of one session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// It outlives its connections, and nothing is too large for its client.
     is_kept: bool,
-    /// Confirmed subscriptions, and since when.
-    confirmed: BTreeMap<String, (u64, Option<Choice>)>,
-    wishes: Vec<Wish>,
+    /// Nothing is too large for its client.
+    takes_all: bool,
+    pub(super) wishes: Wishes,
     /// By filter.
     owed: BTreeMap<String, BTreeSet<String>>,
-    got: BTreeSet<String>,
-    /// Deliveries by mark: packet identifiers and how far they are.
-    deliveries: BTreeMap<String, Vec<(u16, Stage)>>,
-    /// The mark that was last sent under an identifier.
-    sent: BTreeMap<u16, String>,
+    got: BTreeSet<Copy>,
+    /// Deliveries: packet identifiers and how far they are.
+    deliveries: BTreeMap<Copy, Vec<(u16, Stage)>>,
+    /// What was last sent under an identifier.
+    sent: BTreeMap<u16, Copy>,
+    /// The same, retained messages included: the mark.
+    carried: BTreeMap<u16, String>,
 }
 
 impl Session {
@@ -79,8 +87,9 @@ impl Session {
     }
 }
 
-/// Whether the session of such a CONNECT outlives its connection for as long as any world, and its client takes everything.
-fn keeps(hello: &Hello) -> bool {
+/// Whether the session of such a CONNECT outlives its connection for as long as any world and its client takes everything, and whether it
+/// does the latter.
+fn keeps(hello: &Hello) -> (bool, bool) {
     let (mut expiry, mut takes_all) = (0, true);
     for property in &hello.properties {
         match property {
@@ -89,19 +98,22 @@ fn keeps(hello: &Hello) -> bool {
             _ => {}
         }
     }
-    takes_all && if hello.version == Version::V5_0 { expiry >= EXPIRY_MIN } else { !hello.clean_start }
+    let lives_on = if hello.version == Version::V5_0 { expiry >= EXPIRY_MIN } else { !hello.clean_start };
+    (takes_all && lives_on, takes_all)
 }
 
 impl Ledger {
     /// A client connects.
     pub(super) fn greeted(&mut self, hello: &Hello) {
         let session = self.sessions.entry(hello.client_id.clone()).or_default();
-        if hello.clean_start || !keeps(hello) {
+        let (is_kept, takes_all) = keeps(hello);
+        (session.is_kept, session.takes_all) = (is_kept, takes_all);
+        if hello.clean_start || !is_kept {
             // It may end now, and it may be that nobody hears of it.
-            session.confirmed.clear();
+            session.wishes.doubt_all();
             session.owed.clear();
+            self.parted_from_all(&hello.client_id);
         }
-        session.is_kept = keeps(hello);
     }
 
     /// It is told whether there was a session.
@@ -111,64 +123,112 @@ impl Ledger {
             return;
         }
         let lost: Vec<String> = session.owed.values().flatten().cloned().collect();
-        let confirmed = !session.confirmed.is_empty();
+        let confirmed = session.wishes.confirmed().next().is_some();
         // Once the log has failed, it is not durable that a session has expired: it may come back.
-        let wishes = if self.disk == Disk::Poisoned { std::mem::take(&mut session.wishes) } else { Vec::new() };
-        *session = Session { is_kept: session.is_kept, wishes, ..Session::default() };
+        let wishes =
+            if self.machine.disk == Disk::Poisoned { std::mem::take(&mut session.wishes) } else { Wishes::default() };
+        let Session { is_kept, takes_all, .. } = *session;
+        *session = Session { is_kept, takes_all, wishes, ..Session::default() };
+        session.wishes.doubt_all();
+        self.parted_from_all(who);
         if confirmed {
             self.broken(Rule::SessionPresent, format!("the session of {who} is not there, and was owed {lost:?}"));
         }
     }
 
     /// Subscriptions are asked for.
-    pub(super) fn asked(&mut self, conn: ConnId, id: u16, selector: Option<&str>, wanted: Vec<Wanted>) {
-        let choice = selector.map(|text| Choice::parse(text).expect("clients here use these"));
+    pub(super) fn asked(&mut self, conn: ConnId, id: u16, asked: &Said) {
+        let Said::Subscribe { identifier, selector, terms, wanted, .. } = asked else {
+            unreachable!("the caller looks")
+        };
+        let choice = selector.as_ref().map(|text| Choice::parse(text).expect("clients here use these"));
+        self.requests += 1;
+        let (number, step) = (self.requests, self.steps);
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
-        for one in &wanted {
-            let shared = one.filter.strip_prefix("$share/g/");
-            let filter = shared.unwrap_or(&one.filter).to_owned();
-            session.confirmed.remove(&one.filter);
-            if one.no_local || one.qos == Qos::AtMostOnce {
+        for one in wanted {
+            if one.qos == Qos::AtMostOnce {
                 // It is another kind of subscription from now on.
                 session.owed.remove(&one.filter);
+            } else if one.no_local
+                && let Some(owed) = session.owed.get_mut(&one.filter)
+            {
+                owed.retain(|mark| Some(&self.facts[mark].publisher) != line.client_id.as_ref());
             }
-            let wish = Wish { filter, is_shared: shared.is_some(), choice };
-            if !session.wishes.contains(&wish) {
-                session.wishes.push(wish);
-            }
+            let is_followed = terms.iter().any(|(name, _)| name == "w-durability");
+            session.wishes.ask(&one.filter, Wish::new((number, step), one, (*identifier, choice), is_followed));
         }
-        line.asked.insert(id, Asked { choice, wanted, ended: Vec::new() });
+        let takes_all = session.takes_all;
+        let shared: Vec<_> = wanted.iter().map(|one| (one.filter.clone(), one.qos == Qos::AtMostOnce)).collect();
+        let (wanted, terms) = (wanted.clone(), terms.clone());
+        let asked = Asked { number, wanted, identifier: *identifier, choice, terms, ended: Vec::new() };
+        line.asked.insert(id, asked.clone());
+        let who = line.client_id.clone().expect("it has a session");
+        self.asks_to_follow(&who, &asked);
+        for (filter, is_best_effort) in shared {
+            self.asks_to_share(&who, &filter, is_best_effort || !takes_all);
+        }
     }
 
     /// They are answered.
-    pub(super) fn granted(&mut self, conn: ConnId, id: u16, codes: &[u8]) {
+    pub(super) fn granted(&mut self, conn: ConnId, id: u16, codes: &[u8], properties: &[Property]) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
-        let Some(Asked { choice, wanted, ended }) = line.asked.remove(&id) else { return };
-        let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
-        for (one, code) in wanted.iter().zip(codes) {
-            let is_durable = (1..=2).contains(code) && !one.no_local && !one.filter.starts_with("$share");
-            // Asked for again meanwhile, it is not what this says.
-            let is_last = !ended.contains(&one.filter)
-                && line.asked.values().all(|asked| asked.wanted.iter().all(|other| other.filter != one.filter));
+        let Some(asked) = line.asked.remove(&id) else { return };
+        let Some(who) = line.client_id.clone() else { return };
+        let Some(session) = self.sessions.get_mut(&who) else { return };
+        let mut joined = Vec::new();
+        for (one, code) in asked.wanted.iter().zip(codes) {
+            if *code >= 0x80 {
+                session.wishes.refuse(&one.filter, asked.number);
+                continue;
+            }
+            session.wishes.confirm(&one.filter, asked.number, self.steps);
             // A log that has failed takes nothing: what is granted then lives as long as the process.
-            let is_logged = self.disk != Disk::Poisoned;
-            if is_durable && is_last && is_logged && session.is_kept {
-                session.confirmed.insert(one.filter.clone(), (self.steps, choice));
+            let is_logged = self.machine.disk != Disk::Poisoned;
+            if asked.ended.contains(&one.filter) || !is_logged || !session.is_kept {
+                session.wishes.doubt(&one.filter);
+                continue;
+            }
+            // Asked for again meanwhile, it is not what this says.
+            let is_last = line.asked.values().all(|asked| asked.wanted.iter().all(|other| other.filter != one.filter));
+            if is_last && *code > 0 && one.filter.starts_with("$share") {
+                joined.push(one.filter.clone());
             }
         }
+        if codes.iter().all(|code| *code >= 0x80) {
+            self.unanswered.refuse(&who, &asked);
+        }
+        let lives = !asked.ended.iter().any(|text| text == asked.filter());
+        if lives && codes.iter().all(|code| *code < 0x80) {
+            self.begins(conn, &who, &asked, properties);
+        }
+        joined.iter().for_each(|filter| self.joined(&who, filter, asked.choice));
     }
 
     /// Subscriptions are to end.
-    pub(super) fn given_up(&mut self, conn: ConnId, filters: &[String]) {
+    pub(super) fn given_up(&mut self, conn: ConnId, id: u16, filters: &[String]) {
+        self.requests += 1;
+        let number = self.requests;
         let line = self.lines.get_mut(&conn).expect("a known connection");
         // What was asked for before and has no answer yet is given up with it.
         line.asked.values_mut().for_each(|asked| asked.ended.extend_from_slice(filters));
-        let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
+        line.ending.insert(id, (number, filters.to_vec()));
+        let Some(who) = line.client_id.clone() else { return };
+        let Some(session) = self.sessions.get_mut(&who) else { return };
         for filter in filters {
-            session.confirmed.remove(filter);
+            session.wishes.give_up(filter);
             session.owed.remove(filter);
         }
+        filters.iter().for_each(|filter| self.parted(&who, filter));
+        self.stops(&who, filters);
+    }
+
+    /// They have ended.
+    pub(super) fn gave_up(&mut self, conn: ConnId, id: u16) {
+        let line = self.lines.get_mut(&conn).expect("a known connection");
+        let Some((number, filters)) = line.ending.remove(&id) else { return };
+        let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
+        filters.iter().for_each(|filter| session.wishes.end(filter, number, self.steps));
     }
 
     /// A publisher was told that an event is accepted: whoever wants it is owed it.
@@ -180,70 +240,115 @@ impl Ledger {
         if *qos == Qos::AtMostOnce || is_volatile || fact.message.expiry().is_some() {
             return;
         }
-        for session in self.sessions.values_mut() {
-            for (filter, (since, choice)) in &session.confirmed {
-                let wanted = choice.is_none_or(|choice| choice.wants(&fact.message));
-                if *since < fact.step && wanted && matches(filter, topic) && !session.got.contains(mark) {
-                    session.owed.entry(filter.clone()).or_default().insert(mark.to_owned());
-                }
+        let event = fact.event(self.steps);
+        for (who, session) in self.sessions.iter_mut().filter(|(_, session)| session.is_kept) {
+            let Session { wishes, owed, .. } = session;
+            for text in wishes.matching(topic).filter(|text| wishes.must(who, text, &event)) {
+                owed.entry(text.to_owned()).or_default().insert(mark.to_owned());
             }
+        }
+        self.owe_shared(mark);
+    }
+
+    /// Whether a client was sent an event under the same identifier before, and is sent it again for that reason.
+    pub(super) fn repeats(&self, who: &str, mark: &str, message: &Message) -> bool {
+        let carried = self.sessions.get(who).and_then(|session| session.carried.get(&message.id));
+        message.dup && carried.is_some_and(|carried| carried == mark)
+    }
+
+    /// Whether a client has got an event before.
+    pub(super) fn has_got(&self, who: &str, mark: &str) -> bool {
+        let known = self.sessions.get(who).map(|session| &session.got);
+        known.is_some_and(|got| got.range((mark.to_owned(), None)..).next().is_some_and(|(known, _)| known == mark))
+    }
+
+    /// Something is sent under an identifier: what was sent under it before is not what will be answered.
+    pub(super) fn reuse(&mut self, who: &str, message: &Message) {
+        if message.qos > Qos::AtMostOnce
+            && let Some(session) = self.sessions.get_mut(who)
+        {
+            session.sent.remove(&message.id);
+            session.carried.remove(&message.id);
         }
     }
 
     /// A client gets an event.
     pub(super) fn got(&mut self, conn: ConnId, mark: &str, message: &Message) {
         let Some(who) = self.lines[&conn].client_id.clone() else { return };
+        self.got_shared(&who, mark);
         let Some(session) = self.sessions.get_mut(&who) else { return };
         let fact = &self.facts[mark];
-        let of_topic = session.wishes.iter().filter(|wish| matches(&wish.filter, &fact.message.topic));
-        let wants = |wish: &&Wish| wish.choice.is_none_or(|choice| choice.wants(&fact.message));
-        let (count, wanted) = (of_topic.clone().count(), of_topic.clone().filter(wants).count());
-        let filters: BTreeSet<&str> = of_topic.clone().map(|wish| &*wish.filter).collect();
-        let has_shared = of_topic.clone().any(|wish| wish.is_shared);
-        let is_single = filters.len() == 1 && !has_shared && fact.times == 1 && session.is_kept;
-        session.got.insert(mark.to_owned());
+        let topic = &fact.message.topic;
         let (id, qos) = (message.id, message.qos);
-        if count == 0 {
+        let text = session.wishes.resolve(topic, &message.subscription_identifiers());
+        if session.wishes.matching(topic).next().is_none() {
             return self.broken(Rule::Invented, format!("{who} gets {mark}, which none of its filters matches"));
         }
-        if wanted == 0 {
-            return self.broken(Rule::Selector, format!("{who} gets {mark}, which it has never wanted"));
+        // Where it is not told when an event was accepted, it may have been at any time.
+        let event = fact.event(fact.accepted_at());
+        let follow = message.subscription_identifiers().first().and_then(|id| self.follows.get(&(who.clone(), *id)));
+        let resumes = follow.is_some_and(Follow::may_go_back);
+        let is_logged = self.log.durable.contains(mark);
+        // Who goes back behind what it has acknowledged finds its former selectors forgotten.
+        let name = message.user_property("w-id").and_then(places::name);
+        let is_settled = follow.zip(name).is_some_and(|(follow, name)| follow.is_sure_of(name));
+        let wants = |text: &str| match resumes {
+            _ if message.retain => true,
+            true if is_settled && session.wishes.has_changed(text) => session.wishes.may_ever(&who, text, &event),
+            true => session.wishes.may_resume(&who, text, &event, is_logged),
+            false => session.wishes.may(&who, text, &event),
+        };
+        let wanted = match &text {
+            Some(text) => wants(text),
+            None => session.wishes.matching(topic).any(wants),
+        };
+        if !wanted {
+            return self.broken(Rule::Selector, format!("{who} gets {mark} for {text:?}, which it did not want then"));
         }
+        let copy = (mark.to_owned(), text);
+        // What is shared comes at least once: another member, or the same, may get it again after a crash.
+        let is_shared = copy.1.as_ref().is_some_and(|text| text.starts_with("$share"));
+        let is_single = copy.1.is_some() && !is_shared && fact.is_single(is_logged) && session.is_kept;
+        session.got.insert(copy.clone());
         if qos == Qos::AtMostOnce {
             return;
         }
+        session.carried.insert(id, mark.to_owned());
         if message.retain {
             // A retained message, or one that may be told apart from such only by its order.
             session.sent.remove(&id);
             return;
         }
-        session.sent.insert(id, mark.to_owned());
-        let known = session.deliveries.entry(mark.to_owned()).or_default();
+        session.sent.insert(id, copy.clone());
+        let known = session.deliveries.entry(copy).or_default();
         let before = known.last().copied();
         match known.iter_mut().find(|(known, _)| *known == id) {
-            Some((_, stage)) => *stage = Stage::Sent,
-            None => known.push((id, Stage::Sent)),
+            Some((_, stage)) => *stage = Stage::Sent(qos),
+            None => known.push((id, Stage::Sent(qos))),
         }
         let (Some((last, stage)), true) = (before, is_single) else { return };
         let what = match (qos, stage) {
-            (Qos::ExactlyOnce, Stage::Sent) if last != id => format!("as {id}, while it is on its way as {last}"),
+            // Its client keeps the position from now on, and what was on its way goes on.
+            (Qos::ExactlyOnce, _) if resumes => return,
+            (Qos::ExactlyOnce, Stage::Sent(Qos::ExactlyOnce)) if last != id => {
+                format!("as {id}, while it is on its way as {last}")
+            }
             (Qos::ExactlyOnce, Stage::Released) => "and has had it".to_owned(),
-            (_, Stage::Acknowledged(at)) if !self.may_repeat(at) => format!("and has acknowledged it at {at:?}"),
+            (_, Stage::Acknowledged(at)) if !self.machine.may_repeat(at) && !resumes => {
+                format!("and has acknowledged it at {at:?}")
+            }
             _ => return,
         };
         self.broken(Rule::Duplicate, format!("{who} gets {mark} again, {what}"));
-    }
-
-    /// Whether what was acknowledged then may not have been durably so.
-    fn may_repeat(&self, at: Time) -> bool {
-        let trouble = self.refusals_until >= at || self.disk != Disk::Open;
-        self.crashed_at.is_some_and(|crash| at < crash && (crash < at + ACK_GRACE || trouble))
     }
 
     /// A client answers a delivery.
     pub(super) fn settled(&mut self, conn: ConnId, ack: Ack, id: u16, code: u8) {
         let now = self.now;
         let line = &self.lines[&conn];
+        if line.is_closing && self.machine.disk == Disk::Poisoned {
+            return;
+        }
         let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
         let Some(stage) = session.stage(id) else { return };
         match ack {
@@ -265,9 +370,11 @@ impl Ledger {
     /// Everybody has had time: nothing is owed any more.
     pub(super) fn settle_up(&mut self) {
         let mut missing = Vec::new();
-        for (who, session) in &self.sessions {
+        let sessions = self.sessions.iter().filter(|_| !self.machine.has_released);
+        for (who, session) in sessions {
             for (filter, marks) in session.owed.iter().filter(|_| session.is_kept) {
-                let marks = marks.iter().filter(|mark| !session.got.contains(*mark));
+                let has = |mark: &str, text: Option<&String>| session.got.contains(&(mark.to_owned(), text.cloned()));
+                let marks = marks.iter().filter(|mark| !has(mark, Some(filter)) && !has(mark, None));
                 missing.extend(marks.map(|mark| format!("{who} has not got {mark}, and is owed it for {filter}")));
             }
         }

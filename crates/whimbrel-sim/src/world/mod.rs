@@ -99,6 +99,8 @@ pub struct World<'a> {
     mutant: Option<whimbrel_core::Mutant>,
     gauges_at: Time,
     at_once: u32,
+    /// All clients have gone for good.
+    is_deserted: bool,
 }
 
 impl<'a> World<'a> {
@@ -125,6 +127,7 @@ impl<'a> World<'a> {
             mutant: None,
             gauges_at: now,
             at_once: 0,
+            is_deserted: false,
         }
     }
 
@@ -236,8 +239,8 @@ impl<'a> World<'a> {
 
     /// Everything owed must have come by now.
     pub fn finish(&mut self) {
-        if let Some(store) = &mut self.store {
-            return store.ledger.finish(self.now);
+        if self.store.is_some() {
+            return self.finish_log();
         }
         self.look_at_gauges();
         self.checker.finish(self.broker_now());
@@ -265,6 +268,7 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) {
         match event {
+            Event::Wake(_) if self.is_deserted => {}
             Event::Wake(seat) => {
                 self.seats[seat].scheduled = None;
                 let mut acts = Vec::new();
@@ -335,8 +339,14 @@ impl<'a> World<'a> {
                 self.schedule_line(line);
             }
         }
+        let has_released = self.store.is_some() && self.broker.stats().core.gaps_released > 0;
         match &mut self.store {
-            Some(store) => store.ledger.observe(self.now, seen, &outcome),
+            Some(store) => {
+                if has_released {
+                    store.ledger.note_released();
+                }
+                store.ledger.observe((self.now, now), seen, &outcome);
+            }
             None => {
                 let (names, lines) = (&self.names, &self.lines);
                 let backlog = |conn| names.get(&conn).map_or(0, |line| lines[*line].down.backlog());

@@ -1,5 +1,8 @@
 //! The log of a world's broker: its driver, its crashes, and the ledger of who was told what.
 
+use std::time::Duration;
+
+use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{Disk, Fetched, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
@@ -11,6 +14,9 @@ use crate::disk::{Driver, Found, News, Pace};
 use crate::ledger::Ledger;
 use crate::random::Random;
 
+/// How long after the end of the last session what was kept for it is given up.
+const AFTERWARDS: Duration = Duration::from_secs(60);
+
 /// The log of a broker, and what it takes to begin again.
 pub(super) struct Store {
     driver: Driver,
@@ -18,18 +24,20 @@ pub(super) struct Store {
     config: Config,
     profiles: Vec<Profile>,
     pace: Pace,
+    /// How the cache is divided.
+    plan: Plan,
     random: Random,
     scheduled: Option<Time>,
 }
 
 impl World<'_> {
     /// From now on the broker, of which nobody knows yet, has a log.
-    pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, pace: Pace) {
+    pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, plan: Plan, pace: Pace) {
         let mut random = self.random.fork();
         let (driver, found) = Driver::open(Twin::new(), pace, random.fork());
         self.restore(&config, random.next(), &found);
-        let ledger = Ledger::new(profiles.clone(), self.now);
-        self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, random, scheduled: None }));
+        let ledger = Ledger::new(profiles.clone(), config.core.max_retain, self.now);
+        self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, plan, random, scheduled: None }));
         self.begin_log();
     }
 
@@ -62,11 +70,17 @@ impl World<'_> {
         &self.store.as_ref().expect("a world with a log").ledger
     }
 
-    /// A broker that has just begun is told which topics are logged, and begins.
+    /// From now on the ledger also looks at the order in which things come.
+    pub fn look_at_order(&mut self) {
+        self.store.as_mut().expect("a world with a log").ledger.look_at_order();
+    }
+
+    /// A broker that has just begun is told which topics are logged and how its cache is divided, and begins.
     fn begin_log(&mut self) {
         let store = self.store.as_ref().expect("a world with a log");
         self.broker.set_profiles(store.profiles.clone());
-        self.submit();
+        let plan = store.plan.clone();
+        self.call(Input::Cache(&plan), Seen::Nothing);
     }
 
     /// The broker's machine stops and starts again: every connection breaks, and what was not synced may be lost.
@@ -79,16 +93,39 @@ impl World<'_> {
             self.free.insert(conn.0);
             self.schedule_line(line);
         }
-        let Store { driver, mut ledger, config, profiles, pace, mut random, .. } =
+        let Store { driver, mut ledger, config, profiles, pace, plan, mut random, .. } =
             *self.store.take().expect("a world with a log");
         let twin = driver.crash();
         let (mut driver, found) = Driver::open(twin, pace, random.fork());
         ledger.crashed(self.now, driver.logged(), &found.state);
+        if self.is_deserted {
+            ledger.ended(&found.entries, &found.state);
+        }
         self.trace.note_crash(self.broker_now());
         self.clock.restart(self.now);
         self.restore(&config, random.next(), &found);
-        self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, random, scheduled: None }));
+        self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, plan, random, scheduled: None }));
         self.begin_log();
+    }
+
+    /// Everything owed must have come by now; then everybody goes, all sessions end, and nothing is left of them.
+    pub(super) fn finish_log(&mut self) {
+        let now = self.now;
+        self.store.as_mut().expect("a world with a log").ledger.finish(now);
+        if !self.goes_on() {
+            return;
+        }
+        self.is_deserted = true;
+        for (conn, line) in self.names.clone() {
+            self.lines[line].client = None;
+            self.let_go(conn);
+            self.call(Input::Closed { conn }, Seen::Gone(conn));
+        }
+        let longest = self.store.as_ref().expect("a world with a log").config.core.session_expiry_max;
+        self.run_until(self.now + longest + AFTERWARDS);
+        if self.goes_on() {
+            self.crash();
+        }
     }
 
     /// The next sync of the broker's log fails, or does not.

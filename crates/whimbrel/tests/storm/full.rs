@@ -16,7 +16,7 @@ use crate::weather::Weather;
 /// Bytes of the small disk, and of a bounded journal.
 const ROOM: u64 = 64 << 20;
 
-/// Bytes of a segment: a small disk has room for some of them.
+/// Bytes of a segment of the bounded journal. On a small disk the broker finds by itself what there is room for.
 const SEGMENT: u32 = 4 << 20;
 
 /// Bytes of an event.
@@ -84,14 +84,14 @@ enum Room {
 
 impl Room {
     fn plan(&self) -> Plan {
-        let store = |directory: PathBuf, max_log| Store::Data { directory, segment: Some(SEGMENT), max_log };
+        let store = |directory: PathBuf, segment, max_log| Store::Data { directory, segment, max_log };
         match self {
             Room::Disk(disk) => {
                 let within = disk.within();
                 let within: Vec<&str> = within.iter().map(String::as_str).collect();
-                Plan::new(store(disk.path().join("data"), None)).before(&within)
+                Plan::new(store(disk.path().join("data"), None, None)).before(&within)
             }
-            Room::Bound(directory) => Plan::new(store(directory.path().join("data"), Some(ROOM))),
+            Room::Bound(directory) => Plan::new(store(directory.path().join("data"), Some(SEGMENT), Some(ROOM))),
         }
     }
 }

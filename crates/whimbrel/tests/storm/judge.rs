@@ -21,8 +21,6 @@ pub enum Fault {
     Twice(Name),
     /// It came after one that was published or logged later.
     Disordered { event: Name, after: Name },
-    /// It was published with QoS 1 and came after one of QoS 2 that was published or logged later.
-    Overtaken { event: Name, after: Name },
     /// It came although the subscription did not want it.
     Unwanted(Name),
     /// The broker had granted the subscription and forgot its session.
@@ -165,8 +163,8 @@ type Arrival = (Moment, Vec<(Option<EventId>, usize)>);
 /// The first streams of a host, whose events are reliable; those of the others are not.
 const RELIABLE: u8 = 4;
 
-/// The last delivery of each stream, with its place in it; what is delivered exactly once apart from the rest.
-type Order<S> = BTreeMap<(S, bool), (u64, Name)>;
+/// The last delivery of each stream, with its place in it.
+type Order<S> = BTreeMap<S, (u64, Name)>;
 
 /// One subscription before the judge.
 struct Trial<'a> {
@@ -240,20 +238,11 @@ impl<'a> Trial<'a> {
 
     /// Compares a delivery with what came before it in a stream, of which it has a place.
     fn in_order<S: Ord + Copy>(&mut self, last: &mut Order<S>, (stream, place): (S, u64), event: Name) {
-        let exactly =
-            self.history.keeper == Keeper::ExactlyOnce && self.published.get(&event).is_some_and(|it| it.qos2);
-        let later = |exactly| last.get(&(stream, exactly)).filter(|(at, _)| *at > place).map(|(_, name)| *name);
-        if let Some(after) = later(exactly) {
-            return self.faults.push(Fault::Disordered { event, after });
+        if let Some((_, after)) = last.get(&stream).filter(|(at, _)| *at > place) {
+            let after = *after;
+            self.faults.push(Fault::Disordered { event, after });
         }
-        if let Some(after) = later(!exactly) {
-            self.faults.push(if exactly {
-                Fault::Disordered { event, after }
-            } else {
-                Fault::Overtaken { event, after }
-            });
-        }
-        last.insert((stream, exactly), (place, event));
+        last.insert(stream, (place, event));
     }
 
     /// It may have become several events, of which the first ones did not satisfy the condition of that time: it may come as late as the last one.

@@ -124,6 +124,7 @@ fn micros(args: &SemiArgs, side: &Side, load: &(&str, QoS, usize), settings: &Se
         window: bounds.window,
         unacknowledged: bounds.unacknowledged,
         user: side.user,
+        lasting: false,
     };
     let broker = args.start(&side.program, "")?;
     let outcome = closed_loop::run(broker.target, &load, &settings.timing, Some(CpuClock::of(broker.pid())?))?;

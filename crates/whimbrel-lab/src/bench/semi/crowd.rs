@@ -393,7 +393,7 @@ impl Crowd {
             let mut hello = Vec::new();
             let known = !subscriber.token.is_empty();
             let lasting = self.plan.keep_sessions.then_some(SESSION_SECONDS);
-            mqtt::connect_5(&mut hello, &format!("far{index}"), lasting);
+            mqtt::connect_5(&mut hello, &format!("far{index}"), lasting, None);
             let mut user = vec![("w-durability", "semi-durable"), ("w-selector", &*subscriber.selector)];
             if known {
                 user.push(("w-from", &subscriber.token));

@@ -3,7 +3,6 @@
 mod cost;
 mod crowd;
 mod memory;
-mod report;
 mod storm;
 mod wanted;
 
@@ -12,10 +11,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::compare::own_program;
-use super::peers::{Peer, Programs, Running};
+use super::peers::{Peer, Programs, Running, Setup};
+use super::rows::{self, Row};
 use super::wire::Protocol;
 use super::{LoadArgs, process};
-use report::Row;
 
 /// Parts of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -76,8 +75,9 @@ impl SemiArgs {
     /// Starts a broker of that build, to be spoken to with MQTT 5.
     fn start(&self, program: &Path, settings: &str) -> Result<Running> {
         let programs = Programs { whimbrel: program.to_owned(), peers: PathBuf::new() };
-        let mut broker =
-            Running::start_with(Peer::Whimbrel, &programs, (self.broker_core, self.generator_core), settings)?;
+        let (core, own_core) = (Some(self.broker_core), Some(self.generator_core));
+        let setup = Setup { core, own_core, settings, disk: None };
+        let mut broker = Running::start_with(Peer::Whimbrel, &programs, setup)?;
         broker.target.protocol = Protocol::Mqtt5;
         Ok(broker)
     }
@@ -105,9 +105,10 @@ pub fn run(args: &SemiArgs) -> Result<bool> {
             Section::Memory => memory::rows(args)?,
         });
     }
-    print!("{}", report::table(&rows));
+    print!("{}", rows::table(&rows));
     if let Some(path) = &args.json {
-        let text = report::json(args, &rows).context("writing the figures as JSON")?;
+        let text =
+            rows::json("bench semi-durable", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(rows.iter().all(|row| row.met != Some(false)))

@@ -12,6 +12,7 @@ const DISCONNECT: u8 = 14;
 const USER_PROPERTY: u8 = 0x26;
 const REASON_STRING: u8 = 0x1F;
 const SESSION_EXPIRY: u8 = 0x11;
+const RECEIVE_MAXIMUM: u8 = 0x21;
 
 /// A DISCONNECT without a reason.
 pub const DISCONNECT_PACKET: &[u8] = &[0xE0, 0];
@@ -35,18 +36,29 @@ pub fn connect(out: &mut Vec<u8>, v5: bool, client_id: &str) {
     packet(out, 0x10, &rest);
 }
 
+/// Appends a CONNECT of MQTT 3.1.1 to a session that outlives the connection, with the longest keep-alive.
+pub fn connect_lasting_311(out: &mut Vec<u8>, client_id: &str) {
+    let mut rest = vec![0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0xFF, 0xFF];
+    string(&mut rest, client_id);
+    packet(out, 0x10, &rest);
+}
+
 /// Appends a CONNECT of MQTT 5 with the longest keep-alive: with a clean start and a session that ends with the connection, or to a session
-/// that outlives it by so many seconds.
-pub fn connect_5(out: &mut Vec<u8>, client_id: &str, lasting: Option<u32>) {
+/// that outlives it by so many seconds; with a Receive Maximum if it is to be another than 65,535.
+pub fn connect_5(out: &mut Vec<u8>, client_id: &str, lasting: Option<u32>, receive_maximum: Option<u16>) {
+    let mut properties = Vec::new();
+    if let Some(seconds) = lasting {
+        properties.push(SESSION_EXPIRY);
+        properties.extend_from_slice(&seconds.to_be_bytes());
+    }
+    if let Some(maximum) = receive_maximum {
+        properties.push(RECEIVE_MAXIMUM);
+        properties.extend_from_slice(&maximum.to_be_bytes());
+    }
     let clean_start = u8::from(lasting.is_none()) << 1;
     let mut rest = vec![0, 4, b'M', b'Q', b'T', b'T', 5, clean_start, 0xFF, 0xFF];
-    match lasting {
-        None => rest.push(0),
-        Some(seconds) => {
-            rest.extend_from_slice(&[5, SESSION_EXPIRY]);
-            rest.extend_from_slice(&seconds.to_be_bytes());
-        }
-    }
+    length(&mut rest, properties.len());
+    rest.extend_from_slice(&properties);
     string(&mut rest, client_id);
     packet(out, 0x10, &rest);
 }

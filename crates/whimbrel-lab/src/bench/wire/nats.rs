@@ -2,10 +2,12 @@
 
 use super::{Ack, Frame, QoS, Template, WireError};
 
-/// Where JetStream's acknowledgements of published messages arrive; a connection that publishes subscribes to it.
-pub const ACCEPTED_INBOX: &str = "_INBOX.accepted";
+/// Where JetStream's acknowledgements of what is published to a topic arrive; the connection that publishes to it subscribes to that.
+pub fn accepted_inbox(subject: &str) -> String {
+    format!("_INBOX.accepted.{subject}")
+}
 
-/// The subscription id of [`ACCEPTED_INBOX`].
+/// The subscription id of [`accepted_inbox`].
 pub const ACCEPTED_SID: u32 = 9;
 
 /// The subscription id of the load's own subscription.
@@ -62,7 +64,7 @@ pub(super) fn template(subject: &str, qos: QoS, body: usize) -> Template {
     let mut bytes = Vec::new();
     match qos {
         QoS::AtMostOnce => publish(&mut bytes, subject.as_bytes(), &vec![b'.'; body]),
-        QoS::AtLeastOnce => request(&mut bytes, subject, ACCEPTED_INBOX, &vec![b'.'; body]),
+        QoS::AtLeastOnce => request(&mut bytes, subject, &accepted_inbox(subject), &vec![b'.'; body]),
     }
     let stamp_at = bytes.len() - body - 2;
     Template { bytes, packet_id_at: None, stamp_at }

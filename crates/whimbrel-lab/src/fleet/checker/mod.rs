@@ -167,7 +167,7 @@ impl Checker {
         let subscriber = &mut self.subscribers[subscriber.0];
         let wanted = subscriber.interest.want(&self.selection, message.content) != Want::No;
         if known && message.seq > 0 && wanted {
-            return subscriber.judge(message, may_repeat, at);
+            return subscriber.judge(message, &self.names, may_repeat, at);
         }
         subscriber.tally.foreign += 1;
         Verdict::Foreign

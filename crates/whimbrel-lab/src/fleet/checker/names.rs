@@ -9,6 +9,15 @@ use super::MAX_BEHIND;
 /// Gaps of one subscriber that are remembered; beyond it the oldest is forgotten, and what is in it counts as lost without a word.
 const GAPS: usize = 4_096;
 
+/// Whether a subscriber was told that a message is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    No,
+    /// Nobody was told the message's name, and a gap is where it must lie: it may still come.
+    Perhaps,
+    Yes,
+}
+
 /// Names of events by vehicle and number, as subscribers were told them.
 #[derive(Default)]
 pub(super) struct Names(Vec<VecDeque<(u64, EventId)>>);
@@ -29,9 +38,22 @@ impl Names {
         }
     }
 
-    pub(super) fn of(&self, vehicle: usize, seq: u64) -> Option<EventId> {
+    /// Whether a message lies in one of these gaps. If nobody was told its name yet, it lies somewhere between its vehicle's messages before
+    /// and after, and a gap has to be there.
+    pub(super) fn look(&self, vehicle: usize, seq: u64, gaps: &Gaps) -> Told {
         let names = &self.0[vehicle];
-        names.binary_search_by_key(&seq, |(seq, _)| *seq).ok().map(|at| names[at].1)
+        match names.binary_search_by_key(&seq, |(seq, _)| *seq) {
+            Ok(at) if gaps.contains(names[at].1) => Told::Yes,
+            Ok(_) => Told::No,
+            Err(at) => {
+                let before = at.checked_sub(1).map(|before| names[before].1);
+                let neighbours = before.zip(names.get(at));
+                match neighbours.is_some_and(|(before, (_, after))| gaps.touches(before, *after)) {
+                    true => Told::Perhaps,
+                    false => Told::No,
+                }
+            }
+        }
     }
 }
 
@@ -51,7 +73,13 @@ impl Gaps {
         self.0.is_empty()
     }
 
-    pub(super) fn contains(&self, id: EventId) -> bool {
+    /// Whether a gap is somewhere between two events of a stream.
+    fn touches(&self, before: EventId, after: EventId) -> bool {
+        let between = |gap: &Gap| gap.from < after.tick && before.tick < gap.to;
+        before.pubend == after.pubend && self.0.iter().any(|gap| gap.pubend == before.pubend && between(gap))
+    }
+
+    fn contains(&self, id: EventId) -> bool {
         self.0.iter().any(|gap| gap.pubend == id.pubend && gap.from < id.tick && id.tick <= gap.to)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whimbrel_client::Gap;
 
-use super::names::{Gaps, Names};
+use super::names::{Gaps, Names, Told};
 use super::{Interest, MAX_BEHIND, Message, Promise, Tally, Verdict};
 
 pub(super) struct Subscriber {
@@ -45,6 +45,8 @@ struct Expected {
     bordering: bool,
     /// The subscriber had no connection when it should have come.
     missed: bool,
+    /// It seems to lie in a gap, and counts as reported until it comes after all.
+    presumed: bool,
 }
 
 impl Subscriber {
@@ -70,7 +72,8 @@ impl Subscriber {
             self.give_up_oldest(vehicle as usize, names);
         }
         let missed = self.is_away;
-        let expected = Expected { seq, digest, at, overtaken: false, excused: false, bordering, missed };
+        let expected =
+            Expected { seq, digest, at, overtaken: false, excused: false, bordering, missed, presumed: false };
         self.vehicles[vehicle as usize].expected.push_back(expected);
         if bordering {
             self.tally.bordering += 1;
@@ -92,7 +95,7 @@ impl Subscriber {
     pub(super) fn away(&mut self) {
         self.is_away = true;
         for expected in self.vehicles.iter_mut().flat_map(|stream| &mut stream.expected) {
-            if core::mem::replace(&mut expected.missed, true) || expected.bordering {
+            if core::mem::replace(&mut expected.missed, true) || expected.bordering || expected.presumed {
                 continue;
             }
             if self.promise != Promise::Nondurable {
@@ -126,22 +129,41 @@ impl Subscriber {
 
     /// Counts what lies in gaps as reported.
     pub(super) fn settle(&mut self, names: &Names) {
-        if self.gaps.is_empty() || self.in_flight == 0 {
+        if self.gaps.is_empty() {
             return;
         }
-        for (vehicle, stream) in self.vehicles.iter_mut().enumerate() {
-            let gaps = &self.gaps;
-            let is_told = |seq| names.of(vehicle, seq).is_some_and(|id| gaps.contains(id));
-            stream.expected.retain(|expected| {
-                if expected.bordering || !is_told(expected.seq) {
+        for vehicle in 0..self.vehicles.len() {
+            let mut expected = core::mem::take(&mut self.vehicles[vehicle].expected);
+            expected.retain_mut(|expected| {
+                if self.is_waived(expected) {
                     return true;
                 }
-                self.in_flight -= 1;
-                self.overtaken -= u64::from(expected.overtaken);
-                self.owed -= u64::from(expected.missed);
-                self.tally.reported += 1;
-                false
+                let told = names.look(vehicle, expected.seq, &self.gaps);
+                match (expected.presumed, told) {
+                    (true, Told::No) => self.wait_again(expected),
+                    (false, Told::Perhaps | Told::Yes) => self.report(expected),
+                    (true, Told::Perhaps | Told::Yes) | (false, Told::No) => {}
+                }
+                told != Told::Yes
             });
+            self.vehicles[vehicle].expected = expected;
+        }
+    }
+
+    fn report(&mut self, expected: &mut Expected) {
+        self.in_flight -= 1;
+        self.overtaken -= u64::from(core::mem::take(&mut expected.overtaken));
+        self.owed -= u64::from(expected.missed);
+        self.tally.reported += 1;
+        expected.presumed = true;
+    }
+
+    /// What seemed to lie in a gap is expected as before.
+    fn wait_again(&mut self, expected: &mut Expected) {
+        if core::mem::take(&mut expected.presumed) {
+            self.in_flight += 1;
+            self.owed += u64::from(expected.missed);
+            self.tally.reported -= 1;
         }
     }
 
@@ -150,7 +172,7 @@ impl Subscriber {
         expected.bordering || (expected.missed && self.promise == Promise::Nondurable)
     }
 
-    pub(super) fn judge(&mut self, message: Message, may_repeat: bool, at: Duration) -> Verdict {
+    pub(super) fn judge(&mut self, message: Message, names: &Names, may_repeat: bool, at: Duration) -> Verdict {
         let vehicle = message.vehicle as usize;
         if message.seq <= self.vehicles[vehicle].since {
             return Verdict::Early;
@@ -168,7 +190,12 @@ impl Subscriber {
         let stream = &mut self.vehicles[vehicle];
         let in_order = message.seq > stream.highest;
         stream.highest = stream.highest.max(message.seq);
-        let expected = stream.expected.remove(index).expect("it was found at this index");
+        let mut expected = stream.expected.remove(index).expect("it was found at this index");
+        if expected.presumed && names.look(vehicle, message.seq, &self.gaps) == Told::Yes {
+            self.tally.duplicated += 1;
+            return Verdict::Duplicate;
+        }
+        self.wait_again(&mut expected);
         let waived = self.is_waived(&expected);
         if !waived {
             self.in_flight -= 1;
@@ -200,7 +227,7 @@ impl Subscriber {
     fn overtake(&mut self, vehicle: usize, index: usize) {
         let nondurable = self.promise == Promise::Nondurable;
         for before in self.vehicles[vehicle].expected.iter_mut().take(index) {
-            let is_excused = before.bordering || before.missed && nondurable;
+            let is_excused = before.bordering || before.presumed || before.missed && nondurable;
             if !before.overtaken && !is_excused {
                 before.overtaken = true;
                 self.overtaken += 1;
@@ -218,17 +245,18 @@ impl Subscriber {
 
     /// Counts the oldest message expected of a vehicle as lost, unless there is an excuse; false if there is none.
     fn give_up_oldest(&mut self, vehicle: usize, names: &Names) -> bool {
-        let Some(oldest) = self.vehicles[vehicle].expected.pop_front() else { return false };
+        let Some(mut oldest) = self.vehicles[vehicle].expected.pop_front() else { return false };
         if self.is_waived(&oldest) {
             self.tally.missed += u64::from(!oldest.bordering);
             return true;
         }
+        self.wait_again(&mut oldest);
         self.in_flight -= 1;
         self.overtaken -= u64::from(oldest.overtaken);
         self.owed -= u64::from(oldest.missed);
         if oldest.excused {
             self.tally.excused += 1;
-        } else if names.of(vehicle, oldest.seq).is_some_and(|id| self.gaps.contains(id)) {
+        } else if names.look(vehicle, oldest.seq, &self.gaps) != Told::No {
             self.tally.reported += 1;
         } else {
             self.tally.lost += 1;

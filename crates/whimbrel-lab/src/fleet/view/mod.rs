@@ -1,5 +1,6 @@
 //! What people see of a run: a live screen on a terminal, a status line every few seconds elsewhere.
 
+mod freight;
 pub mod plain;
 mod roaming;
 pub mod screen;
@@ -61,7 +62,12 @@ pub fn millis(value: f64) -> String {
 pub fn faults(snapshot: &Snapshot) -> u64 {
     let (tally, _, missing) = &snapshot.reliable;
     let best_effort = snapshot.best_effort.0.faults(super::checker::Promise::BestEffort);
-    tally.faults(super::checker::Promise::Reliable) + missing + best_effort + snapshot.roaming.seeming_faults()
+    let freight = snapshot.freight.as_ref().map_or(0, |freight| freight.seeming_faults());
+    tally.faults(super::checker::Promise::Reliable)
+        + missing
+        + best_effort
+        + snapshot.roaming.seeming_faults()
+        + freight
 }
 
 #[cfg(test)]

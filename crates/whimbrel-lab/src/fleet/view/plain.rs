@@ -55,6 +55,18 @@ pub fn status(snapshot: &Snapshot) -> String {
             grouped(nondurable.missed()),
         ));
     }
+    if let Some(freight) = &snapshot.freight {
+        text.push_str(&format!(
+            "  orders {} acknowledged {} lost {} twice {}",
+            grouped(freight.sent),
+            grouped(freight.accepted),
+            freight.lost(),
+            freight.total.twice,
+        ));
+    }
+    if snapshot.crashes.kills > 0 {
+        text.push_str(&format!("  kill -9 {}", snapshot.crashes.kills));
+    }
     if snapshot.phase == Phase::Draining {
         text.push_str(&format!("  in flight {}", snapshot.in_flight()));
     }

@@ -17,9 +17,9 @@ const NAMES: [&str; 2] = ["semi-durable ", "nondurable   "];
 /// Room for the label before the curve.
 const LABEL: u16 = 18;
 /// A side of fewer rows has no room for marks.
-const LOW: u16 = 30;
+pub(super) const LOW: u16 = 30;
 /// A panel of so many columns has room for whole words.
-const WIDE: u16 = 50;
+pub(super) const WIDE: u16 = 50;
 
 /// How many rows are needed on this side.
 pub fn height(snapshot: &Snapshot, side: Rect) -> u16 {

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::canvas::{Canvas, Line as Stroke, Points};
 use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, Wrap};
 
-use super::{Titles, clock, faults, grouped, millis, roaming};
+use super::{Titles, clock, faults, freight, grouped, millis, roaming};
 use crate::fleet::board::{Phase, ROLES, Role, Seats, Second, Sighting, Snapshot};
 use crate::fleet::fence::Fence;
 use crate::fleet::geo::Place;
@@ -111,16 +111,19 @@ impl Screen {
         self.map(frame, map, snapshot);
         let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&snapshot.watches, kind));
         // Where there is no room for a table of their own, watchers by content share one with the checks.
+        let freight = freight::height(snapshot, side);
         let (checks, content) = match snapshot.watches.len() as u16 {
             0 => (6, 0),
-            each if side.height >= TALL => (6, each + 5),
+            each if side.height >= TALL + freight => (6, each + 5),
             _ => (8, 0),
         };
         let roaming = roaming::height(snapshot, side);
-        let heights = [6, checks, roaming, content].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
-        let [traffic, checks, roaming, content, lines] = Layout::vertical(heights).areas(side);
+        let heights =
+            [6, checks, freight, roaming, content].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
+        let [traffic, checks, freight, roaming, content, lines] = Layout::vertical(heights).areas(side);
         show_traffic(frame, traffic, snapshot);
         show_checks(frame, checks, snapshot, &sums);
+        freight::show(frame, freight, snapshot);
         roaming::show(frame, roaming, snapshot);
         show_watches(frame, content, &sums, &snapshot.watches);
         show_lines(frame, lines, snapshot);
@@ -288,8 +291,12 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, sums: &[W
     first.extend(count("out of order", tally.reordered));
     let mut second = count("altered", tally.altered);
     second.extend(count("not asked for", tally.foreign));
-    let third =
-        vec![grouped(tally.delivered).bold(), " delivered  ".dim(), grouped(in_flight).bold(), " on their way".dim()];
+    let mut third =
+        vec![grouped(tally.delivered).bold(), " delivered  ".dim(), grouped(in_flight).bold(), " on their way  ".dim()];
+    if tally.reported > 0 {
+        // Volatile, and accepted by a broker that was killed before it could deliver them: it has said so.
+        third.extend([grouped(tally.reported).bold(), " told missing".dim()]);
+    }
     let fourth = vec![
         "QoS 0: ".dim(),
         grouped(best_effort.delivered).bold(),

@@ -57,12 +57,14 @@ pub enum Kind {
     Nondurable,
     /// What the cache has of it.
     SemiDurable,
+    /// Everything: the broker logs it.
+    Durable,
 }
 
 impl Kind {
     /// Whether they say where they stand when they come back.
     pub fn keeps(self) -> bool {
-        self == Kind::SemiDurable
+        self != Kind::Nondurable
     }
 
     /// As MQTT has it.
@@ -70,6 +72,7 @@ impl Kind {
         match self {
             Kind::Nondurable => "nondurable",
             Kind::SemiDurable => "semi-durable",
+            Kind::Durable => "durable",
         }
     }
 }
@@ -119,6 +122,11 @@ impl Figures {
         self.delivered as f64 / self.broker_cpu
     }
 
+    /// Events that the publisher has got rid of per second of the clock.
+    pub fn published_per_second(&self) -> f64 {
+        self.published as f64 / self.elapsed
+    }
+
     /// Percent of the events that were lost.
     pub fn loss(&self) -> f64 {
         100.0 * self.lost as f64 / (self.lost + self.delivered) as f64
@@ -137,6 +145,11 @@ pub fn run(target: Target, load: &Load, broker: CpuClock) -> Result<Figures> {
     let (end, cpu_end) = (generator.reading(), broker.read()?);
     ensure!(end.published > start.published, "{target} took nothing in {:?}", load.measure);
     ensure!(load.kind == Kind::Nondurable || end.counts.repeated == 0, "{} events came again", end.counts.repeated);
+    ensure!(
+        load.kind != Kind::Durable || end.counts.lost == 0,
+        "{} events of durable subscribers were lost",
+        end.counts.lost
+    );
     Ok(Figures {
         published: end.published - start.published,
         delivered: end.counts.received - start.counts.received,

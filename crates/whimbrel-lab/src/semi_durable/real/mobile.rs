@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use mio::{Interest, Registry, Token};
+use whimbrel_client::{EventId, Position};
 use whimbrel_sim::mobility::{Node, State, Stay};
 
 use super::load::{CLASSES, Kind, TOPIC, VALUES_PER_CLASS};
@@ -11,6 +12,15 @@ use crate::bench::link::{Endpoint, hello};
 use crate::bench::lowat;
 use crate::bench::target::Target;
 use crate::bench::wire::{self, Frame, QoS, mqtt};
+
+/// A durable subscriber tells the broker where it stands after so many events.
+const ACKNOWLEDGES_AFTER: u64 = 500;
+
+/// Seconds for which the broker keeps the session of a durable subscriber that is away.
+const SESSION_SECONDS: u32 = 3_600;
+
+/// Where it does.
+const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
 /// What it has received, and what it knows that it will not receive.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +55,9 @@ pub struct Mobile {
     node: Node,
     endpoint: Option<Endpoint>,
     phase: Phase,
+    kind: Kind,
+    /// Events received when it told the broker where it stands.
+    acknowledged: u64,
     /// Where its first subscription began.
     token: Option<String>,
     /// The properties of the last event.
@@ -64,6 +77,8 @@ impl Mobile {
             node,
             endpoint: None,
             phase: Phase::Away,
+            kind: Kind::Nondurable,
+            acknowledged: 0,
             token: None,
             last: Vec::new(),
             next: None,
@@ -88,11 +103,23 @@ impl Mobile {
     }
 
     fn connect(&mut self, target: Target, kind: Kind, registry: &Registry) -> Result<()> {
-        let mut out = hello(target.protocol, &format!("mobile-{}", self.index));
+        self.kind = kind;
+        let name = format!("mobile-{}", self.index);
+        let mut out = match kind {
+            Kind::Nondurable | Kind::SemiDurable => hello(target.protocol, &name),
+            Kind::Durable => {
+                let mut out = Vec::new();
+                mqtt::connect_5(&mut out, &name, Some(SESSION_SECONDS), None);
+                out
+            }
+        };
         let low = self.class as u64 * VALUES_PER_CLASS;
         let selector = format!("v BETWEEN {low} AND {}", low + VALUES_PER_CLASS - 1);
         let from = self.position();
         let mut properties = vec![("w-selector", selector.as_str()), ("w-durability", kind.durability())];
+        if kind == Kind::Durable {
+            properties.push(("w-ack", "token"));
+        }
         if let Some(from) = from.as_deref().filter(|_| kind.keeps()) {
             properties.push(("w-from", from));
         }
@@ -144,7 +171,23 @@ impl Mobile {
             *phase = Phase::Behind;
             lowat::wake_after(&endpoint.stream, batch)?;
         }
-        Ok(())
+        self.acknowledge()
+    }
+
+    /// Tells the broker where it stands, if it is durable and has received enough since the last time.
+    fn acknowledge(&mut self) -> Result<()> {
+        let Mobile { endpoint: Some(endpoint), kind, acknowledged, token: Some(token), last, counts, .. } = self else {
+            return Ok(());
+        };
+        if *kind != Kind::Durable || counts.received < *acknowledged + ACKNOWLEDGES_AFTER {
+            return Ok(());
+        }
+        let Some(id) = mqtt::last_property(last, "w-id") else { return Ok(()) };
+        let mut position = Position::at(token.parse().context("the broker gives no token")?);
+        position.advance(id.parse::<EventId>().with_context(|| format!("{id} is no event id"))?);
+        mqtt::publish_with(&mut endpoint.out, ACKNOWLEDGE, None, &[], position.token().to_string().as_bytes());
+        *acknowledged = counts.received;
+        endpoint.flush()
     }
 
     /// What it has received, if it takes part in what is published: then it must not fall behind. It does once it has come within

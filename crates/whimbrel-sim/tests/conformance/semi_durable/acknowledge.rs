@@ -34,14 +34,20 @@ fn after(token: &str, message: &Message) -> String {
     token.to_string()
 }
 
-#[test]
-fn what_the_client_acknowledged_is_where_its_session_goes_on() {
+/// A client that follows by token has got three messages: its connection, where it began, and what came.
+fn three_sent() -> (World, ConnId, String, Vec<Message>) {
     let mut world = World::new();
     let publisher = world.client("publisher");
     let (conn, _) = world.reconnect(&Connect::v5("a").expiry(100));
     let token = follow(&mut world, conn, "t", 1, by_token());
     publish(&mut world, publisher, &["1", "2", "3"]);
     let messages = world.messages(conn);
+    (world, conn, token, messages)
+}
+
+#[test]
+fn what_the_client_acknowledged_is_where_its_session_goes_on() {
+    let (mut world, conn, token, messages) = three_sent();
     for message in &messages {
         world.send(conn, puback(message.id));
     }
@@ -52,6 +58,18 @@ fn what_the_client_acknowledged_is_where_its_session_goes_on() {
     follow(&mut world, conn, "t", 1, by_token());
     assert_eq!(texts(&world.messages(conn)), ["3"], "a PUBACK acknowledges nothing");
     assert_eq!(world.stats().core.tokens_acknowledged, 1);
+}
+
+#[test]
+fn a_token_with_the_ids_of_later_events_acknowledges_these() {
+    let (mut world, conn, token, messages) = three_sent();
+    let named: Vec<_> = messages[..2].iter().map(|message| super::name(message).expect("a name")).collect();
+    let position = format!("{token},{},{}", named[0], named[1]);
+    assert_eq!(answer(&mut world, conn, acknowledge(&position)), (0, String::new()));
+    world.fail(conn);
+    let (conn, _) = world.reconnect(&Connect::v5("a").expiry(100).resume());
+    follow(&mut world, conn, "t", 1, by_token());
+    assert_eq!(texts(&world.messages(conn)), ["3"]);
 }
 
 #[test]
@@ -93,10 +111,16 @@ fn garbage_is_refused_as_such() {
     let mut world = World::new();
     let conn = world.client("a");
     let token = follow(&mut world, conn, "t", 1, by_token());
-    for garbage in ["", "no token", &token[1..], &(token.clone() + ",1:2")] {
+    for (garbage, says) in [
+        ("", "token"),
+        ("no token", "token"),
+        (&token[1..], "token"),
+        (&(token.clone() + ",1"), "the payload, item 2: an event id is"),
+        (&(token.clone() + &",1:2".repeat(1025)), "more than 1024 event ids"),
+    ] {
         let (code, reason) = answer(&mut world, conn, acknowledge(garbage));
         assert_eq!(code, 0x99, "{garbage}");
-        assert!(reason.contains("token"), "{reason}");
+        assert!(reason.contains(says), "{reason}");
     }
     assert_eq!(answer(&mut world, conn, Publish::new("$whimbrel/ack", [0xFF, 0xFE])).0, 0x99);
     match world.ask(conn, acknowledge("garbage").qos(2, 9)) {
@@ -104,7 +128,7 @@ fn garbage_is_refused_as_such() {
         other => panic!("PUBREC 0x99 expected, got {other:?}"),
     }
     world.send(conn, acknowledge("garbage"));
-    assert_eq!(world.stats().tokens_refused, 7);
+    assert_eq!(world.stats().tokens_refused, 8);
     world.assert_undisturbed(conn);
 }
 

@@ -69,10 +69,10 @@ fn what_is_not_there_is_refused_with_the_reason() {
         (from("1:2,3"), "item 2"),
         (from("12:30:00"), "2026-03-01T12:00:00Z"),
         (from("earliest").user("w-from", "earliest"), "w-from is given more than once"),
-        (Props::new().user("w-from", "earliest"), "ask for w-durability semi-durable"),
+        (Props::new().user("w-from", "earliest"), "ask for w-durability durable or semi-durable"),
         (
             Props::new().user("w-durability", "nondurable").user("w-from", "earliest"),
-            "ask for w-durability semi-durable",
+            "ask for w-durability durable or semi-durable",
         ),
         (from("2999-01-01T00:00:00Z"), "ahead"),
         (from("1:18446744073709551615"), "ahead"),

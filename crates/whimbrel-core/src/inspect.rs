@@ -1,0 +1,251 @@
+//! What an operator sees of sessions and streams. Nothing here changes anything, and every call looks at a bounded part, so that whoever
+//! shares the core between callers can let others have their turn in between.
+
+use core::time::Duration;
+
+use whimbrel_event::{PubendId, Qos, Tick, Time};
+
+use crate::api::Durability;
+use crate::broker::Core;
+use crate::follow::NOTHING;
+use crate::route::{NO_GROUP, NO_TRACK, Subscription};
+use crate::session::{Session, own_client_id, shown};
+use crate::store::{OWN, OwnTicks};
+
+/// Subscriptions that one call of [`Core::sessions`] looks at, unless a single session has more.
+const SUBSCRIPTIONS_MAX: usize = 4096;
+
+/// Where the client of a session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// Connected.
+    Here,
+    /// It has left.
+    Away {
+        /// When.
+        since: Time,
+        /// When the session ends if it does not come back.
+        until: Time,
+    },
+}
+
+/// A session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionInfo {
+    /// Whose. That of a durable shared subscription is shown as `$share/…`, as it was asked for.
+    pub client_id: Box<str>,
+    /// Where the client is.
+    pub presence: Presence,
+    /// How long the session outlives its connection.
+    pub expiry: Duration,
+    /// It is remembered by the log, and so outlives the process.
+    pub is_kept: bool,
+    /// Subscriptions, the durable ones included.
+    pub subscriptions: usize,
+    /// Those that are durable.
+    pub durable: usize,
+    /// The position of the durable subscription that is furthest behind what it wants: it has acknowledged everything up to there. `None`: none
+    /// is behind. At most 10 ms old.
+    pub behind: Option<Tick>,
+    /// Deliveries that the client has not acknowledged.
+    pub in_flight: usize,
+    /// Messages that wait in memory to be sent.
+    pub waiting: usize,
+}
+
+/// A subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubscriptionInfo {
+    /// As it was asked for.
+    pub filter: Box<str>,
+    /// Its selector, if the session is remembered.
+    pub selector: Option<Box<str>>,
+    /// It has a selector.
+    pub is_selective: bool,
+    /// The most that deliveries have.
+    pub qos: Qos,
+    /// What it gets of the time in which its client is away.
+    pub durability: Durability,
+    /// The client keeps the position.
+    pub by_token: bool,
+    /// Up to where it has acknowledged each of the broker's reliable streams, if it is durable.
+    pub positions: Vec<(PubendId, Tick)>,
+    /// The least of these positions behind which there is something that it wants; of a semi-durable one that lags, the least of all.
+    pub behind: Option<Tick>,
+}
+
+/// One of the broker's reliable streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamInfo {
+    /// Which.
+    pub pubend: PubendId,
+    /// Up to where it has been passed on.
+    pub passed: Tick,
+    /// The last event that was logged.
+    pub logged: Tick,
+    /// Up to where its log was given up.
+    pub chopped: Tick,
+}
+
+/// Who holds a stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The stream's place among the broker's reliable ones.
+    pub own: usize,
+    /// Up to where it has acknowledged.
+    pub upto: Tick,
+    /// Whose subscription.
+    pub client_id: Box<str>,
+    /// Its filter.
+    pub filter: Box<str>,
+    /// Whether the client is connected.
+    pub is_here: bool,
+}
+
+/// What [`Core::holders`] has found so far: for each stream who holds it longest, and how many do.
+#[derive(Clone, Debug, Default)]
+pub struct Holders {
+    /// Who holds it longest; the first one found counts.
+    pub longest: [Option<Holder>; OWN],
+    /// How many hold it.
+    pub count: [usize; OWN],
+}
+
+impl Core {
+    /// Sessions, in an order that does not change while they live: those at the next places from `from` on, of which at most `places` are
+    /// looked at. Begins with 0; returns where to go on, `None` at the end. A session that is there all the time is given once.
+    pub fn sessions(&self, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
+        let (mut infos, mut looked_at, mut next) = (Vec::new(), 0, from);
+        for (index, session) in self.sessions.from(from).take(places) {
+            if looked_at > SUBSCRIPTIONS_MAX {
+                break;
+            }
+            next = index + 1;
+            looked_at += 1;
+            if let Some(session) = session.filter(|session| self.sessions.find(&session.client_id) == Some(index)) {
+                looked_at += session.subscriptions.len();
+                infos.push(self.session_info(session));
+            }
+        }
+        (infos, (next < self.sessions.places()).then_some(next))
+    }
+
+    /// The session of a client.
+    pub fn session(&self, client_id: &str) -> Option<SessionInfo> {
+        self.find_shown(client_id).map(|index| self.session_info(self.sessions.get(index)))
+    }
+
+    /// At most `most` subscriptions of a client's session, those first whose filters come first behind `after`. Costs a look at each
+    /// subscription of the session.
+    pub fn subscriptions(&self, client_id: &str, after: Option<&str>, most: usize) -> Vec<SubscriptionInfo> {
+        let Some(index) = self.find_shown(client_id) else { return Vec::new() };
+        let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id));
+        let mut rest: Vec<_> = all.filter(|known| after.is_none_or(|after| *known.text > *after)).collect();
+        if rest.len() > most {
+            rest.select_nth_unstable_by(most, |a, b| a.text.cmp(&b.text));
+            rest.truncate(most);
+        }
+        rest.sort_unstable_by(|a, b| a.text.cmp(&b.text));
+        rest.into_iter().map(|known| self.subscription_info(known)).collect()
+    }
+
+    /// The broker's reliable streams.
+    pub fn streams(&self) -> [StreamInfo; OWN] {
+        let streams = self.streams.logged();
+        let (passed, release) = (streams.positions(), &self.store.release);
+        core::array::from_fn(|own| StreamInfo {
+            pubend: streams.host().pubend(own as u8),
+            passed: passed[own],
+            logged: release.logged[own],
+            chopped: release.chopped[own],
+        })
+    }
+
+    /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with 0, returns where to go on.
+    pub fn holders(&self, from: u32, most: usize, found: &mut Holders) -> Option<u32> {
+        let mut next = from;
+        for (id, track) in self.tracks.from(from).take(most) {
+            next = id + 1;
+            let Some((track, durable)) = track.and_then(|track| Some((track, track.durable.as_ref()?))) else {
+                continue;
+            };
+            for (own, upto) in durable.held.iter().enumerate().filter(|(_, upto)| **upto != NOTHING) {
+                found.count[own] += 1;
+                if found.longest[own].as_ref().is_none_or(|holder| *upto < holder.upto) {
+                    let session = self.sessions.get(track.session);
+                    found.longest[own] = Some(Holder {
+                        own,
+                        upto: *upto,
+                        client_id: shown(&session.client_id).into(),
+                        filter: self.router.get(track.subscription).text.clone(),
+                        is_here: session.is_attached(),
+                    });
+                }
+            }
+        }
+        (next < self.tracks.places()).then_some(next)
+    }
+
+    /// The session of a client, or the own one of a shared subscription that is written like that.
+    fn find_shown(&self, client_id: &str) -> Option<u32> {
+        self.sessions.find(client_id).or_else(|| self.sessions.find(&own_client_id(client_id)))
+    }
+
+    fn session_info(&self, session: &Session) -> SessionInfo {
+        let durable = session.subscriptions.iter().filter_map(|id| self.tracks.durable(self.router.get(*id).track));
+        let behind = durable.clone().flat_map(|durable| durable.held).filter(|upto| *upto != NOTHING).min();
+        let presence = if session.is_attached() {
+            Presence::Here
+        } else {
+            // One that is overdue stays only while it cannot be forgotten.
+            let until = session.expires_at.unwrap_or(self.now);
+            let since = until.as_nanos().saturating_sub(session.expiry.as_nanos() as u64);
+            Presence::Away { since: Time::from_nanos(since), until }
+        };
+        SessionInfo {
+            client_id: shown(&session.client_id).into(),
+            presence,
+            expiry: session.expiry,
+            is_kept: session.memory.is_kept,
+            subscriptions: session.subscriptions.len(),
+            durable: session.subscriptions.iter().filter(|id| self.router.get(**id).is_durable).count(),
+            behind,
+            in_flight: session.inflight.len(),
+            waiting: session.load() - session.inflight.len(),
+        }
+    }
+
+    fn subscription_info(&self, known: &Subscription) -> SubscriptionInfo {
+        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
+        let durable = track.and_then(|track| track.durable.as_deref());
+        let durability = match track {
+            _ if known.group != NO_GROUP && known.is_durable => Durability::Durable,
+            _ if known.group != NO_GROUP => Durability::Queued,
+            Some(_) if durable.is_some() => Durability::Durable,
+            Some(track) if track.keeps => Durability::SemiDurable,
+            None if !known.attached_only => Durability::Queued,
+            _ => Durability::Nondurable,
+        };
+        let lag = track.filter(|track| track.keeps).and_then(|track| track.lag.as_ref());
+        let (mut positions, mut behind) = (Vec::new(), None);
+        if let Some(durable) = durable {
+            let acked: OwnTicks = durable.hold(&self.stand(known.track).acked);
+            let host = self.streams.logged().host();
+            positions = (0..).zip(acked).map(|(own, tick)| (host.pubend(own), tick)).collect();
+            let is_behind = acked.iter().zip(&durable.newest).filter(|(acked, newest)| acked < newest);
+            behind = is_behind.map(|(acked, _)| *acked).min();
+        } else if let Some(lag) = lag {
+            behind = lag.positions.iter().map(|(_, tick)| tick).min();
+        }
+        SubscriptionInfo {
+            filter: known.text.clone(),
+            selector: known.selector.clone(),
+            is_selective: known.selector_bytes > 0,
+            qos: known.qos,
+            durability,
+            by_token: track.is_some_and(|track| track.by_token),
+            positions,
+            behind,
+        }
+    }
+}

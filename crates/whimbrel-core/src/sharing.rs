@@ -1,0 +1,346 @@
+//! Shared subscriptions that are durable: each has a session of its own, which is remembered and has one durable subscription. So position,
+//! holds, catching up from the log and restart are those of any other; what is delivered to that session is handed out among the members.
+//!
+//! A shared subscription becomes durable with the first member whose session is remembered, and stays so until it ends with its last. Its own
+//! session is written before that member, and ends after the last of them. It is served while a member is there; while none is, what members
+//! have not settled is delivered to it again when one comes back.
+
+use whimbrel_event::{Qos, Time};
+use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
+
+use crate::api::{Durability, Filter, Following, Output, Refusal, RetainHandling, Start};
+use crate::broker::Core;
+use crate::route::{self, Spot};
+use crate::session::{Abandoned, Settled, Taken, own_client_id};
+use crate::store::OwnTicks;
+
+/// What the own session of a shared subscription asks for.
+fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>) -> Filter<'a> {
+    let following = Following { durability: Durability::Durable, start: Start::Own, ..Following::default() };
+    Filter {
+        filter: text,
+        // What members get twice after a crash, they may get twice: at least once is enough here.
+        qos: Qos::AtLeastOnce,
+        no_local: false,
+        retain_as_published: true,
+        retain_handling: RetainHandling::DoNotSend,
+        identifier: 0,
+        selector,
+        following,
+    }
+}
+
+impl Core {
+    /// Makes a session a member of a shared subscription, or changes what it asked for. A member asks for the selector that the others have,
+    /// or is the only one.
+    pub(crate) fn join_group(
+        &mut self,
+        index: u32,
+        asked: &Filter<'_>,
+        filter: TopicFilter<'_>,
+    ) -> Result<u32, Refusal> {
+        let id = self.groups.find_or_create(asked.filter);
+        let is_other = self.groups.selector(id) != asked.selector;
+        if is_other && !self.groups.is_alone(id, index) {
+            return Err(Refusal::OtherSelector);
+        }
+        if is_other && self.groups.own(id).is_some() {
+            let assigned = self.streams.own.assigned();
+            self.ask_by_own(id, asked, &assigned)?;
+        }
+        self.groups.select(id, asked.selector);
+        if self.groups.durable(id).is_none() {
+            let spot = match self.groups.spot_mut(id).take() {
+                None => self.router.insert_group(id, filter, asked.selector),
+                Some(spot) if is_other => self.router.update_group(id, filter, spot, asked.selector),
+                Some(spot) => spot,
+            };
+            *self.groups.spot_mut(id) = Some(spot);
+        }
+        self.groups.join(id, index, asked);
+        Ok(id)
+    }
+
+    /// Whether a subscription of a session makes that a member: it is a shared one, and not the shared subscription's own.
+    pub(crate) fn is_member(&self, index: u32, shared: &SharedFilter<'_>) -> bool {
+        shared.group.is_some() && self.sessions.get(index).shares().is_none()
+    }
+
+    /// If a session asks to become a member of a durable shared subscription: has what that wants logged from now on, if it is not yet, and
+    /// tells which it is. It stays until [`Core::expect_no_more`].
+    ///
+    /// # Errors
+    /// When the log takes no more subscriptions, or others share with another selector.
+    pub(crate) fn expect_member(
+        &mut self,
+        index: u32,
+        asked: &Filter<'_>,
+        shared: &SharedFilter<'_>,
+        assigned: &OwnTicks,
+    ) -> Result<Option<u32>, Refusal> {
+        if !self.is_member(index, shared) || asked.following.durability != Durability::Durable {
+            return Ok(None);
+        }
+        let known = self.groups.find(asked.filter);
+        let is_other = known.is_some_and(|id| self.groups.selector(id) != asked.selector);
+        if is_other && known.is_some_and(|id| !self.groups.is_alone(id, index)) {
+            return Err(Refusal::OtherSelector);
+        }
+        let own = known.and_then(|id| self.groups.own(id));
+        if own.is_none() {
+            self.check_log_for(true, true)?;
+        }
+        let id = self.groups.find_or_create(asked.filter);
+        if own.is_none() {
+            // What is asked for is within the bounds of the member's session, and so within those of this one.
+            self.begin_own(id, asked.filter);
+        }
+        if own.is_none() || is_other {
+            self.ask_by_own(id, asked, assigned)?;
+        }
+        self.groups.expect_member(id);
+        Ok(Some(id))
+    }
+
+    /// A member that was expected has joined, or does not.
+    pub(crate) fn expect_no_more(&mut self, id: u32) {
+        self.groups.expect_no_more(id);
+        self.end_if_empty(id);
+    }
+
+    /// Makes a session of its own for a shared subscription.
+    fn begin_own(&mut self, id: u32, text: &str) {
+        let own = self.sessions.create(&own_client_id(text));
+        let (expiry, now) = (self.sessions.limits.session_expiry_max, self.now);
+        let session = self.sessions.get_mut(own);
+        (session.expiry, session.expires_at) = (expiry, Some(now.after(expiry)));
+        session.groups.push(id);
+        self.remember_session(own, None);
+        self.groups.set_own(id, own);
+    }
+
+    /// The own session of a shared subscription asks for what a member asks for.
+    fn ask_by_own(&mut self, id: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<(), Refusal> {
+        let own = self.groups.own(id).expect("it asks with its own session");
+        self.request_within(own, &asked_by_own(asked.filter, asked.selector), assigned)?;
+        self.groups.select(id, asked.selector);
+        Ok(())
+    }
+
+    /// What the own session of a shared subscription has asked for is durable.
+    pub(crate) fn own_confirmed(&mut self, now: Time, own: u32, out: &mut impl Output) {
+        let session = self.sessions.get(own);
+        let (Some(&id), Some(text)) = (session.groups.first(), session.shares()) else { return };
+        if self.router.find(own, text).is_none() {
+            return;
+        }
+        let text: Box<str> = text.into();
+        let spot = self.groups.set_durable(id);
+        self.leave_index(id, &text, spot);
+        self.attend(now, id, out);
+    }
+
+    /// A member of these shared subscriptions may have come: their own sessions are served.
+    pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        for at in 0..self.sessions.get(index).groups.len() {
+            let id = self.sessions.get(index).groups[at];
+            self.attend(now, id, out);
+        }
+    }
+
+    fn attend(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let Some(own) = self.groups.durable(id).filter(|own| !self.sessions.is_attached(*own)) else { return };
+        if !self.groups.is_attended(id, &self.sessions) {
+            return;
+        }
+        let owed = self.groups.owed(id, &self.sessions);
+        self.sessions.bind_within(own, owed.into_iter());
+        self.sessions.get_mut(own).expires_at = None;
+        self.return_to_streams(now, own, None);
+        self.go_on(now, own, out);
+    }
+
+    /// A member of a shared subscription has gone: if nobody else is there, what waits stays in the log.
+    pub(crate) fn desert(&mut self, now: Time, id: u32) {
+        let Some(own) = self.groups.durable(id) else { return };
+        if self.groups.is_attended(id, &self.sessions) {
+            return;
+        }
+        self.groups.desert(id, &mut self.sessions);
+        if !self.sessions.is_attached(own) {
+            return;
+        }
+        self.sessions.unbind_within(own);
+        self.leave_streams(own);
+        let session = self.sessions.get_mut(own);
+        // It ends with the last member, and not by itself: that tells only since when nobody has been there.
+        session.expires_at = Some(now.after(session.expiry));
+        self.sessions.rest(own);
+    }
+
+    /// The client of a session has gone. What it has not acknowledged of shared subscriptions goes to others, or back into the log.
+    pub(crate) fn leave_work(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        let all = self.sessions.get(index).groups.to_vec();
+        let mut moved = all.clone();
+        moved.retain(|id| self.groups.durable(*id).is_some() || self.groups.is_attended(*id, &self.sessions));
+        self.move_work(now, index, moved, out);
+        for id in all {
+            if self.groups.is_leaving(id, index) && !self.sessions.get(index).inflight.has_of_group(id) {
+                self.sessions.get_mut(index).groups.retain(|other| *other != id);
+                self.groups.leave(id, index, false);
+            }
+            self.desert(now, id);
+        }
+    }
+
+    /// A session ends: of what it had unsubscribed from, it is a member no more. Gives these shared subscriptions.
+    pub(crate) fn leave_leaving(&mut self, index: u32) -> Vec<u32> {
+        let mut left = core::mem::take(&mut self.sessions.get_mut(index).groups).to_vec();
+        left.retain(|id| self.groups.is_leaving(*id, index));
+        left.iter().for_each(|id| self.groups.leave(*id, index, false));
+        left
+    }
+
+    /// A session ends that was a member of these shared subscriptions, which live on: what it has not acknowledged goes to others.
+    pub(crate) fn end_work(&mut self, now: Time, index: u32, lives: Vec<u32>, out: &mut impl Output) {
+        self.move_work(now, index, lives.clone(), out);
+        // The protocol forbids to give these to anyone else.
+        let owed: Vec<_> = self.sessions.get(index).inflight.owed().collect();
+        for (id, origin) in owed.into_iter().filter(|(id, _)| lives.contains(id)) {
+            self.sessions.stats.dropped_session_ended += 1;
+            self.sessions.fulfil(self.groups.own(id), origin);
+        }
+        lives.into_iter().for_each(|id| self.desert(now, id));
+    }
+
+    /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
+    /// deliveries, however many the subscriptions are.
+    fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut impl Output) {
+        groups.sort_unstable();
+        let session = self.sessions.get_mut(index);
+        let mut taken = session.inflight.take_groups(&groups);
+        let is_kept = session.memory.is_kept;
+        for Taken { tag, .. } in taken.iter().filter(|taken| taken.is_written && is_kept) {
+            session.memory.abandoned.push(Abandoned { tag: *tag, group: route::NO_GROUP, origin: 0 });
+        }
+        if !session.memory.abandoned.is_empty() {
+            let number = session.memory.number;
+            self.sessions.dropped.push((index, number));
+        }
+        self.sessions.stats.shared_moved += taken.len() as u64;
+        taken.sort_by_key(|taken| taken.group);
+        for taken in taken.chunk_by(|a, b| a.group == b.group) {
+            self.groups.put_back(taken[0].group, taken, &mut self.sessions);
+            self.groups.hand_out(taken[0].group, now, &mut self.sessions, out);
+        }
+    }
+
+    /// Lets a session that may have room take what waits in its shared subscriptions.
+    pub(crate) fn take_shared(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        for at in 0..self.sessions.get(index).groups.len() {
+            let group = self.sessions.get(index).groups[at];
+            self.groups.hand_out(group, now, &mut self.sessions, out);
+        }
+    }
+
+    /// A session has unsubscribed from a shared subscription, or has ended; whether that lives on.
+    pub(crate) fn leave_group(&mut self, index: u32, id: u32, stays: bool) -> bool {
+        self.groups.leave(id, index, stays);
+        self.end_if_empty(id)
+    }
+
+    /// A shared subscription stands in the index no more, if it did: it has ended, or its own session does so for it.
+    fn leave_index(&mut self, id: u32, text: &str, spot: Option<Spot>) {
+        if let Some(spot) = spot {
+            let filter = SharedFilter::parse(text).expect("it was checked").filter;
+            self.router.remove_group(id, filter, spot);
+        }
+    }
+
+    /// Ends a shared subscription without members; whether it lives on.
+    fn end_if_empty(&mut self, id: u32) -> bool {
+        if !self.groups.is_empty(id) {
+            return true;
+        }
+        let gone = self.groups.remove(id, &mut self.sessions);
+        self.leave_index(id, &gone.text, gone.spot);
+        for index in gone.leaving {
+            let session = self.sessions.get_mut(index);
+            session.groups.retain(|other| *other != id);
+            session.inflight.forget_groups(&[id]);
+        }
+        if let Some(own) = gone.own {
+            self.end_own(own);
+        }
+        false
+    }
+
+    /// The own session of a shared subscription ends.
+    fn end_own(&mut self, own: u32) {
+        if self.sessions.is_attached(own) {
+            self.sessions.unbind_within(own);
+        }
+        self.forget_session(own);
+        for id in core::mem::take(&mut self.sessions.get_mut(own).subscriptions) {
+            self.remove_subscription(own, id, false);
+        }
+        self.sessions.remove(own);
+    }
+
+    /// If a shared subscription ends with that member: what has to be logged for it until that is durable.
+    pub(crate) fn wish_if_last(&mut self, index: u32, id: u32, filter: TopicFilter<'_>) -> Option<route::Wish> {
+        self.groups.durable(id).filter(|_| self.groups.is_alone(id, index))?;
+        let selector = self.groups.selector(id).cloned();
+        Some(self.router.insert_wish(filter, selector.as_ref(), None))
+    }
+
+    /// Hands out what was delivered to own sessions of shared subscriptions, and settles there what members have.
+    pub(crate) fn share_out(&mut self, now: Time, out: &mut impl Output) {
+        while let Some(handed) = self.sessions.handed.pop_front() {
+            let (own, number) = (handed.session, handed.number);
+            if self.sessions.is_numbered(own, number) && self.sessions.is_attached(own) {
+                let id = self.sessions.get(own).groups[0];
+                self.groups.hand(id, handed, now, &mut self.sessions, out);
+            }
+        }
+        while let Some((own, number, tag)) = self.sessions.fulfilled.pop() {
+            if self.sessions.is_numbered(own, number) {
+                self.settle_within(now, own, tag);
+            }
+        }
+    }
+
+    /// A delivery to the own session of a shared subscription is over.
+    fn settle_within(&mut self, now: Time, own: u32, tag: u16) {
+        let session = self.sessions.get_mut(own);
+        let Some(slot) = session.inflight.slot(tag) else { return };
+        let (track, id) = (slot.track, slot.id);
+        if session.inflight.settle(tag, crate::Settlement::Acknowledged) != Settled::Done {
+            return;
+        }
+        self.tracks.touch(track);
+        self.note_beyond(track, Some(id));
+        if self.sessions.is_attached(own) {
+            self.sessions.pump_within(own, now);
+            if self.sessions.get(own).takes_any() {
+                self.wake(own);
+            }
+        }
+    }
+
+    /// After a restart, what was written of shared subscriptions' own sessions, `index` among them, and of their members is put together
+    /// again. One without a member that it lasts for was about to end.
+    pub(crate) fn take_up_own(&mut self, index: u32) {
+        let Some(text) = self.sessions.get(index).shares().map(Box::<str>::from) else { return };
+        let known = self.router.find(index, &text).map(|id| self.router.get(id).selector.clone());
+        let id = self.groups.find(&text).filter(|id| self.groups.lasts(*id));
+        let (Some(selector), Some(id)) = (known, id) else { return self.end_own(index) };
+        self.sessions.get_mut(index).groups.push(id);
+        self.groups.set_own(id, index);
+        // A change of it may have been durable only here.
+        let selector = selector.as_deref().map(crate::confirming::remembered);
+        self.groups.select(id, selector.as_ref());
+        let spot = self.groups.set_durable(id);
+        self.leave_index(id, &text, spot);
+    }
+}

@@ -1,0 +1,131 @@
+//! A broker goes on from a copy of its log that was made some time ago.
+//!
+//! Whatever was written after the copy is gone, and clients know of it: events that they have got, positions, tags. So that nobody takes
+//! silence for the truth, the part of each stream between the last event of the copy and the moment of the restart is *lost*, for durable
+//! subscriptions too, and that is remembered: a position may come back much later. All ticks from now on are greater than that moment.
+//! Sessions of the copy are told to their clients as new, once, so that these forget their tags: what is in flight here and there need not
+//! be the same. Subscriptions, and positions as they were, stay.
+
+use whimbrel_event::{Tick, Time};
+
+use super::keys::{Key, OWN, OwnTicks, Value};
+use super::wire::{Bytes, put_varint};
+use crate::broker::Core;
+use crate::follow::{Gap, GapReason, Lag};
+
+/// Lost parts of one stream that are remembered; if there are more, the first two and what lies between them become one.
+const LOST_MAX: usize = 16;
+
+/// Parts of one stream that are lost: each after the first tick, up to the second. Ascending.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LostParts(Vec<(Tick, Tick)>);
+
+impl LostParts {
+    fn add(&mut self, from: Tick, to: Tick) {
+        match self.0.last_mut() {
+            // Nothing was logged in between.
+            Some(last) if from <= last.1 => last.1 = to.max(last.1),
+            _ => self.0.push((from, to)),
+        }
+        if self.0.len() > LOST_MAX {
+            let first = self.0.remove(0);
+            self.0[0].0 = first.0;
+        }
+    }
+}
+
+impl Value<'_> for LostParts {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.0.len() as u64);
+        for (from, to) in &self.0 {
+            put_varint(out, from.0);
+            put_varint(out, to.0.saturating_sub(from.0));
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let part = |bytes: &mut Bytes<'_>| {
+            let from = bytes.varint()?;
+            Some((Tick(from), Tick(from.checked_add(bytes.varint()?)?)))
+        };
+        (0..bytes.varint()?).map(|_| part(bytes)).collect::<Option<Vec<_>>>().map(LostParts)
+    }
+}
+
+/// What is lost of each own reliable stream because the broker went on from a copy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lost(pub(crate) [LostParts; OWN]);
+
+impl Lost {
+    /// When the broker went on from a copy for the last time; what clients remember from before need not fit.
+    pub(crate) fn since(&self) -> Option<Time> {
+        let ends = self.0.iter().filter_map(|parts| parts.0.last()).map(|(_, to)| *to);
+        ends.max().map(|to| Time::from_nanos(to.0))
+    }
+}
+
+impl Core {
+    /// What was logged goes on up to `last`; what came after it, up to now, is lost.
+    pub(super) fn lose_since_copy(&mut self, now: Time, last: &OwnTicks) {
+        let to = Tick(now.as_nanos());
+        for (own, (parts, last)) in self.store.lost.0.iter_mut().zip(last).enumerate() {
+            parts.add(*last, to.max(*last));
+            self.store.outbox.put(|key| Key::Lost(own as u8).put(key), |value| parts.put_versioned(value));
+        }
+        self.store.outbox.seal();
+        // No later process may give these ticks out either.
+        self.reserve_ticks(now, to);
+    }
+
+    /// As [`Core::note_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
+    /// with it the place where something was lost.
+    pub(super) fn note_lost_of(&mut self, track: u32, at: &OwnTicks) {
+        if let Some(mut lag) = self.tracks.get_mut(track).lag.take() {
+            self.note_lost_behind(&mut lag, at);
+            self.tracks.get_mut(track).lag = Some(lag);
+        }
+    }
+
+    /// Adds what is lost behind the positions of a subscription to what it is to be told.
+    pub(crate) fn note_lost(&self, lag: &mut Lag) {
+        let host = self.streams.logged().host();
+        let at = core::array::from_fn(|own| lag.positions.get(host.pubend(own as u8)));
+        self.note_lost_behind(lag, &at);
+    }
+
+    fn note_lost_behind(&self, lag: &mut Lag, at: &OwnTicks) {
+        let host = self.streams.logged().host();
+        for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
+            for (from, to) in &parts.0 {
+                let from = *at.max(from);
+                lag.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_parts_come_back_and_stay_few() {
+        let mut parts = LostParts::default();
+        for at in 1..=40 {
+            parts.add(Tick(at * 100), Tick(at * 100 + 10));
+        }
+        assert_eq!(parts.0.len(), LOST_MAX);
+        assert_eq!((parts.0[0].0, parts.0[LOST_MAX - 1].1), (Tick(100), Tick(4010)), "none is forgotten");
+        let mut out = Vec::new();
+        parts.put_versioned(&mut out);
+        assert_eq!(LostParts::read_versioned(&out), Some(parts));
+    }
+
+    #[test]
+    fn a_copy_that_is_taken_up_twice_loses_one_part() {
+        let mut parts = LostParts::default();
+        parts.add(Tick(5), Tick(10));
+        parts.add(Tick(5), Tick(20));
+        assert_eq!(parts.0, [(Tick(5), Tick(20))]);
+    }
+}

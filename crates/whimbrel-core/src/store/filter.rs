@@ -1,0 +1,327 @@
+//! Filter records: for which durable subscriptions an event was logged. Whoever catches up finds by them the few events of the log that
+//! it wants, without looking at the others.
+//!
+//! A record belongs to one event, at whose tick it lies, in a stream of its own per pubend and *shard* of the subscriptions' numbers. It
+//! names those that want the event, ascending, and with each the tick of the event before that it wanted: a chain through the log, of
+//! which the subscription knows the last member (`Durable::newest`). Records are hints: whoever is named looks at the event again. What
+//! must never happen is that one is missing, so a record without names means everybody, and a chain that breaks, after a restart for
+//! instance, is replaced by reading all records.
+//!
+//! After the persistent filtering subsystem of Gryphon ("Scalably supporting durable subscriptions in a publish/subscribe system", 2003).
+
+use std::collections::BTreeMap;
+
+use whimbrel_event::Tick;
+
+use super::StreamName;
+use super::keys::{DurableNo, OwnTicks};
+use super::outbox::Outbox;
+use super::reads::{FETCH_BYTES, POINT_BYTES, Slice};
+use crate::follow::Tracks;
+use crate::route::{Kind, Router};
+
+/// The form of a record, its first byte.
+const FORMAT: u8 = 1;
+
+/// Bytes of one name: two for the number within the shard, seven for how far its last event lies back.
+const NAME: usize = 9;
+
+/// An event that lies farther back than this cannot be named; about two years.
+const DISTANCE_MAX: u64 = (1 << 56) - 1;
+
+/// Subscriptions that the records of one event name; for more of them, everybody is meant. Bounds the records of an event to 128 KiB.
+const NAMES_MAX: usize = (128 << 10) / NAME;
+
+/// Events that are found by following the chain; of more, all records are read.
+const CHAIN_MAX: usize = 64;
+
+/// Records that cost as much to look at as one event.
+const LOOKS: usize = 16;
+
+/// Which part of all subscriptions a number belongs to, and which it is there.
+fn split(number: DurableNo) -> (u16, u16) {
+    ((number.0 >> 16) as u16, number.0 as u16)
+}
+
+/// The stream in which a subscription is named for the events of a pubend.
+pub(crate) fn stream_of(own: usize, number: DurableNo) -> StreamName {
+    StreamName::Filter { pubend: own as u8, shard: split(number).0 }
+}
+
+/// What a record says of a subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named {
+    /// It does not want the event.
+    No,
+    /// It may want it.
+    Perhaps,
+    /// It wants it, and has wanted none between that tick and this one.
+    After(Tick),
+}
+
+/// What a record at that tick says of a subscription. Costs a search among the names.
+pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> Named {
+    let Some(names) = known_names(body) else { return Named::Perhaps };
+    match names.binary_search_by_key(&split(number).1, number_of) {
+        Err(_) => Named::No,
+        Ok(at) => {
+            let mut distance = [0; 8];
+            distance[..NAME - 2].copy_from_slice(&names[at][2..]);
+            match u64::from_le_bytes(distance) {
+                0 => Named::Perhaps,
+                distance => Named::After(Tick(tick.0.saturating_sub(distance))),
+            }
+        }
+    }
+}
+
+/// Which subscriptions of its shard a record names, by their numbers there; `None`: everybody is meant.
+pub(super) fn names(body: &[u8]) -> Option<impl Iterator<Item = u16>> {
+    known_names(body).map(|names| names.iter().map(number_of))
+}
+
+/// The names in a record; `None` if there are none, or they are not understood.
+fn known_names(body: &[u8]) -> Option<&[[u8; NAME]]> {
+    let Some((&FORMAT, names)) = body.split_first() else { return None };
+    let (names, rest) = names.as_chunks::<NAME>();
+    (!names.is_empty() && rest.is_empty()).then_some(names)
+}
+
+/// The number in its shard of the subscription that is named.
+fn number_of(name: &[u8; NAME]) -> u16 {
+    u16::from_le_bytes([name[0], name[1]])
+}
+
+fn put_name(out: &mut Vec<u8>, tick: Tick, (number, before): (DurableNo, Tick)) {
+    out.extend_from_slice(&split(number).1.to_le_bytes());
+    let distance = tick.0.saturating_sub(before.0);
+    let distance = if distance > DISTANCE_MAX { 0 } else { distance };
+    out.extend_from_slice(&distance.to_le_bytes()[..NAME - 2]);
+}
+
+/// What is known of filter records.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    /// The logged events after these ticks have records.
+    pub(crate) since: OwnTicks,
+    /// To whom the event that is being accepted leads, as far as they are durable.
+    pub(crate) wanted: Vec<(Kind, u32)>,
+    /// Subscriptions that wait for their confirmation, and the last event that each wanted.
+    pub(crate) asking: BTreeMap<DurableNo, OwnTicks>,
+    /// Kept for its memory.
+    names: Vec<(DurableNo, Tick)>,
+    /// Records that were made.
+    pub(crate) records: u64,
+    /// Names in them.
+    pub(crate) named: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Filters {
+    /// Names those who want the logged event at that tick, in the atom that is open.
+    pub(crate) fn name(
+        &mut self,
+        (own, tick): (usize, Tick),
+        tracks: &mut Tracks,
+        router: &Router,
+        outbox: &mut Outbox,
+    ) {
+        let Filters { wanted, asking, names, .. } = self;
+        names.clear();
+        for (kind, to) in wanted.drain(..) {
+            let (number, track) = match kind {
+                Kind::Wish => match router.wisher(to) {
+                    Some((number, track)) => (Some(number), track),
+                    None => continue,
+                },
+                _ => (None, to),
+            };
+            let durable = tracks.durable_mut(track).filter(|durable| number.is_none_or(|it| it == durable.number));
+            let (number, newest) = match (durable, number) {
+                (Some(durable), _) => (durable.number, &mut durable.newest),
+                (None, Some(number)) => match asking.get_mut(&number) {
+                    Some(newest) => (number, newest),
+                    None => continue,
+                },
+                (None, None) => continue,
+            };
+            names.push((number, core::mem::replace(&mut newest[own], tick)));
+        }
+        // One that changes may have wanted it before, too: then it was found at this tick the second time.
+        names.sort_unstable();
+        names.dedup_by_key(|(number, _)| *number);
+        let is_blind = names.len() > NAMES_MAX;
+        for shard in names.chunk_by(|(a, _), (b, _)| split(*a).0 == split(*b).0) {
+            let stream = stream_of(own, shard[0].0);
+            let named = if is_blind { &[] } else { shard };
+            let bytes = outbox.record(stream, tick, |out| {
+                out.push(FORMAT);
+                named.iter().for_each(|name| put_name(out, tick, *name));
+            });
+            self.records += 1;
+            self.named += named.len() as u64;
+            self.bytes += bytes as u64;
+        }
+    }
+}
+
+/// What a subscription that catches up knows of a part of the log.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    own: usize,
+    from: Tick,
+    /// The part ends here; what comes after is not known.
+    pub(crate) upto: Tick,
+    /// Ticks of the events in it that may be wanted, ascending; `None`: all may be.
+    pub(crate) ticks: Option<Vec<Tick>>,
+    /// Events found so far by following the chain, newest first, and the one that is next.
+    pub(crate) chain: Chain,
+    /// Bytes of events that are read at once: more, if what is wanted lies close together.
+    pub(crate) bytes: usize,
+}
+
+/// How far the chain of the events that a subscription wants has been followed.
+#[derive(Debug)]
+pub(crate) enum Chain {
+    /// Not yet.
+    Untried,
+    /// From the newest one down to before `next`; nothing else is wanted up to `upto`.
+    Followed { found: Vec<Tick>, next: Tick, upto: Tick },
+    /// It is broken, or too long.
+    Broken,
+}
+
+impl Plan {
+    /// Nothing is known.
+    pub(crate) fn new(own: usize, from: Tick) -> Self {
+        Plan { own, from, upto: from, ticks: None, chain: Chain::Untried, bytes: POINT_BYTES }
+    }
+
+    /// It says something of a subscription that has got there, or can go on from there.
+    pub(crate) fn is_about(&self, own: usize, from: Tick) -> bool {
+        self.own == own && self.from <= from && from <= self.upto
+    }
+
+    /// The part that follows is known.
+    pub(crate) fn extend(&mut self, upto: Tick, ticks: Option<Vec<Tick>>) {
+        (self.from, self.upto, self.ticks) = (self.upto, upto, ticks);
+    }
+
+    /// Follows the chain of what a subscription wants, from the newest, if its record can be read, back to where it stands, as far as records
+    /// have been read. If it gets there, what is wanted up to `lacks` is known; else tells which part of the filter stream is to be read, if that is worth it.
+    pub(crate) fn follow_chain<'a>(
+        &mut self,
+        (newest, from, lacks): (Option<Tick>, Tick, Tick),
+        number: DurableNo,
+        read: impl Fn(Tick) -> Option<&'a Slice>,
+    ) -> Option<(Tick, Tick, usize)> {
+        let chain = core::mem::replace(&mut self.chain, Chain::Broken);
+        let (mut found, mut next, upto) = match (chain, newest) {
+            (Chain::Untried, None) => {
+                self.chain = Chain::Untried;
+                return None;
+            }
+            (Chain::Untried, Some(newest)) => (Vec::new(), newest, lacks),
+            (Chain::Followed { found, next, upto }, _) => (found, next, upto),
+            (Chain::Broken, _) => return None,
+        };
+        while next > from {
+            if found.len() >= CHAIN_MAX {
+                return None;
+            }
+            let Some(slice) = read(next) else {
+                let part = (Tick(next.0 - 1), next, POINT_BYTES);
+                self.chain = Chain::Followed { found, next, upto };
+                return Some(part);
+            };
+            let at = slice.records.binary_search_by_key(&next, |(tick, _)| *tick).ok()?;
+            let Named::After(before) = look_up(next, &slice.records[at].1, number) else { return None };
+            found.push(next);
+            next = before;
+        }
+        found.reverse();
+        self.extend(upto, Some(found));
+        self.chain = Chain::Untried;
+        None
+    }
+
+    /// Unless it is known already, learns from a part of the filter stream that was read what is wanted in it; without one, tells which is to be
+    /// read.
+    pub(crate) fn read_on(
+        &mut self,
+        (from, lacks): (Tick, Tick),
+        number: DurableNo,
+        slice: Option<&Slice>,
+        budget: &mut usize,
+    ) -> Option<(Tick, Tick, usize)> {
+        if self.upto > from {
+            return None;
+        }
+        let Some(slice) = slice else { return Some((from, lacks, FETCH_BYTES)) };
+        let upto = slice.upto.min(lacks);
+        if slice.lost.is_some() {
+            self.extend(upto, None);
+            return None;
+        }
+        let first = slice.records.partition_point(|(tick, _)| *tick <= from);
+        let part = slice.records[first..].iter().take_while(|(tick, _)| *tick <= upto);
+        let mut looked_at = 0;
+        let may_want =
+            part.inspect(|_| looked_at += 1).filter(|(tick, body)| look_up(*tick, body, number) != Named::No);
+        let ticks = may_want.map(|(tick, _)| *tick).collect();
+        *budget = budget.saturating_sub(looked_at / LOOKS);
+        self.extend(upto, Some(ticks));
+        None
+    }
+
+    /// The first event behind a tick that may be wanted.
+    pub(crate) fn next(&self, from: Tick) -> Option<Tick> {
+        match &self.ticks {
+            None => Some(Tick(from.0 + 1)),
+            Some(ticks) => ticks.get(ticks.partition_point(|tick| *tick <= from)).copied(),
+        }
+    }
+
+    /// Whether an event may be wanted.
+    pub(crate) fn wants(&self, tick: Tick) -> bool {
+        self.ticks.as_ref().is_none_or(|ticks| ticks.binary_search(&tick).is_ok())
+    }
+
+    /// So many events of a part that was read were wanted.
+    pub(crate) fn note_found(&mut self, found: usize) {
+        let next = if found > 1 { self.bytes * 2 } else { self.bytes / 2 };
+        self.bytes = next.clamp(POINT_BYTES, FETCH_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whoever_is_named_is_found_and_nobody_else(names: std::collections::BTreeMap<u16, u64>, tick: u64, other: u16) {
+            let tick = Tick(tick);
+            let mut body = vec![FORMAT];
+            for (number, before) in &names {
+                put_name(&mut body, tick, (DurableNo((7 << 16) + u32::from(*number)), Tick(*before)));
+            }
+            prop_assert!(body.len() <= 8 + 16 * names.len());
+            for (number, before) in &names {
+                let named = look_up(tick, &body, DurableNo((7 << 16) + u32::from(*number)));
+                let is_far = tick.0.checked_sub(*before).is_none_or(|distance| distance == 0 || distance > DISTANCE_MAX);
+                prop_assert_eq!(named, if is_far { Named::Perhaps } else { Named::After(Tick(*before)) });
+            }
+            let stranger = look_up(tick, &body, DurableNo((7 << 16) + u32::from(other)));
+            prop_assert!(names.is_empty() || names.contains_key(&other) || stranger == Named::No);
+        }
+
+        #[test]
+        fn what_cannot_be_read_means_everybody(body: Vec<u8>, number: u32) {
+            let is_whole = body.first() == Some(&FORMAT) && body.len() > 1 && (body.len() - 1) % NAME == 0;
+            prop_assert!(is_whole || look_up(Tick(9), &body, DurableNo(number)) == Named::Perhaps);
+        }
+    }
+}

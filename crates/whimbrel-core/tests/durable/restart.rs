@@ -1,0 +1,194 @@
+//! What is noted holds when clients do not do what they did before: refused numbers, sessions that were left in a crash, positions of those
+//! who want nothing.
+
+use super::*;
+
+/// Publishes an event with a number of the publisher; what became of it.
+fn numbered(world: &mut Logged, number: u64, payload: &str, retain: bool) -> Accepted {
+    let event = event("t/a", payload, Qos::AtLeastOnce);
+    let publish = Publish { link: Link(PUB), tag: 9, retain, number: Some(number), event };
+    world.rig.input(Input::Publish(publish));
+    world.settle();
+    match world.rig.take(PUB)[..] {
+        [Told::Accepted { result, .. }] => result,
+        ref told => panic!("{told:?}"),
+    }
+}
+
+#[test]
+fn a_number_that_was_refused_is_never_taken_for_a_repeat() {
+    let small = Limits { retained_max: 0, logged_event_bytes: 300, ..Limits::default() };
+    let large = "x".repeat(500);
+    for (payload, retain, why) in
+        [("retained", true, Refusal::TooMuchRetained), (&large, false, Refusal::TooLargeForLog)]
+    {
+        let mut world = Logged::with(small.clone());
+        world.rig.attach(PUB, "publisher", CLEAN);
+        join(&mut world, "t/#", Qos::AtLeastOnce);
+        assert_eq!(numbered(&mut world, 3, payload, retain), Accepted::Refused(why));
+        assert_eq!(numbered(&mut world, 4, "four", false), Accepted::Refused(Refusal::NumberAfterRefused));
+        assert_eq!(numbered(&mut world, 3, "three", false), Accepted::Routed { matched: true });
+        assert_eq!(numbered(&mut world, 4, "four", false), Accepted::Routed { matched: true });
+        assert_eq!(payloads(&drain(&mut world)), ["three", "four"]);
+    }
+}
+
+#[test]
+fn a_number_without_an_answer_holds_up_no_other() {
+    let mut world = Logged::with(Limits { retained_max: 0, ..Limits::default() });
+    world.rig.attach(PUB, "publisher", CLEAN);
+    let event = event("t/a", "refused", Qos::AtMostOnce);
+    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 0, retain: true, number: Some(3), event }));
+    assert_eq!(numbered(&mut world, 4, "four", false), Accepted::Routed { matched: false });
+}
+
+#[test]
+fn a_session_that_was_left_in_a_crash_expires_however_often_the_broker_restarts() {
+    let mut world = Logged::new();
+    let expiry = Duration::from_secs(5);
+    world.rig.attach(SUB, "subscriber", Client { expiry, ..KEPT });
+    subscribe(&mut world, plain("t/#", Qos::AtLeastOnce));
+    for lives in [1, 1, 0] {
+        world.crash();
+        world.advance(Duration::from_secs(2));
+        assert_eq!(world.disk.keys(b's'), lives);
+    }
+    assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
+}
+
+#[test]
+fn a_will_is_published_in_time_however_often_the_broker_restarts() {
+    for is_there_in_the_crash in [true, false] {
+        let mut world = world("will", Qos::AtLeastOnce);
+        let will = Some(will("will", "gone", Duration::from_secs(5)));
+        world.rig.attach(3, "mortal", Client { will, ..KEPT });
+        world.settle();
+        if !is_there_in_the_crash {
+            world.rig.detach(3, true);
+            world.settle();
+        }
+        let mut got = Vec::new();
+        for _ in 0..3 {
+            world.crash();
+            come_back(&mut world);
+            world.advance(Duration::from_secs(2));
+            got.extend(drain(&mut world).into_iter().map(|got| got.payload));
+        }
+        assert_eq!(got, ["gone"]);
+        assert_eq!(world.disk.keys(b'w'), 0);
+    }
+}
+
+/// Somebody who is away.
+const AWAY: u32 = 3;
+
+/// A broker with somebody who has left behind a subscription to `filter`, and somebody who wants `t/#`.
+fn left_behind(filter: &str) -> Logged {
+    let mut world = world("t/#", Qos::AtLeastOnce);
+    leave_behind(&mut world, filter);
+    world
+}
+
+fn leave_behind(world: &mut Logged, filter: &str) {
+    world.rig.attach(AWAY, "away", KEPT);
+    world.rig.input(Input::Subscribe { link: Link(AWAY), tag: 1, filters: &[plain(filter, Qos::AtLeastOnce)] });
+    world.settle();
+    world.rig.detach(AWAY, false);
+    world.settle();
+}
+
+/// The broker restarts, publisher and subscriber come back.
+fn restart(world: &mut Logged) {
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    come_back(world);
+}
+
+#[test]
+fn an_absent_subscription_that_wants_nothing_holds_nothing_after_a_restart() {
+    for filter in ["o/#", "$share/desk/o/#"] {
+        let mut world = left_behind(filter);
+        for life in 0..3 {
+            for _ in 0..10 {
+                publish(&mut world, "for the other");
+                assert_eq!(drain(&mut world).len(), 1);
+            }
+            world.advance(Duration::from_secs(1));
+            assert_eq!(world.disk.events(), 0, "life {life}, {filter}");
+            restart(&mut world);
+        }
+    }
+}
+
+#[test]
+fn what_was_logged_before_a_restart_is_held_only_by_those_who_want_it() {
+    for own in [0, 1, 9] {
+        let mut world = left_behind("o/#");
+        world.rig.detach(SUB, false);
+        for number in 0..20 {
+            publish(&mut world, "for the other");
+            if number < own {
+                world.rig.publish(PUB, "o/1", &number.to_string(), Qos::AtLeastOnce);
+            }
+            world.settle();
+        }
+        restart(&mut world);
+        assert_eq!(drain(&mut world).len(), 20);
+        world.advance(Duration::from_secs(1));
+        assert_eq!(world.disk.events() == 0, own == 0, "{} events", world.disk.events());
+        world.rig.publish(PUB, "o/1", "last", Qos::AtLeastOnce);
+        world.settle();
+        world.rig.attach(AWAY, "away", KEPT);
+        let mut got = Vec::new();
+        loop {
+            world.settle();
+            let more = world.rig.settled_events(AWAY);
+            if more.is_empty() {
+                break;
+            }
+            got.extend(more.into_iter().map(|got| got.payload));
+        }
+        let wanted: Vec<_> = (0..own).map(|number| number.to_string()).chain(["last".to_owned()]).collect();
+        assert_eq!((got, world.rig.core.stats().gaps_released), (wanted, 0));
+        world.advance(Duration::from_secs(1));
+        assert_eq!(world.disk.events(), 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_through_is_held() {
+    let mut world = left_behind("o/#");
+    world.rig.detach(SUB, false);
+    for payload in ["for", "the", "other"] {
+        publish(&mut world, payload);
+    }
+    world.settle();
+    world.damaged = true;
+    restart(&mut world);
+    assert_eq!(drain(&mut world).len(), 3);
+    world.advance(Duration::from_secs(1));
+    assert_ne!(world.disk.events(), 0, "nobody knows whether it wants it");
+}
+
+#[test]
+fn who_was_there_and_wanted_nothing_of_what_was_given_up_early_is_told_no_gap() {
+    let mut world = Logged::with(Limits { max_retain: Some(Duration::from_secs(2)), ..Limits::default() });
+    world.rig.attach(PUB, "publisher", CLEAN);
+    join(&mut world, "a/#", Qos::AtLeastOnce);
+    leave_behind(&mut world, "b/#");
+    world.rig.publish(PUB, "a/1", "one", Qos::AtLeastOnce);
+    assert_eq!(payloads(&drain(&mut world)), ["one"]);
+    for _ in 0..10 {
+        world.rig.publish(PUB, "b/1", "b", Qos::AtLeastOnce);
+        world.advance(Duration::from_millis(600));
+    }
+    let kept = world.disk.events();
+    assert!((1..=5).contains(&kept), "what is older than two seconds is given up: {kept} are left");
+    restart(&mut world);
+    assert_eq!(drain(&mut world), vec![]);
+    assert_eq!(world.rig.core.stats().gaps_released, 0);
+    world.rig.attach(AWAY, "away", KEPT);
+    world.settle();
+    assert!(!world.rig.settled_events(AWAY).is_empty());
+    assert_eq!(world.rig.core.stats().gaps_released, 1);
+}

@@ -1,0 +1,14 @@
+//! The journal as those who use it see it. One program, so that what the tests share is built and linked once.
+
+mod common;
+mod crash;
+mod damage;
+mod disk;
+mod fixtures;
+mod full;
+mod handle;
+mod map;
+mod map_crash;
+mod reads;
+mod space;
+mod streams;

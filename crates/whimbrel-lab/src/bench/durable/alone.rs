@@ -1,0 +1,242 @@
+//! The journal alone, without a broker around it, and the least that can be done: a loop that writes and syncs the same groups.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use whimbrel_journal::{Journal, Options, Stream, StreamId, Ticket};
+
+use super::super::process::CpuClock;
+use super::{Grouping, Rate, latencies};
+
+/// Bytes of a record: an event with a payload of 250 bytes in the measurements of Gryphon.
+pub(super) const RECORD: usize = 418;
+
+/// Bytes of the bare file; it is written round and round.
+const BARE: u64 = 64 << 20;
+
+/// Records of a stream between two chops.
+const CHOP: u64 = 4096;
+
+/// Files that the journal has made before it is measured.
+const FILES: u64 = 4;
+
+/// How long that may take.
+const FILES_WITHIN: Duration = Duration::from_secs(30);
+
+/// Something that makes records durable.
+trait Keeper: Sync {
+    /// Appends one record for this appender, its `count`th; returns what to wait for.
+    fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64;
+    /// Waits until it is durable.
+    fn wait(&self, number: u64);
+    /// Commits so far.
+    fn commits(&self) -> u64;
+    /// Runs beside the appenders until [`Keeper::end`].
+    fn write(&self) {}
+    /// Ends [`Keeper::write`].
+    fn end(&self) {}
+}
+
+/// Measures bare writes and syncs in a folder.
+pub(super) fn bare(folder: &Path, grouping: Grouping, slice: Duration) -> Result<Rate> {
+    measure(&Bare::new(folder)?, grouping, slice)
+}
+
+/// Measures the journal in a folder.
+pub(super) fn journal(folder: &Path, grouping: Grouping, slice: Duration) -> Result<Rate> {
+    let folder = folder.join("journal");
+    let opened = Opened::new(&folder, grouping.publishers)?;
+    let rate = measure(&opened, grouping, slice);
+    drop(opened);
+    std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    rate
+}
+
+/// Each appender appends, and waits for its oldest record when its window is full.
+fn measure(keeper: &impl Keeper, grouping: Grouping, slice: Duration) -> Result<Rate> {
+    let Grouping { publishers, window } = grouping;
+    let record = [0x5a; RECORD];
+    let (begin, cpu, commits) = (Instant::now(), CpuClock::own().read()?, keeper.commits());
+    let work = |appender: usize| {
+        let (mut open, mut count, mut waits) = (VecDeque::new(), 0, latencies());
+        let mut settle = |open: &mut VecDeque<(u64, Instant)>| {
+            let (number, since) = open.pop_front().expect("the window is not empty");
+            keeper.wait(number);
+            waits.saturating_record(since.elapsed().as_nanos() as u64);
+        };
+        while begin.elapsed() < slice {
+            count += 1;
+            open.push_back((keeper.append(appender, count, &record), Instant::now()));
+            if open.len() == window {
+                settle(&mut open);
+            }
+        }
+        while !open.is_empty() {
+            settle(&mut open);
+        }
+        (count, waits)
+    };
+    let (records, waits) = std::thread::scope(|scope| -> Result<_> {
+        let writer = scope.spawn(|| keeper.write());
+        let threads: Vec<_> = (0..publishers).map(|appender| scope.spawn(move || work(appender))).collect();
+        let mut all = (0, latencies());
+        for thread in threads {
+            let (count, waits) = thread.join().expect("an appender ends");
+            all.0 += count;
+            all.1.add(waits).context("histograms of one kind add up")?;
+        }
+        keeper.end();
+        writer.join().expect("the writer ends");
+        Ok(all)
+    })?;
+    let (elapsed, cpu) = (begin.elapsed(), CpuClock::own().read()? - cpu);
+    Ok(Rate::of(records, elapsed, Some(cpu), &waits).with_commits(keeper.commits() - commits))
+}
+
+/// A buffer that fills while the one before is written and synced, in a file of zeros.
+struct Bare {
+    file: File,
+    path: PathBuf,
+    state: Mutex<Filling>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Filling {
+    buffer: Vec<u8>,
+    accepted: u64,
+    durable: u64,
+    commits: u64,
+    ended: bool,
+}
+
+impl Bare {
+    fn new(folder: &Path) -> Result<Bare> {
+        let path = folder.join("bare");
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
+        let file = file.with_context(|| format!("making {}", path.display()))?;
+        for offset in (0..BARE).step_by(1 << 20) {
+            file.write_all_at(&[0; 1 << 20], offset)?;
+        }
+        file.sync_all()?;
+        Ok(Bare { file, path, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Filling> {
+        self.state.lock().expect("nobody panics")
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        // The folder is removed with it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Keeper for Bare {
+    fn append(&self, _: usize, _: u64, record: &[u8]) -> u64 {
+        let mut state = self.state();
+        state.buffer.extend_from_slice(record);
+        state.accepted += 1;
+        self.changed.notify_all();
+        state.accepted
+    }
+
+    fn wait(&self, number: u64) {
+        let mut state = self.state();
+        while state.durable < number {
+            state = self.changed.wait(state).expect("nobody panics");
+        }
+    }
+
+    fn commits(&self) -> u64 {
+        self.state().commits
+    }
+
+    fn write(&self) {
+        let mut offset = 0;
+        let mut buffer = Vec::new();
+        let mut state = self.state();
+        loop {
+            if state.buffer.is_empty() {
+                if state.ended {
+                    return;
+                }
+                state = self.changed.wait(state).expect("nobody panics");
+                continue;
+            }
+            std::mem::swap(&mut buffer, &mut state.buffer);
+            let upto = state.accepted;
+            drop(state);
+            if offset + buffer.len() as u64 > BARE {
+                offset = 0;
+            }
+            self.file.write_all_at(&buffer, offset).expect("the disk takes it");
+            self.file.sync_data().expect("the disk takes it");
+            offset += buffer.len() as u64;
+            buffer.clear();
+            state = self.state();
+            state.durable = upto;
+            state.commits += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The journal, each appender with a stream of its own. What was written is chopped now and then, so that files are used again, as they are
+/// in the long run, and as the bare file is.
+struct Opened {
+    journal: Journal,
+    streams: Vec<Stream>,
+}
+
+impl Opened {
+    fn new(folder: &Path, appenders: usize) -> Result<Opened> {
+        let (journal, _) = Journal::open(folder, Options::default(), |_| {}).map_err(|error| anyhow!("{error}"))?;
+        let mut streams = Vec::new();
+        for id in 0..appenders as u64 {
+            let (stream, ticket) = journal.open_stream(StreamId { kind: 0, id }).map_err(|error| anyhow!("{error}"))?;
+            journal.wait(ticket).map_err(|error| anyhow!("{error}"))?;
+            streams.push(stream);
+        }
+        // The files for the next segments are made before it begins, as that of the bare run is.
+        let begin = Instant::now();
+        while journal.submit(|log| Ok(log.files())).unwrap_or(FILES) < FILES {
+            ensure!(begin.elapsed() < FILES_WITHIN, "the journal has no files after {FILES_WITHIN:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Opened { journal, streams })
+    }
+}
+
+impl Keeper for Opened {
+    fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64 {
+        // Nanoseconds at a thousand events a second.
+        let tick = count * 1_000_000;
+        let stream = self.streams[appender];
+        let ticket = self.journal.append(stream, tick, &[record]).expect("the journal takes it");
+        if count.is_multiple_of(CHOP) {
+            self.journal.chop(stream, tick).expect("the journal takes it");
+        }
+        ticket.0
+    }
+
+    fn wait(&self, number: u64) {
+        self.journal.wait(Ticket(number)).expect("the journal is well");
+    }
+
+    fn commits(&self) -> u64 {
+        self.journal.submit(|log| Ok(log.counters().commits)).unwrap_or(0)
+    }
+}

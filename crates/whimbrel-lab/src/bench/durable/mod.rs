@@ -1,0 +1,218 @@
+//! What the journal and durable subscriptions cost: publishing beside the journal alone, the bare disk and JetStream; an absent session's
+//! backlog beside other brokers; a durable delivery beside a nondurable one; the start on a long log; the memory of absent sessions; and what those pay who need none of it.
+
+mod against;
+mod alone;
+mod backlog;
+mod delivery;
+mod memory;
+mod plot;
+mod publish;
+mod publishers;
+mod start;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+
+use super::compare::own_program;
+use super::peers::{Peer, Programs, Running, Setup};
+use super::rows::{self, Row};
+use super::{LoadArgs, process};
+
+/// Parts of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Section {
+    /// The journal alone beside bare writes and syncs
+    Journal,
+    /// Publishing, beside the journal alone and JetStream
+    Publish,
+    /// A backlog of an absent session is queued and drained, beside other brokers
+    Backlog,
+    /// CPU time per delivery, beside nondurable subscriptions
+    Delivery,
+    /// The start on a long log
+    Start,
+    /// Memory of sessions that are absent
+    Memory,
+    /// CPU time per delivery without a data directory, beside another build (--against)
+    Against,
+}
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub struct DurableArgs {
+    /// Parts to measure
+    #[arg(long = "section", value_enum, num_args = 1.., value_delimiter = ',', default_values = ["publish", "backlog", "delivery", "start", "memory"])]
+    sections: Vec<Section>,
+
+    /// Rounds; in each, everything is measured once
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    #[command(flatten)]
+    load: LoadArgs,
+
+    /// Brokers to compare with
+    #[arg(long = "broker", value_enum, num_args = 1.., value_delimiter = ',', default_values_t = [Peer::Mosquitto, Peer::Rumqttd, Peer::JetStream])]
+    brokers: Vec<Peer>,
+
+    /// Folder on the disk to measure
+    #[arg(long, default_value = "target/bench-durable")]
+    disk: PathBuf,
+
+    /// Gigabytes of the log that the broker is started on
+    #[arg(long, default_value_t = 10.0)]
+    gigabytes: f64,
+
+    /// Binary of this broker [default: the one that runs, or target/release/whimbrel]
+    #[arg(long)]
+    whimbrel: Option<PathBuf>,
+
+    /// Another build of this broker
+    #[arg(long)]
+    against: Option<PathBuf>,
+
+    /// Folder of the peers that bench/install-peers.sh installs
+    #[arg(long, default_value = "target/bench-peers")]
+    peers: PathBuf,
+
+    /// Folder for durable.json and the plots
+    #[arg(long, default_value = "bench-out")]
+    out: PathBuf,
+
+    /// Core of the broker where CPU time is measured; where rates are, it has all
+    #[arg(long, default_value_t = 0)]
+    broker_core: usize,
+
+    /// Core of the generator
+    #[arg(long, default_value_t = 1)]
+    generator_core: usize,
+
+    /// Seed of the order within a round and of the bootstrap
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl DurableArgs {
+    fn programs(&self) -> Programs {
+        Programs { whimbrel: self.program(), peers: self.peers.clone() }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.whimbrel.clone().unwrap_or_else(own_program)
+    }
+
+    /// A broker that has all cores, with its data on the disk.
+    fn free(&self, settings: &'static str) -> Setup<'_> {
+        Setup { core: None, own_core: Some(self.generator_core), settings, disk: Some(&self.disk) }
+    }
+
+    /// A broker on its core, with its data on the disk.
+    fn bound(&self, settings: &'static str) -> Setup<'_> {
+        Setup { core: Some(self.broker_core), ..self.free(settings) }
+    }
+
+    fn start(&self, peer: Peer, setup: Setup<'_>) -> Result<Running> {
+        Running::start_with(peer, &self.programs(), setup)
+    }
+
+    /// How long is measured, and how long is not before that.
+    fn timing(&self) -> (Duration, Duration) {
+        let timing = self.load.settings().timing;
+        (timing.warm_up, timing.measure)
+    }
+
+    /// The same things in an order drawn anew for each round.
+    fn shuffled<T: Copy>(&self, things: &[T]) -> Vec<(u32, T)> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut plan = Vec::new();
+        for round in 0..self.rounds {
+            let mut order = things.to_vec();
+            random.shuffle(&mut order);
+            plan.extend(order.into_iter().map(|thing| (round, thing)));
+        }
+        plan
+    }
+}
+
+/// Who publishes how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grouping {
+    publishers: usize,
+    /// Messages of each that are not acknowledged yet.
+    window: usize,
+}
+
+/// What was measured of something that makes messages durable.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    /// Messages per second.
+    rate: f64,
+    /// CPU microseconds per message.
+    cpu: Option<f64>,
+    /// Commits per second.
+    commits: Option<f64>,
+    /// Median and 99th percentile of the time until a message was acknowledged, in microseconds.
+    waits: [f64; 2],
+    elapsed: Duration,
+}
+
+impl Rate {
+    fn of(messages: u64, elapsed: Duration, cpu: Option<Duration>, waits: &Histogram<u64>) -> Rate {
+        Rate {
+            rate: messages as f64 / elapsed.as_secs_f64(),
+            cpu: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / messages as f64),
+            commits: None,
+            waits: [0.5, 0.99].map(|quantile| waits.value_at_quantile(quantile) as f64 / 1e3),
+            elapsed,
+        }
+    }
+
+    fn with_commits(self, commits: u64) -> Rate {
+        Rate { commits: Some(commits as f64 / self.elapsed.as_secs_f64()), ..self }
+    }
+}
+
+/// For times in nanoseconds, up to ten seconds.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(100, 10_000_000_000, 3).expect("these bounds are possible")
+}
+
+/// Measures what `args` asks for, prints the table and writes JSON and plots; returns whether every goal was met.
+///
+/// # Errors
+/// When a broker cannot be started, refuses, or breaks the protocol.
+pub fn run(args: &DurableArgs) -> Result<bool> {
+    let cores = process::cores();
+    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
+    ensure!(args.broker_core != args.generator_core, "broker and generator need different cores");
+    for folder in [&args.disk, &args.out] {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for section in &args.sections {
+        rows.extend(match section {
+            Section::Journal => publish::journal(args)?,
+            Section::Publish => publish::rows(args)?,
+            Section::Backlog => backlog::rows(args)?,
+            Section::Delivery => delivery::rows(args)?,
+            Section::Start => start::rows(args)?,
+            Section::Memory => memory::rows(args)?,
+            Section::Against => against::rows(args)?,
+        });
+    }
+    print!("{}", rows::table(&rows));
+    let text = rows::json("bench durable", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;
+    let json = args.out.join("durable.json");
+    std::fs::write(&json, text + "\n").with_context(|| format!("writing {}", json.display()))?;
+    println!("written: {}", written(&json, &plot::write(&rows, &args.out)?));
+    Ok(rows.iter().all(|row| row.met != Some(false)))
+}
+
+fn written(json: &Path, plots: &[PathBuf]) -> String {
+    let paths = std::iter::once(json).chain(plots.iter().map(PathBuf::as_path));
+    paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}

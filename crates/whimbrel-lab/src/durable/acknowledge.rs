@@ -1,0 +1,89 @@
+//! Subscribers that acknowledge each event before they get the next one, while the broker keeps their positions: what is called
+//! auto-acknowledge elsewhere.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
+
+use super::CLASSES;
+use super::broker::Broker;
+use super::crowd::Crowd;
+use super::subscriber::Keeper;
+use crate::bench::process::{self, CpuClock};
+use crate::experiment::report::{Head, Part};
+use crate::experiment::{Effort, Plan};
+use crate::goal::Goal;
+
+/// See the module's documentation.
+pub const PLAN: Plan = Plan { id: "acknowledge", rows: &["acknowledge-25", "acknowledge-200"], measure };
+
+/// Subscribers, the paper's rate, and the rate beyond which more would not be asked for.
+const CASES: [(&str, usize, f64, f64); 2] =
+    [("acknowledge-25", 25, 4_000.0, 20_000.0), ("acknowledge-200", 200, 7_600.0, 100_000.0)];
+
+/// How much of what commits of the disk alone would allow has to be reached.
+const PART: f64 = 0.8;
+
+/// How much more than the goal's rate is offered.
+const OFFERED: f64 = 1.3;
+
+fn once(subscribers: usize, most: f64, effort: Effort, seed: u64) -> Result<(f64, Duration, String)> {
+    let broker = Broker::start()?;
+    let commit = broker.commit_time()?;
+    let mut crowd = Crowd::connect(broker.target, Keeper::Broker, Duration::ZERO, seed)?;
+    crowd.add_subscribers(subscribers)?;
+    let offered = if effort.quick { 200.0 } else { OFFERED * most * CLASSES as f64 / subscribers as f64 };
+    crowd.set_rate(offered as u64);
+    let span = Duration::from_millis(if effort.quick { 500 } else { 4_000 });
+    crowd.run(span / 4)?;
+    let cpu = broker.cpu()?;
+    let commits = |broker: &Broker| -> Result<f64> {
+        Ok(broker.metrics()?.get("whimbrel_journal_commits_total").copied().unwrap_or_default())
+    };
+    let own = CpuClock::own();
+    let (begin, before, used, synced) = (Instant::now(), crowd.counts(), cpu.read()?, commits(&broker)?);
+    let own_used = own.read()?;
+    crowd.run(span)?;
+    let (elapsed, after) = (begin.elapsed().as_secs_f64(), crowd.counts());
+    ensure!(after.lost + after.repeated == 0, "{} events were lost and {} came again", after.lost, after.repeated);
+    let rate = (after.received - before.received) as f64 / elapsed;
+    let note = format!(
+        "acknowledge: {subscribers} subscribers: {rate:.0} events/s of {:.0} offered, broker {:.0} % busy, generator {:.0} %, {:.0} commits/s; the disk \
+         alone commits in {:.2} ms",
+        offered * subscribers as f64 / CLASSES as f64,
+        100.0 * (cpu.read()? - used).as_secs_f64() / elapsed,
+        100.0 * (own.read()? - own_used).as_secs_f64() / elapsed,
+        (commits(&broker)? - synced) / elapsed,
+        commit.as_secs_f64() * 1e3,
+    );
+    Ok((rate, commit, note))
+}
+
+fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
+    let cores = process::cores();
+    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
+    bar.set_length(effort.seeds * CASES.len() as u64);
+    let mut part = Part::default();
+    for (id, subscribers, paper, most) in CASES {
+        let (mut rates, mut goals) = (Vec::new(), Vec::new());
+        for seed in 1..=effort.seeds {
+            let (rate, commit, note) = once(subscribers, most, effort, seed)?;
+            goals.push(PART * most.min(subscribers as f64 / commit.as_secs_f64()));
+            rates.push(rate);
+            part.notes.push(note);
+            bar.inc(1);
+        }
+        goals.sort_by(f64::total_cmp);
+        let measure = match subscribers {
+            25 => {
+                "events per second to 25 subscribers that acknowledge each before the next, the broker keeping positions"
+            }
+            _ => "the same to 200; goals: 80 % of what as many commits in turn allow, at most of 20,000 and 100,000",
+        };
+        let goal = Goal::at_least(goals[goals.len() / 2].round());
+        let head = Head { id, measure, unit: "events/s", paper: Some(paper), goal };
+        part.rows.push(head.row(&rates));
+    }
+    Ok(part)
+}

@@ -1,0 +1,302 @@
+//! How much one broker delivers on one core: with everybody there, and while subscribers go and come back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
+
+use super::broker::Broker;
+use super::crowd::{Absences, Crowd};
+use super::subscriber::{Counts, Keeper};
+use super::{CLASSES, RATE};
+use crate::bench::process::{self, CpuClock};
+use crate::experiment::chart::{Axis, Chart, Curve, Point, Style};
+use crate::experiment::report::{Head, Part};
+use crate::experiment::{Effort, Plan};
+use crate::goal::Goal;
+
+/// See the module's documentation.
+pub const PLAN: Plan = Plan {
+    id: "rates",
+    rows: &["aggregate-rate", "rate-per-cpu", "with-disconnections", "catch-up", "rates-wrong", "log-writes"],
+    measure,
+};
+
+const AGGREGATE: Head = Head {
+    id: "aggregate-rate",
+    measure: "most events delivered per second by a broker on one core, all subscribers together",
+    unit: "events/s",
+    paper: Some(20_000.0),
+    goal: Goal::at_least(160_000.0),
+};
+
+const PER_CPU: Head = Head {
+    id: "rate-per-cpu",
+    measure: "events delivered at that peak per CPU second of the broker: what one core does that has no neighbours",
+    unit: "events",
+    paper: None,
+    goal: Goal::at_least(160_000.0),
+};
+
+const WITH_ABSENCES: Head = Head {
+    id: "with-disconnections",
+    measure: "the same while subscribers are away for 5 s now and then, of that peak",
+    unit: "%",
+    paper: Some(88.0),
+    goal: Goal::at_least(95.0),
+};
+
+const CATCH_UP: Head = Head {
+    id: "catch-up",
+    measure: "longest time until a subscriber that was away for 5 s had caught up, at that rate",
+    unit: "s",
+    paper: Some(5.5),
+    goal: Goal::at_most(1.0),
+};
+
+const WRONG: Head = Head {
+    id: "rates-wrong",
+    measure: "events lost or delivered twice in all these runs",
+    unit: "events",
+    paper: None,
+    goal: Goal::at_most(0.0),
+};
+
+const LOG_WRITES: Head = Head {
+    id: "log-writes",
+    measure: "log writes per event, whatever the number of subscribers",
+    unit: "writes",
+    paper: Some(1.0),
+    goal: Goal::at_most(1.0),
+};
+
+/// Subscribers that are behind by more are not sustained.
+const LAG_MAX: Duration = Duration::from_millis(250);
+
+/// The least part of what is due that has to arrive while it is measured.
+const ARRIVES: f64 = 0.98;
+
+/// How often sockets are looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Open files beside those of subscribers.
+const OTHER_FILES: u64 = 200;
+
+/// What part of the peak is tried with absences, most first.
+const PARTS: [f64; 5] = [1.0, 0.95, 0.9, 0.85, 0.8];
+
+/// Sizes and times of a run.
+struct Scale {
+    /// How many subscribers are tried: from, up to, in steps of.
+    sizes: [usize; 3],
+    settle: Duration,
+    measure: Duration,
+    absences: Absences,
+    /// How long absences are measured.
+    absent: Duration,
+}
+
+impl Scale {
+    fn of(effort: Effort) -> Scale {
+        let (second, milli) = (Duration::from_secs, Duration::from_millis);
+        let absences = |period, away| Absences { period, away };
+        match effort {
+            Effort { quick: true, .. } => Scale {
+                sizes: [8, 16, 8],
+                settle: milli(300),
+                measure: milli(700),
+                absences: absences(second(2), milli(300)),
+                absent: second(2),
+            },
+            Effort { full: true, .. } => Scale {
+                sizes: [400, 4_000, 40],
+                settle: second(2),
+                measure: second(5),
+                absences: absences(second(300), second(5)),
+                absent: second(310),
+            },
+            Effort { .. } => Scale {
+                sizes: [400, 4_000, 80],
+                settle: second(1),
+                measure: second(2),
+                absences: absences(second(60), second(5)),
+                absent: second(20),
+            },
+        }
+    }
+}
+
+/// What was measured with a number of subscribers.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    subscribers: usize,
+    /// Events delivered per second.
+    rate: f64,
+    lag: Duration,
+    /// Parts of a core that broker and generator used.
+    busy: [f64; 2],
+}
+
+impl Step {
+    fn is_sustained(&self) -> bool {
+        let due = self.subscribers as f64 * (RATE / CLASSES as u64) as f64;
+        self.rate >= ARRIVES * due && self.lag <= LAG_MAX
+    }
+
+    fn note(&self) -> String {
+        format!(
+            "{} subscribers: {:.0} events/s, slowest {:.0} ms behind, broker {:.0} % busy, generator {:.0} %",
+            self.subscribers,
+            self.rate,
+            self.lag.as_secs_f64() * 1e3,
+            100.0 * self.busy[0],
+            100.0 * self.busy[1],
+        )
+    }
+}
+
+/// Lets events go on for `span` and tells what was delivered.
+fn observe(crowd: &mut Crowd, broker: &Broker, span: Duration) -> Result<Step> {
+    let clocks = [broker.cpu()?, CpuClock::own()];
+    let read = || -> Result<[Duration; 2]> { Ok([clocks[0].read()?, clocks[1].read()?]) };
+    let (begin, cpu, before) = (Instant::now(), read()?, crowd.counts().received);
+    crowd.run(span)?;
+    let (elapsed, cpu_end) = (begin.elapsed().as_secs_f64(), read()?);
+    let busy = [0, 1].map(|index: usize| (cpu_end[index] - cpu[index]).as_secs_f64() / elapsed);
+    let rate = (crowd.counts().received - before) as f64 / elapsed;
+    Ok(Step { subscribers: crowd.subscribers.len(), rate, lag: crowd.lag(), busy })
+}
+
+/// Adds subscribers until the broker does not keep up; gives the last number that it did, and how often it logged each event.
+fn peak(scale: &Scale, seed: u64, bar: &ProgressBar, notes: &mut Vec<String>) -> Result<(Step, f64, Counts)> {
+    let broker = Broker::start()?;
+    let mut crowd = Crowd::connect(broker.target, Keeper::Client, LOOK, seed)?;
+    let [first, last, step] = scale.sizes;
+    let logged = |broker: &Broker| -> Result<f64> {
+        let metrics = broker.metrics()?;
+        metrics.get("whimbrel_events_logged_total").copied().context("the broker does not tell how much it logged")
+    };
+    // What is published before the first subscription is wanted by nobody.
+    ensure!(crowd.drain()?, "the broker has not accepted the first events");
+    crowd.add_subscribers(first)?;
+    // Until each has heard of every publisher, and so knows what comes next.
+    crowd.run(scale.settle)?;
+    ensure!(crowd.drain()?, "the first subscribers have not got everything");
+    let (logged_before, accepted) = (logged(&broker)?, crowd.accepted());
+    let mut best: Option<Step> = None;
+    loop {
+        bar.inc(1);
+        crowd.run(scale.settle)?;
+        let now = observe(&mut crowd, &broker, scale.measure)?;
+        notes.push(format!("peak: {}", now.note()));
+        if !now.is_sustained() {
+            break;
+        }
+        best = Some(now);
+        if now.subscribers + step > last {
+            break;
+        }
+        crowd.add_subscribers(step)?;
+    }
+    let counts = crowd.counts();
+    let arrived = crowd.drain()?;
+    ensure!(arrived || best.is_some(), "the broker does not keep up with {first} subscribers");
+    let writes = (logged(&broker)? - logged_before) / (crowd.accepted() - accepted) as f64;
+    Ok((best.with_context(|| format!("the broker does not keep up with {first} subscribers"))?, writes, counts))
+}
+
+/// What came of absences.
+struct Absent {
+    step: Step,
+    /// The longest time it took to catch up, seconds.
+    caught_up: f64,
+    counts: Counts,
+    history: Vec<[f64; 3]>,
+}
+
+/// Measures with absences, with fewer subscribers until the broker keeps up.
+fn with_absences(scale: &Scale, peak: usize, seed: u64, bar: &ProgressBar, notes: &mut Vec<String>) -> Result<Absent> {
+    let mut last = None;
+    for part in PARTS {
+        bar.inc(1);
+        let subscribers = ((peak as f64 * part) as usize).max(1);
+        let broker = Broker::start()?;
+        let mut crowd = Crowd::connect(broker.target, Keeper::Client, LOOK, seed)?;
+        crowd.add_subscribers(subscribers)?;
+        crowd.run(scale.settle)?;
+        crowd.keep_history();
+        crowd.begin_absences(scale.absences);
+        // Until as many come as go.
+        crowd.run(scale.absences.away + scale.settle)?;
+        let step = observe(&mut crowd, &broker, scale.absent)?;
+        let history = crowd.history();
+        let times: Vec<f64> =
+            crowd.subscribers.iter().flat_map(|one| &one.caught_up).map(Duration::as_secs_f64).collect();
+        let (returns, worst) = (times.len(), times.iter().copied().fold(0.0, f64::max));
+        notes.push(format!("absences: {}, {returns} returns caught up within {worst:.3} s", step.note()));
+        crowd.end_absences()?;
+        crowd.drain()?;
+        let is_sustained = step.is_sustained() && returns > 0;
+        last = Some(Absent { step, caught_up: worst, counts: crowd.counts(), history });
+        if is_sustained {
+            break;
+        }
+    }
+    last.context("there are parts to try")
+}
+
+fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
+    let cores = process::cores();
+    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
+    let scale = Scale::of(effort);
+    process::allow_open_files(scale.sizes[1] as u64 + OTHER_FILES)?;
+    bar.set_length(effort.seeds * 12);
+    let (mut notes, mut history) = (Vec::new(), Vec::new());
+    let mut samples: [Vec<f64>; 6] = Default::default();
+    for seed in 1..=effort.seeds {
+        let (best, writes, counts) = peak(&scale, seed, bar, &mut notes)?;
+        let absent = with_absences(&scale, best.subscribers, seed, bar, &mut notes)?;
+        let of_peak = if absent.step.is_sustained() { 100.0 * absent.step.rate / best.rate } else { 0.0 };
+        let wrong = counts.lost + counts.repeated + absent.counts.lost + absent.counts.repeated;
+        let per_cpu = best.rate / best.busy[0];
+        let values = [best.rate, per_cpu, of_peak, absent.caught_up, wrong as f64, writes];
+        for (samples, value) in samples.iter_mut().zip(values) {
+            samples.push(value);
+        }
+        history = absent.history;
+    }
+    let [rate, per_cpu, of_peak, caught_up, wrong, writes] = samples;
+    Ok(Part {
+        rows: vec![
+            AGGREGATE.row(&rate),
+            PER_CPU.row(&per_cpu),
+            WITH_ABSENCES.row(&of_peak),
+            CATCH_UP.worst(&caught_up),
+            WRONG.worst(&wrong),
+            LOG_WRITES.worst(&writes),
+        ],
+        notes,
+        charts: vec![progress_chart("durable-disconnections", "Progress while subscribers go and come back", &history)],
+    })
+}
+
+/// What was delivered and released over time.
+pub fn progress_chart(file: &str, title: &str, history: &[[f64; 3]]) -> Chart {
+    let first = history.first().map_or(0.0, |first| first[1]);
+    let curve = |name: &str, colour, index: usize| Curve {
+        name: name.to_owned(),
+        colour,
+        style: Style::Line,
+        points: history.iter().map(|moment| Point::new(moment[0], (moment[index] - first).max(0.0))).collect(),
+    };
+    Chart {
+        file: file.to_owned(),
+        title: title.to_owned(),
+        x: Axis::linear("time, s"),
+        y: Axis::linear("position in the streams, s of events"),
+        curves: vec![
+            curve("delivered to all who are there", 0, 1),
+            curve("acknowledged by all, there or not (released)", 1, 2),
+        ],
+    }
+}

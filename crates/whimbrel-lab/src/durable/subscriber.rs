@@ -1,0 +1,245 @@
+//! A durable subscriber that keeps its position itself, as the paper's do, or leaves that to the broker.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use whimbrel_client::{EventId, Position};
+
+use super::publisher::class_of;
+use super::{CLASSES, PUBLISHERS, SESSION_SECONDS, TOPIC};
+use crate::bench::link::Endpoint;
+use crate::bench::target::Target;
+use crate::bench::wire::{self, Frame, QoS, mqtt};
+
+/// Where positions are acknowledged.
+const ACKNOWLEDGE: &str = "$whimbrel/ack";
+
+/// Who keeps the position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// The client: it tells the broker now and then.
+    Client,
+    /// The broker: each event is acknowledged before the next one comes.
+    Broker,
+}
+
+/// What became of the events that it wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Events received.
+    pub received: u64,
+    /// Events passed over.
+    pub lost: u64,
+    /// Events that came again.
+    pub repeated: u64,
+}
+
+/// See the module's documentation.
+pub struct Subscriber {
+    index: usize,
+    class: usize,
+    keeper: Keeper,
+    endpoint: Option<Endpoint>,
+    confirmed: bool,
+    position: Option<Position>,
+    /// The properties of the last event of each publisher, with its id among them.
+    last: [Vec<u8>; PUBLISHERS],
+    /// The number of the next event of each publisher; `None`: whatever comes.
+    next: [Option<u64>; PUBLISHERS],
+    /// The same when it acknowledged last.
+    acknowledged: [Option<u64>; PUBLISHERS],
+    /// When it came back, and what it has to have before it has caught up.
+    behind: Option<(Instant, u64)>,
+    /// How long it took to catch up, each time.
+    pub caught_up: Vec<Duration>,
+    /// What became of its events.
+    pub counts: Counts,
+}
+
+impl Subscriber {
+    /// A subscriber that was nowhere yet.
+    pub fn new(index: usize, keeper: Keeper) -> Subscriber {
+        Subscriber {
+            index,
+            class: index % CLASSES,
+            keeper,
+            endpoint: None,
+            confirmed: false,
+            position: None,
+            last: Default::default(),
+            next: [None; PUBLISHERS],
+            acknowledged: [None; PUBLISHERS],
+            behind: None,
+            caught_up: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Connects, from where it is. `sent`: the number of the next event, before which it has to catch up.
+    ///
+    /// # Errors
+    /// When the system has no sockets left.
+    pub fn connect(&mut self, target: Target, sent: u64) -> Result<()> {
+        let mut out = Vec::new();
+        let name = format!("durable-{}", self.index);
+        let one_at_a_time = self.keeper == Keeper::Broker;
+        mqtt::connect_5(&mut out, &name, Some(SESSION_SECONDS), one_at_a_time.then_some(1));
+        let selector = format!("class = {}", self.class);
+        let place = self.place()?.filter(|_| self.keeper == Keeper::Client);
+        let from = place.map(|position| position.to_string());
+        let mut properties = vec![("w-selector", selector.as_str()), ("w-durability", "durable")];
+        let qos = match self.keeper {
+            Keeper::Client => {
+                properties.push(("w-ack", "token"));
+                QoS::AtMostOnce
+            }
+            Keeper::Broker => QoS::AtLeastOnce,
+        };
+        if let Some(from) = &from {
+            properties.push(("w-from", from));
+        }
+        mqtt::subscribe(&mut out, true, 1, (TOPIC, qos), &properties);
+        self.endpoint = Some(Endpoint::connecting(target, out)?);
+        self.confirmed = false;
+        self.behind = self.position.is_some().then(|| (Instant::now(), sent));
+        Ok(())
+    }
+
+    /// Leaves without a word.
+    pub fn leave(&mut self) {
+        (self.endpoint, self.confirmed, self.behind) = (None, false, None);
+    }
+
+    /// Whether its subscription is in force.
+    pub fn is_there(&self) -> bool {
+        self.confirmed
+    }
+
+    /// Whether it is there and has all that it missed.
+    pub fn is_live(&self) -> bool {
+        self.confirmed && self.behind.is_none()
+    }
+
+    /// Where it stands: its token and the last id of each stream.
+    fn place(&mut self) -> Result<Option<Position>> {
+        let Some(position) = &mut self.position else { return Ok(None) };
+        for last in &self.last {
+            if let Some(id) = mqtt::last_property(last, "w-id") {
+                position.advance(id.parse::<EventId>().with_context(|| format!("{id} is no event id"))?);
+            }
+        }
+        Ok(Some(position.clone()))
+    }
+
+    /// Tells the broker where it stands.
+    ///
+    /// # Errors
+    /// When the broker has given an id that is none.
+    pub fn acknowledge(&mut self) -> Result<()> {
+        if !self.confirmed || self.keeper != Keeper::Client || self.acknowledged == self.next {
+            return Ok(());
+        }
+        let Some(position) = self.place()? else { return Ok(()) };
+        self.acknowledged = self.next;
+        if let Some(endpoint) = &mut self.endpoint {
+            let token = position.token().to_string();
+            mqtt::publish_with(&mut endpoint.out, ACKNOWLEDGE, None, &[], token.as_bytes());
+            endpoint.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what has come; `heard` is told the number of each event.
+    ///
+    /// # Errors
+    /// When the broker refuses, ends the connection or sends what nobody asked for.
+    pub fn receive(&mut self, scratch: &mut [u8], mut heard: impl FnMut(u64)) -> Result<()> {
+        let Subscriber { endpoint: Some(endpoint), class, last, next, counts, position, confirmed, .. } = self else {
+            return Ok(());
+        };
+        endpoint.flush()?;
+        endpoint.receive(scratch, |frame, out| {
+            match frame {
+                Frame::Ready => {}
+                Frame::Subscribed { token } => {
+                    *confirmed = true;
+                    if position.is_none() {
+                        *position = Some(Position::at(token.parse().context("the broker gives no token")?));
+                    }
+                }
+                Frame::Message { properties, body, ack } => {
+                    let number = wire::stamp(body)?;
+                    if class_of(number) != *class {
+                        bail!("a subscriber to class {class} got event {number}");
+                    }
+                    let stream = (number % PUBLISHERS as u64) as usize;
+                    last[stream].clear();
+                    last[stream].extend_from_slice(properties);
+                    count(number, &mut next[stream], counts);
+                    wire::acknowledge(out, ack);
+                    heard(number);
+                }
+                frame => bail!("a subscriber received {frame:?}, which it did not ask for"),
+            }
+            Ok(())
+        })?;
+        endpoint.flush()?;
+        if let Some((since, target)) = self.behind
+            && self.confirmed
+            && self.has_all_before(target)
+        {
+            self.caught_up.push(since.elapsed());
+            self.behind = None;
+        }
+        Ok(())
+    }
+
+    /// Whether it has all events before that number that it wants.
+    pub fn has_all_before(&self, number: u64) -> bool {
+        let step = (PUBLISHERS * CLASSES) as u64;
+        // The next one that it expects of a stream is due only after `number`, or no event of that stream has come since the beginning.
+        number < 2 * step || self.next.iter().all(|next| next.is_some_and(|next| next >= number))
+    }
+
+    /// The number before which it has everything, and before which it has acknowledged everything; 0: nothing yet.
+    pub fn reached(&self) -> (u64, u64) {
+        let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
+        (least(&self.next), least(&self.acknowledged))
+    }
+}
+
+/// Notes an event of one publisher and class, of which every `PUBLISHERS * CLASSES`th is.
+fn count(number: u64, next: &mut Option<u64>, counts: &mut Counts) {
+    let step = (PUBLISHERS * CLASSES) as u64;
+    let expected = next.unwrap_or(number);
+    if number < expected {
+        counts.repeated += 1;
+        return;
+    }
+    counts.lost += (number - expected) / step;
+    counts.received += 1;
+    *next = Some(number + step);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_over_is_lost_and_what_comes_again_does_not_count() {
+        let (mut next, mut counts) = (None, Counts::default());
+        for number in [5, 21, 53, 37, 69] {
+            count(number, &mut next, &mut counts);
+        }
+        assert_eq!((counts.received, counts.lost, counts.repeated), (4, 1, 1));
+    }
+
+    #[test]
+    fn who_has_caught_up_expects_nothing_from_before() {
+        let mut subscriber = Subscriber::new(0, Keeper::Client);
+        assert!(!subscriber.has_all_before(100));
+        subscriber.next = [Some(112), Some(113), Some(114), Some(99)];
+        assert!(!subscriber.has_all_before(100) && subscriber.has_all_before(99));
+        assert_eq!(subscriber.reached(), (99, 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! A clerk publishes orders, and finishes each whatever happens to the connection.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use whimbrel_client::{Client, Error, Options, Publish, QoS, Receipt, Session};
+
+use super::{CLERKS, Habits, SESSION_EXPIRY, order};
+use crate::fleet::board::Board;
+use crate::fleet::link::FIRST_PAUSE;
+
+/// Orders without an answer at most.
+const WINDOW: usize = 64;
+/// A clerk that is further behind takes no more orders until it has caught up.
+const BEHIND: Duration = Duration::from_secs(10);
+/// The longest pause between two attempts to come back.
+pub(super) const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Clerk {
+    index: usize,
+    board: Arc<Board>,
+    address: String,
+    random: fastrand::Rng,
+    session: Session,
+    /// Numbers for the broker begin after this one, and so after those of any earlier run.
+    base: u64,
+    /// The last number.
+    number: u64,
+    /// What was being handed over when the connection ended: the session has it or not.
+    handing: Option<(u64, Publish)>,
+    /// The orders by their numbers in the session.
+    sent: BTreeMap<u64, u64>,
+    /// When the next order comes.
+    due: Instant,
+    interval: Duration,
+}
+
+impl Clerk {
+    pub(super) fn new(index: usize, board: Arc<Board>, address: &str, habits: Habits) -> Clerk {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let interval = Duration::from_secs(1) * CLERKS as u32 / habits.rate.max(1);
+        Clerk {
+            index,
+            board,
+            address: address.to_owned(),
+            random: fastrand::Rng::with_seed(habits.seed.wrapping_add(index as u64)),
+            session: Session::new(),
+            base: since_epoch.as_millis() as u64,
+            number: 0,
+            handing: None,
+            sent: BTreeMap::new(),
+            due: Instant::now() + interval * index as u32 / CLERKS as u32,
+            interval,
+        }
+    }
+
+    /// Connects for the first time.
+    pub(super) async fn begin(&self) -> Result<Client> {
+        let client = self.connect(true).await;
+        client.with_context(|| format!("cannot connect {} to the broker at {}", order::name(self.index), self.address))
+    }
+
+    async fn connect(&self, clean: bool) -> Result<Client, Error> {
+        let options = Options::new(&self.address)
+            .client_id(order::name(self.index))
+            .session(self.session.clone())
+            .clean_start(clean)
+            .session_expiry(SESSION_EXPIRY);
+        let (client, _) = Client::connect(options).await?;
+        self.board.freight.with(|state| state.clerks += 1);
+        Ok(client)
+    }
+
+    /// Publishes until `stop` is set and everything has its answer.
+    pub(super) async fn run(mut self, mut client: Client, mut stop: watch::Receiver<bool>) {
+        loop {
+            let ended = self.work(&client, &mut stop).await;
+            self.board.freight.with(|state| state.clerks -= 1);
+            let Err(why) = ended else { return client.disconnect().await };
+            self.board.lost_connection(why.to_string());
+            let mut pause = FIRST_PAUSE;
+            client = loop {
+                sleep(pause).await;
+                match self.connect(false).await {
+                    Ok(client) => break client,
+                    Err(error) => self.board.lost_connection(format!("{}: {error}", order::name(self.index))),
+                }
+                pause = (pause * 2).min(LAST_PAUSE);
+            };
+        }
+    }
+
+    /// An error if the connection is over.
+    async fn work(&mut self, client: &Client, stop: &mut watch::Receiver<bool>) -> Result<(), Error> {
+        let mut flying: VecDeque<Receipt> = client.resent().into();
+        for receipt in &flying {
+            // What the session has and was not told is the one whose connection ended while it was handed over.
+            if !self.sent.contains_key(&receipt.number())
+                && let Some((number, _)) = self.handing.take()
+            {
+                self.sent.insert(receipt.number(), number);
+            }
+        }
+        if let Some((number, publish)) = self.handing.take() {
+            flying.push_back(self.hand_over(client, number, publish).await?);
+        }
+        loop {
+            let stopped = *stop.borrow_and_update();
+            if stopped && flying.is_empty() {
+                return Ok(());
+            }
+            let has_room = flying.len() < WINDOW;
+            let answer = async {
+                match flying.front_mut() {
+                    Some(receipt) => receipt.acknowledged().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                answer = answer => {
+                    if let Some(receipt) = flying.pop_front() {
+                        self.answered(receipt.number(), answer)?;
+                    }
+                }
+                () = sleep_until(self.due), if has_room && !stopped => flying.push_back(self.send(client).await?),
+                _ = stop.changed(), if !stopped => {}
+            }
+        }
+    }
+
+    async fn send(&mut self, client: &Client) -> Result<Receipt, Error> {
+        let now = Instant::now();
+        self.due = (self.due + self.interval).max(now.checked_sub(BEHIND).unwrap_or(now));
+        self.number += 1;
+        let (index, number) = (self.index, self.number);
+        let topic = order::topic(index);
+        let (body, pallets) = order::make(number, &mut self.random);
+        let digest = order::digest(&topic, &body);
+        let at = self.board.now();
+        self.board.freight.with(|state| state.ledger.sent(index, number, digest, at));
+        let publish = Publish::new(topic, body).property("pallets", pallets.to_string());
+        let publish = match order::is_express(index) {
+            true => publish.qos(QoS::ExactlyOnce),
+            false => publish.qos(QoS::AtLeastOnce).sequence(self.base + number),
+        };
+        self.hand_over(client, number, publish).await
+    }
+
+    async fn hand_over(&mut self, client: &Client, number: u64, publish: Publish) -> Result<Receipt, Error> {
+        self.handing = Some((number, publish.clone()));
+        let receipt = client.send(publish).await?;
+        self.handing = None;
+        self.sent.insert(receipt.number(), number);
+        Ok(receipt)
+    }
+
+    fn answered(&mut self, receipt: u64, answer: Result<whimbrel_client::Published, Error>) -> Result<(), Error> {
+        let index = self.index;
+        let outcome = match answer {
+            Ok(_) => super::ledger::Ledger::accepted,
+            Err(Error::Refused { reason, text }) => {
+                let text = text.unwrap_or_default();
+                self.board.trouble(format!("an order of {} was refused: {reason} {text}", order::name(index)));
+                super::ledger::Ledger::refused
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(number) = self.sent.remove(&receipt) {
+            self.board.freight.with(|state| outcome(&mut state.ledger, index, number));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,376 @@
+//! The judge of the freight desk: it is told which orders were sent, which of them the broker has accepted, and what each dispatcher
+//! got, and nothing else. It has no clock: time is an argument.
+//!
+//! An order that was accepted is due to each dispatcher that wants it, once, unaltered and in its clerk's order. An order without an answer may
+//! come or not. It may come again only under the rule of who keeps the position (see [`Keeper`]), and only as the same event.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use whimbrel_client::EventId;
+
+/// Orders of one clerk that a dispatcher may wait for; the oldest beyond it counts as lost.
+pub const WAITING_MAX: usize = 65_536;
+/// Orders of one clerk whose ids are remembered, to tell a repetition that is allowed.
+const REMEMBERED: usize = 4_096;
+
+/// Who keeps a dispatcher's position, which decides what may come twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeper {
+    /// The client, with tokens: nothing.
+    Client,
+    /// The broker, QoS 1: on a later connection, under the same event id, what it was not known to have.
+    AtLeastOnce,
+    /// The broker, QoS 2: nothing.
+    ExactlyOnce,
+}
+
+/// An order that a dispatcher got.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Whose.
+    pub clerk: usize,
+    /// Its number.
+    pub number: u64,
+    /// Hash of all that has to arrive unaltered.
+    pub digest: u64,
+    /// Which event it is; a durable subscriber is always told.
+    pub id: Option<EventId>,
+    /// The dispatcher's connections up to now.
+    pub connection: u32,
+}
+
+/// What an arrival is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// As it should be, so long after it was sent.
+    Received(Duration),
+    /// It came before as the same event, and may come again.
+    Repeated,
+    /// It came before.
+    Twice,
+    /// The first time, but after a later one of the same clerk.
+    OutOfOrder,
+    /// Its content is another one.
+    Altered,
+    /// Nobody sent it, or it does not match.
+    Foreign,
+}
+
+/// Counts of one dispatcher, or of several.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Counts {
+    /// Orders that came, each counted once.
+    pub received: u64,
+    /// Orders that were accepted, are due, and did not come.
+    pub lost: u64,
+    /// Arrivals beyond the first that may not be.
+    pub twice: u64,
+    /// Those that may be: the same event, on a later connection, at least once.
+    pub repeated: u64,
+    /// Orders that came after later ones of their clerk.
+    pub reordered: u64,
+    /// Orders that came altered.
+    pub altered: u64,
+    /// Arrivals that nobody sent.
+    pub foreign: u64,
+    /// Gaps that the broker has told, of which there may be none.
+    pub gaps: u64,
+    /// Orders without an answer that did not come.
+    pub unsure: u64,
+}
+
+impl Counts {
+    /// How often a promise was broken.
+    pub fn faults(&self) -> u64 {
+        self.lost + self.twice + self.reordered + self.altered + self.foreign + self.gaps
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Counts) {
+        self.received += other.received;
+        self.lost += other.lost;
+        self.twice += other.twice;
+        self.repeated += other.repeated;
+        self.reordered += other.reordered;
+        self.altered += other.altered;
+        self.foreign += other.foreign;
+        self.gaps += other.gaps;
+        self.unsure += other.unsure;
+    }
+}
+
+/// The judge. See the module.
+pub struct Ledger {
+    clerks: Vec<Clerk>,
+    dispatchers: Vec<Dispatcher>,
+}
+
+/// What became of a clerk's orders.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Clerk {
+    /// The greatest number sent.
+    pub sent: u64,
+    /// Orders that the broker has accepted.
+    pub accepted: u64,
+    /// Orders that it has refused.
+    pub refused: u64,
+}
+
+struct Dispatcher {
+    keeper: Keeper,
+    /// By clerk; `None` if it does not want that one's orders.
+    streams: Vec<Option<Stream>>,
+    counts: Counts,
+}
+
+/// What a dispatcher gets of one clerk.
+#[derive(Default)]
+struct Stream {
+    /// The greatest number that has arrived.
+    highest: u64,
+    waiting: VecDeque<Waiting>,
+    /// The last ones that have arrived.
+    came: VecDeque<Came>,
+}
+
+struct Waiting {
+    number: u64,
+    digest: u64,
+    at: Duration,
+    is_accepted: bool,
+}
+
+struct Came {
+    number: u64,
+    id: Option<EventId>,
+    connection: u32,
+}
+
+impl Ledger {
+    /// A judge of so many clerks, and of dispatchers that want the orders of some of them.
+    pub fn new(clerks: usize, dispatchers: &[(Keeper, Vec<bool>)]) -> Ledger {
+        let dispatcher = |(keeper, wanted): &(Keeper, Vec<bool>)| Dispatcher {
+            keeper: *keeper,
+            streams: wanted.iter().map(|wanted| wanted.then(Stream::default)).collect(),
+            counts: Counts::default(),
+        };
+        Ledger { clerks: vec![Clerk::default(); clerks], dispatchers: dispatchers.iter().map(dispatcher).collect() }
+    }
+
+    /// A clerk is about to send its next order.
+    ///
+    /// # Panics
+    /// If its numbers are not consecutive.
+    pub fn sent(&mut self, clerk: usize, number: u64, digest: u64, at: Duration) {
+        assert_eq!(number, self.clerks[clerk].sent + 1, "a clerk numbers its orders consecutively");
+        self.clerks[clerk].sent = number;
+        for Dispatcher { streams, counts, .. } in &mut self.dispatchers {
+            let Some(stream) = &mut streams[clerk] else { continue };
+            stream.waiting.push_back(Waiting { number, digest, at, is_accepted: false });
+            if stream.waiting.len() > WAITING_MAX {
+                stream.give_up_oldest(counts);
+            }
+        }
+    }
+
+    /// The broker has accepted an order.
+    pub fn accepted(&mut self, clerk: usize, number: u64) {
+        self.clerks[clerk].accepted += 1;
+        for stream in self.dispatchers.iter_mut().filter_map(|dispatcher| dispatcher.streams[clerk].as_mut()) {
+            if let Ok(index) = stream.find(number) {
+                stream.waiting[index].is_accepted = true;
+            }
+        }
+    }
+
+    /// The broker has refused an order: it must not come.
+    pub fn refused(&mut self, clerk: usize, number: u64) {
+        self.clerks[clerk].refused += 1;
+        for stream in self.dispatchers.iter_mut().filter_map(|dispatcher| dispatcher.streams[clerk].as_mut()) {
+            if let Ok(index) = stream.find(number) {
+                stream.waiting.remove(index);
+            }
+        }
+    }
+
+    /// A dispatcher got an order.
+    pub fn arrived(&mut self, dispatcher: usize, arrival: Arrival, at: Duration) -> Verdict {
+        let Dispatcher { keeper, streams, counts } = &mut self.dispatchers[dispatcher];
+        let stream = streams.get_mut(arrival.clerk).and_then(Option::as_mut);
+        let verdict = match stream {
+            Some(stream) => stream.judge(*keeper, arrival, at),
+            None => Verdict::Foreign,
+        };
+        match verdict {
+            Verdict::Received(_) => counts.received += 1,
+            Verdict::Repeated => counts.repeated += 1,
+            Verdict::Twice => counts.twice += 1,
+            Verdict::OutOfOrder => (counts.received, counts.reordered) = (counts.received + 1, counts.reordered + 1),
+            Verdict::Altered => counts.altered += 1,
+            Verdict::Foreign => counts.foreign += 1,
+        }
+        verdict
+    }
+
+    /// A dispatcher got something that is no order.
+    pub fn arrived_unreadable(&mut self, dispatcher: usize) {
+        self.dispatchers[dispatcher].counts.foreign += 1;
+    }
+
+    /// A dispatcher was told that something may be missing.
+    pub fn gap(&mut self, dispatcher: usize) {
+        self.dispatchers[dispatcher].counts.gaps += 1;
+    }
+
+    /// Whether a dispatcher has not got an accepted order that was sent before that moment.
+    pub fn owes(&self, dispatcher: usize, before: Duration) -> bool {
+        let streams = self.dispatchers[dispatcher].streams.iter().flatten();
+        streams.flat_map(|stream| &stream.waiting).any(|order| order.is_accepted && order.at < before)
+    }
+
+    /// Accepted orders on their way to a dispatcher, and how many of them a later one has overtaken: lost, unless they come after all.
+    pub fn owed_to(&self, dispatcher: usize) -> (u64, u64) {
+        let streams = self.dispatchers[dispatcher].streams.iter().flatten();
+        let owed = |stream: &Stream| {
+            let accepted = || stream.waiting.iter().filter(|order| order.is_accepted);
+            let overtaken = accepted().take_while(|order| order.number < stream.highest).count() as u64;
+            (accepted().count() as u64, overtaken)
+        };
+        streams.map(owed).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// The same of all together.
+    pub fn waiting(&self) -> u64 {
+        (0..self.dispatchers.len()).map(|dispatcher| self.owed_to(dispatcher).0).sum()
+    }
+
+    /// What became of the orders of each clerk.
+    pub fn clerks(&self) -> &[Clerk] {
+        &self.clerks
+    }
+
+    /// A dispatcher's counts.
+    pub fn counts(&self, dispatcher: usize) -> Counts {
+        self.dispatchers[dispatcher].counts
+    }
+
+    /// The run is over: what was accepted and has not arrived is lost.
+    pub fn close(&mut self) {
+        for Dispatcher { streams, counts, .. } in &mut self.dispatchers {
+            for stream in streams.iter_mut().flatten() {
+                while !stream.waiting.is_empty() {
+                    stream.give_up_oldest(counts);
+                }
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        self.waiting.binary_search_by_key(&number, |order| order.number)
+    }
+
+    fn judge(&mut self, keeper: Keeper, arrival: Arrival, at: Duration) -> Verdict {
+        let Arrival { number, digest, id, connection, .. } = arrival;
+        if let Some(came) = self.came.iter_mut().rev().find(|came| came.number == number) {
+            let is_same = id.is_some() && came.id == id && came.connection < connection;
+            came.connection = connection;
+            return if is_same && keeper == Keeper::AtLeastOnce { Verdict::Repeated } else { Verdict::Twice };
+        }
+        let Ok(index) = self.find(number) else {
+            // What came so long ago that it is forgotten, or was given up, is no less a second time.
+            return if number > 0 && number <= self.highest { Verdict::Twice } else { Verdict::Foreign };
+        };
+        let Some(order) = self.waiting.remove(index) else { return Verdict::Foreign };
+        if self.came.len() == REMEMBERED {
+            self.came.pop_front();
+        }
+        self.came.push_back(Came { number, id, connection });
+        let in_order = number > self.highest;
+        self.highest = self.highest.max(number);
+        match (order.digest == digest, in_order) {
+            (false, _) => Verdict::Altered,
+            (true, false) => Verdict::OutOfOrder,
+            (true, true) => Verdict::Received(at.saturating_sub(order.at)),
+        }
+    }
+
+    fn give_up_oldest(&mut self, counts: &mut Counts) {
+        match self.waiting.pop_front() {
+            Some(order) if order.is_accepted => counts.lost += 1,
+            Some(_) => counts.unsure += 1,
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_client::{HostId, Tick};
+
+    const NONE: Duration = Duration::ZERO;
+
+    fn arrival(number: u64, connection: u32) -> Arrival {
+        let id = EventId { pubend: HostId::new(0xabc0).pubend(1), tick: Tick(number) };
+        Arrival { clerk: 0, number, digest: number, id: Some(id), connection }
+    }
+
+    /// A ledger with one dispatcher, to whom orders 1 to 5 are due.
+    fn ledger(keeper: Keeper) -> Ledger {
+        let mut ledger = Ledger::new(2, &[(keeper, vec![true, false])]);
+        for number in 1..=5 {
+            ledger.sent(0, number, number, Duration::from_secs(number));
+            ledger.accepted(0, number);
+        }
+        ledger
+    }
+
+    #[test]
+    fn what_was_accepted_and_does_not_come_is_lost_and_what_has_no_answer_is_not() {
+        let mut ledger = ledger(Keeper::Client);
+        ledger.sent(0, 6, 6, NONE);
+        ledger.sent(0, 7, 7, NONE);
+        ledger.refused(0, 7);
+        for number in [1, 2, 4] {
+            let verdict = ledger.arrived(0, arrival(number, 1), Duration::from_secs(10));
+            assert_eq!(verdict, Verdict::Received(Duration::from_secs(10 - number)));
+        }
+        assert_eq!((ledger.owed_to(0), ledger.waiting()), ((2, 1), 2));
+        assert!(ledger.owes(0, Duration::from_secs(4)) && !ledger.owes(0, Duration::from_secs(3)));
+        ledger.close();
+        let counts = ledger.counts(0);
+        assert_eq!((counts.received, counts.lost, counts.unsure, counts.faults()), (3, 2, 1, 2));
+        assert_eq!(ledger.clerks()[0], Clerk { sent: 7, accepted: 5, refused: 1 });
+    }
+
+    #[test]
+    fn only_at_least_once_may_repeat_and_only_the_same_event_on_another_connection() {
+        for keeper in [Keeper::Client, Keeper::AtLeastOnce, Keeper::ExactlyOnce] {
+            let mut ledger = ledger(keeper);
+            ledger.arrived(0, arrival(1, 1), NONE);
+            let again = if keeper == Keeper::AtLeastOnce { Verdict::Repeated } else { Verdict::Twice };
+            assert_eq!(ledger.arrived(0, arrival(1, 2), NONE), again, "{keeper:?}");
+            assert_eq!(ledger.arrived(0, arrival(1, 2), NONE), Verdict::Twice, "the same connection");
+            let other = Arrival { id: arrival(9, 0).id, ..arrival(1, 3) };
+            assert_eq!(ledger.arrived(0, other, NONE), Verdict::Twice, "another event");
+            assert_eq!(ledger.counts(0).received, 1);
+        }
+    }
+
+    #[test]
+    fn what_comes_late_altered_or_unasked_is_told() {
+        let mut ledger = ledger(Keeper::ExactlyOnce);
+        ledger.arrived(0, arrival(3, 1), NONE);
+        assert_eq!(ledger.arrived(0, arrival(2, 1), NONE), Verdict::OutOfOrder);
+        assert_eq!(ledger.arrived(0, Arrival { digest: 0, ..arrival(4, 1) }, NONE), Verdict::Altered);
+        assert_eq!(ledger.arrived(0, arrival(9, 1), NONE), Verdict::Foreign);
+        assert_eq!(ledger.arrived(0, Arrival { clerk: 1, ..arrival(1, 1) }, NONE), Verdict::Foreign);
+        ledger.gap(0);
+        let counts = ledger.counts(0);
+        assert_eq!((counts.reordered, counts.altered, counts.foreign, counts.gaps), (1, 1, 2, 1));
+        assert_eq!(counts.faults(), 5);
+    }
+}

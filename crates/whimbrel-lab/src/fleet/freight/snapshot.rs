@@ -1,0 +1,124 @@
+//! What there is to show of the freight desk.
+
+use serde::Serialize;
+
+use super::DISPATCHERS;
+use super::ledger::{Clerk, Counts, Ledger};
+use crate::fleet::view::grouped;
+
+/// Whether a dispatcher is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// It left, and will come back.
+    Away,
+    /// Its connection was lost, and it tries to come back.
+    Lost,
+    /// It is connected.
+    There,
+}
+
+/// A dispatcher.
+#[derive(Clone, Debug, Serialize)]
+pub struct DispatcherRow {
+    /// Its name.
+    pub name: String,
+    /// Whether it is there.
+    #[serde(skip)]
+    pub presence: Presence,
+    /// How often it has left.
+    pub departures: u32,
+    /// Accepted orders that wait for it.
+    #[serde(skip)]
+    pub waiting: u64,
+    /// Those of them that a later one has overtaken.
+    #[serde(skip)]
+    pub overtaken: u64,
+    /// What it got.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// The desk at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// Orders that clerks have sent.
+    pub sent: u64,
+    /// Those that the broker has accepted.
+    pub accepted: u64,
+    /// Those that it has refused.
+    pub refused: u64,
+    /// All dispatchers together.
+    #[serde(flatten)]
+    pub total: Counts,
+    /// Each of them.
+    pub dispatchers: Vec<DispatcherRow>,
+}
+
+impl Snapshot {
+    pub(super) fn new(
+        ledger: &Ledger,
+        presence: &[Presence; DISPATCHERS.len()],
+        departures: &[u32; DISPATCHERS.len()],
+    ) -> Snapshot {
+        let row = |(index, (name, ..)): (usize, &(&str, _, _))| {
+            let (waiting, overtaken) = ledger.owed_to(index);
+            DispatcherRow {
+                name: (*name).to_owned(),
+                presence: presence[index],
+                departures: departures[index],
+                waiting,
+                overtaken,
+                counts: ledger.counts(index),
+            }
+        };
+        let dispatchers: Vec<DispatcherRow> = DISPATCHERS.iter().enumerate().map(row).collect();
+        let mut total = Counts::default();
+        dispatchers.iter().for_each(|dispatcher| total.add(&dispatcher.counts));
+        let sum = |of: fn(&Clerk) -> u64| ledger.clerks().iter().map(of).sum();
+        Snapshot {
+            sent: sum(|clerk| clerk.sent),
+            accepted: sum(|clerk| clerk.accepted),
+            refused: sum(|clerk| clerk.refused),
+            total,
+            dispatchers,
+        }
+    }
+
+    /// Orders that are lost, or so it seems so far.
+    pub fn lost(&self) -> u64 {
+        self.total.lost + self.dispatchers.iter().map(|dispatcher| dispatcher.overtaken).sum::<u64>()
+    }
+
+    /// Broken promises, and what seems lost so far.
+    pub fn seeming_faults(&self) -> u64 {
+        self.total.faults() + self.lost() - self.total.lost
+    }
+
+    /// What is said in the end.
+    pub(in crate::fleet) fn rows(&self) -> Vec<String> {
+        let Counts { lost, twice, reordered, altered, foreign, gaps, unsure, .. } = self.total;
+        let (sent, accepted) = (grouped(self.sent), grouped(self.accepted));
+        let mut verdict = format!("{:>14}{lost} lost, {twice} twice, {reordered} out of order", "");
+        for (count, what) in [
+            (altered, "altered"),
+            (foreign, "not asked for"),
+            (gaps, "gaps told"),
+            (unsure, "without an answer and not delivered"),
+            (self.refused, "refused"),
+        ] {
+            if count > 0 {
+                verdict += &format!(", {count} {what}");
+            }
+        }
+        let mut rows = vec![format!("orders      {sent:>12}  sent, {accepted} acknowledged"), verdict];
+        rows.extend(self.dispatchers.iter().map(|dispatcher| {
+            let DispatcherRow { name, departures, counts, .. } = dispatcher;
+            let mut row = format!("{:>24}  to {name}, which left {departures} times", grouped(counts.received));
+            if counts.repeated > 0 {
+                row += &format!("; {} sent again under the same id", grouped(counts.repeated));
+            }
+            row
+        }));
+        rows
+    }
+}

@@ -1,0 +1,114 @@
+//! The control socket: what an operator may ask of a running broker, as HTTP over a Unix socket that only its owner can open. The file's
+//! permission is the authority.
+
+pub mod answers;
+mod backup;
+pub mod percent;
+mod sessions;
+pub mod socket;
+mod streams;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use whimbrel_event::{Tick, Time};
+
+use crate::drive::Hub;
+use crate::http;
+use socket::Listening;
+
+/// The socket's name in the data directory.
+pub const SOCKET: &str = "control.sock";
+
+/// Connections at once. More wait in the system's queue.
+const MAX_CONNECTIONS: usize = 16;
+
+/// How long accepting pauses after the system failed to hand over a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the control socket is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The path.
+    pub path: PathBuf,
+    /// It is in the data directory, which no other broker uses at the same time.
+    pub is_guarded: bool,
+}
+
+/// What the answers come from.
+#[derive(Debug)]
+struct Shared {
+    hub: Arc<Hub>,
+    name: String,
+    version: String,
+    /// One backup at a time.
+    backups: Arc<Semaphore>,
+}
+
+/// Serves until the task is dropped.
+pub async fn serve(listening: Listening, hub: Arc<Hub>, name: String, version: String) {
+    let listener = listening.listener.try_clone().and_then(tokio::net::UnixListener::from_std);
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
+    };
+    let shared = Shared { hub, name, version, backups: Arc::new(Semaphore::new(1)) };
+    let routes = Router::new()
+        .route("/api/v1/sessions", get(sessions::list))
+        .route("/api/v1/sessions/{client_id}", get(sessions::show).delete(sessions::end))
+        .route("/api/v1/streams", get(streams::list))
+        .route("/api/v1/backup", post(backup::send))
+        .with_state(Arc::new(shared));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let routes = routes.clone();
+                connections.spawn(async move {
+                    // A backup takes as long as it is read; see there.
+                    if let Err(error) = http::connection(stream, routes).await {
+                        tracing::debug!(%error, "a connection to the control socket failed");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept a connection to the control socket");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn json(status: StatusCode, answer: &impl Serialize) -> Response {
+    let body = serde_json::to_string(answer).expect("answers are JSON") + "\n";
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn refuse(status: StatusCode, error: impl Into<String>) -> Response {
+    json(status, &answers::Refused { error: error.into() })
+}
+
+fn millis(time: Time) -> u64 {
+    time.as_nanos() / 1_000_000
+}
+
+fn moment(tick: Tick) -> Time {
+    Time::from_nanos(tick.0)
+}
+
+/// How old a position is.
+fn age(now: Time, tick: Tick) -> u64 {
+    u64::try_from(now.since(moment(tick)).as_millis()).unwrap_or(u64::MAX)
+}

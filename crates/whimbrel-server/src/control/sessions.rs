@@ -1,0 +1,141 @@
+//! Sessions: listing, showing, ending.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use whimbrel_core::{Presence, SessionInfo, SubscriptionInfo};
+use whimbrel_event::Time;
+
+use super::answers::{Dropped, Position, Session, Sessions, Shown, Subscription};
+use super::{Shared, age, json, millis, percent, refuse};
+
+/// Sessions in one answer, unless fewer are asked for.
+const PAGE: usize = 1000;
+
+/// Places of sessions that are looked at while nobody else has the broker: about a tenth of a millisecond.
+const SLICE: usize = 256;
+
+/// Slices in one answer: where there are few sessions left of many, an answer may have none.
+const SLICES: usize = 64;
+
+/// Subscriptions in one answer.
+const SUBSCRIPTIONS: usize = 500;
+
+/// How long it is waited for the disk.
+const DURABLE_WAIT: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether the disk has it.
+const DURABLE_LOOK: Duration = Duration::from_millis(5);
+
+pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<u32>());
+    let (Ok(from), Ok(limit)) = (number("from").transpose(), number("limit").transpose()) else {
+        return refuse(StatusCode::BAD_REQUEST, "`from` and `limit` are numbers");
+    };
+    let limit = limit.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE));
+    let (mut sessions, mut next) = (Vec::new(), Some(from.unwrap_or(0)));
+    let mut now = Time::ZERO;
+    for _ in 0..SLICES {
+        let Some(from) = next.filter(|_| sessions.len() < limit) else { break };
+        let places = SLICE.min(limit - sessions.len());
+        let (infos, at);
+        ((infos, next), at) = shared.hub.look(|broker, _, now| (broker.core().sessions(from, places), now));
+        now = at;
+        sessions.extend(infos.iter().map(|info| session(info, now)));
+        // Others have their turn.
+        tokio::task::yield_now().await;
+    }
+    json(StatusCode::OK, &Sessions { now_ms: millis(now), sessions, next })
+}
+
+pub(super) async fn show(
+    State(shared): State<Arc<Shared>>,
+    Path(client_id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let after = percent::field(query.as_deref(), "after");
+    let (info, mut subscriptions, now) = shared.hub.look(|broker, _, now| {
+        let core = broker.core();
+        (core.session(&client_id), core.subscriptions(&client_id, after.as_deref(), SUBSCRIPTIONS + 1), now)
+    });
+    let Some(info) = info else { return unknown(&client_id) };
+    let has_more = subscriptions.len() > SUBSCRIPTIONS;
+    subscriptions.truncate(SUBSCRIPTIONS);
+    let next = subscriptions.last().filter(|_| has_more).map(|last| last.filter.to_string());
+    let subscriptions = subscriptions.iter().map(|info| subscription(info, now)).collect();
+    json(StatusCode::OK, &Shown { now_ms: millis(now), session: session(&info, now), subscriptions, next })
+}
+
+pub(super) async fn end(State(shared): State<Arc<Shared>>, Path(client_id): Path<String>) -> Response {
+    let hub = &shared.hub;
+    let is_poisoned = hub.look(|_, store, _| store.is_some_and(|store| store.account().is_poisoned));
+    if is_poisoned {
+        let error = "the journal has failed: a session that is ended now would be there again after a restart. Restart the broker first";
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, error);
+    }
+    let Some((info, atom, now)) = hub.drop_session(&client_id) else {
+        let is_shared = hub.look(|broker, _, _| broker.core().session(&client_id).is_some());
+        return if is_shared { shared_subscription(&client_id) } else { unknown(&client_id) };
+    };
+    tracing::info!(client_id, subscriptions = info.subscriptions, "an operator has ended a session");
+    let is_durable = || hub.look(|broker, _, _| broker.core().is_durable(atom));
+    let waited = tokio::time::timeout(DURABLE_WAIT, async {
+        while !is_durable() {
+            tokio::time::sleep(DURABLE_LOOK).await;
+        }
+    });
+    let durable = waited.await.is_ok();
+    json(StatusCode::OK, &Dropped { session: session(&info, now), durable })
+}
+
+fn unknown(client_id: &str) -> Response {
+    refuse(StatusCode::NOT_FOUND, format!("there is no session with the client id {client_id:?}"))
+}
+
+fn shared_subscription(text: &str) -> Response {
+    let error = format!(
+        "{text:?} is a shared subscription: it ends with the last of its members. Drop their sessions; `whimbrel sessions show` tells what a \
+         session subscribes to"
+    );
+    refuse(StatusCode::CONFLICT, error)
+}
+
+fn session(info: &SessionInfo, now: Time) -> Session {
+    let (since, until) = match info.presence {
+        Presence::Here => (None, None),
+        Presence::Away { since, until } => (Some(millis(since)), Some(millis(until))),
+    };
+    Session {
+        client_id: info.client_id.to_string(),
+        connected: info.presence == Presence::Here,
+        away_since_ms: since,
+        expires_ms: until,
+        expiry_ms: u64::try_from(info.expiry.as_millis()).unwrap_or(u64::MAX),
+        kept: info.is_kept,
+        subscriptions: info.subscriptions as u64,
+        durable: info.durable as u64,
+        lag_ms: info.behind.map(|tick| age(now, tick)),
+        in_flight: info.in_flight as u64,
+        waiting: info.waiting as u64,
+    }
+}
+
+fn subscription(info: &SubscriptionInfo, now: Time) -> Subscription {
+    let position = |(pubend, tick): &(whimbrel_event::PubendId, whimbrel_event::Tick)| Position {
+        stream: pubend.to_string(),
+        tick: tick.0.to_string(),
+    };
+    Subscription {
+        filter: info.filter.to_string(),
+        selector: info.selector.as_ref().map(ToString::to_string),
+        selective: info.is_selective,
+        qos: info.qos as u8,
+        durability: info.durability.name().to_owned(),
+        position_kept_by: if info.by_token { "client" } else { "broker" }.to_owned(),
+        lag_ms: info.behind.map(|tick| age(now, tick)),
+        positions: info.positions.iter().map(position).collect(),
+    }
+}

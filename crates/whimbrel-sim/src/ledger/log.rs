@@ -1,0 +1,126 @@
+//! What is known of the broker's log, and of the machine that it runs on: what is durable stays so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whimbrel_core::store::{Disk, EVENT_HEAD, LogState};
+use whimbrel_event::{Packed, Time};
+
+use super::follow::Follow;
+use super::{Ledger, mark_of};
+use crate::check::Rule;
+use crate::disk::Logged;
+
+/// What was acknowledged that long before a crash is durably acknowledged.
+const ACK_GRACE: Duration = Duration::from_secs(1);
+
+/// The index of a pubend and a tick.
+type At = (u8, u64);
+
+/// What the log has held.
+#[derive(Default, Debug)]
+pub(super) struct Log {
+    /// Where each durable event is, by mark.
+    pub(super) places: BTreeMap<String, At>,
+    /// The marks of what it holds.
+    pub(super) present: BTreeMap<At, String>,
+    /// All that it ever held, and from which step on.
+    pub(super) ever: BTreeMap<At, (String, u64)>,
+    /// The marks of durable events.
+    pub(super) durable: BTreeSet<String>,
+}
+
+/// What has happened to the machine.
+#[derive(Debug)]
+pub(super) struct Machine {
+    /// When it has crashed.
+    crashes: Vec<Time>,
+    /// What the log takes.
+    pub(super) disk: Disk,
+    /// When the log last took everything: what was published until then may be refused.
+    pub(super) refusals_until: Time,
+    /// The broker has given up something that was not acknowledged.
+    pub(super) has_released: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Machine { crashes: Vec::new(), disk: Disk::Open, refusals_until: Time::ZERO, has_released: false }
+    }
+}
+
+impl Machine {
+    /// Whether what was acknowledged then may not have been durably so.
+    pub(super) fn may_repeat(&self, at: Time) -> bool {
+        let trouble = self.refusals_until >= at || self.disk != Disk::Open;
+        let next = self.crashes.iter().find(|crash| at < **crash);
+        next.is_some_and(|crash| *crash < at + ACK_GRACE || trouble)
+    }
+}
+
+impl Ledger {
+    /// These events are durable now.
+    pub(crate) fn logged(&mut self, now: Time, events: Vec<Logged>) {
+        self.now = now;
+        for (pubend, tick, record) in events {
+            let Some(mark) = self.mark_in(&record) else { continue };
+            if self.refused.contains(&mark) {
+                self.broken(Rule::Answers, format!("{mark} was refused, and is in the log at {pubend}:{tick}"));
+            }
+            let place = *self.log.places.entry(mark.clone()).or_insert((pubend, tick));
+            if place != (pubend, tick) && self.facts.get(&mark).is_some_and(|fact| fact.once) {
+                self.broken(Rule::Duplicate, format!("{mark} is in the log at {place:?} and at {:?}", (pubend, tick)));
+            }
+            self.log.durable.insert(mark.clone());
+            self.log.ever.entry((pubend, tick)).or_insert((mark.clone(), self.steps));
+            self.log.present.insert((pubend, tick), mark);
+        }
+    }
+
+    /// The broker's machine has stopped, and the log was opened again: this is what it holds, and up to where its streams were given up.
+    pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>, state: &LogState) {
+        self.now = now;
+        self.counts.crashes += 1;
+        self.machine.crashes.push(now);
+        self.names.crashed(self.steps);
+        self.lines.clear();
+        self.follows.values_mut().for_each(Follow::crash);
+        let mut log = BTreeMap::new();
+        for (pubend, tick, record) in &found {
+            let Some(mark) = self.mark_in(record) else { continue };
+            log.insert((*pubend, *tick), mark);
+        }
+        for (place, mark) in std::mem::take(&mut self.log.present) {
+            let (pubend, tick) = place;
+            match log.get(&place) {
+                Some(other) if *other == mark => {}
+                Some(other) => {
+                    self.broken(Rule::EventId, format!("{place:?} was {mark}, and is {other} after a crash"));
+                }
+                None if tick <= state.events[usize::from(pubend)].chopped.0 => {}
+                None => self.broken(Rule::Durable, format!("{mark} was durable at {place:?}, and is gone")),
+            }
+        }
+        self.logged(now, found);
+        self.told(now, Disk::Open);
+    }
+
+    /// What the log takes has changed.
+    pub(crate) fn told(&mut self, now: Time, disk: Disk) {
+        if self.machine.disk != Disk::Open {
+            self.machine.refusals_until = now;
+        }
+        self.machine.disk = disk;
+    }
+
+    /// The broker says that it has given up something that was not acknowledged.
+    pub(crate) fn note_released(&mut self) {
+        self.machine.has_released = true;
+    }
+
+    /// The mark of a record of the log, which begins with its format.
+    fn mark_in(&mut self, record: &[u8]) -> Option<String> {
+        let packed = [&[0; EVENT_HEAD], &record[1..]].concat();
+        mark_of(Packed::kept(&packed).view().payload)
+    }
+}

@@ -1,0 +1,98 @@
+//! `whimbrel streams`: what a running broker keeps, and for whom.
+
+use whimbrel_server::control::answers::{JournalUse, Stream, Streams as Answer};
+
+use crate::control::Reach;
+use crate::failure::{self, Failure};
+use crate::sessions::print_json;
+use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size, span};
+
+/// A stream that is held for longer than this is shown as something to look at.
+const LONG_HOLD: u64 = 60_000;
+
+const DETAILS: &str = "\
+LAST is the last moment that the stream has passed, LOGGED its last event that is in the journal, KEPT the bytes
+of its events there, and OLDEST how old they are at most. HELD BY is the subscription that has not acknowledged
+for the longest time; when it does, or its session ends (whimbrel sessions drop), they are given up.
+
+Examples:
+  whimbrel streams --data /var/lib/whimbrel
+  whimbrel streams --json | jq '.journal.file_bytes / .journal.max_bytes'";
+
+/// Arguments of `whimbrel streams`.
+#[derive(clap::Args)]
+#[command(after_help = DETAILS)]
+pub struct Streams {
+    #[command(flatten)]
+    reach: Reach,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Streams {
+    /// Asks and prints.
+    pub fn run(&self) -> Result<(), Failure> {
+        let answer: Answer = self.reach.find()?.ask("GET", "/api/v1/streams")?;
+        if self.json {
+            return print_json(&answer);
+        }
+        let mut table = Table::new(&["STREAM", "LAST>", "LOGGED>", "KEPT>", "OLDEST>", "HELD BY", "FOR>", "OTHERS>"]);
+        for stream in &answer.streams {
+            table.row(row(stream, answer.now_ms));
+        }
+        let mut out = table.text(is_coloured());
+        out += &match &answer.journal {
+            Some(journal) => words(journal),
+            None => "no data directory: nothing is logged\n".into(),
+        };
+        failure::print(out.as_bytes())
+    }
+}
+
+fn row(stream: &Stream, now: u64) -> Vec<Cell> {
+    let ago = |at: Option<u64>| at.map_or_else(Cell::none, |at| format!("{} ago", span(now.saturating_sub(at))).into());
+    let mut cells = vec![
+        stream.stream.clone().into(),
+        ago(Some(stream.last_ms)),
+        ago(stream.logged_ms),
+        if stream.bytes == 0 { Cell::none() } else { size(stream.bytes).into() },
+        stream.oldest_ms.map_or_else(Cell::none, |at| span(now.saturating_sub(at)).into()),
+    ];
+    match &stream.holder {
+        None => cells.extend([Cell::none(), Cell::none(), Cell::none()]),
+        Some(holder) => {
+            let away = if holder.connected { "" } else { " (away)" };
+            let tone = if holder.lag_ms >= LONG_HOLD { Tone::Warn } else { Tone::Plain };
+            cells.push(format!("{} {}{away}", name(&holder.client_id), name(&holder.filter)).into());
+            cells.push(Cell::new(span(holder.lag_ms), tone));
+            let others = holder.holders.saturating_sub(1);
+            cells.push(if others == 0 { Cell::none() } else { others.to_string().into() });
+        }
+    }
+    cells
+}
+
+fn words(journal: &JournalUse) -> String {
+    let percent = journal.file_bytes as f64 * 100.0 / journal.max_bytes as f64;
+    let (state, tone) = match &journal.state[..] {
+        "full" => ("full: publishes that must be logged are refused", Tone::Warn),
+        "failed" => ("failed: restart the broker, after a look at its disk", Tone::Warn),
+        _ => ("open", Tone::Good),
+    };
+    let mut out = format!(
+        "\njournal  {}\n         {} kept; {} of {} on disk, {} of {} that it may have ({percent:.1} %)\n         {} remembered, {}\n",
+        paint(state, tone, is_coloured()),
+        size(journal.kept_bytes),
+        count(journal.segments, "segment", "segments"),
+        size(journal.segment_bytes),
+        size(journal.file_bytes),
+        size(journal.max_bytes),
+        count(journal.entries, "entry", "entries"),
+        size(journal.entry_bytes),
+    );
+    if journal.backup {
+        out += "         a backup is being made: nothing is given back until it is done\n";
+    }
+    out
+}
