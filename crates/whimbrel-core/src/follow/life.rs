@@ -85,7 +85,10 @@ impl Core {
             durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed, is_volatile))),
         };
         let id = match track {
-            None => self.tracks.insert(new),
+            None => {
+                self.sessions.track_after(index, self.serial);
+                self.tracks.insert(new)
+            }
             Some(id) => {
                 self.change(id, new, confirmed);
                 id

@@ -92,17 +92,28 @@ impl Session {
 
     /// Its tracked subscriptions may hand out an event with that quality of service at once.
     pub(crate) fn takes_tracked(&self, qos: Qos) -> bool {
-        self.open && self.follow.queue.is_empty() && self.has_room(qos)
+        self.tracked_is_next() && self.has_room(qos)
     }
 
     /// Its tracked subscriptions may hand out a delivery of a former connection again.
     pub(crate) fn takes_repeated(&self) -> bool {
-        self.open && self.follow.queue.is_empty() && self.inflight.is_resent() && self.inflight.has_room()
+        self.tracked_is_next() && self.inflight.is_resent() && self.inflight.has_room()
     }
 
     /// Its tracked subscriptions may hand out events of some quality of service.
     pub(crate) fn takes_any(&self) -> bool {
-        self.open && self.follow.queue.is_empty() && self.inflight.is_past_repeats()
+        self.tracked_is_next() && self.inflight.is_past_repeats()
+    }
+
+    /// Nothing waits that its tracked subscriptions have to let go first.
+    fn tracked_is_next(&self) -> bool {
+        self.open && self.follow.queue.is_empty() && !self.was_plain()
+    }
+
+    /// Something waits that came while a subscription was plain that is tracked now.
+    fn was_plain(&self) -> bool {
+        let is_older = |queue: &Queue| queue.first().is_some_and(|entry| entry.serial <= self.follow.plain_until);
+        self.follow.plain_until != 0 && (is_older(&self.waiting) || is_older(&self.passing))
     }
 
     /// Notes what the edge did with a delivery.
@@ -290,6 +301,14 @@ impl Sessions {
         session.follow.queue.purge(|entry| entry.track != track);
     }
 
+    /// A subscription that was plain up to the event `serial` is tracked from now on: what waits goes first, some of it may be its own.
+    pub(crate) fn track_after(&mut self, index: u32, serial: u64) {
+        let session = self.get_mut(index);
+        if !session.waiting.is_empty() || !session.passing.is_empty() {
+            session.follow.plain_until = serial;
+        }
+    }
+
     /// What waits for a tracked subscription is dropped: it begins somewhere else.
     pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
         let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.track != track);
@@ -299,10 +318,12 @@ impl Sessions {
 }
 
 impl Session {
-    /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something.
+    /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something and nothing has to
+    /// go first.
     pub(super) fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
         let plain = first_live(&mut self.waiting, now, stats).is_some_and(|qos| self.has_room(qos));
         let tracked = first_live(&mut self.follow.queue, now, stats).is_some_and(|qos| self.has_room(qos));
+        let tracked = tracked && !self.was_plain();
         if !plain && !tracked {
             return None;
         }

@@ -199,6 +199,8 @@ pub(crate) struct Followers {
     pub(crate) queue: Queue,
     /// What waited last was taken from `queue`.
     turn: bool,
+    /// What waits plainly goes first if it came up to this event: a subscription that is tracked now was not before. 0: none.
+    plain_until: u64,
     /// Whoever catches up goes before what waits, next time.
     pub(crate) catches_up_first: bool,
     /// It is known how long the client was away.
@@ -212,6 +214,7 @@ at_rest!(
         catching_up: false,
         queue: Queue::new(),
         turn: false,
+        plain_until: 0,
         catches_up_first: false,
         away_known: false
     }

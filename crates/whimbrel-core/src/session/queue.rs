@@ -61,6 +61,11 @@ impl Queue {
         (self.entries.front(), expired, bytes)
     }
 
+    /// The first entry, expired or not.
+    pub(crate) fn first(&self) -> Option<&Queued> {
+        self.entries.front()
+    }
+
     /// All entries, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Queued> {
         self.entries.iter()

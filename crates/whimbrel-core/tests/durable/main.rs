@@ -416,6 +416,26 @@ fn who_changes_to_at_most_once_gets_what_waited_before_what_comes() {
 }
 
 #[test]
+fn who_changes_to_at_most_once_and_back_gets_everything_in_order() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", Client { window: 1, ..KEPT });
+    subscribe(&mut world, plain("t/#", Qos::AtLeastOnce));
+    for payload in ["1", "2", "3", "4"] {
+        publish(&mut world, payload);
+    }
+    world.settle();
+    for qos in [Qos::AtMostOnce, Qos::AtLeastOnce] {
+        world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[plain("t/#", qos)] });
+        world.settle();
+    }
+    for payload in ["5", "6", "7"] {
+        publish(&mut world, payload);
+    }
+    assert_eq!(payloads(&drain(&mut world)), ["1", "2", "3", "4", "5", "6", "7"]);
+}
+
+#[test]
 fn a_full_log_refuses_what_it_would_have_to_keep_and_nothing_else() {
     let mut world = world("t/#", Qos::AtLeastOnce);
     publish(&mut world, "kept");
