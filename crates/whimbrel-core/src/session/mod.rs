@@ -422,7 +422,11 @@ impl Sessions {
     pub(crate) fn rest(&mut self, index: u32) {
         let session = self.get_mut(index);
         // Those that lag are found anew when the client is back.
+        let plain_until = if session.waiting.is_empty() { 0 } else { session.follow.plain_until };
         session.follow.rest();
+        if plain_until != 0 {
+            session.follow.plain_until = plain_until;
+        }
         if session.inflight.len() == 0 {
             session.standing.last_tag = session.inflight.last_tag();
             session.inflight.rest();

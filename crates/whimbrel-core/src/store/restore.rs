@@ -10,7 +10,7 @@ use super::copied::LostParts;
 use super::keys::{
     DurableNo, Flight, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Stand, Value, Wish,
 };
-use super::{Disk, Lost, Numbers};
+use super::{Disk, Lost, Numbers, Profile};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
@@ -79,6 +79,7 @@ pub struct Restoring {
     filtered: Option<OwnTicks>,
     lost: Lost,
     is_copy: bool,
+    profiles: Vec<Profile>,
     #[cfg(feature = "mutants")]
     mutant: Option<crate::Mutant>,
 }
@@ -88,6 +89,11 @@ impl Restoring {
     #[cfg(feature = "mutants")]
     pub fn build_in(&mut self, mutant: crate::Mutant) {
         self.mutant = Some(mutant);
+    }
+
+    /// Which topics are logged, and were: subscriptions are told what was not.
+    pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
+        self.profiles = profiles;
     }
 
     /// What was written is a copy that was made some time ago: what came after it is lost, and clients know of it.
@@ -150,6 +156,7 @@ impl Restoring {
     pub fn finish(self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Core, RestoreError> {
         let mut core = Core::new(limits, seed, now);
         core.store.disk = Disk::Open;
+        core.set_profiles(self.profiles);
         #[cfg(feature = "mutants")]
         if let Some(mutant) = self.mutant {
             core.build_in(mutant);
@@ -392,6 +399,11 @@ impl Core {
             lag.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
             let to = early[own].min(chopped[own]);
             lag.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
+            if durable.may_be_volatile {
+                // It held nothing there, but may have wanted what was not logged.
+                let to = chopped[own].min(began[own]);
+                lag.gaps.add(Gap { pubend, from: had[own], to, reason: GapReason::Lost });
+            }
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }

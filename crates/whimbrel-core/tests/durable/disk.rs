@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use whimbrel_core::store::{AtomNo, Disk, Fetched, LogState, Restoring, StreamName, StreamState, Write};
+use whimbrel_core::store::{AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
 use whimbrel_core::{Input, Limits};
 use whimbrel_event::{Tick, Time};
 
@@ -85,6 +85,8 @@ pub struct Logged {
     pub disk: Durable,
     pending: VecDeque<(AtomNo, Vec<Kept>)>,
     limits: Limits,
+    /// Which topics are logged.
+    pub profiles: Vec<Profile>,
     seed: u64,
     /// Events that were read from the log, and filter records.
     pub read: (usize, usize),
@@ -101,8 +103,9 @@ impl Logged {
 
     pub fn with(limits: Limits) -> Logged {
         let disk = Durable::default();
-        let rig = open(&disk, &limits, 7, START);
-        Logged { rig, disk, pending: VecDeque::new(), limits, seed: 7, read: (0, 0), damaged: false, committed: 0 }
+        let rig = open(&disk, &limits, &[], 7, START);
+        let (pending, profiles) = (VecDeque::new(), Vec::new());
+        Logged { rig, disk, pending, limits, profiles, seed: 7, read: (0, 0), damaged: false, committed: 0 }
     }
 
     /// The driver takes what is to be written.
@@ -198,7 +201,7 @@ impl Logged {
         self.pending.clear();
         self.seed += 1;
         let now = self.rig.now.after(Duration::from_millis(50));
-        self.rig = open(&self.disk, &self.limits, self.seed, now);
+        self.rig = open(&self.disk, &self.limits, &self.profiles, self.seed, now);
     }
 
     /// The process is lost with its disk, and another goes on with a copy that was made some time ago.
@@ -217,8 +220,10 @@ impl Logged {
     }
 }
 
-fn open(disk: &Durable, limits: &Limits, seed: u64, now: Time) -> Rig {
-    finish(restoring(disk), disk, limits, (seed, now))
+fn open(disk: &Durable, limits: &Limits, profiles: &[Profile], seed: u64, now: Time) -> Rig {
+    let mut restoring = restoring(disk);
+    restoring.set_profiles(profiles.to_vec());
+    finish(restoring, disk, limits, (seed, now))
 }
 
 fn restoring(disk: &Durable) -> Restoring {

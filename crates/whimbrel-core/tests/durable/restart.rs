@@ -192,3 +192,35 @@ fn who_was_there_and_wanted_nothing_of_what_was_given_up_early_is_told_no_gap() 
     assert!(!world.rig.settled_events(AWAY).is_empty());
     assert_eq!(world.rig.core.stats().gaps_released, 1);
 }
+
+#[test]
+fn who_held_nothing_is_told_that_what_was_not_logged_is_lost() {
+    let mut world = Logged::new();
+    world.profiles = vec![Profile { filter: "t/volatile".into(), persistence: Persistence::Volatile }];
+    world.rig.core.set_profiles(world.profiles.clone());
+    world.rig.attach(PUB, "publisher", CLEAN);
+    join(&mut world, "t/a", Qos::AtLeastOnce);
+    world.rig.attach(AWAY, "away", KEPT);
+    let following =
+        Following { durability: Durability::Durable, notices: true, ..plain("t/+", Qos::AtLeastOnce).following };
+    let high = Selector::parse("JMSPriority > 5").expect("a selector");
+    let filter = Filter { following, selector: Some(&high), ..plain("t/+", Qos::AtLeastOnce) };
+    world.rig.input(Input::Subscribe { link: Link(AWAY), tag: 1, filters: &[filter] });
+    world.settle();
+    world.rig.detach(AWAY, false);
+    let volatile = whimbrel_event::EventRef { importance: 9, ..event("t/volatile", "v", Qos::AtLeastOnce) };
+    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 9, retain: false, number: None, event: volatile }));
+    world.settle();
+    restart(&mut world);
+    // What comes after that is logged for the other, who lets it go.
+    publish(&mut world, "for the other");
+    assert_eq!(drain(&mut world).len(), 1);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.disk.events(), 0, "nobody holds it");
+    restart(&mut world);
+    world.rig.attach(AWAY, "away", KEPT);
+    world.settle();
+    let told = world.rig.settled_events(AWAY);
+    let lost = |got: &&Got| got.topic == NOTICE_TOPIC && got.payload.contains("\"lost\"");
+    assert_eq!(told.iter().filter(lost).count(), 1, "{told:?}");
+}

@@ -187,7 +187,7 @@ impl Config {
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
         let topics = topic::load(&mut settings);
-        let data = data(&mut settings);
+        let data = data(&mut settings, &topics);
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
@@ -284,7 +284,7 @@ pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Opti
 }
 
 /// The data directory, if there is to be one.
-fn data(settings: &mut Settings) -> Option<Opening> {
+fn data(settings: &mut Settings, topics: &[Profile]) -> Option<Opening> {
     let (max_bytes, asked) = (settings.number("journal.max_log"), settings.number("journal.segment"));
     // The table of settings keeps it within a file's size.
     let segment_bytes = u32::try_from(asked).unwrap_or(u32::MAX) / HEAD as u32 * HEAD as u32;
@@ -294,7 +294,8 @@ fn data(settings: &mut Settings) -> Option<Opening> {
         settings.problems.push(problem.help("raise `max_log`, or write a smaller `segment`"));
     }
     let accept_clock = settings.switch("accept_clock");
-    settings.path("data").map(|directory| Opening { directory, segment_bytes, max_bytes, accept_clock })
+    let topics = topics.to_vec();
+    settings.path("data").map(|directory| Opening { directory, segment_bytes, max_bytes, accept_clock, topics })
 }
 
 fn check_name(setting: &str, settings: &mut Settings) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
-use whimbrel_core::store::{LogState, RestoreError, Restoring, StreamState};
+use whimbrel_core::store::{LogState, Profile, RestoreError, Restoring, StreamState};
 use whimbrel_event::{Tick, Time};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{
@@ -58,6 +58,8 @@ pub struct Opening {
     pub max_bytes: u64,
     /// The system's clock is right, however far it is ahead of what the journal has seen.
     pub accept_clock: bool,
+    /// Which topics are logged.
+    pub topics: Vec<Profile>,
 }
 
 /// A broker that goes on, its journal, and its clock.
@@ -225,6 +227,7 @@ pub(crate) fn resume(
     let refused = |cause| OpenError::Refused { path: path.clone(), cause };
     let streams = Streams::open(&journal).map_err(refused)?;
     let (map, mut restoring) = restore(&path, &journal, &streams, seed)?;
+    restoring.set_profiles(opening.topics.clone());
     let copy = copied(&opening.directory)?;
     if let Some(taken) = &copy {
         tracing::warn!(path, taken, "the data directory was restored: what was published after that is told as a gap");

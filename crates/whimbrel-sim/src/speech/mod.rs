@@ -12,6 +12,7 @@ use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{
     Packet, Property, Qos, RetainHandling, SessionExpiryInterval, SubEntry, SubOpts, WillDelayInterval, v3_1_1, v5_0,
 };
+use whimbrel_core::NOTICE_TOPIC;
 
 pub use heard::Heard;
 pub use said::{NotAClient, Said, user_properties};
@@ -277,10 +278,11 @@ impl Message {
 }
 
 impl fmt::Debug for Message {
-    /// Payloads are shown as text, and cut short.
+    /// Payloads are shown as text, and cut short, except for notices.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Message { topic, payload, qos, id, properties, .. } = self;
-        let shown = payload[..payload.len().min(SHOWN_MAX)].escape_ascii();
+        let most = if topic == NOTICE_TOPIC { usize::MAX } else { SHOWN_MAX };
+        let shown = payload[..payload.len().min(most)].escape_ascii();
         write!(f, "{{{topic:?} \"{shown}\" ({} bytes) QoS {}", payload.len(), *qos as u8)?;
         for (text, set) in [(" RETAIN", self.retain), (" DUP", self.dup)] {
             f.write_str(if set { text } else { "" })?;

@@ -35,15 +35,16 @@ impl World<'_> {
     pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, plan: Plan, pace: Pace) {
         let mut random = self.random.fork();
         let (driver, found) = Driver::open(Twin::new(), pace, random.fork());
-        self.restore(&config, random.next(), &found);
+        self.restore(&config, random.next(), (&found, &profiles));
         let ledger = Ledger::new(profiles.clone(), config.core.max_retain, self.now);
         self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, plan, random, scheduled: None }));
         self.begin_log();
     }
 
     /// The broker goes on where what was written says.
-    fn restore(&mut self, config: &Config, seed: u64, found: &Found) {
+    fn restore(&mut self, config: &Config, seed: u64, (found, profiles): (&Found, &[Profile])) {
         let mut restoring = Restoring::default();
+        restoring.set_profiles(profiles.to_vec());
         #[cfg(feature = "mutants")]
         if let Some(mutant) = self.mutant {
             restoring.build_in(mutant);
@@ -103,7 +104,7 @@ impl World<'_> {
         }
         self.trace.note_crash(self.broker_now());
         self.clock.restart(self.now);
-        self.restore(&config, random.next(), &found);
+        self.restore(&config, random.next(), (&found, &profiles));
         self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, plan, random, scheduled: None }));
         self.begin_log();
     }
