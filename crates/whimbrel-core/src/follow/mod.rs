@@ -257,24 +257,3 @@ impl Tracks {
         self.lagging
     }
 }
-
-#[cfg(test)]
-mod sizes {
-    #[test]
-    fn show() {
-        println!(
-            "track {} durable {} lag {} session {} subscription {} slot {} partitions {} follow {} inflight {} memory {} queue {}",
-            size_of::<super::Track>(),
-            size_of::<super::Durable>(),
-            size_of::<super::Lag>(),
-            size_of::<crate::session::Session>(),
-            size_of::<crate::route::Subscription>(),
-            size_of::<crate::session::Slot>(),
-            size_of::<super::PartitionSet>(),
-            size_of::<crate::session::Followers>(),
-            size_of::<crate::session::Inflight>(),
-            size_of::<crate::session::Memory>(),
-            size_of::<crate::session::Queue>()
-        );
-    }
-}
