@@ -14,10 +14,10 @@ use crate::route::Router;
 use crate::session::{Publication, Sessions};
 
 /// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
-pub(crate) const CATCH_UP_SLICE: usize = 1024;
+pub(crate) const CATCH_UP_SLICE: usize = 256;
 
 /// Bytes of events that are looked at before others have their turn: selectors may read payloads.
-const CATCH_UP_WEIGHT: usize = 256 << 10;
+const CATCH_UP_WEIGHT: usize = 64 << 10;
 
 /// How far a turn got.
 pub(super) enum Turn {

@@ -401,8 +401,8 @@ impl Core {
             lag.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
             if durable.may_be_volatile {
                 // It held nothing there, but may have wanted what was not logged.
-                let to = chopped[own].min(began[own]);
-                lag.gaps.add(Gap { pubend, from: had[own], to, reason: GapReason::Lost });
+                let (from, to) = (had[own].max(to), chopped[own].min(began[own]));
+                lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Overwritten });
             }
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
