@@ -399,11 +399,9 @@ impl Core {
             lag.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
             let to = early[own].min(chopped[own]);
             lag.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
-            if durable.may_be_volatile {
-                // It held nothing there, but may have wanted what was not logged.
-                let (from, to) = (had[own].max(to), chopped[own].min(began[own]));
-                lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Overwritten });
-            }
+            // It held nothing there, but may have wanted what was not logged.
+            let unlogged = if durable.may_be_volatile { chopped[own].min(began[own]) } else { Tick(0) };
+            lag.gaps.add(Gap { pubend, from: had[own].max(to), to: unlogged, reason: GapReason::Overwritten });
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
