@@ -1,6 +1,7 @@
 //! The journal as those who use it see it. One program, so that what the tests share is built and linked once.
 
 mod common;
+mod copies;
 mod crash;
 mod damage;
 mod disk;
@@ -10,5 +11,6 @@ mod handle;
 mod map;
 mod map_crash;
 mod reads;
+mod recovery;
 mod space;
 mod streams;

@@ -126,6 +126,29 @@ fn a_put_pays_for_a_bounded_step_of_cleaning() {
 }
 
 #[test]
+fn what_is_cleaned_is_chopped_piece_by_piece() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 20_000);
+    let mut pieces = 0;
+    for turn in 0..3000 {
+        insist(&mut journal, |log| map.put(log, &number(turn % 50), &[1; 90]));
+        journal.settle();
+        let chopped = |journal: &Stepped<'_, Twin>| journal.log.info(map.stream()).unwrap().chopped;
+        let before = chopped(&journal);
+        if let Some(wanted) = map.wanted() {
+            assert_eq!(wanted.from, before + 1, "all that was cleaned is chopped when the next piece is read");
+            map.take(Piece::read(&journal, map.stream(), wanted, &mut ReadBuffer::default()));
+            pieces += 1;
+        }
+        map.clean(&mut journal.log);
+        journal.settle();
+    }
+    let info = map.info();
+    assert!(pieces > 2 && info.cleaned > 200_000, "{pieces} pieces, {info:?}");
+    assert!(journal.log.usage(map.stream()).unwrap().bytes < 100_000, "it is given back");
+}
+
+#[test]
 fn below_the_minimum_nothing_is_cleaned() {
     let twin = Twin::new();
     let (mut journal, mut map) = map(&twin, SMALL, 50_000);
@@ -141,6 +164,31 @@ fn below_the_minimum_nothing_is_cleaned() {
     }
     let info = map.info();
     assert!(info.cleaned > 100_000 && info.held <= 50_100, "{info:?}");
+}
+
+#[test]
+fn at_the_minimum_nothing_is_cleaned_and_above_it_is() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 940);
+    for _ in 0..10 {
+        assert_eq!(map.wanted(), None);
+        insist(&mut journal, |log| map.put(log, b"key", &[1; 90]));
+    }
+    assert_eq!((map.info().held, map.wanted()), (940, None));
+    insist(&mut journal, |log| map.put(log, b"key", &[1; 90]));
+    assert!(map.wanted().is_some());
+}
+
+#[test]
+fn a_map_tells_its_memory_and_keeps_its_secret() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 0);
+    for key in 0..1000 {
+        insist(&mut journal, |log| map.put(log, &number(key), b"value"));
+    }
+    assert!((24_000..100_000).contains(&map.info().memory), "{:?}", map.info());
+    let told = format!("{:?}", MapOptions { seed: SEED, clean_min: 4321 });
+    assert!(told.contains("clean_min: 4321") && !told.contains("seed"), "{told}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::common::{SMALL, fill, id, open, payload, read_all, until_not_busy};
 use whimbrel_journal::twin::{Fate, Twin};
-use whimbrel_journal::{Log, MAP_SEGMENTS, Options, RELOCATION_SHARE, RESERVE_SEGMENTS, Refused, Stepped};
+use whimbrel_journal::{Log, MAP_SEGMENTS, Options, RELOCATION_SHARE, RESERVE_SEGMENTS, Refused, Stepped, check};
 
 fn chop_and_fill_again(twin: &Twin, bound: u64, mut give_room: impl FnMut(&mut Stepped<'_, Twin>)) {
     let mut journal = open(twin);
@@ -214,8 +214,10 @@ fn streams_that_do_not_fit_into_the_head_are_all_found() {
             }
         }
     }
+    assert_eq!(journal.log.streams().count() as u64, count, "one more is refused");
     let streams: Vec<_> = journal.log.streams().map(|(_, stream)| stream).collect();
-    for tick in 1..40 {
+    // Far apart, so that what is said of each stream is long.
+    for tick in (1..40).map(|number| number << 57) {
         for stream in &streams {
             while journal.log.append(*stream, tick, &[&payload(1, tick, 50)]).is_err() {
                 assert!(journal.write() | journal.chore());
@@ -223,8 +225,11 @@ fn streams_that_do_not_fit_into_the_head_are_all_found() {
         }
     }
     journal.settle();
+    let before = twin.bytes_read();
     let (log, report) = Log::open(&twin, options, 1).unwrap();
     assert_eq!(report.damages, []);
+    assert_eq!(report.bytes_read, twin.bytes_read() - before);
+    assert!(check(&twin).unwrap().is_whole());
     let journal = Stepped::new(log, &twin);
     for stream in streams {
         assert_eq!(read_all(&journal, stream).len(), 39);

@@ -124,6 +124,44 @@ fn chopping_beyond_the_end_leaves_nothing_and_forbids_what_it_covers() {
 }
 
 #[test]
+fn chopping_or_reserving_the_same_again_writes_nothing() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    let chopped = journal.log.chop(a, 5).unwrap();
+    assert_eq!(journal.log.chop(a, 5), Ok(chopped));
+    assert_eq!(journal.log.chop(a, 4), Ok(chopped));
+    let reserved = journal.log.reserve(a, 9).unwrap();
+    assert!(reserved > chopped);
+    assert_eq!(journal.log.reserve(a, 9), Ok(reserved));
+    assert_eq!(journal.log.reserve(a, 8), Ok(reserved));
+    journal.settle();
+    let commits = journal.log.counters().commits;
+    journal.log.chop(a, 5).unwrap();
+    journal.log.reserve(a, 9).unwrap();
+    assert!(!journal.write());
+    assert_eq!(journal.log.counters().commits, commits);
+}
+
+#[test]
+fn changes_fill_their_part_of_a_batch_and_no_more() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    journal.settle();
+    // An eighth of a batch, and four bytes for each change: one for kind and stream, two for the tick, one for what it does not need.
+    let most = u64::from(SMALL.batch_bytes) / 8 / 4;
+    for upto in 128..128 + most {
+        journal.log.chop(a, upto).unwrap();
+    }
+    assert_eq!(journal.log.chop(a, 1000), Err(Refused::Busy));
+    assert_eq!(journal.log.reserve(a, 1000), Err(Refused::Busy));
+    journal.settle();
+    assert_eq!(journal.log.info(a).unwrap().chopped, 127 + most);
+    journal.log.chop(a, 1000).unwrap();
+}
+
+#[test]
 fn a_stream_of_a_removed_name_begins_empty() {
     let twin = Twin::new();
     let mut journal = open(&twin);
