@@ -197,9 +197,6 @@ impl Log {
             if !full {
                 offset = frame.end();
             }
-            if offset as usize >= begin as usize + bytes.len() {
-                break;
-            }
         }
         self.finish_fetch(copy, (extent, offset, begin), full)
     }

@@ -160,9 +160,8 @@ impl Log {
     /// What the disk knows of all streams. Nothing is in flight when it is asked for.
     pub(crate) fn encode_states(&self) -> Vec<u8> {
         let known = || self.streams.iter().filter_map(|(number, state)| Some((*number, state.id, state.durable?)));
-        let born = known().next_back().map_or(0, |(number, ..)| number + 1);
         let mut out = Vec::new();
-        put_varint(&mut out, u64::from(self.born.max(born)));
+        put_varint(&mut out, u64::from(self.born));
         put_varint(&mut out, known().count() as u64);
         for (number, id, durable) in known() {
             let fields =

@@ -18,6 +18,7 @@ pub fn id(number: u64) -> StreamId {
 pub fn open<S: Storage>(storage: &S) -> Stepped<'_, S> {
     let (log, report) = Log::open(storage, SMALL, 7).expect("the journal opens");
     assert_eq!(report.damages, [], "nothing is damaged");
+    assert_eq!(log.files(), storage.slots().expect("they can be listed").len() as u64);
     Stepped::new(log, storage)
 }
 

@@ -79,6 +79,29 @@ fn a_view_changes_nothing_and_sees_what_is_there() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_looked_at_is_not_taken_for_none() {
+    let place = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("journal.lock", place.path().join("journal.lock")).unwrap();
+    assert!(View::open(place.path()).is_err(), "a loop of links");
+}
+
+#[test]
+fn after_a_write_that_failed_nothing_is_written() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (stream, _) = journal.log.open_stream(id(1)).unwrap();
+    journal.settle();
+    let step = journal.log.append(stream, 1, &[b"one"]).map(|_| journal.log.next_write()).unwrap().unwrap();
+    journal.log.append(stream, 2, &[b"two"]).unwrap();
+    let fault = Fault::Failed("the sync failed".into());
+    let committed = journal.log.committed();
+    assert_eq!(journal.log.written(step, Err(fault.clone())), committed);
+    assert!(journal.log.next_write().is_none() && journal.log.next_chore().is_none());
+    assert_eq!(journal.log.poisoned(), Some(&fault));
+    assert_eq!(journal.log.reserve(stream, 5), Err(Refused::Poisoned(fault)));
+}
+
+#[test]
 fn two_journals_have_two_identities() {
     let place = tempfile::tempdir().unwrap();
     let disk = Directory::open(place.path()).unwrap();

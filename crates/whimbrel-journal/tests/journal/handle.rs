@@ -150,6 +150,26 @@ fn a_journal_that_is_full_lends_its_reserve_through_its_handle() {
 }
 
 #[test]
+fn a_full_disk_is_tried_again_without_being_asked() {
+    let options = Options { segment_bytes: 64 << 10, batch_bytes: 4096, max_bytes: 16 << 20 };
+    let twin = Twin::new();
+    twin.set_room(Some(512 << 10));
+    let (log, _) = Log::open(&twin, options, 1).unwrap();
+    let journal = Journal::start(twin, log, |_| {}).unwrap();
+    let (stream, _) = journal.open_stream(id(1)).unwrap();
+    let append = |tick| journal.append(stream, tick, &[&[1; 1000]]);
+    let refused = (1..).find_map(|tick| append(tick).err().map(|error| (tick, error)));
+    let (tick, error) = refused.unwrap();
+    assert_eq!(error, Refused::Full);
+    journal.storage().set_room(None);
+    while append(tick) == Err(Refused::Full) {
+        // tidy: poll — the next try to make a file, after FULL_RETRY
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(append(tick + 1).map(drop), Ok(()));
+}
+
+#[test]
 fn a_panic_of_whoever_is_told_comes_out_when_the_journal_is_closed() {
     let twin = Twin::new();
     let (log, _) = Log::open(&twin, SMALL, 1).unwrap();

@@ -10,6 +10,7 @@ mod full;
 mod handle;
 mod map;
 mod map_crash;
+mod moves;
 mod reads;
 mod recovery;
 mod space;

@@ -268,6 +268,47 @@ fn what_no_batch_can_hold_is_told_and_what_this_one_cannot_waits() {
 }
 
 #[test]
+fn what_is_required_is_reckoned_and_told() {
+    // Of a batch, so that its part for changes is a multiple of what one may take.
+    let options = Options { batch_bytes: 4800, ..SMALL };
+    let (batch, control, record, change) = (4800, 600, 20, 25);
+    let twin = Twin::new();
+    let (mut journal, map) = map(&twin, options, 0);
+    let stream = map.stream();
+    journal.settle();
+    let log = &mut journal.log;
+    let mut need = Need { streams: 3, ..Need::default() };
+    need.record(2000);
+    need.record(2000);
+    need.put(100, 1000);
+    need.put(200, 2000);
+    assert_eq!(need, Need { streams: 3, records: 2, puts: 2, bytes: 4000 + 1100 + 2200 + 2 * 10, changes: 0 });
+    // Of each stream a section, of which the directory is there twice.
+    let section = 2 * 47;
+    let bytes = need.bytes + 4 * record + 3 * section;
+    assert_eq!(log.require(need), Err(Refused::TooLong { bytes, max: batch }));
+    let fits = Need { streams: 1, records: 1, puts: 0, bytes: batch - record - section, changes: control / change };
+    assert_eq!(log.require(fits), Ok(()));
+    assert_eq!(
+        log.require(Need { bytes: fits.bytes + 1, ..fits }),
+        Err(Refused::TooLong { bytes: batch + 1, max: batch })
+    );
+    assert_eq!(
+        log.require(Need { changes: fits.changes + 1, ..fits }),
+        Err(Refused::TooLong { bytes: control + change, max: control })
+    );
+    // What is collected takes its part: a change four bytes here, a record its length and a byte more.
+    for upto in 128..153 {
+        log.chop(stream, upto).unwrap();
+    }
+    log.append(stream, 1000, &[&[1; 100]]).unwrap();
+    let left = Need { bytes: fits.bytes - section - 101, changes: (control - 100) / change, ..fits };
+    assert_eq!(log.require(left), Ok(()));
+    assert_eq!(log.require(Need { bytes: left.bytes + 1, ..left }), Err(Refused::Busy));
+    assert_eq!(log.require(Need { changes: left.changes + 1, ..left }), Err(Refused::Busy));
+}
+
+#[test]
 fn a_damaged_map_is_not_restored_and_neither_is_one_of_a_later_version() {
     let twin = Twin::new();
     let (mut journal, mut map) = map(&twin, SMALL, 0);
@@ -285,12 +326,13 @@ fn a_damaged_map_is_not_restored_and_neither_is_one_of_a_later_version() {
     assert_eq!(restore(&journal, stream, 0).0.info().keys, 100);
     let last = journal.log.info(stream).unwrap().last;
     journal.log.append(stream, last + 1, &[&[1 << 2 | 2, b'k']]).unwrap();
+    journal.log.append(stream, last + 2, &[&[1 << 2, b'k']]).unwrap();
     journal.settle();
     assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 1));
     journal.log.chop(stream, last + 1).unwrap();
-    journal.log.append(stream, last + 3, &[&[1 << 2, b'k']]).unwrap();
+    journal.log.append(stream, last + 4, &[&[1 << 2, b'k']]).unwrap();
     journal.settle();
-    assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 3), "one is missing");
+    assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 4), "one is missing");
 }
 
 #[test]
@@ -322,7 +364,7 @@ fn an_empty_map_goes_on_behind_everything_that_was_chopped() {
     let (mut journal, mut map) = map(&twin, SMALL, 0);
     let stream: Stream = map.stream();
     map.put(&mut journal.log, b"key", b"old").unwrap();
-    journal.log.chop(stream, 1000).unwrap();
+    journal.log.chop(stream, 1 << 60).unwrap();
     journal.settle();
     drop(journal);
     let (mut journal, mut map) = self::map(&twin, SMALL, 0);
@@ -332,7 +374,7 @@ fn an_empty_map_goes_on_behind_everything_that_was_chopped() {
     let mut given = Vec::new();
     let options = MapOptions { seed: SEED, clean_min: 0 };
     let mut sink = |key: &[u8], value: &[u8]| given.push((key.to_vec(), value.to_vec()));
-    Map::restore(&journal, stream, options, &mut ReadBuffer::default(), &mut sink).unwrap();
+    Map::restore(&(&journal.log, &twin), stream, options, &mut ReadBuffer::default(), &mut sink).unwrap();
     assert_eq!(given, [(b"key".to_vec(), b"new".to_vec())]);
 }
 

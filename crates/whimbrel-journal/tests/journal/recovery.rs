@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{SMALL, id, open, payload, try_read_all, until_not_busy};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
-    Damage, HEAD, Log, OpenError, Options, ReadError, Report, SECTOR, Stepped, Storage, Stream, Tick, check,
+    Damage, HEAD, Log, OpenError, Options, ReadError, Refused, Report, SECTOR, Stepped, Storage, Stream, Tick, check,
 };
 
 const FIRST_COPY: &str = "the first copy of a frame's header is damaged";
@@ -118,6 +118,48 @@ fn a_lost_frame_is_a_hole_for_who_goes_on_behind_it_and_a_doubt_for_who_does_not
     journal.settle();
     let report = reopen(&twin).1;
     assert!(report.damages.contains(&hole(2, 3, Tick::MAX, DOUBT)), "{report:?}");
+    // Neither does a chop of what is there, but one of what may be lost.
+    for (upto, doubtful) in [(2, true), (3, true), (4, false)] {
+        journal.log.chop(streams[2], upto).unwrap();
+        journal.settle();
+        assert_eq!(journal.log.check_stream(streams[2]).is_err(), doubtful, "{upto}");
+        let report = reopen(&twin).1;
+        assert_eq!(report.damages.iter().any(|damage| damage.what == DOUBT), doubtful, "{upto}: {report:?}");
+    }
+}
+
+#[test]
+fn when_one_damage_of_a_stream_is_chopped_the_next_one_stops_it() {
+    let twin = Twin::new();
+    let (streams, places) = frames(&twin, &[0, 0, 0, 0, 0, 0]);
+    for (slot, begin, end) in [places[1], places[3]] {
+        twin.corrupt(slot, begin, |bytes| bytes.fill(0), (end - begin) as usize);
+    }
+    let (mut journal, _) = reopen(&twin);
+    let stopped = |journal: &Stepped<'_, Twin>| journal.log.check_stream(streams[0]);
+    assert_eq!(stopped(&journal), Err(Refused::Stopped(hole(0, 1, 2, HOLE))));
+    for (upto, left) in [(2, Err(Refused::Stopped(hole(0, 3, 4, HOLE)))), (4, Ok(()))] {
+        journal.log.chop(streams[0], upto).unwrap();
+        journal.settle();
+        assert_eq!(stopped(&journal), left);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_that_nobody_needs_is_not_told() {
+    let twin = Twin::new();
+    let (stream, files) = sealed(&twin);
+    let (mut journal, _) = reopen(&twin);
+    journal.log.chop(stream, 700).unwrap();
+    journal.settle();
+    let slot = files[&300];
+    for offset in [24, SECTOR as u64 + 4] {
+        let twin = twin.crashed(|| unreachable!("everything is synced"));
+        twin.corrupt(slot, offset, |bytes| bytes[0] ^= 1, 1);
+        let (journal, report) = reopen(&twin);
+        assert_eq!(report.damages, [], "{offset}");
+        assert_eq!(journal.log.files(), twin.slots().unwrap().len() as u64);
+    }
 }
 
 #[test]
