@@ -1,6 +1,6 @@
 //! Relocation: how much of it there is, what it can do with odd frames, and with segments that cannot be read.
 
-use crate::common::{SMALL, id, open, payload, read_all, try_read_all, until_not_busy};
+use crate::common::{SMALL, id, open, payload, places, read_all, try_read_all, until_not_busy};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{HEAD, Log, Options, RELOCATION_SHARE, ReadError, Refused, Stepped, Stream, check};
 
@@ -133,7 +133,9 @@ fn a_segment_that_cannot_be_read_stays_as_it_is_and_the_others_are_relocated() {
             }
             _ => {
                 // The frame that holds the last of them, up to the end of the segment.
-                let begin = place(mine[mine.len() - 1]) / 4096 * 4096;
+                let last = place(mine[mine.len() - 1]);
+                let begins = places(&twin, hurt.slot, end).into_iter().map(|(begin, _)| begin);
+                let begin = begins.filter(|begin| *begin < last).max().unwrap();
                 twin.corrupt(hurt.slot, begin as u64, |bytes| bytes.fill(0), end - begin);
                 Some(mine[mine.len() - 1])
             }

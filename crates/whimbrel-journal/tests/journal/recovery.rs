@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{SMALL, id, open, payload, try_read_all, until_not_busy};
+use crate::common::{SMALL, id, open, payload, places, try_read_all, until_not_busy};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
     Damage, HEAD, Log, OpenError, Options, ReadError, Refused, Report, SECTOR, Stepped, Storage, Stream, Tick, check,
@@ -70,14 +70,6 @@ fn sealed(twin: &Twin) -> (Stream, BTreeMap<Tick, u32>) {
         }
     }
     (stream, files)
-}
-
-/// Where the frames of a file begin, up to some place, and their lengths.
-fn places(twin: &Twin, slot: u32, end: usize) -> Vec<(usize, usize)> {
-    let bytes = twin.contents(slot).unwrap();
-    let length = |begin: usize| u32::from_le_bytes(bytes[begin..begin + 4].try_into().unwrap()) as usize;
-    let begins = std::iter::successors(Some(HEAD), |begin| Some(begin + length(*begin)));
-    begins.take_while(|begin| *begin < end).map(|begin| (begin, length(begin))).collect()
 }
 
 fn all(ticks: impl Iterator<Item = u64>) -> Vec<(u64, Vec<u8>)> {
