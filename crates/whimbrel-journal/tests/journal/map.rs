@@ -129,7 +129,7 @@ fn a_put_pays_for_a_bounded_step_of_cleaning() {
 fn what_is_cleaned_is_chopped_piece_by_piece() {
     let twin = Twin::new();
     let (mut journal, mut map) = map(&twin, SMALL, 20_000);
-    let mut pieces = 0;
+    let (mut pieces, mut chops) = (0, 0);
     for turn in 0..3000 {
         insist(&mut journal, |log| map.put(log, &number(turn % 50), &[1; 90]));
         journal.settle();
@@ -142,8 +142,10 @@ fn what_is_cleaned_is_chopped_piece_by_piece() {
         }
         map.clean(&mut journal.log);
         journal.settle();
+        chops += u32::from(chopped(&journal) > before);
     }
     let info = map.info();
+    assert!(chops <= pieces, "{chops} chops for {pieces} pieces");
     assert!(pieces > 2 && info.cleaned > 200_000, "{pieces} pieces, {info:?}");
     assert!(journal.log.usage(map.stream()).unwrap().bytes < 100_000, "it is given back");
 }
@@ -236,6 +238,7 @@ fn keys_and_values_have_bounds_that_are_told() {
     let (mut journal, mut map) = map(&twin, SMALL, 0);
     let max = SMALL.record_max();
     let before = map.info();
+    assert_eq!(KEY_MAX, usize::from(u16::MAX) + 65, "the longest string of the protocol, and what comes before it");
     let refused = map.put(&mut journal.log, b"key", &vec![0; max]);
     assert_eq!(refused, Err(Refused::TooLong { bytes: max + 4, max }));
     let refused = map.put(&mut journal.log, &vec![0; KEY_MAX + 1], b"");
