@@ -361,6 +361,25 @@ mod tests {
     }
 
     #[test]
+    fn the_room_for_a_section_is_what_the_longest_entries_take() {
+        let (stream, most) = (u32::MAX, u32::MAX);
+        let entry = Entry {
+            kind: Kind::Moved,
+            stream,
+            count: most,
+            bytes: most,
+            after: 0,
+            first: 1 << 63,
+            last: u64::MAX,
+            sum: 0,
+        };
+        let mut out = Vec::new();
+        entry.put(&mut out);
+        assert_eq!(out.len(), entry.encoded_len());
+        assert!((SECTION_ROOM - 2..=SECTION_ROOM).contains(&(2 * out.len())), "{}", out.len());
+    }
+
+    #[test]
     fn a_record_takes_the_bytes_that_were_reckoned() {
         let mut section = Section::new(Kind::Fresh, 3, 10, Vec::new());
         for (tick, length) in [(11, 0), (12, 1), (139, 127), (140, 128), (300, 20_000), (u64::MAX, 3)] {

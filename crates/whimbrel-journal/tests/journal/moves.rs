@@ -1,8 +1,11 @@
 //! Relocation: how much of it there is, what it can do with odd frames, and with segments that cannot be read.
 
-use crate::common::{SMALL, id, open, payload, places, read_all, try_read_all, until_not_busy};
+use crate::common::mapping::restore;
+use crate::common::{SMALL, fill, id, open, payload, places, read_all, try_read_all, until_not_busy};
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{HEAD, Log, Options, RELOCATION_SHARE, ReadError, Refused, Stepped, Stream, check};
+use whimbrel_journal::{
+    HEAD, Log, MAP_SEGMENTS, Options, RELOCATION_SHARE, RESERVE_SEGMENTS, ReadError, Refused, Stepped, Stream, check,
+};
 
 /// A record that is like no other.
 fn record(number: u64, tick: u64) -> Vec<u8> {
@@ -170,6 +173,36 @@ fn a_segment_that_cannot_be_read_stays_as_it_is_and_the_others_are_relocated() {
     }
 }
 
+#[test]
+fn a_copy_that_is_damaged_takes_no_doubt_away() {
+    let twin = Twin::new();
+    let (mut journal, [slow_stream, fast], last) = mixed(&twin, Options { max_bytes: 4 << 20, ..SMALL }, 600 << 10);
+    let tail = |journal: &mut Stepped<'_, Twin>| {
+        let cut = journal.log.begin_cut();
+        journal.log.end_cut();
+        cut.files().last().map(|file| (file.slot, file.used)).unwrap()
+    };
+    let (slot, begin) = tail(&mut journal);
+    journal.log.append(fast, last + 1, &[&record(1, last + 1)]).unwrap();
+    while journal.write() {}
+    let (same, end) = tail(&mut journal);
+    journal.log.chop(fast, last).unwrap();
+    journal.settle();
+    assert_eq!((slot, slot), (same, tail(&mut journal).0));
+    // A frame is lost, and behind it is a copy of records of the slow stream, damaged too; those are still where they were before.
+    let bytes = twin.contents(slot).unwrap();
+    let copied = slow(last).into_iter().find_map(|(_, record)| {
+        let behind = &bytes[end as usize..];
+        behind.windows(record.len()).position(|window| window == record)
+    });
+    twin.corrupt(slot, begin, |bytes| bytes.fill(0), (end - begin) as usize);
+    twin.corrupt(slot, end + copied.expect("some were copied") as u64, |bytes| bytes[0] ^= 1, 1);
+    let (log, report) = Log::open(&twin, SMALL, 7).unwrap();
+    let doubts = report.damages.iter().filter_map(|damage| damage.lost.filter(|(.., to)| *to == u64::MAX));
+    assert!(doubts.map(|(of, ..)| of).eq([id(0), id(1)]), "{report:?}");
+    assert!(log.check_stream(slow_stream).is_err());
+}
+
 /// Fills a journal with two streams, of which the first has one record of five; returns the last tick.
 fn fill_two(journal: &mut Stepped<'_, Twin>, streams: [Stream; 2]) -> u64 {
     for tick in 1.. {
@@ -209,4 +242,33 @@ fn a_full_journal_is_not_called_full_while_a_chop_or_relocation_gives_space_back
     assert!(tick - last > last / 2, "{} records instead of {}", tick - last, last / 5 * 4);
     let kept: Vec<_> = (5..=last).step_by(5).map(|tick| (tick, record(1, tick))).collect();
     assert!(read_all(&journal, streams[0]) == kept && read_all(&open(&twin), streams[0]) == kept);
+}
+
+#[test]
+fn relocation_goes_on_when_nothing_but_the_reserve_is_left() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let streams = [0, 1].map(|number| journal.log.open_stream(id(number)).unwrap().0);
+    let (of_map, _) = journal.log.open_stream(id(100)).unwrap();
+    let (mut map, _) = restore(&journal, of_map, u64::MAX);
+    let last = fill_two(&mut journal, streams);
+    let mut puts = 0u32;
+    while until_not_busy(&mut journal, |log| map.put(log, &puts.to_be_bytes(), &[1; 500])).is_ok() {
+        puts += 1;
+    }
+    journal.settle();
+    let files = journal.log.files();
+    let used = |journal: &mut Stepped<'_, Twin>| {
+        let cut = journal.log.begin_cut();
+        journal.log.end_cut();
+        cut.files().count() as u64
+    };
+    assert_eq!(used(&mut journal), files - u64::from(RESERVE_SEGMENTS));
+    // Each segment but those of the map keeps a fifth, and goes on giving back until there is more than is kept.
+    journal.log.chop(streams[1], last).unwrap();
+    journal.settle();
+    assert!(used(&mut journal) < files - u64::from(RESERVE_SEGMENTS + MAP_SEGMENTS), "{}", used(&mut journal));
+    let kept: Vec<_> = (5..=last).step_by(5).map(|tick| (tick, record(1, tick))).collect();
+    assert!(read_all(&journal, streams[0]) == kept && read_all(&open(&twin), streams[0]) == kept);
+    assert!(fill(&mut journal, streams[1], last) > last + 500);
 }

@@ -219,6 +219,21 @@ fn a_damaged_header_or_summary_of_a_file_is_named_and_nothing_is_lost() {
 }
 
 #[test]
+fn what_looks_like_the_beginning_of_a_frame_at_the_end_of_a_file_is_none() {
+    let twin = Twin::new();
+    let (stream, files) = sealed(&twin);
+    let slot = files[&300];
+    // Without its summary the file is walked to its end, where the directory would have no room.
+    twin.corrupt(slot, SECTOR as u64 + 4, |bytes| bytes[0] ^= 1, 1);
+    let header = [SECTOR as u32, SECTOR as u32 - 1].map(u32::to_le_bytes).concat();
+    let last = u64::from(SMALL.segment_bytes) - SECTOR as u64;
+    twin.corrupt(slot, last, |bytes| bytes.copy_from_slice(&header), header.len());
+    let (journal, report) = reopen(&twin);
+    assert_eq!(report.damages, [noted(slot, 0, SUMMARY)]);
+    assert!(read(&journal, stream) == Ok(all(1..=800)));
+}
+
+#[test]
 fn a_lost_frame_of_a_file_with_a_damaged_summary_concerns_only_whose_records_it_held() {
     let twin = Twin::new();
     let (stream, files) = sealed(&twin);
