@@ -201,6 +201,10 @@ fn the_twin_counts_fails_and_loses_as_it_is_told() {
     assert_eq!(failing.crashed(|| Fate::New).contents(0).unwrap()[0], 4);
     twin.fail_sync(twin.operations() + 1);
     assert!(twin.write(0, 0, &[3; 512]).is_ok() && twin.sync(0).is_err());
+    // Also a later sync does not bring it there.
+    assert!(twin.write(0, 2048, &[6; 512]).is_ok() && twin.sync(0).is_ok());
+    assert_eq!(sectors(&twin.contents(0).unwrap())[..5], [3, 1, 2, 2, 6]);
+    assert_eq!(sectors(&after(|| Fate::New))[..5], [0, 1, 1, 0, 6]);
     // Nothing that was written before can be trusted to be there, and settling shows what is.
     twin.settle(0).unwrap();
     let mut bytes = [9; 512];
