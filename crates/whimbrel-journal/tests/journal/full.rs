@@ -204,6 +204,10 @@ fn a_map_that_has_filled_its_own_segments_is_refused_and_leaves_the_reserve() {
     assert_eq!(used(&mut full), most - u64::from(MAP_SEGMENTS), "records take no segment that is kept");
     let puts = fill_map(&mut full);
     assert_eq!(used(&mut full), most, "a map takes no segment of the reserve");
+    let mut put = Need { streams: 1, ..Need::default() };
+    put.put(8, 500);
+    assert_eq!(full.journal.log.require(put), Err(Refused::Full));
+    assert_eq!(full.journal.log.require(Need { changes: 1, ..Need::default() }), Ok(()));
     let bytes = puts * 510;
     assert!(bytes > u64::from(MAP_SEGMENTS) * segment * 3 / 5, "{bytes}");
     assert!(bytes < u64::from(MAP_SEGMENTS + 1) * segment, "{bytes}");

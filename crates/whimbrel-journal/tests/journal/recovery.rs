@@ -219,6 +219,37 @@ fn a_damaged_header_or_summary_of_a_file_is_named_and_nothing_is_lost() {
 }
 
 #[test]
+fn what_is_said_of_a_segment_that_is_sealed_is_used_also_if_it_is_the_newest() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let [a, b] = [1, 2].map(|number| journal.log.open_stream(id(number)).unwrap().0);
+    let mut tick = 0;
+    loop {
+        tick += 1;
+        journal.log.append(a, tick, &[&payload(1, tick, 300)]).unwrap();
+        if tick == 100 {
+            journal.log.append(b, 1, &[b"far behind"]).unwrap();
+        }
+        while journal.chore() {}
+        let before = journal.log.counters();
+        assert!(journal.write());
+        if journal.log.counters() == before {
+            break;
+        }
+    }
+    // It is sealed, and the next one is not begun.
+    let twin = twin.crashed(|| unreachable!("everything is synced"));
+    let report = check(&twin).unwrap();
+    assert!(report.segments.len() == 1 && report.segments[0].sealed);
+    let (journal, report) = reopen(&twin);
+    assert_eq!((report.damages, report.torn), (vec![], None));
+    let before = twin.bytes_read();
+    assert_eq!(read(&journal, b), Ok(vec![(1, b"far behind".to_vec())]));
+    let read = twin.bytes_read() - before;
+    assert!(read < 16 << 10, "{read} bytes of {}", SMALL.segment_bytes);
+}
+
+#[test]
 fn what_looks_like_the_beginning_of_a_frame_at_the_end_of_a_file_is_none() {
     let twin = Twin::new();
     let (stream, files) = sealed(&twin);
