@@ -193,17 +193,22 @@ fn what_is_removed_or_free_at_the_opening_is_used_again() {
     let again = fill(&mut journal, b, 0);
     assert!(again >= most - most / 20, "{again} of {most}");
     journal.log.chop(b, again - 10).unwrap();
+    // The chop is not told by the newest segment, but by what that one says of the streams.
+    for tick in again + 1..=again + 150 {
+        until_not_busy(&mut journal, |log| log.append(b, tick, &[&payload(1, tick, 500)])).unwrap();
+    }
     while journal.write() {}
     let mut journal = open(&twin);
+    let again = again + 150;
     // A copy that ends gives back what nobody uses, and nothing that is used.
     journal.log.append(b, again + 1, &[&payload(1, again + 1, 500)]).unwrap();
     journal.settle();
     let cut = journal.log.begin_cut();
-    assert!(cut.files().count() <= 3, "the others are free");
+    assert!(cut.files().count() <= 5, "the others are free");
     journal.log.end_cut();
     let last = fill(&mut journal, b, again + 1);
-    assert!(last - again >= most - most / 8, "{} of {most}", last - again);
-    let records: Vec<_> = (again - 9..=last).map(|tick| (tick, payload(1, tick, 500))).collect();
+    assert!(last - again >= most - most / 3, "{} of {most}", last - again);
+    let records: Vec<_> = (again - 159..=last).map(|tick| (tick, payload(1, tick, 500))).collect();
     assert!(read_all(&journal, b) == records && read_all(&open(&twin), b) == records);
 }
 
