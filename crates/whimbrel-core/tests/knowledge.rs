@@ -294,6 +294,46 @@ fn too_many_bytes_make_the_farthest_events_unknown_again() {
 }
 
 #[test]
+fn what_weighs_as_much_as_is_allowed_is_kept() {
+    let mut knowledge = Knowledge::new(PUBEND, Tick(0));
+    // Memory is given in steps, and so an event weighs a whole number of them.
+    for tick in [1, 2] {
+        knowledge.data(event(tick, KNOWLEDGE_BYTES_MAX / 2 - 1000));
+    }
+    assert_eq!((knowledge.bytes(), knowledge.forgotten()), (KNOWLEDGE_BYTES_MAX, 0));
+    knowledge.data(event(3, 0));
+    assert_eq!((knowledge.bytes(), knowledge.forgotten()), (KNOWLEDGE_BYTES_MAX, 1));
+}
+
+#[test]
+fn what_is_forgotten_is_the_farthest_entry_and_not_the_event_before_it() {
+    let mut knowledge = Knowledge::new(PUBEND, Tick(0));
+    let runs = KNOWLEDGE_ENTRIES_MAX as u64 - 2;
+    for number in 1..=runs {
+        knowledge.silence(Tick(10 * number), Tick(10 * number + 5));
+    }
+    let last = 10 * runs + 100;
+    knowledge.data(event(last, 0));
+    knowledge.lost(Tick(last), Tick(last + 5));
+    let states = [last, last + 1].map(|tick| knowledge.at(Tick(tick)));
+    assert_eq!((states, knowledge.forgotten()), ([TickState::Data, TickState::Unknown], 1));
+    // An event that is a run of its own goes with it, at once.
+    knowledge.silence(Tick(2), Tick(3));
+    assert_eq!(knowledge.at(Tick(last)), TickState::Unknown);
+    assert_eq!((knowledge.entries(), knowledge.forgotten()), (KNOWLEDGE_ENTRIES_MAX - 1, 2));
+}
+
+#[test]
+fn there_is_no_hole_where_one_run_follows_another() {
+    let mut knowledge = Knowledge::new(PUBEND, Tick(10));
+    knowledge.lost(Tick(10), Tick(20));
+    knowledge.silence(Tick(20), Tick(30));
+    assert_eq!(knowledge.holes().collect::<Vec<_>>(), []);
+    knowledge.data(event(40, 0));
+    assert_eq!(knowledge.holes().collect::<Vec<_>>(), [(Tick(30), Tick(39))]);
+}
+
+#[test]
 fn the_nearest_event_is_kept_whatever_it_weighs() {
     let mut knowledge = Knowledge::new(PUBEND, Tick(0));
     knowledge.data(event(20, 0));

@@ -120,6 +120,10 @@ fn check_frames(
     if summary.is_some_and(|summary| summary.end != end.end) {
         found.wrong.push((u64::from(end.end), "frames are missing at the end".into()));
     }
+    if let Some(summary) = summary.filter(|summary| summary.frames != end.frames) {
+        let what = format!("there are {} frames, and the file says that there are {}", end.frames, summary.frames);
+        found.wrong.push((u64::from(end.end), what));
+    }
     found.frames = end.frames;
     found.bytes = u64::from(end.end) - HEAD as u64;
     Ok(end.read)

@@ -279,7 +279,7 @@ fn fields(bytes: &[u8], room: u32) -> Option<[u32; 3]> {
     let mut bytes = Bytes(bytes);
     let fields = [bytes.u32()?, bytes.u32()?, bytes.u32()?];
     let [length, directory_len, _] = fields;
-    let fits = length > 0 && length <= room && (length as usize).is_multiple_of(SECTOR);
+    let fits = length <= room && (length as usize).is_multiple_of(SECTOR);
     (fits && directory_len > 0 && directory_len < length).then_some(fields)
 }
 
@@ -350,6 +350,33 @@ mod tests {
             .map(|(tick, bytes)| (tick, bytes.len()))
             .collect();
         assert_eq!(records, [(11, 6), (u64::MAX, 0), (1, 2000)]);
+    }
+
+    #[test]
+    fn a_kind_comes_back_and_only_two_hold_records() {
+        for kind in [Kind::Fresh, Kind::Moved, Kind::Control, Kind::State] {
+            assert_eq!(Kind::from_bits(kind as u64), kind);
+            assert_eq!(kind.is_records(), kind == Kind::Fresh || kind == Kind::Moved);
+        }
+    }
+
+    #[test]
+    fn the_room_for_a_section_is_what_the_longest_entries_take() {
+        let (stream, most) = (u32::MAX, u32::MAX);
+        let entry = Entry {
+            kind: Kind::Moved,
+            stream,
+            count: most,
+            bytes: most,
+            after: 0,
+            first: 1 << 63,
+            last: u64::MAX,
+            sum: 0,
+        };
+        let mut out = Vec::new();
+        entry.put(&mut out);
+        assert_eq!(out.len(), entry.encoded_len());
+        assert!((SECTION_ROOM - 2..=SECTION_ROOM).contains(&(2 * out.len())), "{}", out.len());
     }
 
     #[test]

@@ -345,3 +345,43 @@ impl Reading<'_> {
         if at.seen >= self.wanted.to { Err(Stop::Enough(None)) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::drive::Stepped;
+    use crate::twin::Twin;
+    use crate::types::{Options, StreamId};
+
+    /// A journal in which, whenever it is looked at again, the segment that was found is gone.
+    struct Fleeting {
+        log: Log,
+        gone: Log,
+        looks: Cell<u32>,
+    }
+
+    impl Guide for Fleeting {
+        fn with<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
+            self.looks.set(self.looks.get() + 1);
+            look(if self.looks.get() % 2 == 1 { &self.log } else { &self.gone })
+        }
+    }
+
+    #[test]
+    fn a_reader_follows_what_is_moved_so_often_and_no_more() {
+        let options = Options { segment_bytes: 64 << 10, batch_bytes: 4096, max_bytes: 1 << 20 };
+        let twin = Twin::new();
+        let mut journal = Stepped::new(Log::open(&twin, options, 1).unwrap().0, &twin);
+        let (stream, _) = journal.log.open_stream(StreamId { kind: 1, id: 1 }).unwrap();
+        journal.log.append(stream, 1, &[b"one"]).unwrap();
+        journal.settle();
+        let guide = Fleeting { log: journal.log, gone: Log::empty(options, 1), looks: Cell::new(0) };
+        let wanted = Wanted { from: 1, to: 1, budget: 1 };
+        let mut sink = |tick, _: &[u8]| panic!("tick {tick} is not there");
+        let nothing = Twin::new();
+        let outcome = read(&guide, &nothing, (stream, wanted), &mut ReadBuffer::default(), &mut sink);
+        assert_eq!((outcome, guide.looks.get()), (Err(ReadError::Moved), 2 * MOVES_MAX));
+    }
+}

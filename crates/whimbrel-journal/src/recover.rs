@@ -340,7 +340,15 @@ impl<S: Storage> Recovery<'_, S> {
                 None => self.lose(entry, (slot, frame.offset), is_tail),
             }
         }
-        effects.iter().for_each(|effect| self.log.apply(*effect));
+        for effect in &effects {
+            self.log.apply(*effect);
+            // Whatever was lost of a stream before it was given up as a whole was given up with it.
+            if let Effect::Chop { stream, .. } = effect
+                && self.log.is_given_up(*stream)
+            {
+                self.doubt.remove(stream);
+            }
+        }
     }
 
     fn section(&mut self, entry: &Entry, frame: &Frame) {

@@ -16,7 +16,7 @@ const SUMMARY_FIXED: usize = 48;
 /// Bytes of runs that fit into the head.
 const RUNS_INLINE: usize = HEAD - SECTOR - SUMMARY_FIXED;
 /// Most bytes of a run in a summary.
-pub(crate) const RUN_ROOM: usize = 5 + 4 * VARINT_MAX + 2 * 5 + 1;
+pub(crate) const RUN_ROOM: usize = 5 + 4 * VARINT_MAX + 2 * 5;
 /// Most bytes of an extent in an index.
 pub(crate) const EXTENT_ROOM: usize = 5 + 5 + VARINT_MAX;
 
@@ -260,4 +260,58 @@ pub(crate) fn get_index(bytes: &[u8], salt: Salt) -> Option<Vec<Extent>> {
         extents.push(Extent { offset, end, after });
     }
     Some(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::twin::Twin;
+
+    const HEADER: Header = Header { journal: 7, seq: 3, bytes: 256 << 10, frame_max: 8192 };
+
+    fn run(stream: u32) -> Run {
+        Run { stream, after: 1 << 40, last: 1 << 50, bytes: 1 << 20, records: 1000, index: (0, 0), uses: 0 }
+    }
+
+    #[test]
+    fn a_summary_comes_back_however_long_it_is() {
+        // Runs of some thirty bytes: the list passes the room in the head in small steps.
+        for count in 1..250u32 {
+            let mut runs: Vec<Run> = (0..count).map(run).collect();
+            let extents = vec![vec![Extent { offset: 4096, end: 8192, after: 1 << 40 }]; runs.len()];
+            let [behind, head] = Summary::encode(&HEADER, (8192, 2), &mut runs, &extents);
+            assert_eq!((head.len(), behind.len() % SECTOR), (HEAD - SECTOR, 0));
+            let twin = Twin::new();
+            twin.create(0, u64::from(HEADER.bytes)).unwrap();
+            twin.write(0, 0, &HEADER.encode()).unwrap();
+            twin.write(0, SECTOR as u64, &head).unwrap();
+            twin.write(0, 8192, &behind).unwrap();
+            let read = read_head(&twin, 0, u64::from(HEADER.bytes)).unwrap();
+            assert_eq!(read.summary, Some(Summary { end: 8192, frames: 2, runs: runs.clone() }), "{count} runs");
+            for run in runs {
+                let (begin, length) = (run.index.0 as usize - 8192, run.index.1 as usize);
+                assert_eq!(get_index(&behind[begin..begin + length], HEADER.salt()).as_ref(), extents.first());
+            }
+        }
+    }
+
+    #[test]
+    fn the_room_for_a_run_and_for_an_extent_is_what_the_longest_ones_take() {
+        let (far, most) = (1 << 63, u64::MAX);
+        let run = Run {
+            stream: u32::MAX,
+            after: far,
+            last: most,
+            bytes: most,
+            records: most,
+            index: (u32::MAX, u32::MAX),
+            uses: 0,
+        };
+        let mut out = Vec::new();
+        put_run(&mut out, &run);
+        assert_eq!(out.len(), RUN_ROOM - 1, "both distances cannot be the longest");
+        let mut out = Vec::new();
+        put_index(&mut out, &[Extent { offset: 1 << 30, end: 1 << 31, after: most }]);
+        assert!((EXTENT_ROOM - 2..=EXTENT_ROOM).contains(&out.len()), "{}", out.len());
+    }
 }

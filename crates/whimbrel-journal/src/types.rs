@@ -296,3 +296,18 @@ pub enum OpenError {
     #[error(transparent)]
     Storage(#[from] Fault),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_settings_are_allowed_and_what_follows_from_them_is_bounded() {
+        let options = Options { segment_bytes: SEGMENT_BYTES_MAX, batch_bytes: BATCH_BYTES_MAX, ..Options::default() };
+        assert_eq!(options.check(), Ok(()));
+        assert!(Options { batch_bytes: BATCH_BYTES_MAX + 1, ..options }.check().is_err());
+        assert_eq!(options.streams_max(), STREAMS_MAX);
+        assert_eq!(Options { batch_bytes: BATCH_BYTES_MIN, ..options }.streams_max(), BATCH_BYTES_MIN / STATE_MAX);
+        assert_eq!(options.record_max(), (BATCH_BYTES_MAX - RECORD_ROOM) as usize);
+    }
+}

@@ -102,5 +102,7 @@ mod tests {
             assert_eq!(Bytes(&out[..out.len() - 1]).varint(), None);
         }
         assert_eq!(Bytes(&[0xff; 11]).varint(), None, "more than 64 bits");
+        let last = |byte| Bytes(&[[0x80; VARINT_MAX - 1].as_slice(), &[byte]].concat()).varint();
+        assert_eq!([0, 1, 2, 0x7e].map(last), [Some(0), Some(1 << 63), None, None]);
     }
 }

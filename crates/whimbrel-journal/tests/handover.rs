@@ -106,3 +106,17 @@ fn a_failing_disk_leaves_nobody_waiting() {
     };
     shuttle::check_random(round, 300);
 }
+
+#[test]
+fn whoever_waits_for_room_is_let_go_when_the_journal_is_closed() {
+    let round = || {
+        let twin = Twin::new();
+        let (log, _) = Log::open(&twin, SMALL, 1).unwrap();
+        let shared = Arc::new(Handover::new(log, twin));
+        let waiting = Arc::clone(&shared);
+        let waiting = thread::spawn(move || waiting.submit_wait(|_| Err::<(), _>(Refused::Busy)));
+        shared.close();
+        assert_eq!(waiting.join().unwrap(), Err(Refused::Busy));
+    };
+    shuttle::check_random(round, 300);
+}

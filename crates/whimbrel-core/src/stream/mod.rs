@@ -18,3 +18,15 @@ pub(crate) fn split_mix(state: &mut u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::split_mix;
+
+    #[test]
+    fn the_numbers_are_those_of_the_reference() {
+        let mut state = 1_234_567;
+        let numbers = [(); 3].map(|()| split_mix(&mut state));
+        assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+}

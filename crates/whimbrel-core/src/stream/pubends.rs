@@ -283,6 +283,16 @@ mod tests {
     }
 
     #[test]
+    fn publishers_are_spread_over_all_streams_of_a_kind() {
+        let bound: Vec<u8> = (0..8).map(Streams::binding).collect();
+        assert_eq!(bound, [0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(Streams::binding(u64::MAX), 3);
+        let mut streams = Streams::new(3, Tick(0));
+        let indices = bound.iter().map(|binding| event(&mut streams, *binding, BestEffort, 50).pubend.index());
+        assert_eq!(indices.collect::<Vec<_>>(), [4, 5, 6, 7, 4, 5, 6, 7]);
+    }
+
+    #[test]
     fn another_seed_is_another_host() {
         assert_ne!(Streams::new(3, Tick(0)).host(), Streams::new(4, Tick(0)).host());
     }

@@ -189,3 +189,91 @@ impl Sources {
         ahead.map(|(pubend, _)| (pubend, positions.get(pubend))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_nanos(1_000);
+
+    fn sources() -> Sources {
+        Sources::new(3, Tick(0), NOW)
+    }
+
+    fn host(number: u64) -> HostId {
+        HostId::new((number + 1) << 8)
+    }
+
+    #[test]
+    fn a_host_is_taken_notice_of_once_and_the_own_one_never() {
+        let mut sources = sources();
+        let own = sources.own.host();
+        assert!(!sources.add_host(own, (1, 1), Tick(5)));
+        assert!(sources.add_host(host(0), (1, 1), Tick(5)));
+        assert!(!sources.add_host(host(0), (1, 1), Tick(5)));
+        assert!(sources.add_host(host(1), (4, 12), Tick(6)));
+        assert_eq!(sources.remote_positions().count(), 18);
+        let pubend = host(1).pubend(15);
+        assert_eq!(sources.remote(pubend).map(|remote| (remote.birth, remote.passed)), Some((Tick(6), Tick(6))));
+    }
+
+    #[test]
+    fn there_are_no_more_hosts_than_a_token_takes() {
+        let mut sources = sources();
+        for number in 0..HOSTS_MAX as u64 {
+            assert!(sources.add_host(host(number), (1, 1), Tick(0)), "host {number}");
+        }
+        assert!(!sources.add_host(host(HOSTS_MAX as u64), (1, 0), Tick(0)));
+        sources.retire(4, NOW);
+        assert_eq!(sources.token(Deployment::named(""), Tick(7)).hosts().count(), CheckpointToken::HOSTS_MAX);
+    }
+
+    #[test]
+    fn there_are_no_more_streams_than_a_token_takes() {
+        let mut sources = sources();
+        // What is left beside the own streams, and those that take their place when the log fails.
+        let room = CheckpointToken::PUBENDS_MAX - 2 * Streams::COUNT;
+        let hosts = room as u64 / 16;
+        for number in 0..hosts {
+            assert!(sources.add_host(host(number), (4, 12), Tick(0)), "host {number}");
+        }
+        let left = (room % 16) as u8;
+        assert!(!sources.add_host(host(hosts), (0, left + 1), Tick(0)));
+        assert!(left == 0 || sources.add_host(host(hosts), (0, left), Tick(0)));
+        assert!(!sources.add_host(host(hosts + 1), (1, 0), Tick(0)));
+        sources.retire(4, NOW);
+        assert_eq!(sources.token(Deployment::named(""), Tick(7)).pubends().count(), CheckpointToken::PUBENDS_MAX);
+    }
+
+    #[test]
+    fn own_retired_and_remote_streams_are_known_and_no_others() {
+        let mut sources = sources();
+        let before = sources.own.host().pubend(0);
+        sources.retire(4, NOW);
+        let own = sources.own.host().pubend(0);
+        assert_ne!(own, before);
+        sources.add_host(host(0), (1, 0), Tick(5));
+        for (pubend, known) in [(own, true), (before, true), (host(0).pubend(0), true)] {
+            assert_eq!(sources.knows(pubend), known, "{pubend}");
+        }
+        assert!(!sources.knows(host(0).pubend(1)) && !sources.knows(host(1).pubend(0)));
+    }
+
+    #[test]
+    fn what_came_before_the_last_tick_of_an_earlier_process_is_before_this_one() {
+        let sources = Sources::restored(host(0), Tick(5), [Tick(10); Streams::COUNT]);
+        let pubend = host(0).pubend(0);
+        assert_eq!([9, 10, 11].map(|tick| sources.is_before_this_process(pubend, Tick(tick))), [true, false, false]);
+        assert!(!sources.is_before_this_process(host(1).pubend(0), Tick(0)), "it is of another broker");
+    }
+
+    #[test]
+    fn a_position_is_ahead_only_beyond_what_has_passed() {
+        let mut sources = sources();
+        sources.add_host(host(0), (2, 0), Tick(50));
+        let [a, b] = [0, 1].map(|index| host(0).pubend(index));
+        let positions: Positions = [(a, Tick(50)), (b, Tick(51))].into_iter().collect();
+        let ahead = sources.ahead_of(&positions);
+        assert_eq!((ahead.get(a), ahead.get(b)), (Tick(0), Tick(51)));
+    }
+}

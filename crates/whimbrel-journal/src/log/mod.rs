@@ -227,6 +227,7 @@ impl Log {
         let before = section.body.len();
         section.push(tick, parts, length);
         self.collect.bytes += section.body.len() - before;
+        debug_assert!(self.collect.bytes <= self.options.batch_bytes as usize, "a record takes what was reckoned");
         state.last = tick;
         Ok(self.accept())
     }

@@ -197,9 +197,6 @@ impl Log {
             if !full {
                 offset = frame.end();
             }
-            if offset as usize >= begin as usize + bytes.len() {
-                break;
-            }
         }
         self.finish_fetch(copy, (extent, offset, begin), full)
     }
@@ -259,4 +256,35 @@ fn copy_records(copy: &mut Section, records: Records, (after, last): (Tick, Tick
         copy.push(tick, &[bytes], bytes.len());
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::frame_len;
+
+    fn copy(bytes: usize) -> Section {
+        // All numbers are as long as they can be, and two of them cannot be so at once.
+        let mut section = Section::new(Kind::Moved, u32::MAX, 0, vec![0; bytes]);
+        (section.entry.count, section.entry.bytes) = (u32::MAX, u32::MAX);
+        (section.entry.first, section.entry.last) = (1 << 63, u64::MAX);
+        section
+    }
+
+    #[test]
+    fn the_room_beside_a_copy_is_what_the_worst_one_takes() {
+        let beside = (0..2 * SECTOR).map(|bytes| (frame_len(&[copy(bytes)]) - bytes) as u64);
+        let worst = beside.max().expect("there are some");
+        assert!((COPY_ROOM - 3..=COPY_ROOM).contains(&worst), "{worst}");
+    }
+
+    #[test]
+    fn a_copy_takes_its_room_in_the_batch() {
+        let mut mover = Mover { ready: Some(copy(100)), ..Mover::default() };
+        let mut collect = Collect::default();
+        mover.place(&mut collect);
+        assert_eq!((collect.bytes, collect.sections.len(), mover.placed), (SECTION_ROOM + 100, 1, true));
+        mover.place(&mut collect);
+        assert_eq!(collect.sections.len(), 1, "once");
+    }
 }

@@ -108,6 +108,12 @@ impl Log {
         }
     }
 
+    /// Whether the stream is chopped beyond its last record.
+    pub(crate) fn is_given_up(&self, stream: u32) -> bool {
+        let durable = self.streams.get(&stream).and_then(|state| state.durable);
+        durable.is_some_and(|durable| durable.chopped > durable.last)
+    }
+
     /// Ranges of ticks that should be somewhere and are nowhere: after the first, up to the second.
     pub(crate) fn holes(&self) -> Vec<(StreamId, Tick, Tick)> {
         let of = |state: &StreamState| {

@@ -160,9 +160,8 @@ impl Log {
     /// What the disk knows of all streams. Nothing is in flight when it is asked for.
     pub(crate) fn encode_states(&self) -> Vec<u8> {
         let known = || self.streams.iter().filter_map(|(number, state)| Some((*number, state.id, state.durable?)));
-        let born = known().next_back().map_or(0, |(number, ..)| number + 1);
         let mut out = Vec::new();
-        put_varint(&mut out, u64::from(self.born.max(born)));
+        put_varint(&mut out, u64::from(self.born));
         put_varint(&mut out, known().count() as u64);
         for (number, id, durable) in known() {
             let fields =
@@ -203,3 +202,21 @@ impl Log {
 }
 
 const _: () = assert!(HEAD > SECTOR, "the summary lies behind the header");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Durable, StreamState};
+    use crate::types::{Options, STATE_MAX, StreamId};
+
+    #[test]
+    fn the_room_for_a_state_is_what_the_longest_one_takes() {
+        let mut log = Log::empty(Options::default(), 1);
+        log.born = u32::MAX;
+        let before = log.encode_states().len();
+        let most = u64::MAX;
+        let durable = Durable { last: most, chopped: most, reserved: most, doubtful: true };
+        log.streams.insert(u32::MAX, StreamState::new(StreamId { kind: u32::MAX, id: most }, Some(durable)));
+        assert_eq!(2 * (log.encode_states().len() - before), STATE_MAX as usize);
+    }
+}

@@ -118,7 +118,7 @@ fn slot(bits: &[u32; 3]) -> u64 {
 /// The logarithm turns equal shares into shares that grow.
 fn shard(bits: u32) -> u8 {
     let even = 1.0 + f64::from(bits) / (f64::from(u32::MAX) + 1.0);
-    ((even.log2() * SHARDS as f64) as usize).min(SHARDS - 1) as u8
+    (even.log2() * SHARDS as f64) as u8
 }
 
 #[cfg(test)]
@@ -170,10 +170,36 @@ mod tests {
     }
 
     #[test]
+    fn each_part_of_a_digest_tells_keys_apart_and_spreads_them() {
+        let index = Index::new(3);
+        let digests: Vec<Digest> = (0..10_000u64).map(|key| index.digest(&key.to_le_bytes())).collect();
+        let distinct =
+            |part: &dyn Fn(&Digest) -> u64| digests.iter().map(part).collect::<std::collections::BTreeSet<u64>>().len();
+        for word in 0..3 {
+            assert!(distinct(&|digest| digest.bits[word].into()) > 9_990, "word {word}");
+        }
+        assert_eq!(distinct(&|digest| digest.shard.into()), SHARDS);
+        // A table takes the lowest bits for the place and the highest for a first comparison.
+        assert!(distinct(&|digest| slot(&digest.bits) & 0xffff_ffff) > 9_990);
+        assert_eq!(distinct(&|digest| slot(&digest.bits) >> 57), 128);
+    }
+
+    #[test]
+    fn the_shards_are_all_there_and_the_last_is_twice_as_likely_as_the_first() {
+        assert_eq!((shard(0), shard(u32::MAX)), (0, SHARDS as u8 - 1));
+        let begins: Vec<u32> = (0..=u32::MAX >> 12)
+            .filter(|bits| shard(bits << 12) != shard((bits << 12).saturating_sub(1 << 12)))
+            .collect();
+        assert_eq!(begins.len(), SHARDS - 1);
+        let (first, last) = (begins[0], (u32::MAX >> 12) - begins[SHARDS - 2]);
+        assert!((19..21).contains(&(last * 10 / first)), "{first} and {last}");
+    }
+
+    #[test]
     fn keys_are_found_only_with_the_same_secret() {
         let (a, b) = (Index::new(1), Index::new(2));
         assert_ne!(a.digest(b"key"), b.digest(b"key"));
         assert_ne!(a.digest(b"key"), a.digest(b"kez"));
-        assert!(!format!("{a:?}").contains("hasher"));
+        assert_eq!(format!("{a:?}"), "Index { keys: 0, .. }");
     }
 }

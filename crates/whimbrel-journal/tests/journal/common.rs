@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{
-    Log, Options, ReadBuffer, ReadError, Refused, Stepped, Storage, Stream, StreamId, Ticket, Wanted,
+    HEAD, Log, Options, ReadBuffer, ReadError, Refused, Stepped, Storage, Stream, StreamId, Ticket, Wanted,
 };
 
 pub const SMALL: Options = Options { segment_bytes: 64 << 10, batch_bytes: 4096, max_bytes: 1 << 20 };
@@ -18,6 +18,7 @@ pub fn id(number: u64) -> StreamId {
 pub fn open<S: Storage>(storage: &S) -> Stepped<'_, S> {
     let (log, report) = Log::open(storage, SMALL, 7).expect("the journal opens");
     assert_eq!(report.damages, [], "nothing is damaged");
+    assert_eq!(log.files(), storage.slots().expect("they can be listed").len() as u64);
     Stepped::new(log, storage)
 }
 
@@ -63,6 +64,14 @@ pub fn fill(journal: &mut Stepped<'_, Twin>, stream: Stream, mut tick: u64) -> u
     }
     journal.settle();
     tick
+}
+
+/// Where the frames of a file begin, up to some place, and their lengths.
+pub fn places(twin: &Twin, slot: u32, end: usize) -> Vec<(usize, usize)> {
+    let bytes = twin.contents(slot).unwrap();
+    let length = |begin: usize| u32::from_le_bytes(bytes[begin..begin + 4].try_into().unwrap()) as usize;
+    let begins = std::iter::successors(Some(HEAD), |begin| Some(begin + length(*begin)));
+    begins.take_while(|begin| *begin < end).map(|begin| (begin, length(begin))).collect()
 }
 
 /// Everything in a stream, read with this budget.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{SMALL, id, open, payload, try_read_all};
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{Damage, HEAD, Log, ReadError, Refused, SECTOR, Stepped, Stream, check};
+use whimbrel_journal::{Damage, HEAD, Log, ReadBuffer, ReadError, Refused, SECTOR, Stepped, Stream, Wanted, check};
 
 /// Streams of the sample.
 const STREAMS: u64 = 4;
@@ -46,9 +46,10 @@ fn read_around(journal: &mut Stepped<'_, Twin>, number: u64, written: &[(u64, Ve
     let mut found = Vec::new();
     let mut from = 0;
     let mut records = Vec::new();
-    let mut buffer = whimbrel_journal::ReadBuffer::default();
+    let mut buffer = ReadBuffer::default();
     loop {
-        let wanted = whimbrel_journal::Wanted { from, to: u64::MAX, budget: usize::MAX };
+        let wanted = Wanted { from, to: u64::MAX, budget: usize::MAX };
+        let given = records.len();
         match journal.read(stream, wanted, &mut buffer, &mut |tick, bytes| records.push((tick, bytes.to_vec()))) {
             Ok(None) => break,
             Ok(Some(next)) => from = next,
@@ -56,6 +57,7 @@ fn read_around(journal: &mut Stepped<'_, Twin>, number: u64, written: &[(u64, Ve
                 let (of, after, last) = damage.lost.expect("a reader is told of losses only");
                 assert_eq!(of, id(number));
                 assert!(last >= from && last > after);
+                assert_eq!(records.len(), given, "what comes before the damage is given first");
                 journal.log.stop(damage.clone());
                 found.push(damage);
                 if last == u64::MAX {
@@ -159,6 +161,7 @@ fn a_check_tells_what_there_is_and_what_it_read() {
     assert!(report.is_whole() && report.segments.len() > 3);
     let (tail, sealed) = report.segments.split_last().unwrap();
     assert!(!tail.sealed && sealed.iter().all(|segment| segment.sealed));
+    assert_eq!(tail.bytes, Log::open(&twin, SMALL, 7).unwrap().1.tail_bytes);
     assert!(report.segments.is_sorted_by(|a, b| a.seq + 1 == b.seq), "nothing was given up, so none is missing");
     let mut records = BTreeMap::<u32, u64>::new();
     for segment in &report.segments {
@@ -227,6 +230,17 @@ fn a_damaged_stream_goes_on_when_the_damage_is_chopped() {
 
     let (again, report) = Log::open(&twin, SMALL, 7).unwrap();
     assert_eq!((report.damages.len(), again.info(stream).unwrap().stopped.is_some()), (1, true), "it is found again");
+
+    // Chopped in its middle, the rest of it is still told of, but not to whoever wants only what was chopped.
+    journal.log.chop(stream, last - 1).unwrap();
+    journal.settle();
+    let read = |from, to| {
+        let wanted = Wanted { from, to, budget: usize::MAX };
+        journal.read(stream, wanted, &mut ReadBuffer::default(), &mut |tick, _| panic!("tick {tick} is lost"))
+    };
+    assert_eq!(read(1, last - 1), Ok(None));
+    assert!(matches!(read(1, last), Err(ReadError::Damaged(rest)) if rest.lost == Some((hurt, last - 1, last))));
+    assert!(matches!(journal.log.append(stream, 5000, &[]), Err(Refused::Stopped(_))));
 
     journal.log.chop(stream, last).unwrap();
     journal.settle();

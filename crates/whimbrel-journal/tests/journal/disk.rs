@@ -38,6 +38,24 @@ fn files_are_made_whole_written_read_and_removed() {
 }
 
 #[test]
+fn a_directory_may_be_named_from_where_the_program_runs() {
+    let place = tempfile::Builder::new().prefix(".journal-").tempdir_in(std::env::current_dir().unwrap()).unwrap();
+    let name = std::path::Path::new(place.path().file_name().unwrap());
+    Directory::open(name).unwrap().create(0, 4096).unwrap();
+    assert_eq!(Directory::open(place.path()).unwrap().slots().unwrap(), [(0, 4096)]);
+}
+
+#[test]
+fn a_disk_without_room_is_told_from_one_that_fails() {
+    let place = tempfile::tempdir().unwrap();
+    let disk = Directory::open(place.path()).unwrap();
+    // Linux has a file to which nothing can ever be written for want of space.
+    std::os::unix::fs::symlink("/dev/full", disk.path_of(0)).unwrap();
+    assert_eq!(disk.write(0, 0, b"more"), Err(Fault::Full));
+    assert!(matches!(disk.write(1, 0, b"more"), Err(Fault::Failed(why)) if why.contains("00000001.segment: ")));
+}
+
+#[test]
 fn a_view_changes_nothing_and_sees_what_is_there() {
     let place = tempfile::tempdir().unwrap();
     assert!(View::open(&place.path().join("nothing")).is_err());
@@ -58,6 +76,29 @@ fn a_view_changes_nothing_and_sees_what_is_there() {
     assert_eq!((&read, view.slots().unwrap().len()), (b"here", 2));
     assert!(view.read(7, 8190, &mut read).is_err());
     assert_eq!(view.name(7), place.path().join("00000007.segment").display().to_string());
+}
+
+#[test]
+fn a_lock_that_cannot_be_looked_at_is_not_taken_for_none() {
+    let place = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("journal.lock", place.path().join("journal.lock")).unwrap();
+    assert!(View::open(place.path()).is_err(), "a loop of links");
+}
+
+#[test]
+fn after_a_write_that_failed_nothing_is_written() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (stream, _) = journal.log.open_stream(id(1)).unwrap();
+    journal.settle();
+    let step = journal.log.append(stream, 1, &[b"one"]).map(|_| journal.log.next_write()).unwrap().unwrap();
+    journal.log.append(stream, 2, &[b"two"]).unwrap();
+    let fault = Fault::Failed("the sync failed".into());
+    let committed = journal.log.committed();
+    assert_eq!(journal.log.written(step, Err(fault.clone())), committed);
+    assert!(journal.log.next_write().is_none() && journal.log.next_chore().is_none());
+    assert_eq!(journal.log.poisoned(), Some(&fault));
+    assert_eq!(journal.log.reserve(stream, 5), Err(Refused::Poisoned(fault)));
 }
 
 #[test]
@@ -111,6 +152,12 @@ fn a_stream_that_is_stopped_or_removed_says_so_when_it_is_asked() {
     assert_eq!(journal.log.check_stream(stream), Err(Refused::Stopped(damage)));
     journal.log.remove(other).unwrap();
     assert_eq!(journal.log.check_stream(other), Err(Refused::Unknown));
+    journal.log.chop(stream, 5).unwrap();
+    journal.settle();
+    assert_eq!(journal.log.check_stream(stream), Ok(()), "the damage is chopped");
+    let late = Damage { file: None, offset: 0, lost: Some((id(1), 4, 5)), what: "it was seen before it was chopped" };
+    journal.log.stop(late);
+    assert_eq!(journal.log.check_stream(stream), Ok(()));
 }
 
 #[test]
@@ -147,8 +194,17 @@ fn the_twin_counts_fails_and_loses_as_it_is_told() {
     let garbage = after(|| Fate::Garbage);
     assert!(garbage[..1024] == old[..1024] && garbage[1024..2048] != old[1024..2048]);
     assert!(garbage[1024..2048] != new[1024..2048] && garbage[2048..] == old[2048..]);
+    let failing = twin.crashed(|| Fate::Old);
+    failing.fail_from(failing.operations() + 2);
+    assert!(failing.write(0, 0, &[4; 512]).is_ok() && failing.sync(0).is_ok());
+    assert!(failing.write(0, 0, &[5; 512]).is_err() && failing.sync(0).is_err() && failing.remove(0).is_err());
+    assert_eq!(failing.crashed(|| Fate::New).contents(0).unwrap()[0], 4);
     twin.fail_sync(twin.operations() + 1);
     assert!(twin.write(0, 0, &[3; 512]).is_ok() && twin.sync(0).is_err());
+    // Also a later sync does not bring it there.
+    assert!(twin.write(0, 2048, &[6; 512]).is_ok() && twin.sync(0).is_ok());
+    assert_eq!(sectors(&twin.contents(0).unwrap())[..5], [3, 1, 2, 2, 6]);
+    assert_eq!(sectors(&after(|| Fate::New))[..5], [0, 1, 1, 0, 6]);
     // Nothing that was written before can be trusted to be there, and settling shows what is.
     twin.settle(0).unwrap();
     let mut bytes = [9; 512];

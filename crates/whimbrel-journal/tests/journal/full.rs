@@ -176,9 +176,11 @@ fn a_smaller_bound_than_what_is_there_leaves_the_reserve() {
     let mut full = Full::open(&twin, SMALL);
     let last = fill(&mut full.journal, full.events, 0);
     full.journal.settle();
+    let files = full.journal.log.files();
     let less = Options { max_bytes: u64::from(SEGMENTS_MIN) * u64::from(SMALL.segment_bytes), ..SMALL };
     let mut full = Full::open(&twin, less);
     full.journal.settle();
+    assert_eq!(full.journal.log.files(), files, "what is kept is kept");
     full.map.put(&mut full.journal.log, b"key", b"value").unwrap();
     full.journal.log.chop(full.events, last).unwrap();
     full.journal.settle();
@@ -191,10 +193,22 @@ fn a_smaller_bound_than_what_is_there_leaves_the_reserve() {
 fn a_map_that_has_filled_its_own_segments_is_refused_and_leaves_the_reserve() {
     let twin = Twin::new();
     let mut full = Full::open(&twin, SMALL);
-    let last = fill(&mut full.journal, full.events, 0);
-    let puts = fill_map(&mut full);
-    let bytes = puts * 510;
     let segment = u64::from(SMALL.segment_bytes);
+    let used = |full: &mut Full<'_>| {
+        let cut = full.journal.log.begin_cut();
+        full.journal.log.end_cut();
+        cut.files().count() as u64
+    };
+    let last = fill(&mut full.journal, full.events, 0);
+    let most = SMALL.max_bytes / segment - u64::from(RESERVE_SEGMENTS);
+    assert_eq!(used(&mut full), most - u64::from(MAP_SEGMENTS), "records take no segment that is kept");
+    let puts = fill_map(&mut full);
+    assert_eq!(used(&mut full), most, "a map takes no segment of the reserve");
+    let mut put = Need { streams: 1, ..Need::default() };
+    put.put(8, 500);
+    assert_eq!(full.journal.log.require(put), Err(Refused::Full));
+    assert_eq!(full.journal.log.require(Need { changes: 1, ..Need::default() }), Ok(()));
+    let bytes = puts * 510;
     assert!(bytes > u64::from(MAP_SEGMENTS) * segment * 3 / 5, "{bytes}");
     assert!(bytes < u64::from(MAP_SEGMENTS + 1) * segment, "{bytes}");
     for upto in 1..2000 {

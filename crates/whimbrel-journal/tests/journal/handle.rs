@@ -63,7 +63,7 @@ fn many_threads_append_and_everything_they_waited_for_is_there() {
         Progress::Committed(ticket) => *ticket,
         Progress::Poisoned(fault) => panic!("{fault}"),
     });
-    assert!(tickets.is_sorted());
+    assert!(tickets.is_sorted_by(|a, b| a < b), "each tells something new");
 
     let (journal, report) = Journal::open(place.path(), SMALL, |_| {}).unwrap();
     assert_eq!((report.created, report.damages), (false, vec![]));
@@ -130,6 +130,54 @@ fn whoever_waits_is_told_of_the_poison_and_durable_records_are_still_read() {
     assert_eq!(ticks(&journal, stream), [1]);
     assert_eq!(journal.close(), Err(Refused::Poisoned(fault.clone())));
     assert_eq!(told.iter().last(), Some(Progress::Poisoned(fault)));
+}
+
+#[test]
+fn a_journal_that_is_full_lends_its_reserve_through_its_handle() {
+    let options = Options { segment_bytes: 64 << 10, batch_bytes: 4096, max_bytes: 512 << 10 };
+    let twin = Twin::new();
+    let (log, _) = Log::open(&twin, options, 1).unwrap();
+    let journal = Journal::start(twin, log, |_| {}).unwrap();
+    let (stream, _) = journal.open_stream(id(1)).unwrap();
+    let refused = (1..).find_map(|tick| journal.append(stream, tick, &[&[1; 1000]]).err().map(|error| (tick, error)));
+    let (tick, error) = refused.unwrap();
+    assert_eq!(error, Refused::Full);
+    journal.lend_reserve(true);
+    let ticket = journal.append(stream, tick, &[&[1; 1000]]).unwrap();
+    journal.wait(ticket).unwrap();
+    journal.lend_reserve(false);
+    assert_eq!(journal.append(stream, tick + 1, &[&[1; 1000]]), Err(Refused::Full));
+}
+
+#[test]
+fn a_full_disk_is_tried_again_without_being_asked() {
+    let options = Options { segment_bytes: 64 << 10, batch_bytes: 4096, max_bytes: 16 << 20 };
+    let twin = Twin::new();
+    twin.set_room(Some(512 << 10));
+    let (log, _) = Log::open(&twin, options, 1).unwrap();
+    let journal = Journal::start(twin, log, |_| {}).unwrap();
+    let (stream, _) = journal.open_stream(id(1)).unwrap();
+    let append = |tick| journal.append(stream, tick, &[&[1; 1000]]);
+    let refused = (1..).find_map(|tick| append(tick).err().map(|error| (tick, error)));
+    let (tick, error) = refused.unwrap();
+    assert_eq!(error, Refused::Full);
+    journal.storage().set_room(None);
+    while append(tick) == Err(Refused::Full) {
+        // tidy: poll — the next try to make a file, after FULL_RETRY
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(append(tick + 1).map(drop), Ok(()));
+}
+
+#[test]
+fn a_panic_of_whoever_is_told_comes_out_when_the_journal_is_closed() {
+    let twin = Twin::new();
+    let (log, _) = Log::open(&twin, SMALL, 1).unwrap();
+    let journal = Journal::start(twin, log, |_| panic!("it was told")).unwrap();
+    let (_, ticket) = journal.open_stream(id(1)).unwrap();
+    journal.wait(ticket).unwrap();
+    let closed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| journal.close()));
+    assert_eq!(closed.unwrap_err().downcast_ref(), Some(&"it was told"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The journal as those who use it see it. One program, so that what the tests share is built and linked once.
 
 mod common;
+mod copies;
 mod crash;
 mod damage;
 mod disk;
@@ -9,6 +10,8 @@ mod full;
 mod handle;
 mod map;
 mod map_crash;
+mod moves;
 mod reads;
+mod recovery;
 mod space;
 mod streams;

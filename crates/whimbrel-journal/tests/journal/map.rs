@@ -126,6 +126,61 @@ fn a_put_pays_for_a_bounded_step_of_cleaning() {
 }
 
 #[test]
+fn what_is_cleaned_is_chopped_before_more_is_read() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 20_000);
+    let stream = map.stream();
+    let chopped = |journal: &Stepped<'_, Twin>| journal.log.info(stream).map_or(0, |info| info.chopped);
+    let mut pieces = 0;
+    for turn in 0..3000 {
+        insist(&mut journal, |log| map.put(log, &number(turn % 50), &[1; 90]));
+        journal.settle();
+        let before = chopped(&journal);
+        if let Some(wanted) = map.wanted() {
+            assert_eq!(wanted.from, before + 1, "all that was cleaned is chopped when the next piece is read");
+            map.take(Piece::read(&journal, map.stream(), wanted, &mut ReadBuffer::default()));
+            pieces += 1;
+        }
+        map.clean(&mut journal.log);
+        journal.settle();
+    }
+    let info = map.info();
+    assert!(pieces > 2 && info.cleaned > 200_000, "{pieces} pieces, {info:?}");
+    assert!(journal.log.usage(map.stream()).unwrap().bytes < 100_000, "it is given back");
+}
+
+#[test]
+fn a_long_piece_is_chopped_once_when_the_last_of_it_is_cleaned() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, u64::MAX);
+    let stream = map.stream();
+    // What is earned by a put cleans four records, and the piece holds a multiple of that.
+    for turn in 0..1999 {
+        insist(&mut journal, |log| map.put(log, &number(turn % 50), &[1; 90]));
+    }
+    journal.settle();
+    let (mut map, _) = restore(&journal, stream, 20_000);
+    let mut chops = Vec::new();
+    for turn in 1999.. {
+        insist(&mut journal, |log| map.put(log, &number(turn % 50), &[1; 90]));
+        journal.settle();
+        if let Some(wanted) = map.wanted() {
+            if wanted.from > 1 {
+                assert_eq!(wanted.from, 2001);
+                break;
+            }
+            map.take(Piece::read(&journal, stream, wanted, &mut ReadBuffer::default()));
+        }
+        map.clean(&mut journal.log);
+        journal.settle();
+        chops.extend(journal.log.info(stream).map(|info| info.chopped));
+    }
+    assert_eq!(chops.len(), 500);
+    chops.dedup();
+    assert_eq!(chops, [0, 2000]);
+}
+
+#[test]
 fn below_the_minimum_nothing_is_cleaned() {
     let twin = Twin::new();
     let (mut journal, mut map) = map(&twin, SMALL, 50_000);
@@ -141,6 +196,31 @@ fn below_the_minimum_nothing_is_cleaned() {
     }
     let info = map.info();
     assert!(info.cleaned > 100_000 && info.held <= 50_100, "{info:?}");
+}
+
+#[test]
+fn at_the_minimum_nothing_is_cleaned_and_above_it_is() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 940);
+    for _ in 0..10 {
+        assert_eq!(map.wanted(), None);
+        insist(&mut journal, |log| map.put(log, b"key", &[1; 90]));
+    }
+    assert_eq!((map.info().held, map.wanted()), (940, None));
+    insist(&mut journal, |log| map.put(log, b"key", &[1; 90]));
+    assert!(map.wanted().is_some());
+}
+
+#[test]
+fn a_map_tells_its_memory_and_keeps_its_secret() {
+    let twin = Twin::new();
+    let (mut journal, mut map) = map(&twin, SMALL, 0);
+    for key in 0..1000 {
+        insist(&mut journal, |log| map.put(log, &number(key), b"value"));
+    }
+    assert!((24_000..100_000).contains(&map.info().memory), "{:?}", map.info());
+    let told = format!("{:?}", MapOptions { seed: SEED, clean_min: 4321 });
+    assert!(told.contains("clean_min: 4321") && !told.contains("seed"), "{told}");
 }
 
 #[test]
@@ -188,6 +268,7 @@ fn keys_and_values_have_bounds_that_are_told() {
     let (mut journal, mut map) = map(&twin, SMALL, 0);
     let max = SMALL.record_max();
     let before = map.info();
+    assert_eq!(KEY_MAX, usize::from(u16::MAX) + 65, "the longest string of the protocol, and what comes before it");
     let refused = map.put(&mut journal.log, b"key", &vec![0; max]);
     assert_eq!(refused, Err(Refused::TooLong { bytes: max + 4, max }));
     let refused = map.put(&mut journal.log, &vec![0; KEY_MAX + 1], b"");
@@ -220,6 +301,47 @@ fn what_no_batch_can_hold_is_told_and_what_this_one_cannot_waits() {
 }
 
 #[test]
+fn what_is_required_is_reckoned_and_told() {
+    // Of a batch, so that its part for changes is a multiple of what one may take.
+    let options = Options { batch_bytes: 4800, ..SMALL };
+    let (batch, control, record, change) = (4800, 600, 20, 25);
+    let twin = Twin::new();
+    let (mut journal, map) = map(&twin, options, 0);
+    let stream = map.stream();
+    journal.settle();
+    let log = &mut journal.log;
+    let mut need = Need { streams: 3, ..Need::default() };
+    need.record(2000);
+    need.record(2000);
+    need.put(100, 1000);
+    need.put(200, 2000);
+    assert_eq!(need, Need { streams: 3, records: 2, puts: 2, bytes: 4000 + 1100 + 2200 + 2 * 10, changes: 0 });
+    // Of each stream a section, of which the directory is there twice.
+    let section = 2 * 47;
+    let bytes = need.bytes + 4 * record + 3 * section;
+    assert_eq!(log.require(need), Err(Refused::TooLong { bytes, max: batch }));
+    let fits = Need { streams: 1, records: 1, puts: 0, bytes: batch - record - section, changes: control / change };
+    assert_eq!(log.require(fits), Ok(()));
+    assert_eq!(
+        log.require(Need { bytes: fits.bytes + 1, ..fits }),
+        Err(Refused::TooLong { bytes: batch + 1, max: batch })
+    );
+    assert_eq!(
+        log.require(Need { changes: fits.changes + 1, ..fits }),
+        Err(Refused::TooLong { bytes: control + change, max: control })
+    );
+    // What is collected takes its part: a change four bytes here, a record its length and a byte more.
+    for upto in 128..153 {
+        log.chop(stream, upto).unwrap();
+    }
+    log.append(stream, 1000, &[&[1; 100]]).unwrap();
+    let left = Need { bytes: fits.bytes - section - 101, changes: (control - 100) / change, ..fits };
+    assert_eq!(log.require(left), Ok(()));
+    assert_eq!(log.require(Need { bytes: left.bytes + 1, ..left }), Err(Refused::Busy));
+    assert_eq!(log.require(Need { changes: left.changes + 1, ..left }), Err(Refused::Busy));
+}
+
+#[test]
 fn a_damaged_map_is_not_restored_and_neither_is_one_of_a_later_version() {
     let twin = Twin::new();
     let (mut journal, mut map) = map(&twin, SMALL, 0);
@@ -237,12 +359,13 @@ fn a_damaged_map_is_not_restored_and_neither_is_one_of_a_later_version() {
     assert_eq!(restore(&journal, stream, 0).0.info().keys, 100);
     let last = journal.log.info(stream).unwrap().last;
     journal.log.append(stream, last + 1, &[&[1 << 2 | 2, b'k']]).unwrap();
+    journal.log.append(stream, last + 2, &[&[1 << 2, b'k']]).unwrap();
     journal.settle();
     assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 1));
     journal.log.chop(stream, last + 1).unwrap();
-    journal.log.append(stream, last + 3, &[&[1 << 2, b'k']]).unwrap();
+    journal.log.append(stream, last + 4, &[&[1 << 2, b'k']]).unwrap();
     journal.settle();
-    assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 3), "one is missing");
+    assert_eq!(try_restore(&journal, stream, 0).unwrap_err(), RestoreError::Unknown(last + 4), "one is missing");
 }
 
 #[test]
@@ -274,7 +397,7 @@ fn an_empty_map_goes_on_behind_everything_that_was_chopped() {
     let (mut journal, mut map) = map(&twin, SMALL, 0);
     let stream: Stream = map.stream();
     map.put(&mut journal.log, b"key", b"old").unwrap();
-    journal.log.chop(stream, 1000).unwrap();
+    journal.log.chop(stream, 1 << 60).unwrap();
     journal.settle();
     drop(journal);
     let (mut journal, mut map) = self::map(&twin, SMALL, 0);
@@ -284,7 +407,7 @@ fn an_empty_map_goes_on_behind_everything_that_was_chopped() {
     let mut given = Vec::new();
     let options = MapOptions { seed: SEED, clean_min: 0 };
     let mut sink = |key: &[u8], value: &[u8]| given.push((key.to_vec(), value.to_vec()));
-    Map::restore(&journal, stream, options, &mut ReadBuffer::default(), &mut sink).unwrap();
+    Map::restore(&(&journal.log, &twin), stream, options, &mut ReadBuffer::default(), &mut sink).unwrap();
     assert_eq!(given, [(b"key".to_vec(), b"new".to_vec())]);
 }
 

@@ -32,7 +32,7 @@ fn point_reads(twin: &Twin, journal: &Stepped<'_, Twin>, (stream, number): (Stre
     let (before, mut reads) = (twin.bytes_read(), 0);
     for tick in (step..=TICKS).step_by(step as usize) {
         let mut given = Vec::new();
-        let wanted = Wanted { from: tick, to: tick, budget: 1 };
+        let wanted = Wanted { from: tick, to: tick, budget: usize::MAX };
         let next = journal.read(stream, wanted, &mut buffer, &mut |tick, record| given.push((tick, record.to_vec())));
         assert_eq!((next, given), (Ok(None), vec![(tick, payload(number, tick, 418))]));
         reads += 1;
@@ -47,6 +47,27 @@ fn a_single_record_costs_little_reading() {
         let (journal, sparse, _) = filled(&twin, together);
         let bytes = point_reads(&twin, &journal, (sparse, 1), SPARSE);
         assert!(bytes <= most, "{bytes} bytes per record, {together} in a commit");
+    }
+}
+
+#[test]
+fn directories_that_reach_beyond_what_was_read_are_read_on() {
+    // Long directories and short records, read in small pieces, of the segment that is written and of others.
+    let options = Options { segment_bytes: 256 << 10, batch_bytes: 32 << 10, max_bytes: 16 << 20 };
+    let twin = Twin::new();
+    let mut journal = Stepped::new(Log::open(&twin, options, 7).unwrap().0, &twin);
+    let streams: Vec<_> = (0..100).map(|n| journal.log.open_stream(id(n)).unwrap().0).collect();
+    for tick in 1..=60 {
+        for (number, stream) in (0..).zip(&streams) {
+            let record = payload(number, tick, (number % 9) as usize);
+            until_not_busy(&mut journal, |log| log.append(*stream, tick, &[&record])).unwrap();
+        }
+        journal.settle();
+    }
+    for (number, stream) in (0..).zip(&streams) {
+        let records = crate::common::try_read_all(&journal, *stream, 30).unwrap();
+        let expected: Vec<_> = (1..=60).map(|tick| (tick, payload(number, tick, (number % 9) as usize))).collect();
+        assert_eq!(records, expected);
     }
 }
 

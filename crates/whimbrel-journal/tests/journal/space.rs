@@ -2,7 +2,9 @@
 
 use crate::common::{SMALL, fill, id, open, payload, read_all, until_not_busy};
 use whimbrel_journal::twin::{Fate, Twin};
-use whimbrel_journal::{Log, MAP_SEGMENTS, Options, RELOCATION_SHARE, RESERVE_SEGMENTS, Refused, Stepped};
+use whimbrel_journal::{
+    Log, MAP_SEGMENTS, Need, Options, RELOCATION_SHARE, RESERVE_SEGMENTS, Refused, Stepped, check, perform_chore,
+};
 
 fn chop_and_fill_again(twin: &Twin, bound: u64, mut give_room: impl FnMut(&mut Stepped<'_, Twin>)) {
     let mut journal = open(twin);
@@ -155,9 +157,15 @@ fn a_copy_that_ends_while_no_segment_is_written_keeps_the_states_of_the_streams(
         assert!(journal.write());
         assert!(journal.log.poisoned().is_some(), "it was not synced");
         let left = twin.crashed(|| fate);
-        let journal = open(&left);
+        let mut journal = open(&left);
         let info = journal.log.info(a).unwrap();
         assert_eq!((info.last, info.chopped), (last, last), "{fate:?}");
+        // It goes on in another segment, not behind the end of this one.
+        journal.log.append(a, last + 1, &[b"more"]).unwrap();
+        journal.settle();
+        assert_eq!(read_all(&journal, a), [(last + 1, b"more".to_vec())]);
+        assert_eq!(read_all(&open(&left), a), [(last + 1, b"more".to_vec())]);
+        assert!(check(&left).unwrap().is_whole());
     }
 }
 
@@ -169,7 +177,148 @@ fn what_nobody_needs_is_removed() {
     let last = fill(&mut journal, a, 0);
     journal.log.chop(a, last).unwrap();
     journal.settle();
-    assert!(journal.log.files() <= u64::from(RESERVE_SEGMENTS + MAP_SEGMENTS) + 4, "{}", journal.log.files());
+    // One that is written, what is kept, one more that there always is, and two.
+    assert_eq!(journal.log.files(), u64::from(RESERVE_SEGMENTS + MAP_SEGMENTS) + 4);
+}
+
+#[test]
+fn what_is_removed_or_free_at_the_opening_is_used_again() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    let most = fill(&mut journal, a, 0);
+    journal.log.remove(a).unwrap();
+    journal.settle();
+    let (b, _) = journal.log.open_stream(id(2)).unwrap();
+    let again = fill(&mut journal, b, 0);
+    assert!(again >= most - most / 20, "{again} of {most}");
+    journal.log.chop(b, again - 10).unwrap();
+    // The chop is not told by the newest segment, but by what that one says of the streams.
+    for tick in again + 1..=again + 150 {
+        until_not_busy(&mut journal, |log| log.append(b, tick, &[&payload(1, tick, 500)])).unwrap();
+    }
+    while journal.write() {}
+    let mut journal = open(&twin);
+    let again = again + 150;
+    // A copy that ends gives back what nobody uses, and nothing that is used.
+    journal.log.append(b, again + 1, &[&payload(1, again + 1, 500)]).unwrap();
+    journal.settle();
+    let cut = journal.log.begin_cut();
+    assert!(cut.files().count() <= 5, "the others are free");
+    journal.log.end_cut();
+    let last = fill(&mut journal, b, again + 1);
+    assert!(last - again >= most - most / 3, "{} of {most}", last - again);
+    let records: Vec<_> = (again - 159..=last).map(|tick| (tick, payload(1, tick, 500))).collect();
+    assert!(read_all(&journal, b) == records && read_all(&open(&twin), b) == records);
+}
+
+#[test]
+fn a_file_that_is_being_made_or_removed_counts() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    assert_eq!(journal.log.files(), 1);
+    let chore = journal.log.next_chore().unwrap();
+    assert_eq!(journal.log.files(), 2);
+    assert_eq!(journal.log.next_chore(), None, "one at a time");
+    journal.log.chore_done(perform_chore(&twin, chore));
+    assert_eq!(journal.log.files(), 2);
+}
+
+#[test]
+fn who_drives_a_journal_is_told_when_to_look_for_chores_and_when_to_try_again() {
+    let twin = Twin::new();
+    twin.set_room(Some(8 * u64::from(SMALL.segment_bytes)));
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    assert!(!journal.log.wants_chore() && !journal.log.wants_retry());
+    let last = fill(&mut journal, a, 0);
+    journal.log.wants_chore();
+    assert_eq!(journal.log.append(a, last + 1, &[]), Err(Refused::Full));
+    assert!(journal.log.wants_retry());
+    assert!(journal.log.wants_chore() && !journal.log.wants_chore(), "once");
+    // With enough files, whether another can be made does not matter.
+    journal.log.chop(a, last).unwrap();
+    while journal.write() {}
+    assert!(!journal.log.wants_retry());
+}
+
+#[test]
+fn whatever_is_accepted_finds_its_place_also_where_there_is_little() {
+    for segments in 1..5 {
+        for seed in 0..10 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let twin = Twin::new();
+            twin.set_room(Some(segments * u64::from(SMALL.segment_bytes)));
+            let mut journal = open(&twin);
+            let streams = [0, 1, 2].map(|number| journal.log.open_stream(id(number)).unwrap().0);
+            let (mut ticks, mut ends) = ([0; 3], 0);
+            // With more files, changes go round in the reserve without an end.
+            let (turns, ends_at) = if segments > 2 { (5_000, 0) } else { (50_000, 10) };
+            for _ in 0..turns {
+                let number = rng.usize(0..3);
+                let (stream, tick) = (streams[number], ticks[number] + 1);
+                let log = &mut journal.log;
+                if rng.u32(0..100) < 40 {
+                    let appended = log.append(stream, tick, &[&vec![1; rng.usize(0..3900)]]);
+                    ticks[number] = if appended.is_ok() { tick } else { tick - 1 };
+                } else {
+                    // Changes that give nothing back, so that the reserve is used up, too.
+                    let asked = log.require(Need { changes: 1, ..Need::default() });
+                    let upto = log.info(stream).map_or(0, |info| info.reserved) + 1 + rng.u64(0..1 << 20);
+                    let done = log.reserve(stream, upto).map(drop);
+                    assert!(done == Ok(()) || done == Err(Refused::Busy) || asked == done, "{asked:?}, {done:?}");
+                    assert!(asked.is_err() || done.is_ok(), "{asked:?}, {done:?}");
+                    ends += u32::from(done == Err(Refused::Full));
+                }
+                match rng.u32(0..10) {
+                    0..4 => drop(journal.write()),
+                    4 => drop(journal.chore()),
+                    _ => {}
+                }
+                if ends_at > 0 && ends >= ends_at {
+                    break;
+                }
+            }
+            assert!(ends >= ends_at, "{segments} segments, seed {seed}: the end is told");
+            journal.settle();
+            assert_eq!(journal.log.committed(), journal.log.accepted(), "{segments} segments, seed {seed}");
+            assert_eq!(journal.log.poisoned(), None);
+            let again = open(&twin);
+            for stream in streams {
+                assert_eq!(again.log.info(stream), journal.log.info(stream));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_said_of_many_streams_fits_behind_their_frames() {
+    // As long as it can be: the ticks are far apart, and every stream is in every part of the segment.
+    let options = Options { segment_bytes: 1 << 20, batch_bytes: 16 << 10, max_bytes: 64 << 20 };
+    for bytes in [1, 20, 45, 70, 90, 110] {
+        let twin = Twin::new();
+        let mut journal = Stepped::new(Log::open(&twin, options, 7).unwrap().0, &twin);
+        let count = u64::from(options.streams_max());
+        let streams: Vec<_> = (0..count)
+            .map(|number| until_not_busy(&mut journal, |log| log.open_stream(id(number))).unwrap().0)
+            .collect();
+        journal.settle();
+        for tick in (1..128).map(|number| number << 57) {
+            for stream in &streams {
+                until_not_busy(&mut journal, |log| log.append(*stream, tick, &[&vec![1; bytes]])).unwrap();
+            }
+            journal.settle();
+            assert_eq!(journal.log.poisoned(), None);
+        }
+        assert!(journal.log.counters().segments > 0);
+        assert!(check(&twin).unwrap().is_whole());
+        let (log, report) = Log::open(&twin, options, 7).unwrap();
+        assert_eq!(report.damages, []);
+        let again = Stepped::new(log, &twin);
+        for stream in streams.iter().step_by(10) {
+            assert_eq!(read_all(&again, *stream).len(), 127);
+        }
+    }
 }
 
 #[test]
@@ -214,8 +363,10 @@ fn streams_that_do_not_fit_into_the_head_are_all_found() {
             }
         }
     }
+    assert_eq!(journal.log.streams().count() as u64, count, "one more is refused");
     let streams: Vec<_> = journal.log.streams().map(|(_, stream)| stream).collect();
-    for tick in 1..40 {
+    // Far apart, so that what is said of each stream is long.
+    for tick in (1..40).map(|number| number << 57) {
         for stream in &streams {
             while journal.log.append(*stream, tick, &[&payload(1, tick, 50)]).is_err() {
                 assert!(journal.write() | journal.chore());
@@ -223,8 +374,11 @@ fn streams_that_do_not_fit_into_the_head_are_all_found() {
         }
     }
     journal.settle();
+    let before = twin.bytes_read();
     let (log, report) = Log::open(&twin, options, 1).unwrap();
     assert_eq!(report.damages, []);
+    assert_eq!(report.bytes_read, twin.bytes_read() - before);
+    assert!(check(&twin).unwrap().is_whole());
     let journal = Stepped::new(log, &twin);
     for stream in streams {
         assert_eq!(read_all(&journal, stream).len(), 39);

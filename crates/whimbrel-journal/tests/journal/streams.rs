@@ -2,7 +2,7 @@
 
 use crate::common::{SMALL, id, look, open, payload, read_all};
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{Log, Options, ReadBuffer, Refused, Stepped, Wanted};
+use whimbrel_journal::{Counters, Log, Options, ReadBuffer, Refused, Stepped, StreamUse, Wanted, check};
 
 #[test]
 fn what_is_appended_is_read_and_survives_reopening() {
@@ -124,6 +124,114 @@ fn chopping_beyond_the_end_leaves_nothing_and_forbids_what_it_covers() {
 }
 
 #[test]
+fn a_stream_born_after_reopening_is_another() {
+    let twin = Twin::new();
+    let (a, _) = {
+        let mut journal = open(&twin);
+        let born = journal.log.open_stream(id(1)).unwrap();
+        journal.log.append(born.0, 1, &[b"a"]).unwrap();
+        journal.settle();
+        born
+    };
+    let mut journal = open(&twin);
+    let (b, _) = journal.log.open_stream(id(2)).unwrap();
+    assert_ne!(a, b);
+    journal.log.append(b, 1, &[b"b"]).unwrap();
+    journal.settle();
+    for journal in [journal, open(&twin)] {
+        assert_eq!(journal.log.streams().collect::<Vec<_>>(), [(id(1), a), (id(2), b)]);
+        assert_eq!(
+            (read_all(&journal, a), read_all(&journal, b)),
+            (vec![(1, b"a".to_vec())], vec![(1, b"b".to_vec())])
+        );
+    }
+}
+
+#[test]
+fn what_is_written_is_counted_and_what_a_stream_takes_up_is_told() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    let (b, _) = journal.log.open_stream(id(2)).unwrap();
+    journal.settle();
+    let counters = journal.log.counters();
+    assert_eq!((counters.commits, counters.records, counters.record_bytes, counters.moved_bytes), (1, 0, 0, 0));
+    assert_eq!(journal.log.usage(a), Some(StreamUse::default()));
+    for round in 1..=100 {
+        // A byte for the length, and one for the distance where there are two.
+        for tick in [10 * round, 10 * round + 1] {
+            journal.log.append(a, tick, &[&[1; 100]]).unwrap();
+        }
+        journal.log.append(b, round, &[&[1; 50]]).unwrap();
+        journal.settle();
+    }
+    let Counters { commits, records, record_bytes, moved_bytes, frame_bytes, segments } = journal.log.counters();
+    assert_eq!((commits, records, record_bytes, moved_bytes), (101, 300, 100 * (101 + 102 + 51), 0));
+    assert_eq!((frame_bytes, segments), (101 * 512, 0), "each is one sector");
+    assert_eq!(journal.log.retained_bytes(), record_bytes);
+    let usage = |journal: &Stepped<'_, Twin>, stream| journal.log.usage(stream).unwrap();
+    assert_eq!(usage(&journal, a), StreamUse { bytes: 100 * 203, segments: 1, oldest: Some(0) });
+    assert_eq!(usage(&journal, b), StreamUse { bytes: 100 * 51, segments: 1, oldest: Some(0) });
+    // What is chopped and lies in one piece with what is not, is not given back.
+    journal.log.chop(a, 500).unwrap();
+    journal.log.chop(b, 100).unwrap();
+    journal.settle();
+    assert_eq!(usage(&journal, a), StreamUse { bytes: 100 * 203, segments: 1, oldest: Some(500) });
+    assert_eq!(usage(&journal, b), StreamUse::default());
+    assert_eq!(journal.log.retained_bytes(), 100 * 203);
+    while journal.log.counters().segments < 3 {
+        let tick = journal.log.info(a).unwrap().last + 1;
+        journal.log.append(a, tick, &[&[1; 1000]]).unwrap();
+        journal.settle();
+    }
+    let counters = journal.log.counters();
+    let told = usage(&journal, a);
+    assert_eq!((told.bytes, told.segments, told.oldest), (counters.record_bytes - 100 * 51, 4, Some(500)));
+    assert_eq!(journal.log.retained_bytes(), told.bytes);
+    let again = open(&twin);
+    assert_eq!((usage(&again, a), again.log.retained_bytes()), (told, told.bytes));
+    assert!(check(&twin).unwrap().is_whole());
+}
+
+#[test]
+fn chopping_or_reserving_the_same_again_writes_nothing() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    let chopped = journal.log.chop(a, 5).unwrap();
+    assert_eq!(journal.log.chop(a, 5), Ok(chopped));
+    assert_eq!(journal.log.chop(a, 4), Ok(chopped));
+    let reserved = journal.log.reserve(a, 9).unwrap();
+    assert!(reserved > chopped);
+    assert_eq!(journal.log.reserve(a, 9), Ok(reserved));
+    assert_eq!(journal.log.reserve(a, 8), Ok(reserved));
+    journal.settle();
+    let commits = journal.log.counters().commits;
+    journal.log.chop(a, 5).unwrap();
+    journal.log.reserve(a, 9).unwrap();
+    assert!(!journal.write());
+    assert_eq!(journal.log.counters().commits, commits);
+}
+
+#[test]
+fn changes_fill_their_part_of_a_batch_and_no_more() {
+    let twin = Twin::new();
+    let mut journal = open(&twin);
+    let (a, _) = journal.log.open_stream(id(1)).unwrap();
+    journal.settle();
+    // An eighth of a batch, and four bytes for each change: one for kind and stream, two for the tick, one for what it does not need.
+    let most = u64::from(SMALL.batch_bytes) / 8 / 4;
+    for upto in 128..128 + most {
+        journal.log.chop(a, upto).unwrap();
+    }
+    assert_eq!(journal.log.chop(a, 1000), Err(Refused::Busy));
+    assert_eq!(journal.log.reserve(a, 1000), Err(Refused::Busy));
+    journal.settle();
+    assert_eq!(journal.log.info(a).unwrap().chopped, 127 + most);
+    journal.log.chop(a, 1000).unwrap();
+}
+
+#[test]
 fn a_stream_of_a_removed_name_begins_empty() {
     let twin = Twin::new();
     let mut journal = open(&twin);
@@ -158,10 +266,11 @@ fn a_reservation_is_known_after_reopening_without_any_record() {
 #[test]
 fn the_bound_of_a_batch_may_change_between_openings() {
     let twin = Twin::new();
-    let (a, _) = open(&twin).log.open_stream(id(1)).unwrap();
+    let options = Options { segment_bytes: 256 << 10, max_bytes: 16 << 20, ..SMALL };
+    let (a, _) = Log::open(&twin, options, 7).unwrap().0.open_stream(id(1)).unwrap();
     let mut tick = 0;
     for round in 0..30 {
-        let options = Options { batch_bytes: [4096, 8192, 5000][round % 3], ..SMALL };
+        let options = Options { batch_bytes: [4096, 32 << 10, 5000][round % 3], ..options };
         let (log, report) = Log::open(&twin, options, 1).unwrap();
         assert_eq!((report.damages.as_slice(), report.torn), ([].as_slice(), None));
         let mut journal = Stepped::new(log, &twin);
