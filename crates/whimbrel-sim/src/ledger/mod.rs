@@ -267,16 +267,17 @@ impl Ledger {
         self.violations.push(Violation { rule, at: self.now, what: what.into() });
     }
 
-    /// Whether the events of a topic are logged, whoever wants them.
-    fn is_persistent(&self, topic: &str) -> bool {
+    /// Whether the events of a topic are logged.
+    fn persistence_of(&self, topic: &str) -> Persistence {
         let profile = self.profiles.iter().find(|profile| matches(&profile.filter, topic));
-        profile.is_some_and(|profile| profile.persistence == Persistence::Persistent)
+        profile.map_or(Persistence::Auto, |profile| profile.persistence)
     }
 
     /// A client publishes, or leaves a will.
     fn note(&mut self, message: &Message) -> Option<String> {
         let mark = mark_of(&message.payload)?;
-        let persistent = message.qos != Qos::AtMostOnce && self.is_persistent(&message.topic);
+        let persistent =
+            message.qos != Qos::AtMostOnce && self.persistence_of(&message.topic) == Persistence::Persistent;
         let fact = self.facts.entry(mark.clone()).or_insert_with(|| {
             let once = message.user_property("w-seq").is_some();
             let (publisher, _) = mark.split_once('/').unwrap_or((&mark, ""));

@@ -17,7 +17,6 @@ use super::follow::Follow;
 use super::places;
 use super::wishes::{Wish, Wishes};
 use crate::check::Rule;
-use crate::check::topic::matches;
 use crate::choice::Choice;
 use crate::speech::{Ack, Hello, Message, Said, Wanted};
 
@@ -235,8 +234,7 @@ impl Ledger {
     pub(super) fn owe(&mut self, mark: &str) {
         let fact = &self.facts[mark];
         let Message { topic, qos, .. } = &fact.message;
-        let profile = self.profiles.iter().find(|profile| matches(&profile.filter, topic));
-        let is_volatile = profile.is_some_and(|profile| profile.persistence == Persistence::Volatile);
+        let is_volatile = self.persistence_of(topic) == Persistence::Volatile;
         if *qos == Qos::AtMostOnce || is_volatile || fact.message.expiry().is_some() {
             return;
         }
@@ -276,6 +274,7 @@ impl Ledger {
     pub(super) fn got(&mut self, conn: ConnId, mark: &str, message: &Message) {
         let Some(who) = self.lines[&conn].client_id.clone() else { return };
         self.got_shared(&who, mark);
+        let is_volatile = self.persistence_of(&self.facts[mark].message.topic) == Persistence::Volatile;
         let Some(session) = self.sessions.get_mut(&who) else { return };
         let fact = &self.facts[mark];
         let topic = &fact.message.topic;
@@ -292,8 +291,10 @@ impl Ledger {
         // Who goes back behind what it has acknowledged finds its former selectors forgotten.
         let name = message.user_property("w-id").and_then(places::name);
         let is_settled = follow.zip(name).is_some_and(|(follow, name)| follow.is_sure_of(name));
+        // On topics that are never logged it is semi-durable: what it has not got yet is judged by its latest selector.
         let wants = |text: &str| match resumes {
             _ if message.retain => true,
+            _ if is_volatile && session.wishes.has_changed(text) => session.wishes.may_ever(&who, text, &event),
             true if is_settled && session.wishes.has_changed(text) => session.wishes.may_ever(&who, text, &event),
             true => session.wishes.may_resume(&who, text, &event, is_logged),
             false => session.wishes.may(&who, text, &event),
