@@ -277,8 +277,7 @@ impl Ledger {
         let is_volatile = self.persistence_of(&self.facts[mark].message.topic) == Persistence::Volatile;
         let Some(session) = self.sessions.get_mut(&who) else { return };
         let fact = &self.facts[mark];
-        let topic = &fact.message.topic;
-        let (id, qos) = (message.id, message.qos);
+        let (id, qos, topic) = (message.id, message.qos, &fact.message.topic);
         let text = session.wishes.resolve(topic, &message.subscription_identifiers());
         if session.wishes.matching(topic).next().is_none() {
             return self.broken(Rule::Invented, format!("{who} gets {mark}, which none of its filters matches"));
