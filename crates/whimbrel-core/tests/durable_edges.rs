@@ -55,6 +55,11 @@ impl Disked {
     fn sub(&mut self, link: u32, filter: &str, qos: Qos) {
         self.rig.input(Input::Subscribe { link: Link(link), tag: 1, filters: &[plain(filter, qos)] });
     }
+    /// The publisher's fifth event.
+    fn order(&mut self) {
+        let event = event("t", "order", Qos::AtLeastOnce);
+        self.rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: Some(5), event }));
+    }
 }
 
 #[test]
@@ -273,17 +278,13 @@ fn a_number_that_was_taken_back_is_no_repeat_also_if_its_publisher_has_left_befo
     d.sub(2, "t", Qos::AtLeastOnce);
     d.commit();
     d.rig.take(2);
-    let publish = |d: &mut Disked| {
-        let event = event("t", "order", Qos::AtLeastOnce);
-        d.rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: Some(5), event }));
-    };
     d.rig.attach(1, "publisher", CLEAN);
-    publish(&mut d);
+    d.order();
     d.rig.detach(1, false);
     d.rig.input(Input::Disk(Disk::Full));
     d.rig.input(Input::Disk(Disk::Open));
     d.rig.attach(1, "publisher", CLEAN);
-    publish(&mut d);
+    d.order();
     d.commit();
     assert_eq!(d.rig.take(1), [Told::Accepted { tag: 9, result: Accepted::Routed { matched: true } }]);
     assert_eq!(d.rig.payloads(2), ["order"]);
@@ -295,15 +296,11 @@ fn a_repetition_that_waits_for_a_number_that_is_taken_back_is_refused() {
     d.rig.attach(2, "subscriber", KEPT);
     d.sub(2, "t", Qos::AtLeastOnce);
     d.commit();
-    let publish = |d: &mut Disked| {
-        let event = event("t", "order", Qos::AtLeastOnce);
-        d.rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: Some(5), event }));
-    };
     d.rig.attach(1, "publisher", CLEAN);
-    publish(&mut d);
+    d.order();
     d.rig.detach(1, false);
     d.rig.attach(1, "publisher", CLEAN);
-    publish(&mut d);
+    d.order();
     d.rig.input(Input::Disk(Disk::Full));
     d.commit();
     assert_eq!(d.rig.take(1), [Told::Accepted { tag: 9, result: Accepted::Refused(Refusal::LogFull) }]);

@@ -58,21 +58,36 @@ pub async fn serve(listener: TcpListener, pages: Pages) {
         .route("/readyz", get(ready))
         .route("/certificate.pem", get(certificate))
         .with_state(Arc::new(pages));
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let listener = &listener;
+    let accept = move || async move { Ok(listener.accept().await?.0) };
+    each_connection("HTTP", MAX_CONNECTIONS, accept, |stream| answer(stream, routes.clone())).await;
+}
+
+/// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what` says in the log where they come from.
+pub(crate) async fn each_connection<S, A, F>(
+    what: &str,
+    at_once: usize,
+    accept: impl Fn() -> A,
+    answer: impl Fn(S) -> F,
+) where
+    A: Future<Output = std::io::Result<S>>,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let permits = Arc::new(Semaphore::new(at_once));
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
         while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let routes = routes.clone();
+        match accept().await {
+            Ok(stream) => {
+                let answered = answer(stream);
                 connections.spawn(async move {
-                    answer(stream, routes).await;
+                    answered.await;
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "cannot accept an HTTP connection");
+                tracing::debug!(what, %error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -10,7 +10,6 @@ mod streams;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -18,6 +17,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
+use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use whimbrel_event::{Tick, Time};
 
@@ -30,9 +30,6 @@ pub const SOCKET: &str = "control.sock";
 
 /// Connections at once. More wait in the system's queue.
 const MAX_CONNECTIONS: usize = 16;
-
-/// How long accepting pauses after the system failed to hand over a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the control socket is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,27 +64,15 @@ pub async fn serve(listening: Listening, hub: Arc<Hub>, name: String, version: S
         .route("/api/v1/streams", get(streams::list))
         .route("/api/v1/backup", post(backup::send))
         .with_state(Arc::new(shared));
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let routes = routes.clone();
-                connections.spawn(async move {
-                    // A backup takes as long as it is read; see there.
-                    if let Err(error) = http::connection(stream, routes).await {
-                        tracing::debug!(%error, "a connection to the control socket failed");
-                    }
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::debug!(%error, "cannot accept a connection to the control socket");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+    let listener = &listener;
+    let accept = move || async move { Ok(listener.accept().await?.0) };
+    http::each_connection("control socket", MAX_CONNECTIONS, accept, |stream| answer(stream, routes.clone())).await;
+}
+
+async fn answer(stream: UnixStream, routes: Router) {
+    // A backup takes as long as it is read; see there.
+    if let Err(error) = http::connection(stream, routes).await {
+        tracing::debug!(%error, "a connection to the control socket failed");
     }
 }
 
