@@ -23,6 +23,7 @@ mod copies;
 mod follow;
 mod inspect;
 mod lazy;
+pub mod overlay;
 mod publish;
 mod remote;
 mod restart;
