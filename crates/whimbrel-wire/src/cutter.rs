@@ -105,12 +105,14 @@ enum Found<'c> {
 
 /// How many bytes the length at the beginning takes, and what it says; `None` if it is not there as a whole.
 fn frame_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Invalid> {
-    let mut input = Reader(bytes);
+    // No more of it is looked at than has to be there, so that it does not matter what came along.
+    let begin = &bytes[..bytes.len().min(LENGTH_BYTES_MAX)];
+    let mut input = Reader(begin);
     match input.varint() {
         Ok(0) => Err(Invalid::Empty),
         Ok(length) if length > FRAME_BYTES_MAX as u64 => Err(Invalid::TooLong),
-        Ok(length) => Ok(Some((bytes.len() - input.0.len(), length as usize))),
-        Err(Invalid::Truncated) if bytes.len() >= LENGTH_BYTES_MAX => Err(Invalid::TooLong),
+        Ok(length) => Ok(Some((begin.len() - input.0.len(), length as usize))),
+        Err(Invalid::Truncated) if begin.len() == LENGTH_BYTES_MAX => Err(Invalid::TooLong),
         Err(Invalid::Truncated) => Ok(None),
         Err(invalid) => Err(invalid),
     }
