@@ -96,3 +96,72 @@ impl Cached {
         self.by_set.find_entry(hash, |&other| other as usize == at).expect("what is remembered is found by its set")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(number: usize) -> [HostId; 1] {
+        [HostId::new((number as u64) << 4)]
+    }
+
+    /// Trees that can be told apart, of so many destinations that are not reached.
+    fn trees(first: u16, size: usize) -> Trees {
+        Trees { trees: Vec::new(), unreachable: vec![first; size] }
+    }
+
+    fn is_known(cached: &mut Cached, number: usize, epoch: u64) -> bool {
+        let mut is_known = true;
+        cached.get(&set(number), epoch, || {
+            is_known = false;
+            trees(0, 1)
+        });
+        is_known
+    }
+
+    #[test]
+    fn a_set_that_is_asked_for_again_outlives_those_that_are_not() {
+        let mut cached = Cached::new(1);
+        for number in 0..10 * TREES_MAX {
+            is_known(&mut cached, number, 1);
+            assert!(number == 0 || is_known(&mut cached, 0, 1), "forgotten when {number} came");
+            assert!(cached.known.len() <= TREES_MAX && cached.by_set.len() == cached.known.len());
+        }
+        assert!(!is_known(&mut cached, 1, 1));
+    }
+
+    #[test]
+    fn another_epoch_makes_the_tree_anew() {
+        let mut cached = Cached::new(1);
+        assert_eq!(*cached.get(&set(1), 1, || trees(1, 1)), trees(1, 1));
+        assert_eq!(*cached.get(&set(1), 1, || trees(2, 1)), trees(1, 1));
+        assert_eq!(*cached.get(&set(1), 2, || trees(3, 1)), trees(3, 1));
+        assert_eq!((cached.known.len(), cached.size), (1, 2));
+    }
+
+    #[test]
+    fn what_is_of_another_epoch_goes_although_it_was_used() {
+        let mut cached = Cached::new(1);
+        for number in 0..TREES_MAX {
+            assert!(!is_known(&mut cached, number, 1));
+            assert!(is_known(&mut cached, number, 1));
+        }
+        is_known(&mut cached, TREES_MAX, 2);
+        assert_eq!(cached.hand, 0, "the first that was looked at");
+    }
+
+    #[test]
+    fn all_together_have_a_bound_and_a_single_one_may_pass_it() {
+        let mut cached = Cached::new(1);
+        for number in 0..100 {
+            cached.get(&set(number), 1, || trees(0, TREES_SIZE_MAX / 10));
+            let size: usize = cached.known.iter().map(Known::size).sum();
+            assert!(size <= TREES_SIZE_MAX && size == cached.size);
+        }
+        assert_eq!(cached.known.len(), 9);
+        cached.get(&set(100), 1, || trees(0, 2 * TREES_SIZE_MAX));
+        assert_eq!(cached.known.len(), 1);
+        cached.get(&set(101), 1, || trees(0, 1));
+        assert_eq!((cached.known.len(), cached.size), (1, 2));
+    }
+}
