@@ -162,7 +162,7 @@ fn covered_by(terms: &[Term], term: &Term) -> bool {
     before.is_some_and(|before| before.covers(term))
 }
 
-/// Drops those kept as text whose simple part something covers, or whose neighbour covers them.
+/// Drops those kept as text of which something covers a simple part, or whose neighbour covers them.
 fn drop_covered_texts(terms: &mut Vec<Term>, names: &mut Names) {
     let at = terms.partition_point(|term| !matches!(term, Term::Other(_)));
     if at == terms.len() {
@@ -170,8 +170,8 @@ fn drop_covered_texts(terms: &mut Vec<Term>, names: &mut Names) {
     }
     let mut texts = terms.split_off(at);
     if !terms.is_empty() {
-        let is_covered = |hull: Vec<Term>| hull.iter().all(|one| covered_by(terms, one));
-        texts.retain(|term| !names.hull(term).is_some_and(is_covered));
+        let is_covered = |part: &Vec<Term>| part.iter().all(|one| covered_by(terms, one));
+        texts.retain(|term| !names.simple_parts(term).iter().any(is_covered));
     }
     let parse = |term: &Term| Selector::parse_canonical(&term.text()).expect("a canonical text");
     let selectors: Vec<Selector> = texts.iter().map(parse).collect();

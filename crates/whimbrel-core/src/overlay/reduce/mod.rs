@@ -261,7 +261,7 @@ impl Reduction {
             group.simplify(&mut self.names);
             groups.push(group);
         }
-        drop_covered(&mut groups);
+        drop_covered(&mut groups, &mut self.names);
         let count: usize = groups.iter().map(Group::len).sum();
         let groups = if count <= self.bound {
             groups.into_iter().flat_map(singles).collect()

@@ -79,16 +79,16 @@ impl Term {
 
     /// The least term about the same field that covers both; `None` if they are not about one field.
     pub(super) fn joined(&self, other: &Term) -> Option<Term> {
+        if self.covers(other) {
+            return Some(self.clone());
+        }
         match (self, other) {
             (Term::Range { field, low, high }, Term::Range { field: of, low: from, high: to }) if field == of => {
                 let high = Reverse(high.0.max(to.0));
                 Some(Term::Range { field: field.clone(), low: *low.min(from), high })
             }
-            (Term::Text { field, text, .. }, Term::Text { field: of, text: other_text, .. }) if field == of => {
-                if self.covers(other) {
-                    return Some(self.clone());
-                }
-                let text = text[..shared(text, other_text)].into();
+            (Term::Text { field, text, .. }, Term::Text { field: of, text: other, .. }) if field == of => {
+                let text = text[..shared(text, other)].into();
                 Some(Term::Text { field: field.clone(), text, exact: false })
             }
             _ => None,
@@ -255,20 +255,18 @@ impl Names {
         if low < high { vec![Term::Range { field: self.name(field), low, high: Reverse(high) }] } else { Vec::new() }
     }
 
-    /// Terms of which one is true where `term`, a conjunction that is kept as text, is: the narrowest of its parts that is simple.
+    /// Terms of which one is true where `term`, a conjunction that is kept as text, is: the narrowest of its simple parts.
     pub(super) fn hull(&mut self, term: &Term) -> Option<Vec<Term>> {
-        let Term::Other(text) = term else { return None };
+        let rank = |terms: &Vec<Term>| terms.iter().map(vagueness).max().unwrap_or(0);
+        self.simple_parts(term).into_iter().min_by_key(rank)
+    }
+
+    /// For each simple part of a conjunction that is kept as text, terms of which one is true where the part is.
+    pub(super) fn simple_parts(&mut self, term: &Term) -> Vec<Vec<Term>> {
+        let Term::Other(text) = term else { return Vec::new() };
         let selector = Selector::parse_canonical(text).expect("it was written by a selector");
-        let Condition::And(parts) = selector.condition() else { return None };
-        let mut best: Option<(u8, Vec<Term>)> = None;
-        for (at, part) in parts.iter().enumerate() {
-            let Some(terms) = self.part(part, &parts[at..]) else { continue };
-            let rank = terms.iter().map(vagueness).max().unwrap_or(0);
-            if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                best = Some((rank, terms));
-            }
-        }
-        best.map(|(_, terms)| terms)
+        let Condition::And(parts) = selector.condition() else { return Vec::new() };
+        parts.iter().enumerate().filter_map(|(at, part)| self.part(part, &parts[at..])).collect()
     }
 
     /// A part of a conjunction; if it limits a field, together with the limits behind it.

@@ -6,7 +6,7 @@ use whimbrel_selector::TopicFilter;
 use super::Traffic;
 use super::group::Group;
 use super::plan::Spans;
-use super::term::Names;
+use super::term::{Names, Term};
 
 /// The most first levels that begin with `$` under which a broker wants something. No filter covers two of them.
 pub const SYSTEM_ROOTS_MAX: usize = 16;
@@ -100,7 +100,7 @@ fn coverers(groups: &[Group], filter: &str) -> Vec<usize> {
 }
 
 /// Drops what sorted groups want that others with wider filters want too.
-pub(super) fn drop_covered(groups: &mut Vec<Group>) {
+pub(super) fn drop_covered(groups: &mut Vec<Group>, names: &mut Names) {
     let mut left: Vec<Option<Group>> = Vec::with_capacity(groups.len());
     for (own, group) in groups.iter().enumerate() {
         let wider: Vec<usize> = coverers(groups, &group.filter).into_iter().filter(|at| *at != own).collect();
@@ -108,8 +108,13 @@ pub(super) fn drop_covered(groups: &mut Vec<Group>) {
             left.push(None);
             continue;
         }
-        let is_left = |term: &&_| !wider.iter().any(|at| groups[*at].covers(term));
-        let terms: Vec<_> = group.terms.iter().filter(is_left).cloned().collect();
+        let is_covered = |term: &Term| wider.iter().any(|at| groups[*at].covers(term));
+        let mut is_left = |term: &&Term| {
+            // What is kept as text is covered with one of its parts.
+            let parts = if wider.is_empty() { Vec::new() } else { names.simple_parts(term) };
+            !is_covered(term) && !parts.iter().any(|terms| terms.iter().all(is_covered))
+        };
+        let terms: Vec<Term> = group.terms.iter().filter(|term| is_left(term)).cloned().collect();
         let is_kept = group.wants_all() || !terms.is_empty();
         left.push(is_kept.then(|| Group { filter: group.filter.clone(), terms }));
     }
@@ -179,7 +184,7 @@ fn merged(mut groups: Vec<Group>, filters: Vec<Box<str>>, names: &mut Names) -> 
         group.simplify(names);
         group.join();
     }
-    drop_covered(&mut merged);
+    drop_covered(&mut merged, names);
     merged
 }
 
