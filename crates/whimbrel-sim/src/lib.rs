@@ -26,6 +26,7 @@ pub mod simulation;
 mod sink;
 pub mod speech;
 pub mod trace;
+pub mod trunk;
 mod wall;
 pub mod wan;
 pub mod world;
