@@ -403,11 +403,15 @@ impl Trunk {
                 self.pump(now, side);
             }
             Due::KeepAlive(side) if !self.closed[side.index()] => {
+                // One that is lost is sent again as soon as that is noticed, so that a burst of losses ends nothing.
+                let mut next = self.shape.keep_alive;
                 if let (_, Some(at)) = self.transmit(now, side, 0) {
                     let cuts = self.links[side.index()].cuts();
                     self.plan(at, Due::Alive { to: side.other(), cuts });
+                } else {
+                    next = next.min(self.notice());
                 }
-                self.plan(now + self.shape.keep_alive, Due::KeepAlive(side));
+                self.plan(now + next, Due::KeepAlive(side));
             }
             Due::Idle(side) if !self.closed[side.index()] => {
                 let end = self.heard[side.index()] + self.shape.idle;
