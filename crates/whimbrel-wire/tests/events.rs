@@ -31,7 +31,7 @@ fn written(event: &AcceptedEvent<'_>) -> Vec<u8> {
 }
 
 fn wrong(bytes: &[u8]) -> Invalid {
-    compact::read(bytes, ID).err().expect("not an event")
+    compact::read(bytes, ID).expect_err("not an event")
 }
 
 #[test]
