@@ -4,7 +4,7 @@ use whimbrel_event::{
     AcceptedEvent, Attributes, AttributesBuf, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick,
     Time,
 };
-use whimbrel_wire::{Invalid, compact};
+use whimbrel_wire::{FRAME_BYTES_MAX, Invalid, compact};
 
 const ID: EventId = EventId { pubend: PubendId(0x17), tick: Tick(1000) };
 
@@ -103,6 +103,15 @@ fn what_is_no_event_is_refused_with_its_reason() {
     ] {
         assert_eq!(wrong(bytes), invalid, "{bytes:02x?}");
     }
+}
+
+#[test]
+fn an_event_is_no_longer_than_a_frame() {
+    let rest = written(&plain()).len() - plain().event.payload.len();
+    let payload = vec![0; FRAME_BYTES_MAX + 1 - rest];
+    let event = |payload| AcceptedEvent { event: EventRef { payload, ..plain().event }, ..plain() };
+    assert!(compact::read(&written(&event(&payload[1..])), ID).is_ok());
+    assert_eq!(wrong(&written(&event(&payload))), Invalid::TooLong);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod frame_checks;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use frame_checks::{cut, encoded};
-use whimbrel_event::{EventId, HostId, PubendId, Tick};
+use whimbrel_event::{HostId, PubendId, Tick};
 use whimbrel_wire::*;
 
 const HOST: u64 = 0x1230;
@@ -347,8 +347,6 @@ fn a_frame_has_its_bound() {
     assert_eq!(accepted(&registry(FRAME_BYTES_MAX - rest)).len(), FRAME_BYTES_MAX);
     refused(&registry(FRAME_BYTES_MAX - rest + 1));
     assert_eq!(Frame::decode(&vec![0; FRAME_BYTES_MAX + 1]), Err(Invalid::TooLong));
-    let id = EventId { pubend: PubendId(1), tick: Tick(1) };
-    assert_eq!(compact::read(&vec![0; FRAME_BYTES_MAX + 1], id).err(), Some(Invalid::TooLong));
 }
 
 #[test]
