@@ -1,10 +1,12 @@
 //! Events as they travel: their bytes, and what is refused.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use whimbrel_event::{
     AcceptedEvent, Attributes, AttributesBuf, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick,
     Time,
 };
-use whimbrel_wire::{FRAME_BYTES_MAX, Invalid, compact};
+use whimbrel_wire::{FRAME_BYTES_MAX, Invalid, TOPIC_BYTES_MAX, compact};
 
 const ID: EventId = EventId { pubend: PubendId(0x17), tick: Tick(1000) };
 
@@ -112,6 +114,17 @@ fn an_event_is_no_longer_than_a_frame() {
     let event = |payload| AcceptedEvent { event: EventRef { payload, ..plain().event }, ..plain() };
     assert!(compact::read(&written(&event(&payload[1..])), ID).is_ok());
     assert_eq!(wrong(&written(&event(&payload))), Invalid::TooLong);
+}
+
+#[test]
+fn an_event_that_nobody_would_read_is_not_written() {
+    let long = "t".repeat(TOPIC_BYTES_MAX + 1);
+    let event = |topic, importance| AcceptedEvent { event: EventRef { topic, importance, ..plain().event }, ..plain() };
+    let refused = |event| catch_unwind(AssertUnwindSafe(|| written(&event))).is_err();
+    assert!(compact::read(&written(&event(&long[1..], 1)), ID).is_ok());
+    for event in [event("", 5), event(&long, 5), event("t", 0), event("t", 11)] {
+        assert!(refused(event));
+    }
 }
 
 #[test]

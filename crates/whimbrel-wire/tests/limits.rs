@@ -309,6 +309,11 @@ fn interests_have_their_bounds() {
     refused(&interest(vec![InterestEntry { filter: "", ..entry }]));
     refused(&interest(vec![InterestEntry { selector: Some(&selector), ..entry }]));
     let small = InterestEntry { id: 1, filter: "a", selector: None };
+    let mut bytes = accepted(&interest(vec![small]));
+    let end = bytes.len();
+    assert_eq!(bytes[end - 3..], [1, b'a', 0]);
+    bytes[end - 3] = 0;
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("a topic filter")));
     accepted(&interest(vec![small; LIST_MAX]));
     refused(&interest(vec![small; LIST_MAX + 1]));
     let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
