@@ -11,6 +11,7 @@ use crate::cache::{Cache, Plan};
 use crate::caching::Interest;
 use crate::copies::Copies;
 use crate::follow::Tracks;
+use crate::overlay::Overlay;
 use crate::retained::Retained;
 use crate::route::{Router, Spot};
 use crate::session::Sessions;
@@ -52,6 +53,8 @@ pub struct Core {
     pub(crate) fallen: Vec<u32>,
     /// The number of the last event that the consolidated stream has passed; the first is 1.
     pub(crate) serial: u64,
+    /// What it takes to be one of many brokers, if it is one.
+    pub(crate) overlay: Option<Box<Overlay>>,
     /// The present moment.
     pub(crate) now: Time,
     /// The fault that is built in.
@@ -87,6 +90,7 @@ impl Core {
             silence: (Time::ZERO, 0, "".into()),
             fallen: Vec::new(),
             serial: 0,
+            overlay: None,
             now,
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -195,6 +199,7 @@ impl Core {
                 self.streams.add_host(host, (reliable, best_effort), birth);
             }
             Input::Knowledge(segment) => self.learn(now, &segment, out),
+            Input::Peer(input) => self.peer_input(now, input, out),
             Input::Deadline => {
                 self.pass_committed(now, out);
                 self.expire(now, out);
@@ -337,7 +342,9 @@ impl Core {
                     self.publish_will(now, index, out);
                 }
                 Reason::Silence => self.tell_silence(now, index, out),
-                Reason::CatchUp | Reason::Committed | Reason::Flush => unreachable!("turns are not timed"),
+                Reason::CatchUp | Reason::Committed | Reason::Flush | Reason::Overlay => {
+                    unreachable!("turns are not timed")
+                }
                 Reason::SessionExpiry => self.expire_session(now, index, out),
             }
         }

@@ -23,6 +23,7 @@ mod copies;
 mod follow;
 mod inspect;
 mod lazy;
+pub mod overlay;
 mod publish;
 mod remote;
 mod restart;
@@ -40,11 +41,13 @@ mod timers;
 #[cfg(feature = "mutants")]
 pub use api::Mutant;
 pub use api::{
-    Accepted, Attach, Delivery, Durability, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish,
-    Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell, Will,
+    Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
+    Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell,
+    Will,
 };
 pub use broker::Core;
 pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Holder, Holders, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
+pub use overlay::OverlayConfig;
 pub use stats::Stats;

@@ -1,6 +1,7 @@
 //! What an edge may ask of the broker, and what it is told.
 
 mod limits;
+mod overlay;
 mod session;
 mod told;
 
@@ -9,6 +10,7 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 
 pub use limits::Limits;
+pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
 pub use session::{Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, Start, Will};
 pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent};
 
@@ -185,6 +187,8 @@ pub enum Input<'a> {
         /// Whose; it need not exist.
         client_id: &'a str,
     },
+    /// Something happens on the links to other brokers.
+    Peer(PeerInput<'a>),
 }
 
 /// Knowledge of a part of a stream.
@@ -239,4 +243,6 @@ pub enum Reason {
     Committed,
     /// What is written lazily is to be written.
     Flush,
+    /// Other brokers are to be told something, or asked, or have been silent for too long.
+    Overlay,
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::{EventId, EventRef, Qos};
 
-use super::{Granted, Link, Segment};
+use super::{Channel, Granted, HangUp, Link, PeerLink, Segment};
 
 /// What became of a published event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,4 +149,13 @@ pub trait Output {
     fn resume(&mut self, _link: Link) {}
     /// Something is known of an own stream, for whoever carries it to other brokers.
     fn knowledge(&mut self, _segment: &Segment<'_>) {}
+    /// Send bytes to another broker: the next of a stream, or one datagram. Returns how many bytes are unsent on that way now; a datagram is sent
+    /// at once or never.
+    fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
+        0
+    }
+    /// End a connection to another broker; the core has already let go of it.
+    fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
+    /// There is another broker of that name, with which there is no link and should be one. Told again if there still is none after a while.
+    fn peer_dial(&mut self, _name: &str, _address: &str) {}
 }

@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_core::Interest;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{AtomNo, Disk, Fetched};
+use whimbrel_core::{Channel, HangUp, Interest, PeerInput, PeerLink};
 use whimbrel_selector::Fences;
 
 use super::Origin;
@@ -63,6 +63,8 @@ pub enum Input<'a> {
         /// Whose; it need not exist.
         client_id: &'a str,
     },
+    /// Something happens on the links to other brokers.
+    Peer(PeerInput<'a>),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
     Drain,
 }
@@ -84,6 +86,14 @@ pub trait Output {
     fn pause(&mut self, _conn: ConnId) {}
     /// Asks for input of that connection again.
     fn resume(&mut self, _conn: ConnId) {}
+    /// As [`whimbrel_core::Output::peer_bytes`].
+    fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
+        0
+    }
+    /// As [`whimbrel_core::Output::peer_hang_up`].
+    fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
+    /// As [`whimbrel_core::Output::peer_dial`].
+    fn peer_dial(&mut self, _name: &str, _address: &str) {}
 }
 
 /// What a deadline is for.

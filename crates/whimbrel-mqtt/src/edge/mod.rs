@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use whimbrel_core::cache::{PartitionGauges, Plan};
 use whimbrel_core::store::{LogState, RestoreError, Restoring};
-use whimbrel_core::{Core, Input as CoreInput, Link};
+use whimbrel_core::{Core, Input as CoreInput, Link, OverlayConfig};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
 
@@ -148,6 +148,7 @@ impl Broker {
             Input::Disk(disk) => self.core_input(now, CoreInput::Disk(disk), out),
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
             Input::DropSession { client_id } => self.core_input(now, CoreInput::DropSession { client_id }, out),
+            Input::Peer(input) => self.core_input(now, CoreInput::Peer(input), out),
         }
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
             self.end(now, conn, reason, cause, out);
@@ -159,6 +160,14 @@ impl Broker {
     #[cfg(feature = "mutants")]
     pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
         self.core.build_in(mutant);
+    }
+
+    /// From now on the broker is one of many; see [`Core::open_overlay`].
+    ///
+    /// # Panics
+    /// When it is one already, or its name is none.
+    pub fn open_overlay(&mut self, now: Time, config: OverlayConfig) {
+        self.core.open_overlay(now, config);
     }
 
     /// When [`Input::Deadline`] is wanted, and why.

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output as CoreOutput, Refusal, Sent};
+use whimbrel_core::{
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent,
+};
 use whimbrel_event::{AttributesBuf, EventRef, Qos, Time};
 
 use super::conn::{Aliased, State};
@@ -115,6 +117,18 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             return Sent::Full;
         }
         Sent::Open
+    }
+
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        self.driver.peer_bytes(link, channel, bytes)
+    }
+
+    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        self.driver.peer_hang_up(link, why);
+    }
+
+    fn peer_dial(&mut self, name: &str, address: &str) {
+        self.driver.peer_dial(name, address);
     }
 
     fn cork(&mut self, link: Link) {
