@@ -265,8 +265,11 @@ fn each_list_and_text_of_others_has_its_bound() {
     let ask = Frame::Ask(Ask::default());
     too_many(&ask, 1, LIST_MAX, "interests");
     too_many(&ask, 0, LIST_MAX, "link states");
-    too_many(&interest(vec![]), 1, LIST_MAX, "interests that are gone");
-    too_many(&interest(vec![]), 0, LIST_MAX, "interests");
+    let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
+    // The age behind its lists is 0, too.
+    let update = Frame::Interest(InterestUpdate { age_ms: 0, ..update });
+    too_many(&update, 2, LIST_MAX, "interests that are gone");
+    too_many(&update, 1, LIST_MAX, "interests");
     too_many(&Frame::Registry(Registry::default()), 0, LIST_MAX, "entries");
     too_many(&Frame::RegistryDigest(RegistryDigest::default()), 0, REGISTRY_RANGES, "ranges of keys");
     too_many(&Frame::RegistryAsk(RegistryAsk::default()), 0, REGISTRY_RANGES, "ranges of keys");
@@ -320,8 +323,8 @@ fn interests_have_their_bounds() {
     let small = InterestEntry { id: 1, filter: "a", selector: None };
     let mut bytes = accepted(&interest(vec![small]));
     let end = bytes.len();
-    assert_eq!(bytes[end - 3..], [1, b'a', 0]);
-    bytes[end - 3] = 0;
+    assert_eq!(bytes[end - 4..], [1, b'a', 0, 7]);
+    bytes[end - 4] = 0;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("a topic filter")));
     accepted(&interest(vec![small; LIST_MAX]));
     refused(&interest(vec![small; LIST_MAX + 1]));
