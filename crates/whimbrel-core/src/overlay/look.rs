@@ -141,7 +141,7 @@ impl Core {
             host: destination.host,
             version: destination.version,
             entries: destination.entries().map(texts).collect(),
-            is_reachable: destination.is_reachable,
+            is_reachable: overlay.routes.is_reachable(destination.host),
             unconfirmed: Vec::new(),
         });
         (from == 0).then(own).into_iter().chain(others).take(max).collect()
