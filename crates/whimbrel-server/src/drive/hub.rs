@@ -9,9 +9,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use whimbrel_core::SessionInfo;
 use whimbrel_core::store::{AtomNo, Profile};
-use whimbrel_event::Time;
+use whimbrel_core::{SessionInfo, TraceQuestion};
+use whimbrel_event::{EventId, Time};
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use whimbrel_selector::Fences;
 
@@ -195,6 +195,16 @@ impl Hub {
         let mut seen = None;
         self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
         seen.expect("it has looked")
+    }
+
+    /// What is known here of an event, and the question that other brokers are asked about it.
+    pub(crate) fn trace(&self, event: EventId) -> (String, TraceQuestion) {
+        let mut asked = None;
+        self.run(|machine, now| {
+            let known = machine.broker.trace(event);
+            asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
+        });
+        asked.expect("they are asked")
     }
 
     /// Ends a client's session, if there is one; how it was, and when that is durable. That of a shared subscription ends only with its members.

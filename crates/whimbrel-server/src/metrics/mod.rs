@@ -4,6 +4,7 @@ mod broker;
 mod cache;
 mod fences;
 mod journal;
+mod overlay;
 mod selectors;
 
 use std::fmt;
@@ -179,7 +180,8 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let Account { stats, expensive, filters, partitions, gappy, store, congested } = self.hub.account();
+        let Account { stats, expensive, filters, partitions, gappy, overlay, links, store, congested } =
+            self.hub.account();
         for (name, help, read) in broker::COUNTERS {
             put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
         }
@@ -201,6 +203,7 @@ impl Collector for Snapshot {
         selectors::encode(&mut encoder, expensive)?;
         cache::encode(&mut encoder, &filters, &partitions)?;
         cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
+        overlay::encode(&mut encoder, &overlay, &links)?;
         journal::encode(&mut encoder, &store, congested)?;
         self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
