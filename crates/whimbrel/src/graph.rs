@@ -1,6 +1,6 @@
 //! A drawing of the brokers: the one that answers in the middle, the others on rings by the links on the way to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 use std::fmt::Write;
 
@@ -11,8 +11,8 @@ use crate::topology::in_order;
 /// Between two rings at least.
 const RING: f64 = 120.0;
 
-/// Along a ring, for each broker on it.
-const ROOM: f64 = 90.0;
+/// Along the innermost ring, for each broker that has none beyond it.
+const ROOM: f64 = 60.0;
 
 /// Around everything.
 const MARGIN: f64 = 90.0;
@@ -66,8 +66,10 @@ pub fn draw(brokers: &[Broker]) -> String {
         -reach
     );
     let edges = edges(brokers);
+    let steps = steps(brokers);
     for edge in &edges {
-        put_edge(edge, &places, brokers, edges.len() <= LABELS_MAX, &mut out);
+        let is_way = steps.contains(&edge.ends);
+        put_edge(edge, &places, (is_way, edges.len() <= LABELS_MAX), &mut out);
     }
     for (broker, _) in &order {
         put_broker(broker, places[&*broker.name], &mut out);
@@ -75,51 +77,40 @@ pub fn draw(brokers: &[Broker]) -> String {
     out + "</svg>\n"
 }
 
-/// Each broker has a sector of its ring that is as wide as all that lies beyond it needs.
+/// Each broker has a sector of its ring, as wide as all that lies beyond it needs. Those that cannot be reached stand on a ring outside of all others.
 fn places<'a>(order: &[(&'a Broker, usize)]) -> BTreeMap<&'a str, Place> {
-    let depth_max = order.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
-    // Those that cannot be reached stand on a ring outside of all others.
-    let depths: Vec<usize> =
-        order.iter().map(|(broker, depth)| if broker.own || *depth > 0 { *depth } else { depth_max + 1 }).collect();
-    let leaves: Vec<usize> = (0..order.len())
-        .map(|at| {
-            let beyond = depths[at + 1..].iter().take_while(|depth| **depth > depths[at]);
-            let is_leaf = |place: usize| depths.get(place + 1).is_none_or(|next| *next <= depths[place]);
-            let count = if order[at].0.own { order.len() } else { at + 1 + beyond.count() };
-            (at..count).filter(|place| is_leaf(*place)).count().max(1)
-        })
-        .collect();
-    let mut rings = BTreeMap::<usize, usize>::new();
-    for depth in &depths {
-        *rings.entry(*depth).or_default() += 1;
-    }
-    let mut radius = BTreeMap::new();
-    let mut last = -RING;
-    for (depth, count) in rings {
-        last = if depth == 0 { 0.0 } else { (last + RING).max(count as f64 * ROOM / TAU) };
-        radius.insert(depth, last);
-    }
-    let total = leaves.first().copied().unwrap_or(1) as f64;
-    // Where the next leaf begins; a broker stands in the middle of its leaves.
+    let outside = order.iter().map(|(_, depth)| *depth).max().unwrap_or(0) + 1;
+    let depths: Vec<usize> = order.iter().map(|(broker, depth)| if broker.own { 0 } else { (*depth).max(1) }).collect();
+    let is_leaf = |at: usize| depths.get(at + 1).is_none_or(|next| *next <= depths[at]);
+    let leaves_of = |at: usize| {
+        let beyond = depths[at + 1..].iter().take_while(|depth| **depth > depths[at]).count();
+        (at..=at + beyond).filter(|at| is_leaf(*at)).count()
+    };
+    let all = (0..order.len()).filter(|at| is_leaf(*at)).count() as f64;
+    let radius = |ring: usize| match ring {
+        0 => 0.0,
+        _ => (all * ROOM / TAU).max(RING) + (ring - 1) as f64 * RING,
+    };
+    // Leaves so far; a broker stands in the middle of its own.
     let mut begun = 0_usize;
     let mut places = BTreeMap::new();
-    for (at, (broker, _)) in order.iter().enumerate() {
-        let middle = (begun as f64 + leaves[at] as f64 / 2.0) / total * TAU;
-        let radius = radius[&depths[at]];
+    for (at, (broker, depth)) in order.iter().enumerate() {
+        let middle = (begun as f64 + leaves_of(at) as f64 / 2.0) / all * TAU;
+        let radius = radius(if broker.own || *depth > 0 { *depth } else { outside });
         places.insert(&*broker.name, Place { x: radius * middle.sin(), y: -radius * middle.cos() });
-        let is_leaf = depths.get(at + 1).is_none_or(|next| *next <= depths[at]);
-        begun += usize::from(is_leaf && !(broker.own && order.len() > 1));
+        begun += usize::from(is_leaf(at));
     }
     places
 }
 
 /// All links between brokers that are known; of what the two ends say of one, the worse.
 fn edges(brokers: &[Broker]) -> Vec<Edge<'_>> {
+    let names: BTreeSet<&str> = brokers.iter().map(|broker| &*broker.name).collect();
     let mut edges = BTreeMap::<(&str, &str), (u64, u64)>::new();
     for broker in brokers {
         for end in &broker.links {
             let (one, other): (&str, &str) = (&broker.name, &end.name);
-            if one == other || !brokers.iter().any(|broker| broker.name == *other) {
+            if one == other || !names.contains(other) {
                 continue;
             }
             let known = edges.entry((one.min(other), one.max(other))).or_default();
@@ -130,10 +121,18 @@ fn edges(brokers: &[Broker]) -> Vec<Edge<'_>> {
     edges.into_iter().map(edge).collect()
 }
 
-fn put_edge(edge: &Edge<'_>, places: &BTreeMap<&str, Place>, brokers: &[Broker], labelled: bool, out: &mut String) {
+/// The links that best ways take.
+fn steps(brokers: &[Broker]) -> BTreeSet<(&str, &str)> {
+    fn step(broker: &Broker) -> Option<(&str, &str)> {
+        let at = broker.path.len().checked_sub(2)?;
+        let (one, other): (&str, &str) = (&broker.path[at], &broker.path[at + 1]);
+        Some((one.min(other), one.max(other)))
+    }
+    brokers.iter().filter_map(step).collect()
+}
+
+fn put_edge(edge: &Edge<'_>, places: &BTreeMap<&str, Place>, (is_way, labelled): (bool, bool), out: &mut String) {
     let (from, to) = (places[edge.ends.0], places[edge.ends.1]);
-    let is_step = |path: &[String]| path == [edge.ends.0, edge.ends.1] || path == [edge.ends.1, edge.ends.0];
-    let is_way = brokers.iter().any(|broker| broker.path.windows(2).next_back().is_some_and(is_step));
     let class = match (is_way, edge.loss_permille > 0) {
         (true, true) => "way loss",
         (true, false) => "way",
