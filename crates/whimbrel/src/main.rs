@@ -1,6 +1,7 @@
 //! The `whimbrel` command.
 
 mod backup;
+mod cert;
 mod connection;
 mod control;
 mod failure;
@@ -65,6 +66,8 @@ enum Command {
     Backup(backup::Backup),
     /// Make a data directory of a backup.
     Restore(backup::Restore),
+    /// Make certificates by which brokers and clients know each other.
+    Cert(cert::Cert),
     /// Verify the journal of a broker that does not run.
     Journal(journal::Journal),
     /// Measure what a broker costs per message.
@@ -95,6 +98,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Streams(streams) => streams.run()?,
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
+        Command::Cert(cert) => cert.run()?,
         Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),

@@ -362,9 +362,7 @@ fn load_certificate(settings: &mut Settings) -> Option<Certificate> {
         (None, None) => return Some(Certificate::Made),
         (Some(cert), Some(key)) => match tls::from_files(&cert, &key) {
             Ok(config) => return Some(Certificate::Files(config)),
-            Err(tls::FileError { of_key, message, help }) => {
-                (if of_key { "tls_key" } else { "tls_cert" }, message, help)
-            }
+            Err(tls::FileError { of, message, help }) => (setting_of(of), message, help),
         },
         (Some(_), None) => ("tls_cert", "`tls_cert` is given without `tls_key`".to_owned(), "give both, or none"),
         (None, Some(_)) => ("tls_key", "`tls_key` is given without `tls_cert`".to_owned(), "give both, or none"),
@@ -372,4 +370,12 @@ fn load_certificate(settings: &mut Settings) -> Option<Certificate> {
     let problem = Problem::new(message).at(settings.place(at), "here").help(help);
     settings.problems.push(problem);
     None
+}
+
+fn setting_of(file: tls::File) -> &'static str {
+    match file {
+        tls::File::Certificate => "tls_cert",
+        tls::File::Key => "tls_key",
+        tls::File::Authorities => "tls_ca",
+    }
 }
