@@ -44,7 +44,7 @@ const INDEX_BITS: u64 = HOST_PUBENDS_MAX as u64 - 1;
 
 impl HostId {
     /// The host with the upper 60 of these bits; the low four do not count.
-    pub fn new(bits: u64) -> HostId {
+    pub const fn new(bits: u64) -> HostId {
         HostId(bits & !INDEX_BITS)
     }
 

@@ -29,6 +29,13 @@ pub(crate) fn order(left: Number, right: Number) -> Ordering {
     }
 }
 
+impl Number {
+    /// The order of two numbers by their exact values, integers and doubles alike.
+    pub fn order(self, other: Number) -> Ordering {
+        order(self, other)
+    }
+}
+
 fn mixed(integer: i64, double: f64) -> Ordering {
     const TWO_63: f64 = 9_223_372_036_854_775_808.0;
     if double >= TWO_63 {

@@ -1,5 +1,7 @@
 //! What makes one of many brokers: links, topology, routes, interest.
 
+pub mod reduce;
+
 use whimbrel_event::Time;
 
 use crate::api::{HangUp, Output, PeerInput};

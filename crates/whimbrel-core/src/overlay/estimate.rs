@@ -1,0 +1,191 @@
+//! What one link is like: its delay, how much that varies, and how much gets lost.
+
+use core::fmt;
+use core::time::Duration;
+
+use whimbrel_event::Time;
+
+/// How often the caller is to send a probe over each link.
+pub const PROBE_EVERY: Duration = Duration::from_millis(500);
+
+/// A link over which nothing has come for so long is down.
+pub const LINK_DEAD_AFTER: Duration = Duration::from_secs(2);
+
+/// How many of the last probes the loss is measured over; an echo of an older one is refused.
+pub const PROBES_KEPT: u64 = 64;
+
+/// A probe counts as lost if it has no echo when so many more have been sent.
+pub const LOST_AFTER_PROBES: u64 = 3;
+
+/// Fewer probes than these count as these, the missing ones as answered: else the first loss of a new link would look like a bad link.
+pub const LOSS_PROBES_MIN: u64 = 16;
+
+/// A new delay is told if it differs from the one told last by this part of it, per cent, and by [`NEWS_DELAY_US`].
+pub const NEWS_DELAY_PERCENT: u64 = 20;
+
+/// See [`NEWS_DELAY_PERCENT`]; microseconds.
+pub const NEWS_DELAY_US: u32 = 2_000;
+
+/// A new loss is told if it differs from the one told last by so much, in thousandths.
+pub const NEWS_LOSS_PERMILLE: u16 = 20;
+
+/// A new sample counts one in so many: the weight of 0.25 of Harmony (see [`Estimate`]).
+const SHARE: u64 = 4;
+
+/// An echo that tells nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadEcho {
+    /// No such probe waits for one: it was never sent, is answered, or is not one of the last [`PROBES_KEPT`]. Networks duplicate and
+    /// delay, so some of these are nobody's fault.
+    Unasked,
+    /// It would have been sent in the future, or held for longer than it was away: the peer's fault.
+    Impossible,
+}
+
+impl fmt::Display for BadEcho {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadEcho::Unasked => "the peer echoes a probe that does not wait for an echo",
+            BadEcho::Impossible => "the peer says that it held a probe for longer than it was away",
+        })
+    }
+}
+
+impl core::error::Error for BadEcho {}
+
+/// Delay and loss of one link, from probes that the other side echoes. A few dozen bytes.
+///
+/// The delay is half of the time that a probe was away, without that for which the peer held it, smoothed with weight 0.25 as in
+/// Kim, Karenos, Ye, Reason, Lei, Shagin, "Efficacy of Techniques for Responsiveness in a Wide-Area Publish/Subscribe System" (2010),
+/// section 2.1. How much it varies is smoothed in the same way, as the mean deviation of Jacobson, "Congestion Avoidance and Control" (1988).
+#[derive(Clone, Debug)]
+pub struct Estimate {
+    /// The next probe.
+    next: u64,
+    /// Bit k: there is an echo of the probe `next - 1 - k`.
+    answered: u64,
+    /// Nanoseconds; `None` before the first echo.
+    delay: Option<u64>,
+    /// Nanoseconds.
+    jitter: u64,
+    heard: Time,
+    /// Microseconds and thousandths.
+    told: Option<(u32, u16)>,
+}
+
+impl Estimate {
+    /// Of a link that has just come up.
+    pub fn new(now: Time) -> Estimate {
+        Estimate { next: 0, answered: 0, delay: None, jitter: 0, heard: now, told: None }
+    }
+
+    /// A probe goes out, which is to be every [`PROBE_EVERY`]. Gives its number, which the peer echoes along with the moment of sending.
+    pub fn sent(&mut self) -> u64 {
+        let sequence = self.next;
+        self.next += 1;
+        self.answered <<= 1;
+        sequence
+    }
+
+    /// Something has come from the peer, whatever it is.
+    pub fn heard(&mut self, now: Time) {
+        self.heard = self.heard.max(now);
+    }
+
+    /// The peer has echoed a probe `sent` at that moment of the own clock, which it `held` until it answered.
+    ///
+    /// # Errors
+    /// When it cannot be an echo of a probe, see [`BadEcho`]. It still counts as heard.
+    pub fn echo(&mut self, now: Time, sequence: u64, sent: Time, held: Duration) -> Result<(), BadEcho> {
+        self.heard(now);
+        let Some(back) = self.next.checked_sub(sequence).filter(|back| (1..=PROBES_KEPT).contains(back)) else {
+            return Err(BadEcho::Unasked);
+        };
+        let bit = 1 << (back - 1);
+        if self.answered & bit != 0 {
+            return Err(BadEcho::Unasked);
+        }
+        let away = now.since(sent);
+        if sent > now || held > away {
+            return Err(BadEcho::Impossible);
+        }
+        self.answered |= bit;
+        self.sample((away - held).as_nanos() as u64 / 2);
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: u64) {
+        let Some(old) = self.delay else {
+            self.delay = Some(sample);
+            return;
+        };
+        self.delay = Some(nearer(old, sample));
+        self.jitter = nearer(self.jitter, sample.abs_diff(old));
+    }
+
+    /// The delay of one way, microseconds; `None` before the first echo.
+    pub fn delay_us(&self) -> Option<u32> {
+        self.delay.map(micros)
+    }
+
+    /// The mean deviation of the delay, microseconds.
+    pub fn jitter_us(&self) -> u32 {
+        micros(self.jitter)
+    }
+
+    /// Which part of the last [`PROBES_KEPT`] probes was lost, thousandths. Those that may still be answered do not count.
+    pub fn loss_permille(&self) -> u16 {
+        let kept = self.next.min(PROBES_KEPT);
+        let old = kept.saturating_sub(LOST_AFTER_PROBES);
+        let judged = mask(kept) & !mask(kept - old);
+        let lost = u64::from((judged & !self.answered).count_ones());
+        let echoed = u64::from((self.answered & mask(kept)).count_ones());
+        let all = (lost + echoed).max(LOSS_PROBES_MIN);
+        ((lost * 1_000 + all / 2) / all) as u16
+    }
+
+    /// Nothing has come for [`LINK_DEAD_AFTER`].
+    pub fn is_silent(&self, now: Time) -> bool {
+        now >= self.silent_at()
+    }
+
+    /// When the link will be silent if nothing comes until then.
+    pub fn silent_at(&self) -> Time {
+        self.heard + LINK_DEAD_AFTER
+    }
+
+    /// Delay (microseconds) and loss (thousandths), if all others should be told because they are new or differ much from what was told last. They then
+    /// count as told.
+    pub fn news(&mut self) -> Option<(u32, u16)> {
+        let (delay, loss) = (self.delay_us()?, self.loss_permille());
+        let is_news = self.told.is_none_or(|(old_delay, old_loss)| {
+            let by = delay.abs_diff(old_delay);
+            let is_far = u64::from(by) * 100 >= u64::from(old_delay) * NEWS_DELAY_PERCENT;
+            (is_far && by >= NEWS_DELAY_US) || loss.abs_diff(old_loss) >= NEWS_LOSS_PERMILLE
+        });
+        if !is_news {
+            return None;
+        }
+        self.told = Some((delay, loss));
+        self.told
+    }
+
+    /// What [`Estimate::news`] gave last.
+    pub fn told(&self) -> Option<(u32, u16)> {
+        self.told
+    }
+}
+
+/// A smoothed value after one more sample.
+fn nearer(old: u64, sample: u64) -> u64 {
+    if sample >= old { old + (sample - old) / SHARE } else { old - (old - sample) / SHARE }
+}
+
+fn micros(nanos: u64) -> u32 {
+    u32::try_from((nanos + 500) / 1_000).unwrap_or(u32::MAX)
+}
+
+/// The lowest bits, at most 64 of them.
+fn mask(bits: u64) -> u64 {
+    if bits >= u64::from(u64::BITS) { u64::MAX } else { (1 << bits) - 1 }
+}

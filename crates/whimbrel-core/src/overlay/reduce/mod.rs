@@ -1,0 +1,319 @@
+//! What a broker tells others that its subscribers want, in a bounded number of entries.
+//!
+//! A [`Reduction`] counts what is wanted: filters, and under each the terms of its selectors, of which one must be true. From that it makes
+//! entries that together want at least as much:
+//! 1. What another covers is dropped.
+//! 2. If more are left than allowed, those under one filter share entries, as disjunctions. That lets nothing in.
+//! 3. If that is not enough, neighbours are joined, those first that are thought to let in the least: ranges with the smallest gap between them,
+//!    texts with the longest common beginning. Filters beyond the bound are replaced by wider ones in the same order.
+//!
+//! This is greedy clustering of sorted neighbours; no more than what stands next to each other is ever compared.
+//!
+//! **When.** As long as no more is wanted than there may be entries, the entries follow each change. Beyond, what is new goes into the
+//! entries as they are (one changes), what is gone stays in them, and all is computed anew when more than an eighth of the set
+//! (at least [`CHANGES_MIN`]) has changed. So entries may want too much for a while; they never want too little.
+
+mod group;
+mod place;
+mod plan;
+mod term;
+mod widen;
+
+use std::collections::BTreeMap;
+
+use whimbrel_selector::{Selector, TopicFilter};
+
+pub use group::{SELECTOR_BYTES_MAX, TERMS_MAX};
+pub use widen::SYSTEM_ROOTS_MAX;
+
+use group::Group;
+use place::place;
+use plan::{Spans, fit};
+use term::{Names, Term};
+use widen::{drop_covered, system_root, tidied};
+
+/// The entries that a broker tells others if nothing else is configured.
+pub const INTEREST_MAX: usize = 256;
+
+/// The least bound that may be asked for: there is an entry for each filter that none can be merged with, and some room.
+pub const INTEREST_LEAST: usize = 32;
+
+/// Fewer changes than this do not lead to all being computed anew once there is more than fits.
+pub const CHANGES_MIN: usize = 64;
+
+/// What is wanted under a filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// A well-formed [`TopicFilter`].
+    pub filter: Box<str>,
+    /// Which of its topics' events, in at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
+    pub selector: Option<Selector>,
+}
+
+/// What is known of the traffic: it decides what is merged, and never whether anything is covered.
+pub trait Traffic {
+    /// Events per second on the filter's topics, of any publisher. Finite, not negative, and for a wider filter at least as much as for a
+    /// narrower one; the choice is poor otherwise.
+    fn rate(&self, filter: TopicFilter<'_>) -> f64;
+}
+
+/// Nothing is known: all topics have the same traffic, and each level has 16 values.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Even;
+
+impl Traffic for Even {
+    fn rate(&self, filter: TopicFilter<'_>) -> f64 {
+        filter.as_str().split('/').map(|level| if matches!(level, "+" | "#") { 1.0 } else { 0.0625 }).product()
+    }
+}
+
+/// A filter begins with one more level with `$` than [`SYSTEM_ROOTS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyRoots;
+
+/// What is wanted under one filter, and how often.
+#[derive(Debug, Default)]
+struct Wanted {
+    all: u32,
+    terms: BTreeMap<Term, u32>,
+}
+
+impl Wanted {
+    fn is_empty(&self) -> bool {
+        self.all == 0 && self.terms.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.all > 0) + self.terms.len()
+    }
+}
+
+/// What a broker's subscribers want, counted, and the entries that stand for it. Each distinct filter and each distinct term is kept once, in
+/// about 100 bytes beside its text.
+#[derive(Debug, Default)]
+pub struct Reduction {
+    wanted: BTreeMap<Box<str>, Wanted>,
+    names: Names,
+    /// First levels with `$`, and how many filters begin with each.
+    roots: BTreeMap<Box<str>, usize>,
+    /// Distinct things wanted.
+    len: usize,
+    /// Changes since all was computed.
+    changes: usize,
+    /// All is to be computed anew.
+    is_stale: bool,
+    /// What is new since the entries were made, unless all is to be computed anyway; at most as many as there may be changes.
+    fresh: Vec<Group>,
+    bound: usize,
+    /// What the entries want, sorted.
+    groups: Vec<Group>,
+    entries: Vec<Entry>,
+}
+
+impl Reduction {
+    /// Nobody wants anything.
+    pub fn new() -> Reduction {
+        Reduction::default()
+    }
+
+    /// Distinct things wanted: filters without selector, and terms of selectors under filters.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nobody wants anything.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Somebody wants what the filter matches and the selector is true for. Takes logarithmic time for each term of the selector.
+    ///
+    /// # Errors
+    /// Nothing has changed if the filter begins with one more level with `$` than are allowed.
+    pub fn insert(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Result<(), TooManyRoots> {
+        let filter = tidied(filter.as_str());
+        let terms = self.terms(selector);
+        if terms.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(());
+        }
+        if !self.wanted.contains_key(filter) {
+            if let Some(root) = system_root(filter) {
+                if !self.roots.contains_key(root) && self.roots.len() == SYSTEM_ROOTS_MAX {
+                    return Err(TooManyRoots);
+                }
+                *self.roots.entry(root.into()).or_default() += 1;
+            }
+            self.wanted.insert(filter.into(), Wanted::default());
+        }
+        let wanted = self.wanted.get_mut(filter).expect("it is there");
+        let before = wanted.len();
+        let mut fresh = Vec::new();
+        let mut is_fresh = false;
+        match terms {
+            None => {
+                wanted.all += 1;
+                is_fresh = wanted.all == 1;
+            }
+            Some(terms) => {
+                for term in terms {
+                    let count = wanted.terms.entry(term.clone()).or_default();
+                    *count += 1;
+                    if *count == 1 {
+                        fresh.push(term);
+                    }
+                }
+                is_fresh |= !fresh.is_empty();
+            }
+        }
+        let more = wanted.len() - before;
+        self.len += more;
+        if is_fresh {
+            self.changed(more);
+            if !self.is_stale {
+                self.fresh.push(Group { filter: filter.into(), terms: fresh });
+            }
+        }
+        Ok(())
+    }
+
+    /// One who wanted that no longer does. Takes logarithmic time for each term of the selector.
+    ///
+    /// # Panics
+    /// When nobody did: it was not inserted, or was refused.
+    pub fn remove(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>) {
+        let filter = tidied(filter.as_str());
+        let terms = self.terms(selector);
+        if terms.as_ref().is_some_and(Vec::is_empty) {
+            return;
+        }
+        let wanted = self.wanted.get_mut(filter).expect("what is removed was inserted");
+        let before = wanted.len();
+        match terms {
+            None => wanted.all = wanted.all.checked_sub(1).expect("what is removed was inserted"),
+            Some(terms) => terms.iter().for_each(|term| {
+                let count = wanted.terms.get_mut(term).expect("what is removed was inserted");
+                *count -= 1;
+                if *count == 0 {
+                    wanted.terms.remove(term);
+                }
+            }),
+        }
+        let less = before - wanted.len();
+        if wanted.is_empty() {
+            self.wanted.remove(filter);
+            self.forget_root(filter);
+        }
+        self.len -= less;
+        if less > 0 {
+            self.changed(less);
+        }
+    }
+
+    fn forget_root(&mut self, filter: &str) {
+        let Some(root) = system_root(filter) else { return };
+        let count = self.roots.get_mut(root).expect("it was counted");
+        *count -= 1;
+        if *count == 0 {
+            self.roots.remove(root);
+        }
+    }
+
+    /// `None` for everything.
+    fn terms(&mut self, selector: Option<&Selector>) -> Option<Vec<Term>> {
+        let selector = selector.filter(|selector| !selector.is_everything())?;
+        Some(self.names.terms(selector))
+    }
+
+    /// So many things more or less are wanted.
+    fn changed(&mut self, by: usize) {
+        self.changes += by;
+        self.is_stale |= self.len <= self.bound || self.changes > (self.len / 8).max(CHANGES_MIN);
+        if self.is_stale {
+            self.fresh.clear();
+        }
+    }
+
+    /// At most `bound` entries, sorted by filter, that together want everything that is wanted. The same entries if nothing has changed. Takes time for each change
+    /// in proportion to the entries, and now and then n log n in what is wanted; see the module for when.
+    ///
+    /// # Panics
+    /// When the bound is less than [`INTEREST_LEAST`].
+    pub fn reduced(&mut self, bound: usize, traffic: &dyn Traffic) -> &[Entry] {
+        assert!(bound >= INTEREST_LEAST, "at least {INTEREST_LEAST} entries are needed");
+        let is_other = bound != self.bound;
+        self.bound = bound;
+        if is_other || self.is_stale || !self.absorb(traffic) {
+            self.compute(traffic);
+        }
+        &self.entries
+    }
+
+    /// Makes all entries anew.
+    fn compute(&mut self, traffic: &dyn Traffic) {
+        self.fresh.clear();
+        self.names.tidy();
+        self.changes = 0;
+        self.is_stale = false;
+        let mut groups = Vec::with_capacity(self.wanted.len());
+        for (filter, wanted) in &self.wanted {
+            let terms = if wanted.all > 0 { Vec::new() } else { wanted.terms.keys().cloned().collect() };
+            let mut group = Group { filter: filter.clone(), terms };
+            group.simplify(&mut self.names);
+            groups.push(group);
+        }
+        drop_covered(&mut groups, &mut self.names);
+        let count: usize = groups.iter().map(Group::len).sum();
+        let groups = if count <= self.bound {
+            groups.into_iter().flat_map(singles).collect()
+        } else {
+            fit(groups, self.bound - self.bound / 8, &mut self.names, traffic)
+        };
+        self.tell(groups);
+    }
+
+    /// Brings what is new into the entries as they are. False if it has no place there.
+    fn absorb(&mut self, traffic: &dyn Traffic) -> bool {
+        if self.fresh.is_empty() {
+            return true;
+        }
+        let fresh = core::mem::take(&mut self.fresh);
+        let mut groups = self.groups.clone();
+        let spans = Spans::of(&groups);
+        for mut group in fresh {
+            group.simplify(&mut self.names);
+            for one in singles(group) {
+                if !place(&mut groups, one, self.bound, &spans, traffic) {
+                    return false;
+                }
+            }
+        }
+        self.tell(groups);
+        true
+    }
+
+    /// Replaces the entries; those that stay are not made again.
+    fn tell(&mut self, mut groups: Vec<Group>) {
+        groups.sort_unstable();
+        groups.dedup();
+        assert!(groups.len() <= self.bound, "the entries fit");
+        let mut old = core::mem::take(&mut self.groups).into_iter().zip(core::mem::take(&mut self.entries)).peekable();
+        for group in &groups {
+            while old.next_if(|(before, _)| before < group).is_some() {}
+            let entry = match old.next_if(|(before, _)| before == group) {
+                Some((_, entry)) => entry,
+                None => Entry { filter: group.filter.clone(), selector: group.selector() },
+            };
+            self.entries.push(entry);
+        }
+        self.groups = groups;
+    }
+}
+
+/// One group for each term.
+fn singles(group: Group) -> Vec<Group> {
+    if group.wants_all() {
+        return vec![group];
+    }
+    let Group { filter, terms } = group;
+    terms.into_iter().map(|term| Group { filter: filter.clone(), terms: vec![term] }).collect()
+}

@@ -1,0 +1,189 @@
+//! From groups to entries: which neighbouring terms are joined so that all fits into so many entries.
+
+use core::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use whimbrel_selector::Field;
+
+use super::Traffic;
+use super::group::{BYTES_AT_FIRST, Group, OR, TERMS_AT_FIRST, gap, share};
+use super::term::{Names, Term, shared};
+use super::widen::{CLASSES_MAX, rate, widen};
+
+/// The least and the greatest number that anyone asks of a field for.
+#[derive(Debug, Default)]
+pub(super) struct Spans(BTreeMap<Arc<Field>, (f64, f64)>);
+
+impl Spans {
+    pub(super) fn of(groups: &[Group]) -> Spans {
+        let mut spans = BTreeMap::new();
+        for term in groups.iter().flat_map(|group| &group.terms) {
+            let Term::Range { field, low, high: Reverse(high) } = term else { continue };
+            for at in [low.double(), high.double()].into_iter().flatten() {
+                let (least, greatest) = spans.entry(field.clone()).or_insert((at, at));
+                (*least, *greatest) = (least.min(at), greatest.max(at));
+            }
+        }
+        Spans(spans)
+    }
+
+    /// How far the field's numbers are spread; at least 1.
+    pub(super) fn width(&self, term: &Term) -> f64 {
+        let Term::Range { field, .. } = term else { return 1.0 };
+        self.0.get(field).map_or(1.0, |(least, greatest)| (greatest - least).clamp(1.0, f64::MAX))
+    }
+
+    /// Share of a filter's events that a group is thought to let through.
+    pub(super) fn share(&self, group: &Group) -> f64 {
+        if group.wants_all() {
+            return 1.0;
+        }
+        group.terms.iter().map(|term| share(term, self.width(term))).sum::<f64>().min(1.0)
+    }
+}
+
+/// Two neighbours that could be joined.
+struct Gap {
+    cost: f64,
+    group: usize,
+    /// Between the term at this place and the next.
+    at: usize,
+}
+
+/// Fits sorted groups, of which none wants what another covers, into `limit` entries.
+pub(super) fn fit(mut groups: Vec<Group>, limit: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
+    assert!(limit > CLASSES_MAX, "there is an entry for each class");
+    groups.iter_mut().for_each(Group::join);
+    if groups.len() > limit {
+        groups = widen(groups, (limit / 4 * 3).max(CLASSES_MAX), names, traffic);
+    }
+    if let Some(packed) = pack(&groups, limit, traffic) {
+        return packed;
+    }
+    // Too many conditions that cannot be joined: parts of them can.
+    groups.iter_mut().for_each(|group| group.coarsen(names));
+    if let Some(packed) = pack(&groups, limit, traffic) {
+        return packed;
+    }
+    // Too many fields under too many filters.
+    groups = widen(groups, (limit / 2).max(CLASSES_MAX), names, traffic);
+    if let Some(packed) = pack(&groups, limit, traffic) {
+        return packed;
+    }
+    groups.iter_mut().for_each(|group| group.terms.clear());
+    groups
+}
+
+/// Joins as few neighbours as needed, the cheapest first. `None` if joining all of them is not enough.
+fn pack(groups: &[Group], limit: usize, traffic: &dyn Traffic) -> Option<Vec<Group>> {
+    let gaps = gaps(groups, traffic);
+    let size = |term: &Term| term.size() + OR.len();
+    let sizes: Vec<Vec<usize>> = groups.iter().map(|group| group.terms.iter().map(size).collect()).collect();
+    let needs = |closed: usize| -> usize {
+        let closed = closings(groups, &gaps[..closed]);
+        sizes.iter().zip(&closed).map(|(sizes, closed)| count(sizes, closed)).sum()
+    };
+    let (mut few, mut enough) = (0, gaps.len());
+    if needs(enough) > limit {
+        return None;
+    }
+    while few < enough {
+        let middle = few.midpoint(enough);
+        if needs(middle) <= limit {
+            enough = middle;
+        } else {
+            few = middle + 1;
+        }
+    }
+    let closed = closings(groups, &gaps[..enough]);
+    let mut packed = Vec::with_capacity(limit);
+    for ((group, sizes), closed) in groups.iter().zip(&sizes).zip(&closed) {
+        divide(group, sizes, closed, &mut packed);
+    }
+    Some(packed)
+}
+
+/// All neighbours that can be joined, by what that would cost.
+fn gaps(groups: &[Group], traffic: &dyn Traffic) -> Vec<Gap> {
+    let spans = Spans::of(groups);
+    let mut gaps = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        let rate = rate(traffic, group.filter());
+        let common = common(&group.terms);
+        for (at, pair) in group.terms.windows(2).enumerate() {
+            if let Some(wider) = gap(&pair[0], &pair[1], spans.width(&pair[0]), common[at]) {
+                gaps.push(Gap { cost: rate * wider, group: number, at });
+            }
+        }
+    }
+    gaps.sort_unstable_by(|a, b| a.cost.total_cmp(&b.cost).then((a.group, a.at).cmp(&(b.group, b.at))));
+    gaps
+}
+
+/// For each term how many bytes all texts about its field begin with.
+fn common(terms: &[Term]) -> Vec<usize> {
+    let mut common = Vec::with_capacity(terms.len());
+    for run in
+        terms.chunk_by(|a, b| matches!((a, b), (Term::Text { field, .. }, Term::Text { field: of, .. }) if field == of))
+    {
+        let length = match (run.first(), run.last()) {
+            (Some(Term::Text { text, .. }), Some(Term::Text { text: last, .. })) => shared(text, last),
+            _ => 0,
+        };
+        common.extend(run.iter().map(|_| length));
+    }
+    common
+}
+
+/// For each group, whether each of its terms is joined with the next.
+fn closings(groups: &[Group], gaps: &[Gap]) -> Vec<Vec<bool>> {
+    let mut closed: Vec<Vec<bool>> = groups.iter().map(|group| vec![false; group.terms.len()]).collect();
+    gaps.iter().for_each(|gap| closed[gap.group][gap.at] = true);
+    closed
+}
+
+/// Ends of the runs of joined terms, and a bound for the bytes of what each becomes.
+fn runs(sizes: &[usize], closed: &[bool]) -> impl Iterator<Item = (usize, usize)> {
+    let mut bytes = 0;
+    sizes.iter().zip(closed).enumerate().filter_map(move |(at, (size, is_closed))| {
+        // A range has a part of the first and of the last, a text is shorter than each.
+        bytes += if bytes == 0 || !is_closed { *size } else { 0 };
+        (!is_closed).then(|| (at + 1, core::mem::take(&mut bytes)))
+    })
+}
+
+/// Walks the entries that a group needs: each is given with the ends of its runs.
+fn walk(sizes: &[usize], closed: &[bool], mut entry: impl FnMut(&[usize])) {
+    let (mut ends, mut bytes) = (Vec::with_capacity(TERMS_AT_FIRST), 0);
+    for (end, size) in runs(sizes, closed) {
+        if ends.len() == TERMS_AT_FIRST || (bytes + size > BYTES_AT_FIRST && !ends.is_empty()) {
+            entry(&ends);
+            ends.clear();
+            bytes = 0;
+        }
+        ends.push(end);
+        bytes += size;
+    }
+    entry(&ends);
+}
+
+fn count(sizes: &[usize], closed: &[bool]) -> usize {
+    let mut entries = 0;
+    walk(sizes, closed, |_| entries += 1);
+    entries
+}
+
+fn divide(group: &Group, sizes: &[usize], closed: &[bool], packed: &mut Vec<Group>) {
+    let mut from = 0;
+    walk(sizes, closed, |ends| {
+        let mut terms = Vec::with_capacity(ends.len());
+        for end in ends {
+            let run = &group.terms[from..*end];
+            let join = |one: Term, two: &Term| one.joined(two).expect("they are about one field");
+            terms.push(run[1..].iter().fold(run[0].clone(), join));
+            from = *end;
+        }
+        packed.push(Group { filter: group.filter.clone(), terms });
+    });
+}

@@ -1,0 +1,113 @@
+//! The links that count, in an order and a form that paths are found in quickly.
+
+use whimbrel_event::HostId;
+
+use crate::overlay::topology::{LinkState, Neighbour, Topology};
+
+/// What each hop costs beside its delay, microseconds: so that of two paths with much the same delay the one with fewer hops is taken.
+pub const HOP_COST_US: u64 = 300;
+
+/// A greater loss counts as this, thousandths: what gets lost always would cost infinitely much.
+pub const LOSS_COUNTED_MAX: u16 = 999;
+
+/// What it costs to send over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again for each repetition that its loss makes
+/// necessary on average, which is loss / (1 - loss).
+pub fn cost_us(end: &Neighbour) -> u64 {
+    let (delay, loss) = (u64::from(end.delay_us), u64::from(end.loss.min(LOSS_COUNTED_MAX)));
+    delay + HOP_COST_US + delay * loss / (1_000 - loss)
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Edge {
+    pub(super) cost: u64,
+    /// The index of the broker at the other end.
+    pub(super) to: u32,
+    pub(super) port: u16,
+}
+
+/// Brokers have indices in the order of their host ids, so comparing indices is comparing hosts.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    pub(super) hosts: Vec<HostId>,
+    /// Where the edges of each broker begin; one more for the end.
+    begins: Vec<u32>,
+    edges: Vec<Edge>,
+}
+
+impl Graph {
+    /// Takes one step for each link that some broker names, but for finding the brokers behind them, which takes log n if they are far apart.
+    pub(super) fn new(topology: &Topology) -> Graph {
+        let hosts: Vec<HostId> = topology.hosts().collect();
+        let mut claims = Graph { begins: Vec::with_capacity(hosts.len() + 1), edges: Vec::new(), hosts };
+        for state in topology.states() {
+            claims.begins.push(claims.edges.len() as u32);
+            claims.add(state);
+        }
+        claims.begins.push(claims.edges.len() as u32);
+        claims.confirmed()
+    }
+
+    /// The links that a broker names, to brokers that are known.
+    fn add(&mut self, state: &LinkState) {
+        let mut at = 0;
+        for end in &state.neighbours {
+            let rest = &self.hosts[at..];
+            // Often the next one, in a mesh always.
+            at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
+            if self.hosts.get(at) == Some(&end.host) {
+                self.edges.push(Edge { cost: cost_us(end), to: at as u32, port: end.port });
+                at += 1;
+            }
+        }
+    }
+
+    /// Those edges that both ends name.
+    fn confirmed(self) -> Graph {
+        let (begins, named_by) = self.turned();
+        let mut edges = Vec::with_capacity(self.edges.len());
+        let mut confirmed = Vec::with_capacity(self.begins.len());
+        for node in 0..self.hosts.len() {
+            confirmed.push(edges.len() as u32);
+            let mut others = named_by[begins[node] as usize..begins[node + 1] as usize].iter().peekable();
+            for edge in self.edges(node as u32) {
+                while others.next_if(|other| **other < edge.to).is_some() {}
+                if others.next_if(|other| **other == edge.to).is_some() {
+                    edges.push(*edge);
+                }
+            }
+        }
+        confirmed.push(edges.len() as u32);
+        Graph { hosts: self.hosts, begins: confirmed, edges }
+    }
+
+    /// By whom each broker is named, in order: where each one's list begins, and the lists.
+    fn turned(&self) -> (Vec<u32>, Vec<u32>) {
+        let mut begins = vec![0; self.hosts.len() + 1];
+        for edge in &self.edges {
+            begins[edge.to as usize + 1] += 1;
+        }
+        for node in 0..self.hosts.len() {
+            begins[node + 1] += begins[node];
+        }
+        let mut ends = begins.clone();
+        let mut named_by = vec![0; self.edges.len()];
+        for node in 0..self.hosts.len() as u32 {
+            for edge in self.edges(node) {
+                let end = &mut ends[edge.to as usize];
+                named_by[*end as usize] = node;
+                *end += 1;
+            }
+        }
+        (begins, named_by)
+    }
+
+    /// The links of a broker, in order of the brokers at their other ends.
+    pub(super) fn edges(&self, node: u32) -> &[Edge] {
+        &self.edges[self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize]
+    }
+
+    pub(super) fn index(&self, host: HostId) -> Option<u32> {
+        self.hosts.binary_search(&host).ok().map(|at| at as u32)
+    }
+}

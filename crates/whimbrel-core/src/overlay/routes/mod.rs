@@ -1,0 +1,177 @@
+//! The ways from this broker to others.
+//!
+//! An event's way is chosen where it is published and goes along with it, so these paths are from the own broker only and need not agree
+//! with those of others.
+
+mod cached;
+mod graph;
+mod paths;
+mod trees;
+
+use whimbrel_event::HostId;
+
+use cached::Cached;
+use graph::Graph;
+use paths::Paths;
+
+pub use cached::{TREES_MAX, TREES_SIZE_MAX};
+pub use graph::{HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
+pub use trees::{Node, TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, Trees};
+
+use super::topology::Topology;
+
+/// Most ways around something that are remembered for the present topology; the oldest goes first.
+pub const DETOURS_MAX: usize = 16;
+
+/// The shortest paths in a topology, as it was at the last [`Routes::update`].
+///
+/// Takes per broker some 40 bytes, and as many again for each of [`DETOURS_MAX`]; 16 bytes per link; and for the trees at most
+/// 8 bytes × [`TREES_SIZE_MAX`].
+#[derive(Debug)]
+pub struct Routes {
+    own: HostId,
+    /// Of the topology; `None` before there was one.
+    version: Option<u64>,
+    graph: Graph,
+    paths: Paths,
+    /// Grows when the paths have changed.
+    epoch: u64,
+    trees: Cached,
+    detours: Vec<Detour>,
+    /// Which of them is replaced next.
+    oldest: usize,
+}
+
+#[derive(Debug)]
+struct Detour {
+    avoided: Box<[HostId]>,
+    dead: Box<[HostId]>,
+    paths: Paths,
+}
+
+/// Shortest paths from the own broker.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways<'a> {
+    own: HostId,
+    graph: &'a Graph,
+    paths: &'a Paths,
+}
+
+impl Ways<'_> {
+    /// The neighbour over which a host is reached, and what the own broker calls the link there. None to an unreachable host, nor to the own one.
+    pub fn next_hop(&self, host: HostId) -> Option<(HostId, u16)> {
+        let (first, port) = self.paths.first(self.graph.index(host)?)?;
+        Some((self.graph.hosts[first as usize], port))
+    }
+
+    /// The cost of the path to a host, microseconds; `None` if there is none.
+    pub fn cost_us(&self, host: HostId) -> Option<u64> {
+        Some(self.paths.spot(self.graph.index(host)?)?.cost)
+    }
+
+    /// The brokers on the way to a host, from the own one to that host; empty if there is no path.
+    pub fn path(&self, host: HostId) -> Vec<HostId> {
+        let mut path = Vec::new();
+        let mut at = self.graph.index(host);
+        while let Some((node, spot)) = at.and_then(|node| Some((node, self.paths.spot(node)?))) {
+            path.push(self.graph.hosts[node as usize]);
+            at = (spot.depth > 0).then_some(spot.previous);
+        }
+        path.reverse();
+        path
+    }
+
+    /// The ways to a set of hosts. Nothing of it is remembered, see [`Routes::trees`].
+    ///
+    /// # Panics
+    /// When the set is not sorted, or has a host twice.
+    pub fn trees(&self, set: &[HostId]) -> Trees {
+        trees::merge(self, set)
+    }
+}
+
+impl Routes {
+    /// Of that host, which reaches nobody before the first [`Routes::update`].
+    pub fn new(own: HostId) -> Routes {
+        let (graph, paths) = (Graph::default(), Paths::default());
+        // The sets are of hosts, whose ids are random: strangers do not choose them.
+        let trees = Cached::new(own.as_u64());
+        Routes { own, version: None, graph, paths, epoch: 0, trees, detours: Vec::new(), oldest: 0 }
+    }
+
+    /// Computes the paths anew if the topology is of another version than the last time. Says whether any path has changed: over which brokers and
+    /// ports it goes, not what it costs.
+    ///
+    /// # Panics
+    /// When it is the topology of another broker.
+    pub fn update(&mut self, topology: &Topology) -> bool {
+        assert_eq!(topology.own(), self.own, "routes follow from the topology of their broker");
+        if self.version == Some(topology.version()) {
+            return false;
+        }
+        self.version = Some(topology.version());
+        self.detours.clear();
+        let graph = Graph::new(topology);
+        let paths = Paths::new(&graph, self.own, &[], &[]);
+        let is_same = graph.hosts == self.graph.hosts && paths.is_same_way(&self.paths);
+        (self.graph, self.paths) = (graph, paths);
+        self.epoch += u64::from(!is_same);
+        !is_same
+    }
+
+    /// The shortest paths.
+    pub fn ways(&self) -> Ways<'_> {
+        Ways { own: self.own, graph: &self.graph, paths: &self.paths }
+    }
+
+    /// [`Ways::next_hop`] of the shortest path.
+    pub fn next_hop(&self, host: HostId) -> Option<(HostId, u16)> {
+        self.ways().next_hop(host)
+    }
+
+    /// [`Ways::cost_us`] of the shortest path.
+    pub fn cost_us(&self, host: HostId) -> Option<u64> {
+        self.ways().cost_us(host)
+    }
+
+    /// [`Ways::path`] of the shortest path.
+    pub fn path(&self, host: HostId) -> Vec<HostId> {
+        self.ways().path(host)
+    }
+
+    /// Whether there is a path.
+    pub fn is_reachable(&self, host: HostId) -> bool {
+        self.cost_us(host).is_some()
+    }
+
+    /// The shortest paths to a set of hosts, merged. Those of the [`TREES_MAX`] sets that were asked for last cost one look-up, as long as no path
+    /// changes.
+    ///
+    /// # Panics
+    /// When the set is not sorted, or has a host twice.
+    pub fn trees(&mut self, set: &[HostId]) -> &Trees {
+        let ways = Ways { own: self.own, graph: &self.graph, paths: &self.paths };
+        self.trees.get(set, self.epoch, || trees::merge(&ways, set))
+    }
+
+    /// The shortest paths that visit none of the `avoided` brokers, and do not begin with a link to one of the `dead` neighbours, which may be reached
+    /// by other ways. That the own broker is avoided changes nothing. The last [`DETOURS_MAX`] are remembered.
+    pub fn avoiding(&mut self, avoided: &[HostId], dead: &[HostId]) -> Ways<'_> {
+        let is_it = |detour: &Detour| *detour.avoided == *avoided && *detour.dead == *dead;
+        let at = self.detours.iter().position(is_it).unwrap_or_else(|| self.detour(avoided, dead));
+        Ways { own: self.own, graph: &self.graph, paths: &self.detours[at].paths }
+    }
+
+    fn detour(&mut self, avoided: &[HostId], dead: &[HostId]) -> usize {
+        let paths = Paths::new(&self.graph, self.own, avoided, dead);
+        let detour = Detour { avoided: avoided.into(), dead: dead.into(), paths };
+        if self.detours.len() < DETOURS_MAX {
+            self.detours.push(detour);
+            return self.detours.len() - 1;
+        }
+        let at = self.oldest;
+        self.oldest = (at + 1) % DETOURS_MAX;
+        self.detours[at] = detour;
+        at
+    }
+}

@@ -1,0 +1,150 @@
+//! Shortest paths from one broker to all others.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use whimbrel_event::HostId;
+
+use super::graph::{Edge, Graph};
+
+/// No broker.
+const NONE: u32 = u32::MAX;
+
+/// How one broker is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spot {
+    /// Microseconds; the greatest number if it cannot be reached.
+    pub(super) cost: u64,
+    /// The broker before it; itself at the source.
+    pub(super) previous: u32,
+    /// The first broker on the way.
+    first: u32,
+    /// Its place in the tree of all paths in pre-order, children in the order of their ports.
+    pub(super) rank: u32,
+    /// What the broker before it calls the link.
+    pub(super) port: u16,
+    /// Links on the way.
+    pub(super) depth: u16,
+}
+
+const UNREACHED: Spot = Spot { cost: u64::MAX, previous: NONE, first: NONE, rank: NONE, port: 0, depth: 0 };
+
+impl Spot {
+    pub(super) fn is_reached(&self) -> bool {
+        self.previous != NONE
+    }
+}
+
+/// Shortest paths from one broker to all others, after Dijkstra, "A Note on Two Problems in Connexion with Graphs" (1959).
+///
+/// Of several shortest paths to a broker that is taken whose last broker but one has the smallest host id, and so on towards the source. So
+/// the same links give the same paths, whoever computes them.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    pub(super) spots: Vec<Spot>,
+}
+
+impl Paths {
+    /// Paths from `own` that visit none of `avoided` and do not begin with a link to one of `dead`. Nothing is reached if `own` is not in the graph.
+    pub(super) fn new(graph: &Graph, own: HostId, avoided: &[HostId], dead: &[HostId]) -> Paths {
+        let Some(source) = graph.index(own) else {
+            return Paths { spots: vec![UNREACHED; graph.hosts.len()] };
+        };
+        let mut search = Search::new(graph, source, avoided);
+        let dead: Vec<u32> = dead.iter().filter_map(|host| graph.index(*host)).collect();
+        for edge in graph.edges(source).iter().filter(|edge| !dead.contains(&edge.to)) {
+            search.relax(source, edge);
+        }
+        while let Some(Reverse((cost, node))) = search.heap.pop() {
+            if cost == search.spots[node as usize].cost {
+                for edge in graph.edges(node) {
+                    search.relax(node, edge);
+                }
+            }
+        }
+        let mut paths = Paths { spots: search.spots };
+        paths.rank(source);
+        paths
+    }
+
+    /// Numbers the tree of all paths in pre-order.
+    fn rank(&mut self, source: u32) {
+        let mut children: Vec<(u32, u16, u32)> = Vec::with_capacity(self.spots.len());
+        for (node, spot) in self.spots.iter().enumerate() {
+            if spot.is_reached() && node as u32 != source {
+                children.push((spot.previous, spot.port, node as u32));
+            }
+        }
+        children.sort_unstable();
+        let mut begins = vec![0; self.spots.len() + 1];
+        for (previous, _, _) in &children {
+            begins[*previous as usize + 1] += 1;
+        }
+        for node in 0..self.spots.len() {
+            begins[node + 1] += begins[node];
+        }
+        let mut open = vec![source];
+        let mut rank = 0;
+        while let Some(node) = open.pop() {
+            self.spots[node as usize].rank = rank;
+            rank += 1;
+            let below = &children[begins[node as usize]..begins[node as usize + 1]];
+            open.extend(below.iter().rev().map(|(_, _, child)| *child));
+        }
+    }
+
+    /// Whether all paths go over the same brokers and ports, whatever they cost. Both are among the same brokers.
+    pub(super) fn is_same_way(&self, other: &Paths) -> bool {
+        let way = |spot: &Spot| (spot.previous, spot.port);
+        self.spots.iter().map(way).eq(other.spots.iter().map(way))
+    }
+
+    /// The broker with that index, if it is reached.
+    pub(super) fn spot(&self, node: u32) -> Option<&Spot> {
+        self.spots.get(node as usize).filter(|spot| spot.is_reached())
+    }
+
+    /// The first broker on the way to another one, and what the source calls the link there. None to the source itself.
+    pub(super) fn first(&self, node: u32) -> Option<(u32, u16)> {
+        let first = self.spot(node).filter(|spot| spot.depth > 0)?.first;
+        Some((first, self.spots[first as usize].port))
+    }
+}
+
+struct Search {
+    spots: Vec<Spot>,
+    /// It has at most one entry for each edge.
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    banned: Vec<bool>,
+}
+
+impl Search {
+    fn new(graph: &Graph, source: u32, avoided: &[HostId]) -> Search {
+        let mut banned = vec![false; graph.hosts.len()];
+        for node in avoided.iter().filter_map(|host| graph.index(*host)) {
+            banned[node as usize] = true;
+        }
+        let mut spots = vec![UNREACHED; graph.hosts.len()];
+        spots[source as usize] = Spot { cost: 0, previous: source, first: source, ..UNREACHED };
+        Search { spots, heap: BinaryHeap::new(), banned }
+    }
+
+    /// An edge from a broker whose path is final. As every hop costs something, those that it makes better, or as good by a smaller host, are not final
+    /// yet.
+    fn relax(&mut self, from: u32, edge: &Edge) {
+        if self.banned[edge.to as usize] {
+            return;
+        }
+        let Spot { cost, first, depth, .. } = self.spots[from as usize];
+        let cost = cost + edge.cost;
+        let to = &mut self.spots[edge.to as usize];
+        if cost > to.cost || (cost == to.cost && from > to.previous) {
+            return;
+        }
+        if cost < to.cost {
+            self.heap.push(Reverse((cost, edge.to)));
+        }
+        let first = if depth == 0 { edge.to } else { first };
+        *to = Spot { cost, previous: from, first, rank: NONE, port: edge.port, depth: depth + 1 };
+    }
+}

@@ -1,0 +1,116 @@
+//! The paths to a set of brokers, merged.
+
+use whimbrel_event::HostId;
+
+use super::Ways;
+
+/// Most nodes of one tree, its root included; a set that needs more gets several trees.
+pub const TREE_NODES_MAX: usize = 4_096;
+
+/// Most links between the root of a tree and any of its nodes. What is farther off is unreachable.
+pub const TREE_DEPTH_MAX: u16 = 32;
+
+/// A broker in a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// What its parent calls the link to it; 0 at the root.
+    pub port: u16,
+    /// How many nodes are directly below it.
+    pub children: u16,
+    /// Which of the set it is, if it is one.
+    pub destination: Option<u16>,
+}
+
+/// Shortest paths, merged. Every leaf is a destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    /// In pre-order, so the own broker is first; children in the order of their ports. At most [`TREE_NODES_MAX`].
+    pub nodes: Vec<Node>,
+}
+
+/// The ways to a set of brokers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trees {
+    /// One tree; several if one would be too large, none if nobody is reached. Each destination is in one of them, once.
+    pub trees: Vec<Tree>,
+    /// Which of the set cannot be reached, in order.
+    pub unreachable: Vec<u16>,
+}
+
+impl Trees {
+    /// The nodes of all trees, and those not reached.
+    pub(super) fn size(&self) -> usize {
+        self.trees.iter().map(|tree| tree.nodes.len()).sum::<usize>() + self.unreachable.len()
+    }
+}
+
+/// A tree that grows in pre-order.
+struct Growing {
+    nodes: Vec<Node>,
+    /// The way from the root to the node added last: index of the broker, place among the nodes.
+    way: Vec<(u32, usize)>,
+}
+
+const ROOT: Node = Node { port: 0, children: 0, destination: None };
+
+impl Growing {
+    fn new(source: u32) -> Growing {
+        Growing { nodes: vec![ROOT], way: vec![(source, 0)] }
+    }
+
+    /// The brokers between a node and the way, from below. Those on the way behind the branch are left.
+    fn missing(&mut self, ways: &Ways<'_>, node: u32, missing: &mut Vec<u32>) {
+        missing.clear();
+        let mut at = node;
+        loop {
+            let spot = &ways.paths.spots[at as usize];
+            if self.way.get(usize::from(spot.depth)).is_some_and(|(known, _)| *known == at) {
+                self.way.truncate(usize::from(spot.depth) + 1);
+                return;
+            }
+            missing.push(at);
+            at = spot.previous;
+        }
+    }
+
+    fn push(&mut self, node: u32, port: u16) {
+        let (_, parent) = *self.way.last().expect("the root stays");
+        self.nodes[parent].children += 1;
+        self.way.push((node, self.nodes.len()));
+        self.nodes.push(Node { port, ..ROOT });
+    }
+}
+
+/// Merges the paths to a set of brokers, which is sorted and at most as large as the topology can be.
+pub(super) fn merge(ways: &Ways<'_>, set: &[HostId]) -> Trees {
+    assert!(set.len() <= usize::from(u16::MAX), "a set has at most as many brokers as there are");
+    assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");
+    let mut result = Trees::default();
+    let mut wanted: Vec<(u32, u32, u16)> = Vec::with_capacity(set.len());
+    for (number, host) in (0..).zip(set) {
+        let node = ways.graph.index(*host);
+        match node.and_then(|node| Some((node, ways.paths.spot(node)?))) {
+            Some((node, spot)) if spot.depth <= TREE_DEPTH_MAX => wanted.push((spot.rank, node, number)),
+            _ => result.unreachable.push(number),
+        }
+    }
+    let Some(source) = ways.graph.index(ways.own).filter(|_| !wanted.is_empty()) else { return result };
+    wanted.sort_unstable();
+    let mut tree = Growing::new(source);
+    let mut missing = Vec::new();
+    for (_, node, number) in wanted {
+        tree.missing(ways, node, &mut missing);
+        if tree.nodes.len() + missing.len() > TREE_NODES_MAX {
+            result.trees.push(Tree { nodes: tree.nodes });
+            tree = Growing::new(source);
+            tree.missing(ways, node, &mut missing);
+        }
+        for node in missing.iter().rev() {
+            tree.push(*node, ways.paths.spots[*node as usize].port);
+        }
+        let (_, place) = *tree.way.last().expect("the root stays");
+        tree.nodes[place].destination = Some(number);
+    }
+    result.trees.push(Tree { nodes: tree.nodes });
+    result
+}

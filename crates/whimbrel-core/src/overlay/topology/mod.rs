@@ -1,0 +1,235 @@
+//! Which brokers there are and who is linked with whom: a link-state database, as in OSPF (RFC 2328).
+
+mod state;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashTable;
+use whimbrel_event::{HostId, Seeded, Time};
+
+pub use state::{ADDRESSES_MAX, LinkState, NEIGHBOURS_MAX, Neighbour, Refused, TEXT_MAX};
+
+/// Most brokers that are known; one more is refused.
+pub const BROKERS_MAX: usize = 10_000;
+
+/// How often each broker repeats its link state with a new sequence although nothing has changed.
+pub const REFRESH_EVERY: Duration = Duration::from_secs(30);
+
+/// A link state that has not been repeated for so long is dropped.
+pub const STATE_LIFE: Duration = Duration::from_secs(100);
+
+/// What became of a link state that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Learned {
+    /// It was news: it is to be passed on to the other neighbours.
+    New,
+    /// There is a newer one ([`Topology::get`]), which the sender should have.
+    Old,
+    /// It was there already.
+    Same,
+    /// It is one of this broker's own, from before its start or made by a clock that ran ahead, and greater than what it tells now: it has
+    /// to [`Topology::announce`] a greater one, beyond this incarnation and sequence.
+    Outbid {
+        /// Of the state that has come.
+        incarnation: u64,
+        /// Of the state that has come.
+        sequence: u64,
+    },
+    /// It is not taken, and not to be passed on.
+    Refused(Refused),
+}
+
+/// One broker.
+#[derive(Debug)]
+struct Entry {
+    state: LinkState,
+    expires: Time,
+}
+
+/// The link states of all brokers, this one's included.
+///
+/// Of two states of one host the greater (incarnation, sequence) wins, so the order in which they come does not matter, but for
+/// two things: of two hosts with one name that known first stays, and so do the [`BROKERS_MAX`] brokers known first.
+///
+/// A broker takes as much memory as its state, and some 100 bytes.
+#[derive(Debug)]
+pub struct Topology {
+    own: HostId,
+    entries: BTreeMap<HostId, Entry>,
+    /// When the entries of others expire.
+    expiries: BTreeSet<(Time, HostId)>,
+    /// By name: whose it is.
+    holders: HashTable<HostId>,
+    hasher: Seeded,
+    version: u64,
+}
+
+impl Topology {
+    /// The topology as that host sees it: empty, until the host itself has been announced.
+    pub fn new(own: HostId) -> Topology {
+        Topology {
+            own,
+            entries: BTreeMap::new(),
+            expiries: BTreeSet::new(),
+            holders: HashTable::new(),
+            // The ids of hosts are random, and those who choose names are known by certificate.
+            hasher: Seeded::new(own.as_u64()),
+            version: 0,
+        }
+    }
+
+    /// The host whose view this is.
+    pub fn own(&self) -> HostId {
+        self.own
+    }
+
+    /// This broker's own state, which is to be told to all neighbours afterwards. It does not expire here; elsewhere it does unless it is
+    /// repeated every [`REFRESH_EVERY`] with a new sequence.
+    ///
+    /// # Errors
+    /// When another host has the name, or a bound is passed.
+    ///
+    /// # Panics
+    /// When it is not greater than the last one, or not of this host: both are defects of the caller.
+    pub fn announce(&mut self, now: Time, mut state: LinkState) -> Result<(), Refused> {
+        assert_eq!(state.host, self.own, "a broker announces itself only");
+        if let Some(last) = self.entries.get(&self.own) {
+            assert!(state.age_order() > last.state.age_order(), "each announcement is greater than the last");
+        }
+        state.check()?;
+        self.admit(&state)?;
+        self.put(state, now + STATE_LIFE);
+        Ok(())
+    }
+
+    /// A state has come from a neighbour. Its age is how long ago its owner has made it, as far as those who passed it on know.
+    pub fn learn(&mut self, now: Time, mut state: LinkState, age: Duration) -> Learned {
+        let known = self.entries.get(&state.host).map(|entry| entry.state.age_order());
+        let (incarnation, sequence) = state.age_order();
+        match known {
+            Some(known) if known == (incarnation, sequence) => return Learned::Same,
+            Some(known) if known > (incarnation, sequence) => return Learned::Old,
+            _ if state.host == self.own => return Learned::Outbid { incarnation, sequence },
+            _ => {}
+        }
+        let Some(rest) = STATE_LIFE.checked_sub(age).filter(|rest| !rest.is_zero()) else {
+            return Learned::Refused(Refused::Expired);
+        };
+        if let Err(why) = state.check().and_then(|()| self.admit(&state)) {
+            return Learned::Refused(why);
+        }
+        self.put(state, now + rest);
+        Learned::New
+    }
+
+    fn admit(&self, state: &LinkState) -> Result<(), Refused> {
+        match self.by_name(&state.name) {
+            Some(holder) if holder != state.host => return Err(Refused::NameTaken(holder)),
+            _ => {}
+        }
+        if self.entries.len() >= BROKERS_MAX && !self.entries.contains_key(&state.host) {
+            return Err(Refused::Full);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, state: LinkState, expires: Time) {
+        let host = state.host;
+        let old = self.take(host);
+        let is_same_graph = old.is_some_and(|old| old.state.neighbours == state.neighbours);
+        self.version += u64::from(!is_same_graph);
+        let Topology { entries, holders, hasher, .. } = self;
+        let hash = hasher.hash_one(&*state.name);
+        entries.insert(host, Entry { state, expires });
+        holders.insert_unique(hash, host, |host| hasher.hash_one(&*entries[host].state.name));
+        if host != self.own {
+            self.expiries.insert((expires, host));
+        }
+    }
+
+    fn take(&mut self, host: HostId) -> Option<Entry> {
+        let hash = self.hasher.hash_one(&*self.entries.get(&host)?.state.name);
+        let named = self.holders.find_entry(hash, |&other| other == host).expect("every broker is found by its name");
+        named.remove();
+        let entry = self.entries.remove(&host)?;
+        self.expiries.remove(&(entry.expires, host));
+        Some(entry)
+    }
+
+    /// Drops the brokers whose state has not been repeated, and names them, in the order in which they expired.
+    pub fn expire(&mut self, now: Time) -> Vec<HostId> {
+        let mut gone = Vec::new();
+        while let Some(&(expires, host)) = self.expiries.first()
+            && expires <= now
+        {
+            self.take(host);
+            self.version += 1;
+            gone.push(host);
+        }
+        gone
+    }
+
+    /// When [`Topology::expire`] has something to do.
+    pub fn next_expiry(&self) -> Option<Time> {
+        self.expiries.first().map(|(expires, _)| *expires)
+    }
+
+    /// How old a broker's state is, which is to be sent along with it.
+    pub fn age(&self, now: Time, host: HostId) -> Option<Duration> {
+        let rest = self.entries.get(&host)?.expires.since(now);
+        Some(STATE_LIFE.saturating_sub(rest))
+    }
+
+    /// A broker's state.
+    pub fn get(&self, host: HostId) -> Option<&LinkState> {
+        self.entries.get(&host).map(|entry| &entry.state)
+    }
+
+    /// Whose name it is.
+    pub fn by_name(&self, name: &str) -> Option<HostId> {
+        let is_it = |host: &HostId| *self.entries[host].state.name == *name;
+        self.holders.find(self.hasher.hash_one(name), is_it).copied()
+    }
+
+    /// All hosts, in order.
+    pub fn hosts(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.entries.keys().copied()
+    }
+
+    /// All states, in order of hosts.
+    pub fn states(&self) -> impl Iterator<Item = &LinkState> {
+        self.entries.values().map(|entry| &entry.state)
+    }
+
+    /// (host, incarnation, sequence) of all brokers in order of hosts, from which a new neighbour sees what it lacks.
+    pub fn digest(&self) -> impl Iterator<Item = (HostId, u64, u64)> + '_ {
+        self.states().map(|state| (state.host, state.incarnation, state.sequence))
+    }
+
+    /// The number of brokers.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Not even this broker has been announced.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A link as one of its ends sees it, if both ends name each other: else it does not count.
+    pub fn link(&self, from: HostId, to: HostId) -> Option<&Neighbour> {
+        self.end(to, from)?;
+        self.end(from, to)
+    }
+
+    fn end(&self, from: HostId, to: HostId) -> Option<&Neighbour> {
+        let ends = &self.get(from)?.neighbours;
+        ends.binary_search_by_key(&to, |end| end.host).ok().map(|at| &ends[at])
+    }
+
+    /// Grows whenever the brokers, or what one of them says of its links, have changed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}

@@ -1,0 +1,135 @@
+//! An event on its way, and what each broker on it has to do.
+
+use whimbrel_event::{EventId, HostId, PubendId, Tick};
+
+use crate::bytes::{Put, Reader};
+use crate::frame::{Body, EVENT, put_frame};
+use crate::{Invalid, REPAIRERS_MAX, TreeReader};
+
+const ANSWER: u8 = 1;
+const REPAIRERS: u8 = 0b110;
+const REPAIRERS_SHIFT: u32 = 1;
+const DEFAULT_PREVIOUS: u8 = 1 << 3;
+
+/// An event on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventFrame<'a> {
+    /// The event's stream.
+    pub pubend: PubendId,
+    /// The event's place in it.
+    pub tick: Tick,
+    /// How long ago it was accepted, µs: what each broker held it and each link took.
+    pub age_us: u64,
+    /// Whether somebody asked for it with a nack.
+    pub answer: bool,
+    /// Who has changed its way.
+    pub repairers: Repairers,
+    /// Where it goes from here, for [`EventFrame::routes`]. Was found to be a tree if the frame was decoded.
+    pub tree: &'a [u8],
+    /// The previous tick of destinations for which the tree has no other; not after `tick`.
+    pub default_previous: Tick,
+    /// The event, for [`crate::compact::read`]. Not looked at by a broker that only passes it on.
+    pub event: &'a [u8],
+}
+
+impl<'a> EventFrame<'a> {
+    /// The event's name.
+    pub fn id(&self) -> EventId {
+        EventId { pubend: self.pubend, tick: self.tick }
+    }
+
+    /// The tree, to be read.
+    ///
+    /// # Errors
+    /// When the tree is none, which cannot be if the frame was decoded.
+    pub fn routes(&self) -> Result<TreeReader<'a>, Invalid> {
+        TreeReader::new(self.tree, self.tick, self.default_previous)
+    }
+
+    /// Appends the frame, with its length, up to its event, of whose bytes `event_len` are to be appended by the caller; `event` is not looked at. So an event
+    /// that is passed on is not touched.
+    ///
+    /// # Panics
+    /// As [`crate::Frame::encode`].
+    pub fn encode_header(&self, event_len: usize, out: &mut Vec<u8>) {
+        put_frame(out, EVENT, event_len, |out| self.put_header(out));
+    }
+
+    fn put_header(&self, out: &mut Vec<u8>) {
+        let before =
+            self.tick.0.checked_sub(self.default_previous.0).expect("a previous tick is not after the event's");
+        let repairers = self.repairers.as_slice();
+        let mut flags = (repairers.len() as u8) << REPAIRERS_SHIFT;
+        flags |= if self.answer { ANSWER } else { 0 };
+        flags |= if before > 0 { DEFAULT_PREVIOUS } else { 0 };
+        out.push(flags);
+        out.put_u64(self.pubend.0);
+        out.put_u64(self.tick.0);
+        out.put_varint(self.age_us);
+        if before > 0 {
+            out.put_varint(before);
+        }
+        for host in repairers {
+            out.put_u64(host.as_u64());
+        }
+        out.extend_from_slice(self.tree);
+    }
+}
+
+impl<'a> Body<'a> for EventFrame<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let flags = input.byte()?;
+        if flags & !(ANSWER | REPAIRERS | DEFAULT_PREVIOUS) != 0 {
+            return Err(Invalid::Form("flags of an event's frame"));
+        }
+        let pubend = PubendId(input.u64()?);
+        let tick = input.tick()?;
+        let age_us = input.varint()?;
+        let before = if flags & DEFAULT_PREVIOUS == 0 { 0 } else { input.varint()? };
+        if flags & DEFAULT_PREVIOUS != 0 && before == 0 {
+            return Err(Invalid::Form("a previous tick"));
+        }
+        let default_previous = Tick(tick.0.checked_sub(before).ok_or(Invalid::Range("a previous tick"))?);
+        let mut repairers = Repairers::NONE;
+        for _ in 0..(flags & REPAIRERS) >> REPAIRERS_SHIFT {
+            assert!(repairers.push(input.host()?), "two bits count no more than there is room for");
+        }
+        let tree = input.0;
+        TreeReader::read(input, tick, default_previous)?;
+        let tree = &tree[..tree.len() - input.0.len()];
+        let answer = flags & ANSWER != 0;
+        let event = core::mem::take(&mut input.0);
+        Ok(EventFrame { pubend, tick, age_us, answer, repairers, tree, default_previous, event })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        self.put_header(out);
+        out.extend_from_slice(self.event);
+    }
+}
+
+/// The brokers that have changed a frame's way, at most [`REPAIRERS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repairers {
+    hosts: [HostId; REPAIRERS_MAX],
+    count: usize,
+}
+
+impl Repairers {
+    /// Nobody has.
+    pub const NONE: Repairers = Repairers { hosts: [HostId::new(0); REPAIRERS_MAX], count: 0 };
+
+    /// Adds one; false if there is no room.
+    #[must_use]
+    pub fn push(&mut self, host: HostId) -> bool {
+        let Some(place) = self.hosts.get_mut(self.count) else { return false };
+        *place = host;
+        self.count += 1;
+        true
+    }
+
+    /// All of them, in the order in which they did.
+    pub fn as_slice(&self) -> &[HostId] {
+        &self.hosts[..self.count]
+    }
+}

@@ -1,0 +1,111 @@
+//! A frame: one of many kinds, told by its type.
+
+use crate::bytes::{Reader, varint};
+use crate::{
+    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Goodbye, Hello, InterestUpdate, Invalid, LinkState, Nack, Probe,
+    ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence, TraceAsk, TraceTell,
+};
+
+/// The first type that must be known to whoever gets it. A frame of an unknown type below is skipped.
+const MUST_BE_KNOWN: u8 = 128;
+
+/// What stands in a frame behind its type.
+pub(crate) trait Body<'a>: Sized {
+    /// Reads all that this version knows of.
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid>;
+
+    /// Appends it.
+    fn put(&self, out: &mut Vec<u8>);
+}
+
+/// Appends the length and type of a frame and what `put` appends, and `behind` bytes which the caller appends then.
+pub(crate) fn put_frame(out: &mut Vec<u8>, number: u8, behind: usize, put: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.push(number);
+    put(out);
+    let length = out.len() - begin + behind;
+    assert!(length <= FRAME_BYTES_MAX, "whoever makes a frame keeps it below {FRAME_BYTES_MAX} bytes");
+    let (bytes, count) = varint(length as u64);
+    out.splice(begin..begin, bytes[..count].iter().copied());
+}
+
+macro_rules! frames {
+    ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
+        /// One frame.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Frame<'a> {
+            $($(#[$doc])* $name($body),)*
+            /// A frame of a type that a later minor version knows: to be skipped and counted.
+            Unknown(u8),
+        }
+
+        impl<'a> Frame<'a> {
+            /// Reads a frame: its type and body, as [`crate::Cutter`] finds it. What follows a body is ignored, since a later minor version may
+            /// have put it there.
+            ///
+            /// # Errors
+            /// What is wrong with it, which ends the link.
+            pub fn decode(bytes: &'a [u8]) -> Result<Frame<'a>, Invalid> {
+                if bytes.len() > FRAME_BYTES_MAX {
+                    return Err(Invalid::TooLong);
+                }
+                let (&number, body) = bytes.split_first().ok_or(Invalid::Empty)?;
+                let input = &mut Reader(body);
+                match number {
+                    $($number => Body::read(input).map(Frame::$name),)*
+                    number if number < MUST_BE_KNOWN => Ok(Frame::Unknown(number)),
+                    number => Err(Invalid::UnknownType(number)),
+                }
+            }
+
+            /// Appends the frame with its length. An unknown one has no body.
+            ///
+            /// # Panics
+            /// When a bound of what is in it is broken, or the frame has more than [`FRAME_BYTES_MAX`] bytes.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Frame::$name(body) => put_frame(out, $number, 0, |out| body.put(out)),)*
+                    Frame::Unknown(number) => put_frame(out, *number, 0, |_| ()),
+                }
+            }
+        }
+    };
+}
+
+frames! {
+    /// The first frame on a link, from both sides.
+    1 Hello(Hello<'a>),
+    /// The last frame on a link.
+    2 Goodbye(Goodbye<'a>),
+    /// A broker and its neighbours; flooded.
+    3 LinkState(LinkState<'a>),
+    /// Which link states and interests the sender has.
+    4 Digest(Digest),
+    /// What a broker wants; flooded.
+    5 Interest(InterestUpdate<'a>),
+    /// Which link states and interests the sender wants to have.
+    6 Ask(Ask),
+    /// An event on its way.
+    7 Event(EventFrame<'a>),
+    /// That there was nothing for a destination.
+    8 Silence(Silence<'a>),
+    /// That something is missing.
+    9 Nack(Nack),
+    /// Measures the link.
+    10 Probe(Probe),
+    /// Answers a probe.
+    11 ProbeEcho(ProbeEcho),
+    /// Entries of the registry.
+    12 Registry(Registry<'a>),
+    /// What the sender's registry amounts to.
+    13 RegistryDigest(RegistryDigest),
+    /// Which parts of the registry the sender wants to have.
+    14 RegistryAsk(RegistryAsk),
+    /// What does a broker know of an event?
+    15 TraceAsk(TraceAsk),
+    /// The answer to that.
+    16 TraceTell(TraceTell<'a>),
+}
+
+/// The type of [`Frame::Event`], whose header is also written without its event.
+pub(crate) const EVENT: u8 = 7;

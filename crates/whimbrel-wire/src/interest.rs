@@ -1,0 +1,87 @@
+//! What a broker wants to get.
+
+use whimbrel_event::HostId;
+
+use crate::bytes::{Put, Reader, length_bytes};
+use crate::frame::Body;
+use crate::{Invalid, LIST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
+
+/// A version of a broker's interest: the whole of it, or how it differs from an earlier one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterestUpdate<'a> {
+    /// Whose interest.
+    pub host: HostId,
+    /// Of which life of that broker.
+    pub incarnation: u64,
+    /// The version that this makes.
+    pub version: u64,
+    /// The version that it is made from, smaller than `version`; `None`: from nothing.
+    pub base: Option<u64>,
+    /// Entries of the base that are gone, at most [`LIST_MAX`].
+    pub removed: Vec<u32>,
+    /// Entries that are new, at most [`LIST_MAX`].
+    pub added: Vec<InterestEntry<'a>>,
+}
+
+/// Events that a broker wants to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterestEntry<'a> {
+    /// By which number it will be removed.
+    pub id: u32,
+    /// With which topics, 1 to [`TOPIC_BYTES_MAX`] bytes. Its grammar is not checked here.
+    pub filter: &'a str,
+    /// With which contents, at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
+    pub selector: Option<&'a str>,
+}
+
+impl<'a> InterestEntry<'a> {
+    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends several.
+    pub fn encoded_len(&self) -> usize {
+        let selector = self.selector.map_or(1, |selector| length_bytes(selector.len() + 1) + selector.len());
+        length_bytes(self.id as usize) + length_bytes(self.filter.len()) + self.filter.len() + selector
+    }
+
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let id = input.small("the number of an interest")?;
+        let filter = input.text(TOPIC_BYTES_MAX, "a topic filter")?;
+        if filter.is_empty() {
+            return Err(Invalid::Text("a topic filter"));
+        }
+        let selector = input.maybe_bytes(SELECTOR_BYTES_MAX, "a selector")?;
+        let selector = selector.map(|bytes| crate::bytes::text(bytes, "a selector")).transpose()?;
+        Ok(InterestEntry { id, filter, selector })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        assert!(!self.filter.is_empty(), "a topic filter is not empty");
+        out.put_varint(u64::from(self.id));
+        out.put_bytes(self.filter.as_bytes(), TOPIC_BYTES_MAX, "a topic filter");
+        out.put_maybe_bytes(self.selector.map(str::as_bytes), SELECTOR_BYTES_MAX, "a selector");
+    }
+}
+
+impl<'a> Body<'a> for InterestUpdate<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let host = input.host()?;
+        let incarnation = input.u64()?;
+        let version = input.varint()?;
+        let base = match input.varint()? {
+            0 => None,
+            steps => Some(version.checked_sub(steps).ok_or(Invalid::Range("the base of an interest"))?),
+        };
+        let removed =
+            input.list(LIST_MAX, "interests that are gone", |input| input.small("the number of an interest"))?;
+        let added = input.list(LIST_MAX, "interests", InterestEntry::read)?;
+        Ok(InterestUpdate { host, incarnation, version, base, removed, added })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.host.as_u64());
+        out.put_u64(self.incarnation);
+        out.put_varint(self.version);
+        let steps = self.base.map(|base| self.version.checked_sub(base).filter(|steps| *steps > 0));
+        out.put_varint(steps.map_or(0, |steps| steps.expect("a base is an earlier version")));
+        out.put_list(&self.removed, LIST_MAX, "interests that are gone", |out, id| out.put_varint(u64::from(*id)));
+        out.put_list(&self.added, LIST_MAX, "interests", |out, entry| entry.put(out));
+    }
+}

@@ -1,0 +1,181 @@
+//! What a destination is told of ticks without events, and what it says that it lacks.
+
+use whimbrel_event::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{Invalid, PARTS_MAX, RANGES_MAX, TreeReader};
+
+/// To one destination: where all streams of a host had nothing for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence<'a> {
+    /// Whose streams.
+    pub from: HostId,
+    /// Where it goes from here, for [`TreeReader::target`]. Was found to be a tree if the frame was decoded.
+    pub target_tree: &'a [u8],
+    /// For which life of the destination; another one does not believe it.
+    pub incarnation: u64,
+    /// Under which version of its interest.
+    pub version: u64,
+    /// One for each stream that is spoken of, at most [`PARTS_MAX`].
+    pub parts: Vec<Part>,
+}
+
+/// The silence of one stream: nothing after `after` up to `upto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which stream of the host, below [`HOST_PUBENDS_MAX`].
+    pub index: u8,
+    /// After which tick the version is in force in this stream.
+    pub since: Tick,
+    /// Where it begins; not after `upto`.
+    pub after: Tick,
+    /// Where it ends.
+    pub upto: Tick,
+    /// Whether there may have been events, which nobody has any more.
+    pub lost: bool,
+}
+
+const PART_INDEX: u8 = HOST_PUBENDS_MAX - 1;
+const PART_LOST: u8 = HOST_PUBENDS_MAX;
+
+impl Part {
+    fn read(input: &mut Reader<'_>, last: &mut Tick) -> Result<Self, Invalid> {
+        let first = input.byte()?;
+        if first & !(PART_INDEX | PART_LOST) != 0 {
+            return Err(Invalid::Form("a stream's silence"));
+        }
+        let upto = read_distance(input, *last)?;
+        let after = Tick(upto.0.checked_sub(input.varint()?).ok_or(Invalid::Range("the begin of a silence"))?);
+        let since = read_distance(input, upto)?;
+        *last = upto;
+        Ok(Part { index: first & PART_INDEX, since, after, upto, lost: first & PART_LOST != 0 })
+    }
+
+    fn put(&self, last: &mut Tick, out: &mut Vec<u8>) {
+        assert!(self.index < HOST_PUBENDS_MAX, "a host has no pubend {}", self.index);
+        out.push(self.index | if self.lost { PART_LOST } else { 0 });
+        put_distance(*last, self.upto, out);
+        out.put_varint(self.upto.0.checked_sub(self.after.0).expect("a silence ends not before it begins"));
+        put_distance(self.upto, self.since, out);
+        *last = self.upto;
+    }
+}
+
+/// A tick, as the distance from another: either may be the greater one.
+fn read_distance(input: &mut Reader<'_>, from: Tick) -> Result<Tick, Invalid> {
+    Ok(Tick(from.0.wrapping_add(input.zigzag()? as u64)))
+}
+
+fn put_distance(from: Tick, to: Tick, out: &mut Vec<u8>) {
+    out.put_zigzag(to.0.wrapping_sub(from.0) as i64);
+}
+
+impl<'a> Body<'a> for Silence<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let from = input.host()?;
+        let incarnation = input.u64()?;
+        let version = input.varint()?;
+        let tree = input.0;
+        TreeReader::read(input, Tick(0), Tick(0))?;
+        let target_tree = &tree[..tree.len() - input.0.len()];
+        let mut last = Tick(0);
+        let parts = input.list(PARTS_MAX, "streams", |input| Part::read(input, &mut last))?;
+        Ok(Silence { from, target_tree, incarnation, version, parts })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.from.as_u64());
+        out.put_u64(self.incarnation);
+        out.put_varint(self.version);
+        out.extend_from_slice(self.target_tree);
+        let mut last = Tick(0);
+        out.put_list(&self.parts, PARTS_MAX, "streams", |out, part| part.put(&mut last, out));
+    }
+}
+
+/// Towards the host of a stream: what of it somebody lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nack {
+    /// The stream.
+    pub pubend: PubendId,
+    /// Who lacks it.
+    pub from: HostId,
+    /// Of which life of that broker.
+    pub incarnation: u64,
+    /// How many links it has come over.
+    pub hops: u8,
+    /// What is missing, at most [`RANGES_MAX`].
+    pub ranges: Vec<Range>,
+}
+
+/// Ticks of which nothing is known: after `after` up to `upto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Where it begins; before `upto`.
+    pub after: Tick,
+    /// Where it ends.
+    pub upto: Tick,
+    /// Whether there is known to be an event at `upto`.
+    pub ends_in_data: bool,
+    /// Under which version of the interest of who lacks it.
+    pub version: u64,
+}
+
+const ENDS_IN_DATA: u8 = 1;
+/// The version differs from that of the range before, or of the first from 0.
+const VERSION: u8 = 1 << 1;
+
+impl Range {
+    fn read(input: &mut Reader<'_>, (last, last_version): &mut (Tick, u64)) -> Result<Self, Invalid> {
+        let flags = input.byte()?;
+        if flags & !(ENDS_IN_DATA | VERSION) != 0 {
+            return Err(Invalid::Form("what is missing"));
+        }
+        let upto = read_distance(input, *last)?;
+        let after = upto.0.checked_sub(input.varint()?).filter(|after| *after < upto.0);
+        let after = Tick(after.ok_or(Invalid::Range("the begin of what is missing"))?);
+        if flags & VERSION != 0 {
+            let version = input.varint()?;
+            if version == *last_version {
+                return Err(Invalid::Form("what is missing"));
+            }
+            *last_version = version;
+        }
+        *last = upto;
+        Ok(Range { after, upto, ends_in_data: flags & ENDS_IN_DATA != 0, version: *last_version })
+    }
+
+    fn put(&self, (last, last_version): &mut (Tick, u64), out: &mut Vec<u8>) {
+        assert!(self.after < self.upto, "something is missing");
+        let is_other = self.version != *last_version;
+        out.push(if self.ends_in_data { ENDS_IN_DATA } else { 0 } | if is_other { VERSION } else { 0 });
+        put_distance(*last, self.upto, out);
+        out.put_varint(self.upto.0 - self.after.0);
+        if is_other {
+            out.put_varint(self.version);
+        }
+        (*last, *last_version) = (self.upto, self.version);
+    }
+}
+
+impl Body<'_> for Nack {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let pubend = PubendId(input.u64()?);
+        let from = input.host()?;
+        let incarnation = input.u64()?;
+        let hops = input.byte()?;
+        let mut last = (Tick(0), 0);
+        let ranges = input.list(RANGES_MAX, "ranges", |input| Range::read(input, &mut last))?;
+        Ok(Nack { pubend, from, incarnation, hops, ranges })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.pubend.0);
+        out.put_u64(self.from.as_u64());
+        out.put_u64(self.incarnation);
+        out.push(self.hops);
+        let mut last = (Tick(0), 0);
+        out.put_list(&self.ranges, RANGES_MAX, "ranges", |out, range| range.put(&mut last, out));
+    }
+}

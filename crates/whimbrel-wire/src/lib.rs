@@ -1,0 +1,48 @@
+//! What brokers say to each other: frames, encoded and decoded, and their limits. The bytes are described in `docs/wire-protocol.md`.
+//!
+//! [`Cutter`] finds the frames in a stream, [`Frame::decode`] reads one, [`Frame::encode`] writes one. Contents are borrowed from the bytes. Nothing is
+//! known here of brokers: what a frame means is the core's matter. What another broker may have got wrong is [`Invalid`]; what this one gets wrong is a panic.
+
+mod bytes;
+pub mod compact;
+mod cutter;
+mod event;
+mod frame;
+mod interest;
+mod invalid;
+mod knowledge;
+mod limits;
+mod link;
+mod registry;
+mod topology;
+mod trace;
+mod tree;
+
+pub use cutter::Cutter;
+pub use event::{EventFrame, Repairers};
+pub use frame::Frame;
+pub use interest::{InterestEntry, InterestUpdate};
+pub use invalid::Invalid;
+pub use knowledge::{Nack, Part, Range, Silence};
+pub use limits::{
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, LIST_MAX, LOSS_MAX,
+    NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, REGISTRY_RANGES, REPAIRERS_MAX,
+    SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
+};
+pub use link::{Goodbye, Hello, Probe, ProbeEcho};
+pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+pub use topology::{Ask, Digest, HostVersion, LinkState, Neighbour};
+pub use trace::{TraceAsk, TraceTell};
+pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
+
+/// The major version of the protocol that is spoken here. Brokers of different major versions do not talk.
+pub const MAJOR: u8 = 1;
+
+/// The minor version of the protocol that is spoken here. A minor version may add frames of types below 128, and fields at the end of those that have an end.
+pub const MINOR: u8 = 0;
+
+/// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`, `_` and `-`.
+pub fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)
+}

@@ -1,0 +1,52 @@
+//! How much of anything a frame may hold. A reader refuses more, a writer takes more for a bug.
+
+/// Bytes of a frame behind its length: 2 MiB.
+pub const FRAME_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of a broker's name, of which there is at least one.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of what a goodbye says.
+pub const GOODBYE_BYTES_MAX: usize = 256;
+
+/// Addresses of one broker.
+pub const ADDRESSES_MAX: usize = 4;
+
+/// Bytes of an address, of which there is at least one.
+pub const ADDRESS_BYTES_MAX: usize = 64;
+
+/// Neighbours of one broker.
+pub const NEIGHBOURS_MAX: usize = 1024;
+
+/// The greatest loss, in thousandths: nothing arrives.
+pub const LOSS_MAX: u16 = 1000;
+
+/// Entries of one list of a digest, an interest update or a question for either.
+pub const LIST_MAX: usize = 4096;
+
+/// Bytes of a topic filter, of which there is at least one; of a topic; of a key of the registry.
+pub const TOPIC_BYTES_MAX: usize = 65_535;
+
+/// Bytes of a selector.
+pub const SELECTOR_BYTES_MAX: usize = 8192;
+
+/// Nodes of a tree, its root among them.
+pub const NODES_MAX: usize = 4096;
+
+/// Links from the root of a tree to any of its nodes.
+pub const DEPTH_MAX: usize = 32;
+
+/// Brokers that have repaired the tree of one frame.
+pub const REPAIRERS_MAX: usize = 3;
+
+/// Streams of which one silence speaks: those of a host.
+pub const PARTS_MAX: usize = whimbrel_event::HOST_PUBENDS_MAX as usize;
+
+/// Ranges of one nack.
+pub const RANGES_MAX: usize = 64;
+
+/// Ranges into which the registry's keys are divided by their hash.
+pub const REGISTRY_RANGES: usize = 256;
+
+/// Bytes of what a broker tells of an event.
+pub const TRACE_BYTES_MAX: usize = 16 << 10;

@@ -1,0 +1,142 @@
+//! What the two brokers at the ends of a link say about themselves and the link.
+
+use whimbrel_event::{HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, Tick};
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{GOODBYE_BYTES_MAX, Invalid, MAJOR};
+
+/// Who is at the other end. Its first two bytes, the versions, are the same in every version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// [`MAJOR`]; another one is refused when it is decoded.
+    pub major: u8,
+    /// [`crate::MINOR`] of the sender.
+    pub minor: u8,
+    /// Which deployment it belongs to.
+    pub deployment: u64,
+    /// Its host id.
+    pub host: HostId,
+    /// Greater at each start.
+    pub incarnation: u64,
+    /// Its name, see [`crate::is_name`].
+    pub name: &'a str,
+    /// Its clock, nanoseconds since 1970.
+    pub time: u64,
+    /// How many reliable pubends it has, at most [`HOST_RELIABLE_MAX`].
+    pub reliable: u8,
+    /// How many best-effort pubends it has, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`].
+    pub best_effort: u8,
+    /// The tick before the first that its pubends can have used.
+    pub birth: Tick,
+}
+
+/// Numbers of reliable and best-effort pubends, each a byte.
+pub(crate) fn read_pubends(input: &mut Reader<'_>) -> Result<(u8, u8), Invalid> {
+    let [reliable, best_effort] = input.array()?;
+    if are_pubends(reliable, best_effort) {
+        Ok((reliable, best_effort))
+    } else {
+        Err(Invalid::Range("a number of pubends"))
+    }
+}
+
+pub(crate) fn put_pubends(reliable: u8, best_effort: u8, out: &mut Vec<u8>) {
+    assert!(are_pubends(reliable, best_effort), "no host has so many pubends");
+    out.extend_from_slice(&[reliable, best_effort]);
+}
+
+fn are_pubends(reliable: u8, best_effort: u8) -> bool {
+    reliable <= HOST_RELIABLE_MAX && best_effort <= HOST_PUBENDS_MAX - HOST_RELIABLE_MAX
+}
+
+impl<'a> Body<'a> for Hello<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let [major, minor] = input.array()?;
+        if major != MAJOR {
+            return Err(Invalid::Major(major));
+        }
+        let deployment = input.u64()?;
+        let host = input.host()?;
+        let incarnation = input.u64()?;
+        let name = input.name()?;
+        let time = input.u64()?;
+        let (reliable, best_effort) = read_pubends(input)?;
+        let birth = input.tick()?;
+        Ok(Hello { major, minor, deployment, host, incarnation, name, time, reliable, best_effort, birth })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.major, self.minor]);
+        out.put_u64(self.deployment);
+        out.put_u64(self.host.as_u64());
+        out.put_u64(self.incarnation);
+        out.put_name(self.name);
+        out.put_u64(self.time);
+        put_pubends(self.reliable, self.best_effort, out);
+        out.put_u64(self.birth.0);
+    }
+}
+
+/// Why a link ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goodbye<'a> {
+    /// The reason as a number, which is the core's matter.
+    pub code: u8,
+    /// The reason for people, at most [`GOODBYE_BYTES_MAX`] bytes.
+    pub text: &'a str,
+}
+
+impl<'a> Body<'a> for Goodbye<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Goodbye { code: input.byte()?, text: input.text(GOODBYE_BYTES_MAX, "a goodbye")? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.code);
+        out.put_bytes(self.text.as_bytes(), GOODBYE_BYTES_MAX, "a goodbye");
+    }
+}
+
+/// Asks for an echo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The sender's number for it.
+    pub sequence: u32,
+    /// When it was sent, nanoseconds of the sender's clock.
+    pub sent: u64,
+}
+
+impl Body<'_> for Probe {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(Probe { sequence: input.small("a sequence number")?, sent: input.u64()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(u64::from(self.sequence));
+        out.put_u64(self.sent);
+    }
+}
+
+/// The echo of a [`Probe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeEcho {
+    /// As in the probe.
+    pub sequence: u32,
+    /// As in the probe.
+    pub sent: u64,
+    /// How long the probe was held before it was answered, µs.
+    pub held_us: u32,
+}
+
+impl Body<'_> for ProbeEcho {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let Probe { sequence, sent } = Probe::read(input)?;
+        Ok(ProbeEcho { sequence, sent, held_us: input.small("the time a probe was held")? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        Probe { sequence: self.sequence, sent: self.sent }.put(out);
+        out.put_varint(u64::from(self.held_us));
+    }
+}

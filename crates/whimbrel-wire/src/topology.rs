@@ -1,0 +1,168 @@
+//! Who is there, and who knows of it.
+
+use whimbrel_event::{HostId, Tick};
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::link::{put_pubends, read_pubends};
+use crate::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX};
+
+/// A broker and its neighbours, as it said itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkState<'a> {
+    /// Its host id.
+    pub host: HostId,
+    /// Greater at each start.
+    pub incarnation: u64,
+    /// Greater with each change in an incarnation.
+    pub sequence: u64,
+    /// Its name, see [`crate::is_name`].
+    pub name: &'a str,
+    /// How many reliable pubends it has, bounded as in [`crate::Hello`].
+    pub reliable: u8,
+    /// How many best-effort pubends it has.
+    pub best_effort: u8,
+    /// The tick before the first that its pubends can have used.
+    pub birth: Tick,
+    /// How long ago it said so, ms; grows on the way.
+    pub age_ms: u32,
+    /// Where it can be reached, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to [`ADDRESS_BYTES_MAX`] bytes each.
+    pub addresses: Vec<&'a str>,
+    /// Whom it has a link to, at most [`NEIGHBOURS_MAX`].
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// The end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Who is there.
+    pub host: HostId,
+    /// By which number a tree names it.
+    pub port: u16,
+    /// How long a frame takes, µs.
+    pub delay_us: u32,
+    /// How many of 1000 frames are lost, at most [`LOSS_MAX`].
+    pub loss: u16,
+}
+
+impl Neighbour {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let host = input.host()?;
+        let port = input.small("a port")?;
+        let delay_us = input.small("a delay")?;
+        let loss = input.small("a loss")?;
+        if loss > LOSS_MAX {
+            return Err(Invalid::Range("a loss"));
+        }
+        Ok(Neighbour { host, port, delay_us, loss })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        assert!(self.loss <= LOSS_MAX, "no more can be lost than all");
+        out.put_u64(self.host.as_u64());
+        out.put_varint(u64::from(self.port));
+        out.put_varint(u64::from(self.delay_us));
+        out.put_varint(u64::from(self.loss));
+    }
+}
+
+fn is_address(address: &str) -> bool {
+    !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn read_address<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
+    let address = input.text(ADDRESS_BYTES_MAX, "an address")?;
+    if is_address(address) { Ok(address) } else { Err(Invalid::Text("an address")) }
+}
+
+impl<'a> Body<'a> for LinkState<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let host = input.host()?;
+        let incarnation = input.u64()?;
+        let sequence = input.varint()?;
+        let name = input.name()?;
+        let (reliable, best_effort) = read_pubends(input)?;
+        let birth = input.tick()?;
+        let age_ms = input.small("an age")?;
+        let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
+        let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", Neighbour::read)?;
+        Ok(LinkState { host, incarnation, sequence, name, reliable, best_effort, birth, age_ms, addresses, neighbours })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.host.as_u64());
+        out.put_u64(self.incarnation);
+        out.put_varint(self.sequence);
+        out.put_name(self.name);
+        put_pubends(self.reliable, self.best_effort, out);
+        out.put_u64(self.birth.0);
+        out.put_varint(u64::from(self.age_ms));
+        out.put_list(&self.addresses, ADDRESSES_MAX, "addresses", |out, address| {
+            assert!(is_address(address), "an address was checked where it was configured");
+            out.put_bytes(address.as_bytes(), ADDRESS_BYTES_MAX, "an address");
+        });
+        out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
+    }
+}
+
+/// A host, its incarnation, and the sequence number of its link state or the version of its interest.
+pub type HostVersion = (HostId, u64, u64);
+
+fn read_version(input: &mut Reader<'_>) -> Result<HostVersion, Invalid> {
+    Ok((input.host()?, input.u64()?, input.varint()?))
+}
+
+fn put_version(out: &mut Vec<u8>, (host, incarnation, number): &HostVersion) {
+    out.put_u64(host.as_u64());
+    out.put_u64(*incarnation);
+    out.put_varint(*number);
+}
+
+/// What the sender has; what of it is newer than the receiver's can be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digest {
+    /// Link states, at most [`LIST_MAX`].
+    pub link_states: Vec<HostVersion>,
+    /// Interests, at most [`LIST_MAX`].
+    pub interests: Vec<HostVersion>,
+    /// Whether another digest follows with what did not fit.
+    pub more: bool,
+}
+
+impl Body<'_> for Digest {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let more = input.bool("whether more follows")?;
+        let link_states = input.list(LIST_MAX, "link states", read_version)?;
+        let interests = input.list(LIST_MAX, "interests", read_version)?;
+        Ok(Digest { link_states, interests, more })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.more));
+        out.put_list(&self.link_states, LIST_MAX, "link states", put_version);
+        out.put_list(&self.interests, LIST_MAX, "interests", put_version);
+    }
+}
+
+/// Asks for link states and interests of these hosts as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Whose interests, at most [`LIST_MAX`].
+    pub interests: Vec<HostId>,
+    /// Whose link states, at most [`LIST_MAX`].
+    pub link_states: Vec<HostId>,
+}
+
+impl Body<'_> for Ask {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let interests = input.list(LIST_MAX, "interests", Reader::host)?;
+        let link_states = input.list(LIST_MAX, "link states", Reader::host)?;
+        Ok(Ask { interests, link_states })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let put_host = |out: &mut Vec<u8>, host: &HostId| out.put_u64(host.as_u64());
+        out.put_list(&self.interests, LIST_MAX, "interests", put_host);
+        out.put_list(&self.link_states, LIST_MAX, "link states", put_host);
+    }
+}
