@@ -108,6 +108,7 @@ impl End {
         let peers = peers.iter().map(SocketAddr::to_string).collect();
         let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone() };
         let overlay = Overlay::start(&plan, Arc::new(Side(watcher.clone())), counts.clone())?;
+        overlay.begin(&plan.peers);
         Ok(End { watcher, overlay, counts })
     }
 

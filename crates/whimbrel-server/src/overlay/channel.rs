@@ -15,6 +15,9 @@ pub(super) fn number(channel: Channel) -> u8 {
     }
 }
 
+/// Their names in metrics, by their numbers.
+pub const CHANNELS: [&str; 4] = ["control", "reliable", "best_effort", "datagram"];
+
 /// Of QUIC: the greatest is sent first.
 pub(super) fn priority(channel: Channel) -> i32 {
     3 - i32::from(number(channel))

@@ -113,7 +113,9 @@ pub struct LinkAccount {
     pub received: [(u64, u64); 4],
     /// The path's round-trip time, as QUIC reckons it.
     pub rtt: Duration,
-    /// Packets that were lost.
+    /// Packets sent.
+    pub packets: u64,
+    /// Of these, packets that were lost.
     pub lost: u64,
     /// Datagrams that were not sent.
     pub dropped: u64,
@@ -163,14 +165,18 @@ impl Counts {
         let refusals = Refusal::ALL.iter().map(|refusal| refusal.name()).zip(self.refusals.iter().map(load));
         let failures = Failure::ALL.iter().map(|failure| failure.name()).zip(self.failures.iter().map(load));
         let links: Vec<Arc<LinkCounts>> = self.links.lock().values().cloned().collect();
-        let links = links.iter().map(|link| LinkAccount {
-            peer: link.peer.clone(),
-            address: link.address,
-            sent: std::array::from_fn(|at| link.sent[at].read()),
-            received: std::array::from_fn(|at| link.received[at].read()),
-            rtt: link.connection.rtt(),
-            lost: link.connection.stats().path.lost_packets,
-            dropped: load(&link.dropped),
+        let links = links.iter().map(|link| {
+            let path = link.connection.stats().path;
+            LinkAccount {
+                peer: link.peer.clone(),
+                address: link.address,
+                sent: std::array::from_fn(|at| link.sent[at].read()),
+                received: std::array::from_fn(|at| link.received[at].read()),
+                rtt: path.rtt,
+                packets: path.sent_packets,
+                lost: path.lost_packets,
+                dropped: load(&link.dropped),
+            }
         });
         OverlayAccount {
             opened: load(&self.opened),

@@ -57,6 +57,11 @@ enum Ended {
     Linked { lasted: Duration, why: Option<HangUp> },
 }
 
+/// Dials `host:port` once, and serves the link that comes of it.
+pub(super) async fn once(shared: &Arc<Shared>, address: &str) {
+    dial(shared, address, false).await;
+}
+
 /// Dials `host:port` again and again.
 pub(super) async fn keep(shared: Arc<Shared>, address: String) {
     let (mut backoff, mut was_linked) = (Backoff::new(), false);

@@ -1,5 +1,6 @@
 //! The UDP socket of the overlay: who dials, who is dialled, and within which bounds.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -65,8 +66,8 @@ const INCOMING_BYTES: (u64, u64) = (16 << 10, 1 << 20);
 /// Bytes that the system is asked to hold for the socket, each way; it may have a lower bound.
 const SOCKET_BYTES: usize = 2 << 20;
 
-/// Addresses that the core may have dialled beside those that were configured.
-const LEARNED_MAX: usize = 256;
+/// Addresses that are dialled, or have led to links, at once.
+const DIALED_MAX: usize = 2 * LINKS_MAX;
 
 /// How long the end of a broker waits until the others have been told.
 const PARTING: Duration = Duration::from_secs(1);
@@ -110,13 +111,13 @@ pub(super) struct Shared {
 /// This broker's end of the overlay. Dropping it cuts all links.
 pub struct Overlay {
     shared: Arc<Shared>,
-    tasks: Mutex<Tasks>,
+    tasks: Arc<Mutex<Tasks>>,
 }
 
 #[derive(Default)]
 struct Tasks {
     /// What is dialled, each once.
-    dialed: Vec<String>,
+    dialed: BTreeSet<String>,
     running: JoinSet<()>,
 }
 
@@ -127,7 +128,7 @@ impl std::fmt::Debug for Overlay {
 }
 
 impl Overlay {
-    /// Binds the socket and begins to dial and to be dialled. Call it within a tokio runtime.
+    /// Binds the socket. Nothing else is done before [`Overlay::begin`]. Call it within a tokio runtime.
     ///
     /// # Errors
     /// The socket cannot be bound.
@@ -149,12 +150,18 @@ impl Overlay {
         let (gate, ends) = (Gate::new(counts), watch::Sender::new(0));
         let handshakes = AtomicUsize::new(0);
         let shared = Arc::new(Shared { endpoint, client, uplink, gate, handshakes, local, ends });
-        let overlay = Overlay { shared: shared.clone(), tasks: Mutex::default() };
-        overlay.tasks.lock().running.spawn(accept_all(shared));
-        for peer in &plan.peers {
-            overlay.dial(peer);
+        Ok(Overlay { shared, tasks: Arc::default() })
+    }
+
+    /// Lets in those who dial, and dials `peers` for as long as this broker lives.
+    pub fn begin(&self, peers: &[String]) {
+        let mut tasks = self.tasks.lock();
+        tasks.running.spawn(accept_all(self.shared.clone()));
+        for peer in peers.iter().take(LINKS_MAX) {
+            if tasks.dialed.insert(peer.clone()) {
+                tasks.running.spawn(dial::keep(self.shared.clone(), peer.clone()));
+            }
         }
-        Ok(overlay)
     }
 
     /// The address of the socket.
@@ -162,27 +169,37 @@ impl Overlay {
         self.shared.local
     }
 
-    /// Dials `HOST:PORT` from now on, unless that is done already. Of more than a bounded number nothing is done.
+    /// Dials `HOST:PORT` once, unless it is being dialled or there is a link from that, or there are too many of these.
     pub fn dial(&self, address: &str) {
         let mut tasks = self.tasks.lock();
-        if tasks.dialed.iter().any(|known| known == address) || tasks.dialed.len() >= LEARNED_MAX + LINKS_MAX {
+        while tasks.running.try_join_next().is_some() {}
+        if tasks.dialed.contains(address) || tasks.dialed.len() >= DIALED_MAX {
             return;
         }
-        tasks.dialed.push(address.to_owned());
-        tasks.running.spawn(dial::keep(self.shared.clone(), address.to_owned()));
+        tasks.dialed.insert(address.to_owned());
+        let (shared, known, address) = (self.shared.clone(), self.tasks.clone(), address.to_owned());
+        tasks.running.spawn(async move {
+            dial::once(&shared, &address).await;
+            known.lock().dialed.remove(&address);
+        });
+    }
+
+    /// Cuts all links.
+    pub fn cut(&self) {
+        self.tasks.lock().running.abort_all();
+        self.shared.endpoint.close(VarInt::from_u32(0), b"the broker ends");
     }
 
     /// Takes leave of all other brokers, and waits for a moment until they have been told.
     pub async fn close(&self) {
-        self.tasks.lock().running.abort_all();
-        self.shared.endpoint.close(VarInt::from_u32(0), b"the broker ends");
+        self.cut();
         let _ = timeout(PARTING, self.shared.endpoint.wait_idle()).await;
     }
 }
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        self.shared.endpoint.close(VarInt::from_u32(0), b"the broker ends");
+        self.cut();
     }
 }
 

@@ -10,6 +10,7 @@ mod endpoint;
 mod link;
 mod port;
 
+pub use channel::CHANNELS;
 pub use counts::{Counts, LinkAccount, OverlayAccount};
 pub use endpoint::{Overlay, Plan, StartError};
 pub use port::Port;
