@@ -216,7 +216,11 @@ impl Core {
         if is_logged {
             self.check_log(event)?;
         }
-        let id = self.streams.assign(binding, event.reliability, now);
+        let moment = if retain { self.retained.moment(event.topic, now) } else { now };
+        let id = self.streams.assign(binding, event.reliability, moment);
+        if retain {
+            self.retained.note_assigned(id.tick);
+        }
         self.sessions.stats.events_accepted += 1;
         self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
@@ -333,7 +337,7 @@ impl Core {
     }
 
     /// An event that is not logged is passed: if it is retained, that is written lazily.
-    fn note_retained(&mut self, retain: bool, topic: &str) {
+    pub(crate) fn note_retained(&mut self, retain: bool, topic: &str) {
         // What the broker says of itself it says anew.
         let is_kept = retain && self.has_log() && !topic.starts_with('$');
         if is_kept && !self.store.lazy_topics.contains(topic) {

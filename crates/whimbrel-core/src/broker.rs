@@ -53,6 +53,8 @@ pub struct Core {
     pub(crate) fallen: Vec<u32>,
     /// The number of the last event that the consolidated stream has passed; the first is 1.
     pub(crate) serial: u64,
+    /// Other brokers that want the event that is being passed, by their numbers; kept for its memory.
+    pub(crate) brokers: Vec<u32>,
     /// What it takes to be one of many brokers, if it is one.
     pub(crate) overlay: Option<Box<Overlay>>,
     /// The present moment.
@@ -90,6 +92,7 @@ impl Core {
             silence: (Time::ZERO, 0, "".into()),
             fallen: Vec::new(),
             serial: 0,
+            brokers: Vec::new(),
             overlay: None,
             now,
             #[cfg(feature = "mutants")]
@@ -155,6 +158,9 @@ impl Core {
             }
             self.share_out(now, out);
         }
+        if self.router.has_changes() {
+            self.take_wants(now);
+        }
         if self.store.outbox.is_open() {
             self.store.outbox.seal();
         }
@@ -196,7 +202,7 @@ impl Core {
                 self.acknowledge(now, (link, tag, qos), (identifier, token), out);
             }
             Input::Host { host, reliable, best_effort, birth } => {
-                self.streams.add_host(host, (reliable, best_effort), birth);
+                self.streams.add_host(host, (reliable, best_effort), birth, false);
             }
             Input::Knowledge(segment) => self.learn(now, &segment, out),
             Input::Peer(input) => self.peer_input(now, input, out),
@@ -205,6 +211,7 @@ impl Core {
                 self.expire(now, out);
                 self.continue_catching_up(now, out);
                 self.flush(now);
+                self.meet_overlay(now, out);
             }
             Input::Publish(_) | Input::Settle { .. } | Input::Release { .. } | Input::Writable { .. } => {
                 unreachable!("handled by the caller")
@@ -221,7 +228,9 @@ impl Core {
             return Some((self.now, Reason::CatchUp));
         }
         let flush = self.flush_due().map(|at| (at, Reason::Flush));
-        [self.timers.next(), flush].into_iter().flatten().min()
+        let overlay = self.overlay.as_ref().and_then(|overlay| overlay.next_deadline());
+        let overlay = overlay.map(|at| (at, Reason::Overlay));
+        [self.timers.next(), flush, overlay].into_iter().flatten().min()
     }
 
     /// The oldest atom that the driver has not taken, between two inputs.

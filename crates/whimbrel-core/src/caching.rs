@@ -34,7 +34,9 @@ impl Core {
             interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()),
             "the filters of a policy are checked"
         );
+        self.router.note_buffer(&self.buffer, &interests);
         self.buffer = interests;
+        self.take_wants(self.now);
     }
 
     /// The buffer subscription policy.

@@ -26,7 +26,7 @@ const LATER_END: u32 = u16::MAX as u32;
 /// One subscription as asked for, kept until it is confirmed.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    filter: Box<str>,
+    pub(crate) filter: Box<str>,
     qos: Qos,
     no_local: bool,
     retain_as_published: bool,
@@ -79,6 +79,11 @@ impl Asked {
             wants_token,
             is_less: false,
         }
+    }
+
+    /// Whether the answer is to name where it begins.
+    pub(crate) fn wants_token(&self) -> bool {
+        self.wants_token
     }
 
     pub(crate) fn view(&self) -> Filter<'_> {

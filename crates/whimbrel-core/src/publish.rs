@@ -1,6 +1,6 @@
 //! An event is passed on: it is retained if asked, and goes to everyone who wants it.
 
-use whimbrel_event::Time;
+use whimbrel_event::{EventId, Time};
 
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
@@ -36,20 +36,31 @@ impl Core {
         retain: bool,
         out: &mut impl Output,
     ) -> bool {
-        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, .. } = self;
+        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, .. } = self;
         let Wanted { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;
         publication.serial = *serial;
+        let mut is_news = false;
         if retain {
-            if publication.event.payload.is_empty() {
-                retained.clear(publication.event.topic);
+            let EventId { pubend, tick } = publication.id;
+            is_news = if publication.event.payload.is_empty() {
+                retained.bury(now, publication.event.topic, (tick, pubend))
             } else {
-                retained.set(publication.keep());
-            }
+                retained.set(publication.keep())
+            };
         }
+        let is_hosted = publication.id.pubend.host() == streams.own.host();
+        let mut nobody = Vec::new();
+        let brokers = if is_hosted { brokers } else { &mut nobody };
         let is_own = streams.own_reliable(publication.id.pubend).is_some();
-        let mut round = Round::new(now, retain, is_own, self.cache.plan().partitions.len(), &mut self.fallen);
+        let mut round = Round::new(
+            (now, retain),
+            (is_own, is_hosted),
+            self.cache.plan().partitions.len(),
+            &mut self.fallen,
+            brokers,
+        );
         for target in targets {
             round.offer(target, publication, shared, tracks, sessions, out);
         }
@@ -61,8 +72,14 @@ impl Core {
         let Round { matched, partition, .. } = round;
         sessions.stats.events_unwanted += u64::from(!matched);
         self.cache.write(self.serial, partition, &publication.accepted(), now);
+        if !self.brokers.is_empty() {
+            self.forward(now, &publication.accepted(), retain, out);
+        }
         while let Some(track) = self.fallen.pop() {
             self.fall_behind(track, Some(publication.id), true);
+        }
+        if is_news {
+            self.tell_retained(now, publication.event.topic, out);
         }
         matched
     }
@@ -74,16 +91,26 @@ struct Round<'a> {
     retain: bool,
     /// It is of an own stream that may be logged.
     is_own: bool,
+    /// It is of one of this broker's streams: others are sent it.
+    is_hosted: bool,
     matched: bool,
     /// The partition of the cache that it belongs to: the first that wants it, else the last.
     partition: usize,
     /// Tracked subscriptions that could not take it.
     fallen: &'a mut Vec<u32>,
+    /// Other brokers that want it.
+    brokers: &'a mut Vec<u32>,
 }
 
 impl<'a> Round<'a> {
-    fn new(now: Time, retain: bool, is_own: bool, rest: usize, fallen: &'a mut Vec<u32>) -> Self {
-        Round { now, retain, is_own, matched: false, partition: rest, fallen }
+    fn new(
+        (now, retain): (Time, bool),
+        (is_own, is_hosted): (bool, bool),
+        rest: usize,
+        fallen: &'a mut Vec<u32>,
+        brokers: &'a mut Vec<u32>,
+    ) -> Self {
+        Round { now, retain, is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
     }
 
     #[inline]
@@ -117,6 +144,10 @@ impl<'a> Round<'a> {
             }
             Kind::Partition => self.partition = self.partition.min(target.to as usize),
             Kind::Wish => {}
+            Kind::Broker => {
+                self.matched |= self.is_hosted;
+                self.brokers.push(target.to);
+            }
             Kind::Track => self.offer_tracked(target.to, publication, tracks, sessions, out),
         }
     }

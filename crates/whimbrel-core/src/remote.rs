@@ -1,66 +1,152 @@
 //! Streams of other brokers: what is learnt of them is passed on in tick order.
 
-use whimbrel_event::{Event, EventId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicName;
 
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
 use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::session::Publication;
-use crate::stream::Passed;
+use crate::stream::{Knowledge, Passed};
+
+/// What is learnt of a part of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Learnt<'a> {
+    /// An event at its last tick, and none before.
+    Data {
+        /// The event.
+        event: AcceptedEvent<'a>,
+        /// It becomes its topic's retained message.
+        retain: bool,
+    },
+    /// No event.
+    Silence,
+    /// Whatever was in it is lost for good.
+    Lost,
+}
 
 impl Core {
-    /// Adds what is known of another broker's stream, and passes on what has no doubt before it. What is of best effort never waits for
-    /// what may have been before it.
+    /// Adds what is known of another broker's stream, as whoever carries it tells.
     pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut impl Output) {
         let Segment { pubend, after, upto, what } = *segment;
+        let learnt = match what {
+            Tell::Data(event) => {
+                let event = AcceptedEvent { id: EventId { pubend, tick: upto }, accepted: now, event };
+                Learnt::Data { event, retain: false }
+            }
+            Tell::Silence => Learnt::Silence,
+            Tell::Lost => Learnt::Lost,
+        };
+        self.learn_of(now, (pubend, after, upto), learnt, out);
+    }
+
+    /// Adds what is known of another broker's stream, and passes on what has no doubt before it. What is of best effort never waits for
+    /// what may have been before it.
+    pub(crate) fn learn_of(
+        &mut self,
+        now: Time,
+        (pubend, after, upto): (PubendId, Tick, Tick),
+        learnt: Learnt<'_>,
+        out: &mut impl Output,
+    ) {
         let Some(remote) = self.streams.remote(pubend).filter(|_| after < upto) else {
             self.sessions.stats.knowledge_refused += 1;
             return;
         };
         let knowledge = &mut remote.knowledge;
-        match what {
-            Tell::Data(event) if TopicName::new(event.topic).is_err() => {
+        let is_best_effort = pubend.reliability() == Reliability::BestEffort;
+        match learnt {
+            Learnt::Data { event, .. } if TopicName::new(event.event.topic).is_err() => {
                 self.sessions.stats.knowledge_refused += 1;
                 return;
             }
-            Tell::Data(event) => {
-                if pubend.reliability() == Reliability::BestEffort {
+            Learnt::Data { event, retain } => {
+                if is_best_effort {
                     knowledge.silence(knowledge.base(), upto);
                 }
                 knowledge.silence(after, Tick(upto.0 - 1));
-                knowledge.data(Event::keep(EventId { pubend, tick: upto }, now, &event));
+                if retain && knowledge.base() < upto {
+                    remote.retained.insert(upto);
+                }
+                knowledge.data(Event::keep(event.id, event.accepted, &event.event));
             }
-            Tell::Silence => knowledge.silence(after, upto),
-            Tell::Lost => knowledge.lost(after, upto),
+            Learnt::Silence if is_best_effort => knowledge.silence(knowledge.base().min(after), upto),
+            Learnt::Silence => knowledge.silence(after, upto),
+            Learnt::Lost => knowledge.lost(after, upto),
+        }
+        self.pass_known(now, pubend, out);
+    }
+
+    /// Passes on what is known of a stream up to the first doubt.
+    fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+        let remote = self.streams.remote(pubend).expect("the stream is known");
+        if remote.is_held {
+            return;
         }
         let mut parts = Vec::new();
-        knowledge.advance(|part| parts.push(part));
+        remote.knowledge.advance(|part| parts.push(part));
         for part in parts {
             match part {
                 Passed::Data(event) => {
-                    self.moved(pubend, event.id().tick);
+                    let tick = event.id().tick;
+                    let remote = self.streams.remote(pubend).expect("the stream is known");
+                    remote.passed = tick;
+                    let retain = remote.retained.remove(&tick);
                     let route = self.router.route(event.topic()).expect("the topic has been checked");
-                    self.pass(now, route, &mut Publication::of(&event, 0), false, out);
+                    let matched = self.pass(now, route, &mut Publication::of(&event, 0), retain, out);
+                    if let Some(overlay) = self.overlay.as_deref_mut() {
+                        overlay.stats.events_unwanted += u64::from(!matched);
+                    }
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);
-                    self.pass_lost(now, pubend, (after, upto), out);
+                    self.pass_gap(now, pubend, (after, upto), GapReason::Lost, out);
                 }
                 Passed::Silence { upto, .. } => self.moved(pubend, upto),
             }
         }
     }
 
-    fn moved(&mut self, pubend: PubendId, upto: Tick) {
-        self.streams.remote(pubend).expect("the stream is known").passed = upto;
+    /// A stream is followed from that tick on: nobody here wanted anything of it before, or it was not known what.
+    pub(crate) fn begin_stream(&mut self, now: Time, pubend: PubendId, begin: Tick, out: &mut impl Output) {
+        let Some(remote) = self.streams.remote(pubend) else { return };
+        remote.is_held = false;
+        let before = remote.passed;
+        if before < begin {
+            let mut knowledge = Knowledge::new(pubend, begin);
+            knowledge.merge(&remote.knowledge);
+            (remote.knowledge, remote.passed) = (knowledge, begin);
+            remote.retained = remote.retained.split_off(&Tick(begin.0 + 1));
+            self.cache.miss(pubend, begin);
+            self.pass_gap(now, pubend, (before, begin), GapReason::NotBuffered, out);
+        }
+        self.pass_known(now, pubend, out);
     }
 
-    /// Everyone who may have wanted something of what is lost is told.
-    fn pass_lost(&mut self, now: Time, pubend: PubendId, (after, to): (Tick, Tick), out: &mut impl Output) {
+    fn moved(&mut self, pubend: PubendId, upto: Tick) {
+        let remote = self.streams.remote(pubend).expect("the stream is known");
+        remote.passed = upto;
+        // What was lost is not retained.
+        if remote.retained.first().is_some_and(|first| *first <= upto) {
+            remote.retained = remote.retained.split_off(&Tick(upto.0 + 1));
+        }
+    }
+
+    /// Everyone who may have wanted something of a part that does not come is told.
+    fn pass_gap(
+        &mut self,
+        now: Time,
+        pubend: PubendId,
+        (after, to): (Tick, Tick),
+        reason: GapReason,
+        out: &mut impl Output,
+    ) {
         for id in self.tracks.ids() {
             let track = self.tracks.get_mut(id);
             let from = after.max(track.ahead.get(pubend));
+            if from >= to {
+                continue;
+            }
             let session = track.session;
             let lagged = track.lag.is_some();
             if !lagged {
@@ -70,7 +156,7 @@ impl Core {
             let lag = self.tracks.get_mut(id).lag.as_mut().expect("it lags now");
             // One that was live stands before what is lost; where it lags from now on is behind.
             let from = if lagged { from.max(lag.positions.get(pubend)) } else { from };
-            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
+            lag.gaps.add(Gap { pubend, from, to, reason });
             if self.sessions.is_attached(session) {
                 self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
             }

@@ -5,9 +5,10 @@ use whimbrel_selector::SharedFilter;
 
 use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
-use crate::confirming::Confirmed;
+use crate::confirming::{Asked, Confirmed};
 use crate::content::Content;
 use crate::follow::Follow;
+use crate::overlay::Unanswered;
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Publication, Terms};
 use crate::store::Whom;
@@ -66,7 +67,7 @@ impl Core {
             Ok(Granted { qos: known.qos, durability, is_less: false, begins: None })
         };
         let results: Vec<_> = filters.iter().map(known).collect();
-        out.subscribed(link, tag, &results);
+        out.subscribed(link, tag, &results, &[]);
     }
 
     /// Makes or changes subscriptions of a session, each with what it has if it is durable, or refuses them for the reason
@@ -88,9 +89,8 @@ impl Core {
                 self.sessions.stats.subscriptions_refused += 1;
             }
             fresh.push(result.is_ok_and(|new| new));
-            let begins = |core: &mut Core| asked.following.wants_token.then(|| core.begins(now, index, asked));
             let (qos, durability) = (asked.granted_qos(), asked.following.durability);
-            results.push(result.map(|_| Granted { qos, durability, is_less: *is_less, begins: begins(self) }));
+            results.push(result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None }));
         }
         let failed =
             filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
@@ -99,20 +99,44 @@ impl Core {
             self.attend_all(now, index, out);
             return failed;
         };
-        out.subscribed(whom.link, tag, &results);
-        for ((Making { asked, .. }, new), result) in filters.iter().zip(fresh).zip(results) {
-            let wanted = match asked.retain_handling {
-                RetainHandling::Send => true,
-                RetainHandling::SendIfNew => new,
-                RetainHandling::DoNotSend => false,
-            };
-            if wanted && result.is_ok() {
-                self.send_retained(now, index, asked, out);
-            }
+        let made = filters.iter().zip(fresh).zip(results);
+        let made = made.map(|((making, new), result)| (Asked::keep(&making.asked), new, result)).collect();
+        if let Err(Unanswered { made, .. }) = self.wait_for_brokers(now, Unanswered { whom, tag, index, made }) {
+            self.answer_subscribed(now, (whom, tag), index, (made, &[]), out);
         }
         self.attend_all(now, index, out);
         self.go_on(now, index, out);
         failed
+    }
+
+    /// Answers a SUBSCRIBE, names the brokers that do not know of it, and sends what is retained.
+    pub(crate) fn answer_subscribed(
+        &mut self,
+        now: Time,
+        (whom, tag): (Whom, u16),
+        index: u32,
+        (made, pending): (Vec<(Asked, bool, Result<Granted, Refusal>)>, &[Box<str>]),
+        out: &mut impl Output,
+    ) {
+        let mut results = Vec::with_capacity(made.len());
+        for (asked, _, result) in &made {
+            // It may have been ended since.
+            let is_there = self.router.find(index, &asked.filter).is_some();
+            let begins = (asked.wants_token() && is_there).then(|| self.begins(now, index, &asked.view()));
+            results.push(result.clone().map(|granted| Granted { begins, ..granted }));
+        }
+        out.subscribed(whom.link, tag, &results, pending);
+        for (asked, new, result) in &made {
+            let asked = asked.view();
+            let wanted = match asked.retain_handling {
+                RetainHandling::Send => true,
+                RetainHandling::SendIfNew => *new,
+                RetainHandling::DoNotSend => false,
+            };
+            if wanted && result.is_ok() {
+                self.send_retained(now, index, &asked, out);
+            }
+        }
     }
 
     /// What is granted of what is asked for, and whether that is less: which durability depends on what the broker and the session have.
@@ -243,8 +267,12 @@ impl Core {
             spot: None,
         };
         let id = self.router.insert(new);
+        let is_return = !matches!(asked.following.start, Start::Own);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
+        if is_return {
+            self.await_interest(id, track);
+        }
         let session = self.sessions.get_mut(index);
         session.subscriptions.push(id);
         if group != NO_GROUP && !session.groups.contains(&group) {
@@ -266,7 +294,7 @@ impl Core {
         let partitions = (track != NO_TRACK).then(|| self.tracks.get(track).partitions);
         let is_cached = |id| partitions.is_some_and(|partitions| self.cache.holds(&partitions, id));
         for event in self.retained.matching(filter, now) {
-            if comes(event.id()) && is_cached(event.id()) {
+            if comes(event.id()) && is_cached(event.id()) || self.streams.is_to_come(event.id()) {
                 continue;
             }
             if !self.router.is_selected(spot, &Content(event.packed().unpack())) {

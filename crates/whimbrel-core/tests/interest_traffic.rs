@@ -1,8 +1,6 @@
-//! How much more reaches a broker because its interest is told in a bounded number of entries, and what keeping it costs.
+//! How much more reaches a broker because its interest is told in a bounded number of entries.
 //!
-//! `cargo test --release -p whimbrel-core --test interest_traffic -- --nocapture` prints the figures.
-
-use std::time::Instant;
+//! `cargo test -p whimbrel-core --test interest_traffic -- --nocapture` prints the figures.
 
 use whimbrel_core::overlay::reduce::{Even, INTEREST_MAX, Reduction};
 use whimbrel_selector::{Datum, MatchIndex, Selector, TopicFilter, TopicName};
@@ -118,18 +116,14 @@ fn a_thousand_scattered_ranges_let_in_what_is_wanted() {
 
 #[test]
 fn twenty_thousand_scattered_ranges_let_in_little_more() {
-    let (exact, told) = shares("20,000 scattered ranges, of which 6,144 fit", |draw| {
+    let (exact, told) = shares("20,000 scattered ranges, more than fit", |draw| {
         let one = |draw: &mut Draw| {
             let from = draw.below(VALUES * 1_000);
             ("v/+/pos".to_owned(), parse(&format!("x BETWEEN {}e-3 AND {}e-3", from, from + 1)))
         };
         (0..20 * SUBSCRIPTIONS).map(|_| one(draw)).collect()
     });
-    println!(
-        "a bound of one entry for each range would need {:.0} times the entries; exact {exact}, told {told}",
-        20_000.0 / 256.0
-    );
-    assert!(told < 1.0);
+    assert!(told > exact && told < 0.25);
 }
 
 #[test]
@@ -160,35 +154,13 @@ fn many_filters_with_ranges_let_in_what_is_wanted() {
         };
         (0..SUBSCRIPTIONS).map(|_| one(draw)).collect()
     });
-    println!("factor {:.3}", told / exact);
-    assert!(told <= exact * 3.0);
+    assert!(told <= exact * 1.5);
 }
 
 #[test]
-fn a_change_costs_little_however_many_there_are() {
-    let mut draw = Draw(5);
-    for count in [1_000_u64, 10_000, 100_000] {
-        let text = |draw: &mut Draw| {
-            let from = draw.below(count * 100);
-            Selector::parse(&format!("x BETWEEN {from} AND {}", from + 5)).expect("a good selector")
-        };
-        let selectors: Vec<Selector> = (0..count).map(|_| text(&mut draw)).collect();
-        let filter = TopicFilter::new("v/+/pos").expect("a good filter");
-        let mut reduction = Reduction::new();
-        let start = Instant::now();
-        selectors.iter().for_each(|one| reduction.insert(filter, Some(one)).expect("no roots"));
-        let inserted = start.elapsed();
-        reduction.reduced(INTEREST_MAX, &Even);
-        let computed = start.elapsed() - inserted;
-        let start = Instant::now();
-        for one in selectors.iter().take(1_000) {
-            reduction.remove(filter, Some(one));
-            reduction.reduced(INTEREST_MAX, &Even);
-            reduction.insert(filter, Some(one)).expect("no roots");
-            reduction.reduced(INTEREST_MAX, &Even);
-        }
-        let changed = start.elapsed() / 2_000;
-        println!("{count}: {:?} an insertion, {computed:?} for all, {changed:?} a change", inserted / count as u32);
-        assert_eq!(reduction.len() as u64, reduction.len().min(count as usize) as u64);
-    }
+fn more_filters_than_entries_let_in_more() {
+    let (exact, told) = shares("1,000 ranges of 432 vehicles", |draw| {
+        (0..SUBSCRIPTIONS).map(|_| between(format!("v/{}/pos", draw.below(500)), draw.below(VALUES), 40)).collect()
+    });
+    assert!(told > exact && told < 1.0);
 }

@@ -15,6 +15,9 @@ impl Time {
     /// The smallest moment; earlier than anything a clock says.
     pub const ZERO: Time = Time(0);
 
+    /// The greatest moment; later than anything a clock says.
+    pub const MAX: Time = Time(u64::MAX);
+
     /// A moment from nanoseconds since the Unix epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Time(nanos)

@@ -6,4 +6,5 @@ pub mod experiment;
 pub mod fleet;
 pub mod goal;
 mod progress;
+pub mod relay;
 mod semi_durable;

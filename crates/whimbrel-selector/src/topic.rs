@@ -107,6 +107,12 @@ impl<'a> TopicName<'a> {
 pub struct TopicFilter<'a>(&'a str);
 
 impl<'a> TopicFilter<'a> {
+    /// A filter that has been checked before.
+    pub fn checked(text: &'a str) -> Self {
+        debug_assert!(TopicFilter::new(text).is_ok(), "{text} is no topic filter");
+        TopicFilter(text)
+    }
+
     /// Checks `text`.
     ///
     /// # Errors

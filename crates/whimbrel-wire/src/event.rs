@@ -10,6 +10,7 @@ const ANSWER: u8 = 1;
 const REPAIRERS: u8 = 0b110;
 const REPAIRERS_SHIFT: u32 = 1;
 const DEFAULT_PREVIOUS: u8 = 1 << 3;
+const RETAIN: u8 = 1 << 4;
 
 /// An event on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct EventFrame<'a> {
     pub age_us: u64,
     /// Whether somebody asked for it with a nack.
     pub answer: bool,
+    /// Whether it becomes its topic's retained message.
+    pub retain: bool,
     /// Who has changed its way.
     pub repairers: Repairers,
     /// Where it goes from here, for [`EventFrame::routes`]. Was found to be a tree if the frame was decoded.
@@ -62,6 +65,7 @@ impl<'a> EventFrame<'a> {
         let mut flags = (repairers.len() as u8) << REPAIRERS_SHIFT;
         flags |= if self.answer { ANSWER } else { 0 };
         flags |= if before > 0 { DEFAULT_PREVIOUS } else { 0 };
+        flags |= if self.retain { RETAIN } else { 0 };
         out.push(flags);
         out.put_u64(self.pubend.0);
         out.put_u64(self.tick.0);
@@ -79,7 +83,7 @@ impl<'a> EventFrame<'a> {
 impl<'a> Body<'a> for EventFrame<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
         let flags = input.byte()?;
-        if flags & !(ANSWER | REPAIRERS | DEFAULT_PREVIOUS) != 0 {
+        if flags & !(ANSWER | REPAIRERS | DEFAULT_PREVIOUS | RETAIN) != 0 {
             return Err(Invalid::Form("flags of an event's frame"));
         }
         let pubend = PubendId(input.u64()?);
@@ -99,7 +103,17 @@ impl<'a> Body<'a> for EventFrame<'a> {
         let tree = &tree[..tree.len() - input.0.len()];
         let answer = flags & ANSWER != 0;
         let event = core::mem::take(&mut input.0);
-        Ok(EventFrame { pubend, tick, age_us, answer, repairers, tree, default_previous, event })
+        Ok(EventFrame {
+            pubend,
+            tick,
+            age_us,
+            answer,
+            retain: flags & RETAIN != 0,
+            repairers,
+            tree,
+            default_previous,
+            event,
+        })
     }
 
     fn put(&self, out: &mut Vec<u8>) {

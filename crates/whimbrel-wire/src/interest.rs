@@ -21,6 +21,8 @@ pub struct InterestUpdate<'a> {
     pub removed: Vec<u32>,
     /// Entries that are new, at most [`LIST_MAX`].
     pub added: Vec<InterestEntry<'a>>,
+    /// For how long that broker has wanted anything at all, ms; grows on the way.
+    pub age_ms: u64,
 }
 
 /// Events that a broker wants to get.
@@ -72,7 +74,8 @@ impl<'a> Body<'a> for InterestUpdate<'a> {
         let removed =
             input.list(LIST_MAX, "interests that are gone", |input| input.small("the number of an interest"))?;
         let added = input.list(LIST_MAX, "interests", InterestEntry::read)?;
-        Ok(InterestUpdate { host, incarnation, version, base, removed, added })
+        let age_ms = input.varint()?;
+        Ok(InterestUpdate { host, incarnation, version, base, removed, added, age_ms })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -83,5 +86,6 @@ impl<'a> Body<'a> for InterestUpdate<'a> {
         out.put_varint(steps.map_or(0, |steps| steps.expect("a base is an earlier version")));
         out.put_list(&self.removed, LIST_MAX, "interests that are gone", |out, id| out.put_varint(u64::from(*id)));
         out.put_list(&self.added, LIST_MAX, "interests", |out, entry| entry.put(out));
+        out.put_varint(self.age_ms);
     }
 }

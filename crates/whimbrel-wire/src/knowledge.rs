@@ -26,6 +26,8 @@ pub struct Silence<'a> {
 pub struct Part {
     /// Which stream of the host, below [`HOST_PUBENDS_MAX`].
     pub index: u8,
+    /// After which tick the destination's interest, in any version, counts in this stream.
+    pub begin: Tick,
     /// After which tick the version is in force in this stream.
     pub since: Tick,
     /// Where it begins; not after `upto`.
@@ -48,8 +50,9 @@ impl Part {
         let upto = read_distance(input, *last)?;
         let after = Tick(upto.0.checked_sub(input.varint()?).ok_or(Invalid::Range("the begin of a silence"))?);
         let since = read_distance(input, upto)?;
+        let begin = read_distance(input, since)?;
         *last = upto;
-        Ok(Part { index: first & PART_INDEX, since, after, upto, lost: first & PART_LOST != 0 })
+        Ok(Part { index: first & PART_INDEX, begin, since, after, upto, lost: first & PART_LOST != 0 })
     }
 
     fn put(&self, last: &mut Tick, out: &mut Vec<u8>) {
@@ -58,6 +61,7 @@ impl Part {
         put_distance(*last, self.upto, out);
         out.put_varint(self.upto.0.checked_sub(self.after.0).expect("a silence ends not before it begins"));
         put_distance(self.upto, self.since, out);
+        put_distance(self.since, self.begin, out);
         *last = self.upto;
     }
 }

@@ -34,7 +34,7 @@ pub const SELECTOR_BYTES_MAX: usize = 8192;
 pub const NODES_MAX: usize = 4096;
 
 /// Links from the root of a tree to any of its nodes.
-pub const DEPTH_MAX: usize = 32;
+pub const DEPTH_MAX: usize = 64;
 
 /// Brokers that have repaired the tree of one frame.
 pub const REPAIRERS_MAX: usize = 3;

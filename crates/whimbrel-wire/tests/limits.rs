@@ -57,7 +57,15 @@ fn link_state() -> LinkState<'static> {
 }
 
 fn interest<'a>(added: Vec<InterestEntry<'a>>) -> Frame<'a> {
-    Frame::Interest(InterestUpdate { host: host(), incarnation: 1, version: 9, base: Some(8), removed: vec![], added })
+    Frame::Interest(InterestUpdate {
+        host: host(),
+        incarnation: 1,
+        version: 9,
+        base: Some(8),
+        removed: vec![],
+        added,
+        age_ms: 7,
+    })
 }
 
 #[test]
@@ -94,13 +102,14 @@ fn an_event_has_these_bytes() {
         tick,
         age_us: 300,
         answer: true,
+        retain: true,
         repairers,
         tree: &tree,
         default_previous: shared,
         event: b"event",
     };
     let bytes = accepted(&Frame::Event(frame));
-    let fixed = [&[7, 0b1011][..], &0x1237_u64.to_le_bytes(), &1000_u64.to_le_bytes(), &[0xac, 2, 100]];
+    let fixed = [&[7, 0b1_1011][..], &0x1237_u64.to_le_bytes(), &1000_u64.to_le_bytes(), &[0xac, 2, 100]];
     assert_eq!(bytes, [&fixed.concat()[..], &HOST.to_le_bytes(), &tree, b"event"].concat());
     let mut header = Vec::new();
     frame.encode_header(5, &mut header);
@@ -241,7 +250,7 @@ fn interests_have_their_bounds() {
     let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
     refused(&Frame::Interest(InterestUpdate { base: Some(9), ..update.clone() }));
     let mut bytes = accepted(&Frame::Interest(InterestUpdate { base: Some(0), ..update }));
-    assert_eq!(bytes[17..], [9, 9, 0, 0]);
+    assert_eq!(bytes[17..], [9, 9, 0, 0, 7]);
     bytes[18] = 10;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("the base of an interest")));
 }
@@ -298,7 +307,7 @@ fn what_is_missing_and_what_is_silent_has_an_extent() {
         assert_eq!(Frame::decode(&bytes), Err(invalid));
         bytes[end - at] = good;
     }
-    let part = Part { index: 15, since: Tick(9), after: Tick(6), upto: Tick(6), lost: true };
+    let part = Part { index: 15, begin: Tick(8), since: Tick(9), after: Tick(6), upto: Tick(6), lost: true };
     let tree = [0x80, 0, 0];
     let silence =
         |parts| Frame::Silence(Silence { from: host(), target_tree: &tree, incarnation: 1, version: 2, parts });

@@ -42,6 +42,7 @@ fn overhead(ways: Ways, default_previous: Tick) -> usize {
         tick: TICK,
         age_us: 15_000,
         answer: false,
+        retain: false,
         repairers: Repairers::NONE,
         tree: &tree,
         default_previous,

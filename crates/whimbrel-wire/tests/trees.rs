@@ -166,6 +166,7 @@ fn a_frame_with_a_bad_tree_is_refused_as_a_whole() {
             tick: TICK,
             age_us: 0,
             answer: false,
+            retain: false,
             repairers: Repairers::NONE,
             tree,
             default_previous: SHARED,

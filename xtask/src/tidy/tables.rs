@@ -21,7 +21,12 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "whimbrel-selector", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
     Layer { name: "whimbrel-journal", pure: true, uses: &[], tests_use: &[] },
     Layer { name: "whimbrel-wire", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
-    Layer { name: "whimbrel-core", pure: true, uses: &["whimbrel-event", "whimbrel-selector"], tests_use: &[] },
+    Layer {
+        name: "whimbrel-core",
+        pure: true,
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-wire"],
+        tests_use: &[],
+    },
     Layer {
         name: "whimbrel-mqtt",
         pure: true,

@@ -124,8 +124,8 @@ pub trait Output {
     fn refused(&mut self, link: Link, why: Refusal);
     /// The edge must end this connection; the core has already let go of it.
     fn kicked(&mut self, link: Link, why: Kick);
-    /// The answers to a subscribe, in its order. Retained messages follow.
-    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>]);
+    /// The answers to a subscribe, in its order, and the names of brokers that do not know of the subscriptions yet. Retained messages follow.
+    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]);
     /// The answers to an unsubscribe, in its order: whether there was such a subscription.
     fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]);
     /// The answer to a publish with a tag.

@@ -163,6 +163,12 @@ impl Tracks {
         self.slots.get(id as usize)?.as_ref()?.durable.as_deref()
     }
 
+    /// Whether that is still the track of that subscription.
+    pub(crate) fn is_of(&self, id: u32, subscription: u32) -> bool {
+        let track = self.slots.get(id as usize).and_then(Option::as_ref);
+        track.is_some_and(|track| track.subscription == subscription)
+    }
+
     /// As [`Tracks::durable`].
     pub(crate) fn durable_mut(&mut self, id: u32) -> Option<&mut Durable> {
         self.slots.get_mut(id as usize)?.as_mut()?.durable.as_deref_mut()

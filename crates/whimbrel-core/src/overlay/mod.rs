@@ -1,11 +1,63 @@
-//! What makes one of many brokers: links, topology, routes, interest.
+//! What makes a broker one of many: links, topology, routes, interest, and the way of an event from one to the others.
+//!
+//! Everything here is driven by [`crate::Input::Peer`] and deadlines, and speaks through [`crate::Output::peer_bytes`].
+//!
+//! - `peers`, `greet`: links come up and go; who is at the other end; what is unsent.
+//! - [`estimate`], [`topology`], [`routes`]: what links are like, who is linked with whom, and the best ways.
+//! - `flood`: link states, interests and retained messages reach everyone.
+//! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
+//! - `forward`, `receive`: events on their way out, through, and in. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
+//! - `confirm`: a subscription is answered when the others know of it.
+//! - `look`: what of all that can be looked at.
 
+mod answer;
+mod confirm;
+pub mod estimate;
+mod flood;
+mod forward;
+mod greet;
+mod look;
+mod mend;
+mod peers;
+mod quiet;
+mod receive;
 pub mod reduce;
+mod registry;
+pub mod routes;
+mod serve;
+mod stats;
+pub mod topology;
+mod traces;
+mod transit;
+mod wants;
 
-use whimbrel_event::Time;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::{HangUp, Output, PeerInput};
+use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
+
+use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
+
+pub(crate) use confirm::{Unanswered, Waiting};
+pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
+pub use peers::{
+    BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
+    TOPICS_PENDING_MAX,
+};
+pub(crate) use registry::{entry_hash, range_of};
+pub use stats::OverlayStats;
+pub(crate) use wants::Change;
+
+use flood::Interests;
+use mend::{Mending, OpenNacks};
+use peers::{Peer, Peers};
+use routes::Routes;
+use serve::Serves;
+use topology::Topology;
+use traces::Traces;
+use transit::Transit;
+use wants::Wants;
 
 /// How a broker appears to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,32 +66,205 @@ pub struct OverlayConfig {
     pub name: Box<str>,
     /// Where others reach it, `ADDRESS:PORT`, best first; at most 4.
     pub addresses: Vec<Box<str>>,
-    /// Most entries of the interest that it tells.
+    /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually [`reduce::INTEREST_MAX`].
     pub interest_max: usize,
-    /// It asks for links to brokers that it learns of.
-    pub learns_peers: bool,
+    /// It asks for links to brokers that it learns of, until it has so many.
+    pub links_wanted: usize,
 }
+
+/// What a deadline of the overlay is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Due {
+    /// A link is probed, and looked at: is it silent, is it stuck.
+    Probe(PeerLink),
+    /// The own link state is to be told.
+    Announce,
+    /// The own interest is to be told.
+    Interest,
+    /// Another broker is to be told how far streams are silent.
+    Quiet(u32),
+    /// Holes of a stream are asked for.
+    Mend(PubendId),
+    /// A subscription has waited for its confirmation for as long as it may.
+    Confirm,
+    /// Brokers that were not heard of are forgotten.
+    Expire,
+    /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
+    Refresh,
+}
+
+/// How often links that are wanted are asked for, and retained messages compared.
+const REFRESH_EVERY: Duration = Duration::from_secs(5);
+
+/// Deadlines that are met before others have their turn.
+const DUE_SLICE: usize = 256;
 
 /// What a broker knows of others.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) config: OverlayConfig,
+    pub(crate) host: HostId,
+    /// Greater at each start.
+    pub(crate) incarnation: u64,
+    /// Of the last own link state.
+    sequence: u64,
+    /// When the last own link state was told.
+    announced: Time,
+    pub(crate) peers: Peers,
+    pub(crate) topology: Topology,
+    pub(crate) routes: Routes,
+    /// The topology for which reachability was looked at last.
+    seen_version: u64,
+    timers: BTreeSet<(Time, Due)>,
+    pub(crate) wants: Wants,
+    pub(crate) serves: Serves,
+    interests: Interests,
+    mending: BTreeMap<PubendId, Mending>,
+    traffic: Traffic,
+    pub(crate) waiting: Waiting,
+    pub(crate) stats: OverlayStats,
+}
+
+/// What frames are made of and what is kept of those that pass.
+#[derive(Debug, Default)]
+struct Traffic {
+    open: OpenNacks,
+    transit: Transit,
+    traces: Traces,
+    /// The event that is being sent, as it travels.
+    event: Vec<u8>,
+    /// The frame that is being made.
+    frame: Vec<u8>,
+    tree: Vec<u8>,
+    /// To whom an event goes.
+    hosts: Vec<HostId>,
+    /// The number of the last question about an event, and what was answered.
+    asked: u64,
+    told: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Overlay {
+    fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
+        Overlay {
+            host,
+            incarnation,
+            sequence: 0,
+            announced: Time::ZERO,
+            peers: Peers::new(incarnation),
+            topology: Topology::new(host),
+            routes: Routes::new(host),
+            seen_version: 0,
+            timers: BTreeSet::from([(now, Due::Announce), (now + REFRESH_EVERY, Due::Refresh)]),
+            wants: Wants::new(host, incarnation, whose),
+            serves: Serves::default(),
+            interests: Interests::default(),
+            mending: BTreeMap::new(),
+            traffic: Traffic::default(),
+            waiting: Waiting::default(),
+            stats: OverlayStats::default(),
+            config,
+        }
+    }
+
+    fn set_timer(&mut self, at: Time, due: Due) {
+        self.timers.insert((at, due));
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Sends a frame to a neighbour; nothing if the link is gone.
+    fn send(&mut self, now: Time, link: PeerLink, channel: Channel, frame: &[u8], out: &mut impl Output) {
+        self.carrier(now).send(link, channel, frame, out);
+    }
+
+    /// Whether there is a way to a broker.
+    fn is_reachable(&mut self, host: HostId) -> bool {
+        self.routes.update(&self.topology);
+        self.routes.is_reachable(host)
+    }
 }
 
 impl Core {
-    /// From now on the broker is one of many: it accepts links to others.
+    /// From now on the broker is one of many: it accepts links to others. To be called once, before anybody subscribes.
     ///
     /// # Panics
-    /// When it is one already.
-    pub fn open_overlay(&mut self, _now: Time, config: OverlayConfig) {
+    /// When it is one already, or its configuration makes no sense; whoever reads that checks it.
+    pub fn open_overlay(&mut self, now: Time, config: OverlayConfig) {
         assert!(self.overlay.is_none(), "an overlay is opened once");
-        self.overlay = Some(Box::new(Overlay { config }));
+        assert!(whimbrel_wire::is_name(&config.name), "the name of a broker is checked where it is configured");
+        assert!(config.interest_max >= reduce::INTEREST_LEAST, "the bound of the interest is checked as well");
+        assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
+        // Ticks are never used twice, so an incarnation is greater than that of any process before it.
+        let incarnation = self.streams.own.farthest().0.max(now.as_nanos());
+        let whose = (self.sessions.limits.deployment, self.streams.birth());
+        let overlay = Overlay::new(now, self.streams.own.host(), incarnation, whose, config);
+        self.overlay = Some(Box::new(overlay));
+        self.router.watch();
+        self.router.note_buffer(&[], &self.buffer);
+        self.take_wants(now);
     }
 
     /// Something happens on the links to other brokers.
-    pub(crate) fn peer_input(&mut self, _now: Time, input: PeerInput<'_>, out: &mut impl Output) {
-        if let (None, PeerInput::Opened { link, .. }) = (&self.overlay, input) {
-            out.peer_hang_up(link, HangUp::NotOpen);
+    pub(crate) fn peer_input(&mut self, now: Time, input: PeerInput<'_>, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else {
+            if let PeerInput::Opened { link, .. } = input {
+                out.peer_hang_up(link, HangUp::NotOpen);
+            }
+            return;
+        };
+        match input {
+            PeerInput::Opened { link, dialed, name } => overlay.opened(now, (link, dialed, name), out),
+            PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
+            PeerInput::Room { link, channel, unsent } => {
+                if let Some(peer) = overlay.peers.get_mut(link) {
+                    peer.set_unsent(now, channel, unsent);
+                    self.pump(now, link, out);
+                }
+            }
+            PeerInput::Closed { link } => self.let_go(now, link),
+        }
+        self.look_at_topology(now, out);
+    }
+
+    /// Meets the deadlines of the overlay that have come.
+    pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut impl Output) {
+        for _ in 0..DUE_SLICE {
+            let Some(overlay) = &mut self.overlay else { return };
+            let Some(&(at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
+            overlay.timers.remove(&(at, due));
+            match due {
+                Due::Probe(link) => self.probe(now, link, out),
+                Due::Announce => self.announce_links(now, out),
+                Due::Interest => self.tell_interest(now, out),
+                Due::Quiet(number) => self.tell_quiet(now, number, out),
+                Due::Mend(pubend) => self.mend(now, pubend, out),
+                Due::Confirm => self.confirm_overdue(now, out),
+                Due::Expire => self.expire_brokers(now),
+                Due::Refresh => self.refresh(now, out),
+            }
+        }
+        self.look_at_topology(now, out);
+    }
+
+    /// Ends a link for a reason of this side.
+    fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        if overlay.peers.get(link).is_some() {
+            overlay.stats.hang_ups[why as usize] += 1;
+            out.peer_hang_up(link, why);
+            self.let_go(now, link);
+        }
+    }
+
+    /// A link is gone.
+    fn let_go(&mut self, now: Time, link: PeerLink) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let Some(peer) = overlay.peers.remove(link) else { return };
+        if peer.who.is_some() {
+            overlay.stats.links_lost += 1;
+            overlay.announce_soon(now);
         }
     }
 }

@@ -10,11 +10,14 @@ use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicError, TopicFilter, TopicName,
 };
 
-use target::{GROUP_BIT, PARTITION_BIT, WISH_BIT, target};
-pub(crate) use target::{Kind, Spot, Subscription, Target, Wish};
+use target::{BROKER_BIT, GROUP_BIT, MARKS, PARTITION_BIT, WISH_BIT, target};
+pub(crate) use target::{Kind, Spot, Subscription, Target, Wanted1, Wish};
 
+use crate::caching::Interest;
+use crate::confirming::remembered;
 use crate::content::Content;
 use crate::follow::Verdicts;
+use crate::overlay::Change;
 use crate::store::{DurableNo, Persistence, Profiles};
 
 /// No shared subscription.
@@ -92,6 +95,8 @@ pub(crate) struct Router {
     /// Who has each.
     wishes: Vec<Option<(DurableNo, u32)>>,
     free_wishes: Vec<u32>,
+    /// Subscriptions that came and went since somebody looked, if anybody does.
+    changes: Option<Vec<Change>>,
     pub(crate) misses: u64,
 }
 
@@ -112,6 +117,7 @@ impl Router {
             profiles: Profiles::default(),
             wishes: Vec::new(),
             free_wishes: Vec::new(),
+            changes: None,
             misses: 0,
         }
     }
@@ -252,6 +258,49 @@ impl Router {
         self.free_wishes.push(wish.number);
     }
 
+    /// From now on [`Router::take_changes`] tells of subscriptions that come and go, beginning with those that there are.
+    pub(crate) fn watch(&mut self) {
+        let mut changes = Vec::new();
+        for (id, known) in (0..).zip(&self.subscriptions) {
+            let Some(known) = known.as_ref().filter(|known| known.spot.is_some()) else { continue };
+            let filter = SharedFilter::checked(&known.text).filter.as_str().into();
+            let selector = known.selector.as_deref().map(remembered);
+            changes.push(Change::Added(id, Wanted1 { filter, selector }));
+        }
+        self.changes = Some(changes);
+    }
+
+    /// Whether subscriptions came or went since [`Router::take_changes`].
+    pub(crate) fn has_changes(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
+    }
+
+    /// The subscriptions that came and went.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        self.changes.as_mut().map_or(Vec::new(), core::mem::take)
+    }
+
+    /// The buffer subscription policy has changed: others are to be told of it as of subscriptions.
+    pub(crate) fn note_buffer(&mut self, old: &[Interest], new: &[Interest]) {
+        let Some(changes) = &mut self.changes else { return };
+        for (number, gone) in (0..).zip(old) {
+            changes.push(Change::Removed(number | PARTITION_BIT, gone.filter.clone()));
+        }
+        for (number, wanted) in (0..).zip(new) {
+            let wanted = Wanted1 { filter: wanted.filter.clone(), selector: wanted.selector.clone() };
+            changes.push(Change::Added(number | PARTITION_BIT, wanted));
+        }
+    }
+
+    /// Makes another broker one of those to whom events are routed.
+    pub(crate) fn insert_broker(&mut self, number: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
+        self.put(filter, selector, number | BROKER_BIT)
+    }
+
+    pub(crate) fn remove_broker(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
+        self.take(filter, spot, number | BROKER_BIT);
+    }
+
     /// Who has a wish, unless it is ending.
     pub(crate) fn wisher(&self, wish: u32) -> Option<(DurableNo, u32)> {
         self.wishes[wish as usize]
@@ -260,6 +309,12 @@ impl Router {
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
     /// one of these is new are they forgotten.
     fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> Spot {
+        if key & !GROUP_BIT & MARKS == 0
+            && let Some(changes) = &mut self.changes
+        {
+            let wanted = Wanted1 { filter: filter.as_str().into(), selector: selector.cloned() };
+            changes.push(Change::Added(key, wanted));
+        }
         let (place, group_is_new) = self.index.insert(filter, selector, key);
         if selector.is_none() || group_is_new {
             self.forget_routes(filter);
@@ -268,6 +323,11 @@ impl Router {
     }
 
     fn take(&mut self, filter: TopicFilter<'_>, spot: Spot, key: u32) {
+        if key & !GROUP_BIT & MARKS == 0
+            && let Some(changes) = &mut self.changes
+        {
+            changes.push(Change::Removed(key, filter.as_str().into()));
+        }
         let selectors = self.index.selectors();
         let (known, group_is_gone) = self.index.remove(filter, spot.place, key);
         if self.index.selectors() < selectors {

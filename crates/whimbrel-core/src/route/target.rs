@@ -1,7 +1,7 @@
 //! Subscriptions, and what a route says of them.
 
 use whimbrel_event::Qos;
-use whimbrel_selector::Place;
+use whimbrel_selector::{Place, Selector};
 
 use super::NO_TRACK;
 
@@ -14,8 +14,18 @@ pub(super) const PARTITION_BIT: u32 = 1 << 30;
 /// Marks index keys that are wishes: subscriptions that are not there yet, or not any more.
 pub(super) const WISH_BIT: u32 = 1 << 29;
 
+/// Marks index keys that are other brokers.
+pub(super) const BROKER_BIT: u32 = 1 << 28;
+
 /// All marks.
-pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | WISH_BIT;
+pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | WISH_BIT | BROKER_BIT;
+
+/// A subscription that was put into the index, as other brokers are to be told of it.
+#[derive(Debug)]
+pub(crate) struct Wanted1 {
+    pub(crate) filter: Box<str>,
+    pub(crate) selector: Option<Selector>,
+}
 
 /// Where a subscription stands in the index.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +80,8 @@ pub(crate) enum Kind {
     Partition,
     /// Nobody yet, or not any more; but what is wanted is logged.
     Wish,
+    /// Another broker.
+    Broker,
 }
 
 /// What a route says of one subscription: everything that a delivery needs to know of it.
@@ -93,6 +105,7 @@ pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target
         let kind = match key & MARKS {
             GROUP_BIT => Kind::Group,
             PARTITION_BIT => Kind::Partition,
+            BROKER_BIT => Kind::Broker,
             _ => Kind::Wish,
         };
         let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == Kind::Wish);

@@ -1,5 +1,7 @@
 //! All streams that a broker passes on: its own, and those of other brokers as far as it is told of them.
 
+use std::collections::BTreeSet;
+
 use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
 
 use super::{Consolidated, Knowledge, Streams};
@@ -12,11 +14,19 @@ pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) pubend: PubendId,
-    birth: Tick,
+    pub(crate) birth: Tick,
     /// What the consolidated stream has passed.
     pub(crate) passed: Tick,
     /// What is known beyond that.
     pub(crate) knowledge: Knowledge<Consolidated>,
+    /// Those of the events known beyond that which become retained messages.
+    pub(crate) retained: BTreeSet<Tick>,
+    /// The latest version of the own interest that its host has told to be in force; 0: none.
+    pub(crate) told: u64,
+    /// After which tick that is.
+    pub(crate) since: Tick,
+    /// Nothing passes before it is known from where on it is followed.
+    pub(crate) is_held: bool,
 }
 
 /// A broker whose streams are known here.
@@ -97,7 +107,13 @@ impl Sources {
     }
 
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
-    pub(crate) fn add_host(&mut self, id: HostId, (reliable, best_effort): (u8, u8), birth: Tick) -> bool {
+    pub(crate) fn add_host(
+        &mut self,
+        id: HostId,
+        (reliable, best_effort): (u8, u8),
+        birth: Tick,
+        is_held: bool,
+    ) -> bool {
         let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);
         let pubends = usize::from(reliable) + usize::from(best_effort);
         let room = CheckpointToken::PUBENDS_MAX - 2 * usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
@@ -114,6 +130,10 @@ impl Sources {
             birth,
             passed: birth,
             knowledge: Knowledge::new(pubend, birth),
+            retained: BTreeSet::new(),
+            told: 0,
+            since: Tick(0),
+            is_held,
         }));
         self.remotes.sort_by_key(|remote| remote.pubend);
         true
@@ -136,6 +156,27 @@ impl Sources {
         let retired =
             self.retired.iter().flat_map(|(streams, birth)| streams.pubends().map(|(pubend, _)| (pubend, *birth)));
         own.chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.birth)))
+    }
+
+    /// Whether an event of another broker has not been passed yet, and will be.
+    pub(crate) fn is_to_come(&self, id: EventId) -> bool {
+        let at = self.remotes.binary_search_by_key(&id.pubend, |remote| remote.pubend);
+        at.is_ok_and(|at| self.remotes[at].told > 0 && self.remotes[at].passed < id.tick)
+    }
+
+    /// When each own stream began.
+    pub(crate) fn births_own(&self) -> [Tick; Streams::COUNT] {
+        [self.birth; Streams::COUNT]
+    }
+
+    /// When the own streams began.
+    pub(crate) fn birth(&self) -> Tick {
+        self.birth
+    }
+
+    /// The streams of a host that are followed.
+    pub(crate) fn of_host(&self, host: HostId) -> impl Iterator<Item = &Remote> {
+        self.remotes.iter().filter(move |remote| remote.pubend.host() == host)
     }
 
     /// The pubends of other brokers with what the consolidated stream has passed of them.
@@ -208,10 +249,10 @@ mod tests {
     fn a_host_is_taken_notice_of_once_and_the_own_one_never() {
         let mut sources = sources();
         let own = sources.own.host();
-        assert!(!sources.add_host(own, (1, 1), Tick(5)));
-        assert!(sources.add_host(host(0), (1, 1), Tick(5)));
-        assert!(!sources.add_host(host(0), (1, 1), Tick(5)));
-        assert!(sources.add_host(host(1), (4, 12), Tick(6)));
+        assert!(!sources.add_host(own, (1, 1), Tick(5), false));
+        assert!(sources.add_host(host(0), (1, 1), Tick(5), false));
+        assert!(!sources.add_host(host(0), (1, 1), Tick(5), false));
+        assert!(sources.add_host(host(1), (4, 12), Tick(6), false));
         assert_eq!(sources.remote_positions().count(), 18);
         let pubend = host(1).pubend(15);
         assert_eq!(sources.remote(pubend).map(|remote| (remote.birth, remote.passed)), Some((Tick(6), Tick(6))));
@@ -221,9 +262,9 @@ mod tests {
     fn there_are_no_more_hosts_than_a_token_takes() {
         let mut sources = sources();
         for number in 0..HOSTS_MAX as u64 {
-            assert!(sources.add_host(host(number), (1, 1), Tick(0)), "host {number}");
+            assert!(sources.add_host(host(number), (1, 1), Tick(0), false), "host {number}");
         }
-        assert!(!sources.add_host(host(HOSTS_MAX as u64), (1, 0), Tick(0)));
+        assert!(!sources.add_host(host(HOSTS_MAX as u64), (1, 0), Tick(0), false));
         sources.retire(4, NOW);
         assert_eq!(sources.token(Deployment::named(""), Tick(7)).hosts().count(), CheckpointToken::HOSTS_MAX);
     }
@@ -235,12 +276,12 @@ mod tests {
         let room = CheckpointToken::PUBENDS_MAX - 2 * Streams::COUNT;
         let hosts = room as u64 / 16;
         for number in 0..hosts {
-            assert!(sources.add_host(host(number), (4, 12), Tick(0)), "host {number}");
+            assert!(sources.add_host(host(number), (4, 12), Tick(0), false), "host {number}");
         }
         let left = (room % 16) as u8;
-        assert!(!sources.add_host(host(hosts), (0, left + 1), Tick(0)));
-        assert!(left == 0 || sources.add_host(host(hosts), (0, left), Tick(0)));
-        assert!(!sources.add_host(host(hosts + 1), (1, 0), Tick(0)));
+        assert!(!sources.add_host(host(hosts), (0, left + 1), Tick(0), false));
+        assert!(left == 0 || sources.add_host(host(hosts), (0, left), Tick(0), false));
+        assert!(!sources.add_host(host(hosts + 1), (1, 0), Tick(0), false));
         sources.retire(4, NOW);
         assert_eq!(sources.token(Deployment::named(""), Tick(7)).pubends().count(), CheckpointToken::PUBENDS_MAX);
     }
@@ -252,7 +293,7 @@ mod tests {
         sources.retire(4, NOW);
         let own = sources.own.host().pubend(0);
         assert_ne!(own, before);
-        sources.add_host(host(0), (1, 0), Tick(5));
+        sources.add_host(host(0), (1, 0), Tick(5), false);
         for (pubend, known) in [(own, true), (before, true), (host(0).pubend(0), true)] {
             assert_eq!(sources.knows(pubend), known, "{pubend}");
         }
@@ -270,7 +311,7 @@ mod tests {
     #[test]
     fn a_position_is_ahead_only_beyond_what_has_passed() {
         let mut sources = sources();
-        sources.add_host(host(0), (2, 0), Tick(50));
+        sources.add_host(host(0), (2, 0), Tick(50), false);
         let [a, b] = [0, 1].map(|index| host(0).pubend(index));
         let positions: Positions = [(a, Tick(50)), (b, Tick(51))].into_iter().collect();
         let ahead = sources.ahead_of(&positions);

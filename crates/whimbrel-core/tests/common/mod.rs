@@ -74,7 +74,7 @@ impl Output for Edges {
     fn kicked(&mut self, link: Link, why: Kick) {
         self.tell(link, Told::Kicked(why));
     }
-    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>]) {
+    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>], _: &[Box<str>]) {
         self.tell(link, Told::Subscribed(results.to_vec()));
     }
     fn unsubscribed(&mut self, link: Link, _: u16, existed: &[bool]) {

@@ -46,6 +46,9 @@ pub(super) struct Key {
 /// The user property with the event's name.
 const NAME: &str = "w-id";
 
+/// The user property of a SUBACK that names a broker which does not know of the subscriptions yet.
+const PENDING: &str = "w-pending";
+
 /// The user property of a SUBACK that says what was granted where less than asked was.
 const GRANTED: &str = "w-granted";
 
@@ -234,7 +237,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.edge.forget(link.0);
     }
 
-    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>]) {
+    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
         let reasons: Vec<u8> = results.iter().map(|result| granted(result).0).collect();
         let cause = results.iter().find_map(|result| result.as_ref().err().copied()).map_or("", cause_of);
@@ -249,6 +252,9 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             for granted in results.iter().flatten().filter(|granted| granted.is_less) {
                 tokens.push(GRANTED, granted.durability.name());
             }
+        }
+        if self.edge.conns[link.0 as usize].version == Version::V5 {
+            pending.iter().for_each(|name| tokens.push(PENDING, name));
         }
         let tokens = tokens.as_attributes().into();
         self.edge.send_suback(link.0, packet_id(tag), &reasons, cause, tokens, self.driver);

@@ -209,6 +209,7 @@ fn interest<'a>(c: &mut Choices<'_>) -> InterestUpdate<'a> {
         base: c.maybe(Choices::u64).filter(|base| *base < version),
         removed: c.list(Choices::u32),
         added: c.list(|c| InterestEntry { id: c.u32(), filter: c.topic(), selector: c.maybe(|c| c.text()) }),
+        age_ms: c.u64(),
     }
 }
 
@@ -220,16 +221,23 @@ fn event_frame<'a>(c: &mut Choices<'_>, trees: &'a mut Vec<u8>, events: &'a mut 
         assert!(repairers.push(c.host()));
     }
     tree(c, tick, default_previous, 30, 6).write(trees, tick, default_previous);
-    let (age_us, answer) = (c.u64(), c.flag());
+    let (age_us, answer, retain) = (c.u64(), c.flag(), c.flag());
     compact::write(&event(c, EventId { pubend, tick }), events);
-    EventFrame { pubend, tick, age_us, answer, repairers, tree: trees, default_previous, event: events }
+    EventFrame { pubend, tick, age_us, answer, retain, repairers, tree: trees, default_previous, event: events }
 }
 
 fn silence<'a>(c: &mut Choices<'_>, trees: &'a mut Vec<u8>) -> Silence<'a> {
     tree(c, Tick(0), Tick(0), 5, 6).write(trees, Tick(0), Tick(0));
     let part = |c: &mut Choices<'_>| {
         let upto = c.tick();
-        Part { index: c.byte() % 16, since: c.tick(), after: c.tick_before(upto), upto, lost: c.flag() }
+        Part {
+            index: c.byte() % 16,
+            begin: c.tick(),
+            since: c.tick(),
+            after: c.tick_before(upto),
+            upto,
+            lost: c.flag(),
+        }
     };
     Silence { from: c.host(), target_tree: trees, incarnation: c.u64(), version: c.u64(), parts: c.list(part) }
 }

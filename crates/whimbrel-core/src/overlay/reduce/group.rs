@@ -10,10 +10,10 @@ use super::term::{Cut, Names, Term, shared};
 pub const SELECTOR_BYTES_MAX: usize = 2048;
 
 /// The most terms of an entry's selector. The matching index still finds so many ranges by their values, and covering still compares them.
-pub const TERMS_MAX: usize = 32;
+pub const TERMS_MAX: usize = 64;
 
 /// So many of them are given to an entry when all is computed anew, so that there is room for what comes later.
-pub(super) const TERMS_AT_FIRST: usize = 24;
+pub(super) const TERMS_AT_FIRST: usize = 48;
 
 /// The bytes that go with [`TERMS_AT_FIRST`].
 pub(super) const BYTES_AT_FIRST: usize = SELECTOR_BYTES_MAX / 4 * 3;

@@ -266,7 +266,7 @@ impl Reduction {
         let groups = if count <= self.bound {
             groups.into_iter().flat_map(singles).collect()
         } else {
-            fit(groups, self.bound - self.bound / 8, &mut self.names, traffic)
+            fit(groups, self.bound, &mut self.names, traffic)
         };
         self.tell(groups);
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use whimbrel_selector::Field;
 
 use super::Traffic;
-use super::group::{BYTES_AT_FIRST, Group, OR, TERMS_AT_FIRST, gap, share};
-use super::term::{Names, Term, shared};
+use super::group::{BYTES_AT_FIRST, Group, TERMS_AT_FIRST, gap, share};
+use super::term::{Names, Sizes, Term, shared};
 use super::widen::{CLASSES_MAX, rate, widen};
 
 /// The least and the greatest number that anyone asks of a field for.
@@ -51,35 +51,80 @@ struct Gap {
     at: usize,
 }
 
-/// Fits sorted groups, of which none wants what another covers, into `limit` entries.
-pub(super) fn fit(mut groups: Vec<Group>, limit: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
+/// Parts of the entries, in sixteenths, that are given to filters if there are more than that. Each is tried, and the cheapest taken: fewer filters
+/// leave more entries for what is wanted under each.
+const FILTERS_TRIED: [usize; 4] = [15, 12, 8, 4];
+
+/// Fits sorted groups, of which none wants what another covers, into `bound` entries. If something has to be joined for that, an
+/// eighth of them stays free for what comes later.
+pub(super) fn fit(mut groups: Vec<Group>, bound: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
+    let limit = bound - bound / 8;
     assert!(limit > CLASSES_MAX, "there is an entry for each class");
     groups.iter_mut().for_each(Group::join);
-    if groups.len() > limit {
-        groups = widen(groups, (limit / 4 * 3).max(CLASSES_MAX), names, traffic);
-    }
-    if let Some(packed) = pack(&groups, limit, traffic) {
+    if let Some(packed) = pack_exactly(&groups, bound) {
         return packed;
     }
-    // Too many conditions that cannot be joined: parts of them can.
+    let spans = Spans::of(&groups);
+    let mut best: Option<(f64, Vec<Group>)> = None;
+    let targets = FILTERS_TRIED.iter().map(|part| (limit * part / 16).max(CLASSES_MAX));
+    for target in targets.filter(|target| *target < groups.len()) {
+        let fewer = widen(groups.clone(), target, names, traffic);
+        let Some(packed) = pack(&fewer, limit, traffic) else { continue };
+        let cost = packed.iter().map(|group| rate(traffic, group.filter()) * spans.share(group)).sum();
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, packed));
+        }
+    }
+    if let Some(packed) = pack(&groups, limit, traffic) {
+        let cost: f64 = packed.iter().map(|group| rate(traffic, group.filter()) * spans.share(group)).sum();
+        if best.as_ref().is_none_or(|(least, _)| cost <= *least) {
+            return packed;
+        }
+    }
+    match best {
+        Some((_, packed)) => packed,
+        None => fit_coarsely(groups, limit, names, traffic),
+    }
+}
+
+/// The same where too many conditions cannot be joined as they are: with parts of them that can.
+fn fit_coarsely(mut groups: Vec<Group>, limit: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
     groups.iter_mut().for_each(|group| group.coarsen(names));
-    if let Some(packed) = pack(&groups, limit, traffic) {
-        return packed;
+    for part in FILTERS_TRIED {
+        groups = widen(groups, (limit * part / 16).max(CLASSES_MAX), names, traffic);
+        if let Some(packed) = pack(&groups, limit, traffic) {
+            return packed;
+        }
     }
-    // Too many fields under too many filters.
-    groups = widen(groups, (limit / 2).max(CLASSES_MAX), names, traffic);
-    if let Some(packed) = pack(&groups, limit, traffic) {
-        return packed;
-    }
+    // Too many fields under each of few filters.
     groups.iter_mut().for_each(|group| group.terms.clear());
     groups
 }
 
+/// Entries that let nothing in; `None` if they are too many.
+fn pack_exactly(groups: &[Group], bound: usize) -> Option<Vec<Group>> {
+    if groups.len() > bound {
+        return None;
+    }
+    let mut packed = Vec::with_capacity(bound);
+    for group in groups {
+        divide(group, &sizes(group), &vec![false; group.terms.len()], &mut packed);
+    }
+    (packed.len() <= bound).then_some(packed)
+}
+
+/// Bytes that each term of a group takes in an entry.
+fn sizes(group: &Group) -> Vec<Sizes> {
+    group.terms.iter().map(Term::sizes).collect()
+}
+
 /// Joins as few neighbours as needed, the cheapest first. `None` if joining all of them is not enough.
 fn pack(groups: &[Group], limit: usize, traffic: &dyn Traffic) -> Option<Vec<Group>> {
+    if groups.len() > limit {
+        return None;
+    }
     let gaps = gaps(groups, traffic);
-    let size = |term: &Term| term.size() + OR.len();
-    let sizes: Vec<Vec<usize>> = groups.iter().map(|group| group.terms.iter().map(size).collect()).collect();
+    let sizes: Vec<Vec<Sizes>> = groups.iter().map(sizes).collect();
     let needs = |closed: usize| -> usize {
         let closed = closings(groups, &gaps[..closed]);
         sizes.iter().zip(&closed).map(|(sizes, closed)| count(sizes, closed)).sum()
@@ -144,17 +189,19 @@ fn closings(groups: &[Group], gaps: &[Gap]) -> Vec<Vec<bool>> {
 }
 
 /// Ends of the runs of joined terms, and a bound for the bytes of what each becomes.
-fn runs(sizes: &[usize], closed: &[bool]) -> impl Iterator<Item = (usize, usize)> {
-    let mut bytes = 0;
+fn runs(sizes: &[Sizes], closed: &[bool]) -> impl Iterator<Item = (usize, usize)> {
+    let mut first: Option<usize> = None;
     sizes.iter().zip(closed).enumerate().filter_map(move |(at, (size, is_closed))| {
-        // A range has a part of the first and of the last, a text is shorter than each.
-        bytes += if bytes == 0 || !is_closed { *size } else { 0 };
-        (!is_closed).then(|| (at + 1, core::mem::take(&mut bytes)))
+        if *is_closed {
+            first.get_or_insert(size.as_first);
+            return None;
+        }
+        Some((at + 1, first.take().map_or(size.alone, |first| first + size.as_last)))
     })
 }
 
 /// Walks the entries that a group needs: each is given with the ends of its runs.
-fn walk(sizes: &[usize], closed: &[bool], mut entry: impl FnMut(&[usize])) {
+fn walk(sizes: &[Sizes], closed: &[bool], mut entry: impl FnMut(&[usize])) {
     let (mut ends, mut bytes) = (Vec::with_capacity(TERMS_AT_FIRST), 0);
     for (end, size) in runs(sizes, closed) {
         if ends.len() == TERMS_AT_FIRST || (bytes + size > BYTES_AT_FIRST && !ends.is_empty()) {
@@ -168,13 +215,13 @@ fn walk(sizes: &[usize], closed: &[bool], mut entry: impl FnMut(&[usize])) {
     entry(&ends);
 }
 
-fn count(sizes: &[usize], closed: &[bool]) -> usize {
+fn count(sizes: &[Sizes], closed: &[bool]) -> usize {
     let mut entries = 0;
     walk(sizes, closed, |_| entries += 1);
     entries
 }
 
-fn divide(group: &Group, sizes: &[usize], closed: &[bool], packed: &mut Vec<Group>) {
+fn divide(group: &Group, sizes: &[Sizes], closed: &[bool], packed: &mut Vec<Group>) {
     let mut from = 0;
     walk(sizes, closed, |ends| {
         let mut terms = Vec::with_capacity(ends.len());

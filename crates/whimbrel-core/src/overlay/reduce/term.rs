@@ -111,6 +111,21 @@ impl Term {
         }
     }
 
+    /// Bytes that it takes in a disjunction.
+    pub(super) fn sizes(&self) -> Sizes {
+        let alone = self.size() + BETWEEN_BYTES;
+        match self {
+            Term::Range { field, low, high } => {
+                let bytes = |condition: Condition| condition.to_string().len() + BETWEEN_BYTES;
+                let (as_first, as_last) =
+                    (bytes(range(field, *low, Cut::End)), bytes(range(field, Cut::Start, high.0)));
+                Sizes { alone, as_first, as_last }
+            }
+            // What the first and the last begin with is no longer than either, but may need escapes.
+            _ => Sizes { alone, as_first: 2 * alone + LIKE_BYTES, as_last: 0 },
+        }
+    }
+
     /// What it says, as a selector does; `None` for what is only text.
     pub(super) fn condition(&self) -> Option<Condition> {
         match self {
@@ -134,6 +149,23 @@ impl Term {
             _ => self.condition().map_or_else(String::new, |condition| condition.to_string()),
         }
     }
+}
+
+/// Bytes of what stands between two conditions, at most.
+const BETWEEN_BYTES: usize = " AND ".len();
+
+/// Bytes that a pattern takes beside what it begins with, at most.
+const LIKE_BYTES: usize = " LIKE '%' ESCAPE '\\'".len();
+
+/// Bytes that a term takes in an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// If it is not joined with others.
+    pub(super) alone: usize,
+    /// What is left of the first of several that are joined; together with the last a bound for what becomes of them.
+    pub(super) as_first: usize,
+    /// What is left of the last.
+    pub(super) as_last: usize,
 }
 
 /// How many bytes two texts have in common at their beginnings, in whole characters.

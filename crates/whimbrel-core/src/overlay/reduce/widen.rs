@@ -126,6 +126,7 @@ struct Candidate {
     /// What one of them saves costs so much.
     cost: f64,
     filter: Box<str>,
+    /// Those that let the least through come first.
     members: Vec<usize>,
 }
 
@@ -154,7 +155,8 @@ fn widen_once(groups: Vec<Group>, candidates: &[Candidate], target: usize, names
             break;
         }
         let is_free = |at: &&usize| filters[**at].is_none();
-        let free: Vec<usize> = candidate.members.iter().filter(is_free).copied().collect();
+        // No more than needed, and those first that come first: the others stay as they are unless the wider one covers them.
+        let free: Vec<usize> = candidate.members.iter().filter(is_free).take(count - target + 1).copied().collect();
         if free.len() > 1 {
             count -= free.len() - 1;
             free.iter().for_each(|at| filters[*at] = Some(&candidate.filter));
@@ -205,13 +207,15 @@ fn candidates(groups: &[Group], traffic: &dyn Traffic) -> Vec<Candidate> {
     keys.sort_unstable();
     keys.dedup();
     let spans = Spans::of(groups);
-    let worth: Vec<f64> = groups.iter().map(|group| rate(traffic, group.filter()) * spans.share(group)).collect();
+    let part: Vec<f64> = groups.iter().map(|group| spans.share(group)).collect();
+    let worth: Vec<f64> = groups.iter().zip(&part).map(|(group, part)| rate(traffic, group.filter()) * part).collect();
     let mut candidates = Vec::new();
     for run in keys.chunk_by(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
-        let members: Vec<usize> = run.iter().map(|(_, number)| *number).collect();
+        let mut members: Vec<usize> = run.iter().map(|(_, number)| *number).collect();
+        members.sort_unstable_by(|a, b| part[*a].total_cmp(&part[*b]).then(a.cmp(b)));
         let Some(filter) = union_of(groups, &members) else { continue };
         let before: f64 = members.iter().map(|at| worth[*at]).sum();
-        let share = members.iter().map(|at| spans.share(&groups[*at])).sum::<f64>().min(1.0);
+        let share = members.iter().map(|at| part[*at]).sum::<f64>().min(1.0);
         let whole = TopicFilter::new(&filter).map_or(0.0, |filter| rate(traffic, filter));
         let cost = (whole * share - before).max(0.0) / (members.len() - 1) as f64;
         candidates.push(Candidate { cost, filter, members });

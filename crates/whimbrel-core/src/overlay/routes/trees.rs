@@ -8,7 +8,7 @@ use super::Ways;
 pub const TREE_NODES_MAX: usize = 4_096;
 
 /// Most links between the root of a tree and any of its nodes. What is farther off is unreachable.
-pub const TREE_DEPTH_MAX: u16 = 32;
+pub const TREE_DEPTH_MAX: u16 = whimbrel_wire::DEPTH_MAX as u16;
 
 /// A broker in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -157,6 +157,15 @@ impl Topology {
         Some(entry)
     }
 
+    /// Drops a broker: another one has its name.
+    ///
+    /// # Panics
+    /// When it is the own one.
+    pub fn forget(&mut self, host: HostId) {
+        assert_ne!(host, self.own, "a broker does not forget itself");
+        self.version += u64::from(self.take(host).is_some());
+    }
+
     /// Drops the brokers whose state has not been repeated, and names them, in the order in which they expired.
     pub fn expire(&mut self, now: Time) -> Vec<HostId> {
         let mut gone = Vec::new();

@@ -46,7 +46,7 @@ impl Output for Radio<'_> {
         panic!("subscriber {} was thrown out: {why:?}", link.0);
     }
 
-    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>]) {
+    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>], _: &[Box<str>]) {
         match results {
             [Ok(granted)] => {
                 if let Some(token) = &granted.begins {
@@ -163,7 +163,7 @@ impl Output for Backbone {
         panic!("the publisher was thrown out: {why:?}");
     }
 
-    fn subscribed(&mut self, _: Link, _: u16, _: &[Result<Granted, Refusal>]) {}
+    fn subscribed(&mut self, _: Link, _: u16, _: &[Result<Granted, Refusal>], _: &[Box<str>]) {}
 
     fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
 

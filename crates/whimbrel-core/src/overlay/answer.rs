@@ -1,0 +1,196 @@
+//! Who lacks something of an own stream is given it: out of the cache, by what the asker wants now.
+
+use core::ops::ControlFlow;
+
+use whimbrel_event::{AcceptedEvent, EventId, Tick, Time};
+use whimbrel_wire::{Ask, Dest, Frame, Nack, Part, Repairers, compact};
+
+use super::Overlay;
+use super::forward::Sending;
+use super::traces::What;
+use crate::api::{Channel, Output, PeerLink};
+use crate::broker::Core;
+use crate::cache::{Item, PartitionSet};
+use crate::stream::Streams;
+
+/// Events that one nack is answered with; for the rest it is asked again.
+pub const ANSWER_EVENTS_MAX: usize = 256;
+
+/// Bytes of events that one nack is answered with.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Slots of the cache that are looked at for one nack.
+const ANSWER_SLOTS: usize = 1 << 19;
+
+/// What a range turned out to hold.
+#[derive(Debug, Default)]
+struct Found {
+    /// The events that are wanted, ascending; each with its end in `bytes`.
+    events: Vec<(Tick, usize)>,
+    bytes: Vec<u8>,
+    /// Parts of which the cache does not know everything.
+    lost: Vec<(Tick, Tick)>,
+    /// Up to where was looked.
+    upto: Tick,
+}
+
+impl Core {
+    /// Somebody lacks something of an own stream.
+    pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut impl Output) {
+        let passed = self.passed_own();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let own = usize::from(nack.pubend.index());
+        if own >= Streams::COUNT {
+            return;
+        }
+        let newest = nack.ranges.iter().map(|range| range.version).max().unwrap_or(0);
+        let known = overlay.serves.number(nack.from).filter(|number| {
+            let destination = overlay.serves.get(*number).expect("it is served");
+            destination.incarnation == nack.incarnation && destination.version >= newest
+        });
+        let Some(number) = known else {
+            // What it wants is not known here. It asks again.
+            let mut frame = Vec::new();
+            Frame::Ask(Ask { interests: vec![nack.from], link_states: Vec::new() }).encode(&mut frame);
+            return overlay.send(now, link, Channel::Control, &frame, out);
+        };
+        let mut left = ANSWER_EVENTS_MAX;
+        for range in &nack.ranges {
+            let upto = range.upto.min(passed[own]);
+            if left == 0 || range.after >= upto {
+                continue;
+            }
+            let found = self.find(number, nack, (range.after, upto), left);
+            left -= found.events.len();
+            self.give(now, (number, own), range.after, found, out);
+        }
+    }
+
+    /// Looks for what a destination wants of a part of an own stream.
+    fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> Found {
+        let Core { overlay, router, cache, .. } = self;
+        let overlay = overlay.as_deref().expect("it was there");
+        let destination = overlay.serves.get(number).expect("it is served");
+        let pubend = nack.pubend;
+        let partitions = PartitionSet::first(cache.plan().count());
+        let mut found = Found { upto, ..Found::default() };
+        let incomplete = cache.incomplete(&partitions, pubend).min(upto);
+        if incomplete > after {
+            found.lost.push((after, incomplete));
+        }
+        let from = cache.serial_for(pubend, after);
+        let mut last = after;
+        let next = cache.read(from, &partitions, ANSWER_SLOTS, |item| {
+            match item {
+                Item::Hole { pubend: of, from, to } if of == pubend => {
+                    let (from, to) = (Tick(from.0 - 1).max(after), to.min(upto));
+                    if from < to {
+                        found.lost.push((from, to));
+                    }
+                }
+                Item::Event { event, .. } if event.id().pubend == pubend && event.id().tick > after => {
+                    let tick = event.id().tick;
+                    if tick > upto {
+                        return ControlFlow::Break(());
+                    }
+                    if destination.wants(event, router) {
+                        if found.events.len() >= events_max || found.bytes.len() >= ANSWER_BYTES_MAX {
+                            found.upto = last;
+                            return ControlFlow::Break(());
+                        }
+                        compact::write(&event.unpack(), &mut found.bytes);
+                        found.events.push((tick, found.bytes.len()));
+                    }
+                    last = tick;
+                }
+                Item::Event { .. } | Item::Hole { .. } => {}
+            }
+            ControlFlow::Continue(())
+        });
+        if !next.exhausted && next.looked_at >= ANSWER_SLOTS {
+            found.upto = found.upto.min(last);
+        }
+        found.lost.sort_unstable();
+        found
+    }
+
+    /// Sends what was found, and that there was nothing else.
+    fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: Found, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let destination = overlay.serves.get(number).expect("it is served");
+        let (host, tag) = (destination.host, destination.tag);
+        let whom = (host, destination.incarnation, destination.version);
+        let (begin, since) = (destination.begin[own], destination.since[own]);
+        let part = |after, upto, lost| Part { index: own as u8, begin, since, after, upto, lost };
+        let mut parts = Vec::new();
+        let mut stands = after;
+        let mut begins = 0;
+        let pubend = overlay.host.pubend(own as u8);
+        let mut lost = found.lost.iter().copied().filter(|(from, to)| *from < found.upto && *to > after).peekable();
+        for (tick, ends) in found.events {
+            let before = Tick(tick.0 - 1);
+            if lost.peek().is_some_and(|(from, _)| *from < before) {
+                stands = split((stands, before), &mut lost, |after, upto, lost| parts.push(part(after, upto, lost)));
+            }
+            let id = EventId { pubend, tick };
+            let sending = Sending {
+                id,
+                age_us: 0,
+                answer: true,
+                retain: false,
+                repairers: Repairers::NONE,
+                event: &found.bytes[begins..ends],
+            };
+            let sending = Sending { age_us: age_of(now, &sending), ..sending };
+            overlay.stats.events_answered += 1;
+            overlay.traffic.traces.note(now, id, What::Answered);
+            overlay.dispatch(now, &sending, &[(host, Dest { tag, previous: stands })], out);
+            (stands, begins) = (tick, ends);
+        }
+        split((stands, found.upto), &mut lost, |after, upto, lost| parts.push(part(after, upto, lost)));
+        overlay.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
+        for parts in parts.chunks(whimbrel_wire::PARTS_MAX) {
+            overlay.send_silence(now, whom, parts.to_vec(), out);
+        }
+    }
+}
+
+/// How long ago an event was accepted, microseconds.
+fn age_of(now: Time, sending: &Sending<'_>) -> u64 {
+    let accepted = compact::read(sending.event, sending.id).map_or(now, |event: AcceptedEvent<'_>| event.accepted);
+    now.since(accepted).as_micros() as u64
+}
+
+/// Divides a part into what is silent and what is lost; where it ends.
+fn split(
+    (after, upto): (Tick, Tick),
+    lost: &mut core::iter::Peekable<impl Iterator<Item = (Tick, Tick)>>,
+    mut part: impl FnMut(Tick, Tick, bool),
+) -> Tick {
+    let mut stands = after;
+    while let Some(&(from, to)) = lost.peek().filter(|(from, _)| *from < upto) {
+        if stands < from {
+            part(stands, from, false);
+        }
+        let (from, end) = (from.max(stands), to.min(upto));
+        if from < end {
+            part(from, end, true);
+            stands = end;
+        }
+        if to > upto {
+            break;
+        }
+        lost.next();
+    }
+    if stands < upto {
+        part(stands, upto, false);
+    }
+    upto.max(stands)
+}
+
+impl Overlay {
+    /// Whether a stream is one of this broker's.
+    pub(super) fn is_own(&self, id: EventId) -> bool {
+        id.pubend.host() == self.host
+    }
+}

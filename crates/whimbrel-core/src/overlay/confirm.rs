@@ -1,0 +1,223 @@
+//! A subscription is answered when the brokers that can be reached know of it; at the latest after [`CONFIRM_MAX`], and then those are named that do not.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+
+use super::{Due, Overlay, wants};
+use crate::api::{Granted, Output, Refusal};
+use crate::broker::Core;
+use crate::confirming::Asked;
+use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
+use crate::route::NO_TRACK;
+use crate::store::Whom;
+use crate::stream::Sources;
+
+/// How long a subscription waits for its confirmation.
+pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
+
+/// Subscriptions that wait; one more is answered at once, and names all brokers.
+pub const WAITING_MAX: usize = 16_384;
+
+/// Brokers that are named as not having confirmed.
+const NAMES_MAX: usize = 64;
+
+/// A SUBSCRIBE whose subscriptions are there, and that has not been answered.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) whom: Whom,
+    pub(crate) tag: u16,
+    pub(crate) index: u32,
+    /// Each with whether it is new, and what was granted.
+    pub(crate) made: Vec<(Asked, bool, Result<Granted, Refusal>)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    what: Unanswered,
+    /// The version of the own interest that has it; `None`: the next one.
+    version: Option<u64>,
+    due: Time,
+}
+
+/// A subscription that came back, and whose interest is not in force everywhere.
+#[derive(Debug)]
+struct Returned {
+    subscription: u32,
+    track: u32,
+    version: Option<u64>,
+    /// Per stream where that is so, up to where it has had everything.
+    from: Vec<(PubendId, Tick)>,
+}
+
+/// What waits for other brokers.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    entries: VecDeque<Entry>,
+    returned: Vec<Returned>,
+    /// Brokers that did not confirm in time: nobody waits for them until they do.
+    late: Vec<HostId>,
+}
+
+/// Whether a broker has confirmed a version in all of its streams, and those have been passed up to there.
+fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
+    let mut known = streams.of_host(host).peekable();
+    // One whose streams are not followed will never confirm.
+    known.peek().is_some()
+        && known.all(|remote| {
+            let is_passed = remote.passed >= remote.since || remote.pubend.reliability() == Reliability::BestEffort;
+            remote.told >= version && is_passed
+        })
+}
+
+impl Core {
+    /// Keeps the answer to a SUBSCRIBE back until other brokers know of the subscriptions, if there are others.
+    ///
+    /// # Errors
+    /// It need not wait: it is given back.
+    pub(crate) fn wait_for_brokers(&mut self, now: Time, what: Unanswered) -> Result<(), Unanswered> {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
+        let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
+            result.is_ok() && !wants::is_local(&asked.filter)
+        };
+        if overlay.topology.len() < 2 || !what.made.iter().any(wanted) {
+            return Err(what);
+        }
+        let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
+        overlay.waiting.entries.push_back(Entry { what, version: None, due });
+        overlay.set_timer(due, Due::Confirm);
+        // Perhaps nothing changes, as it was wanted before.
+        overlay.tell_interest_soon(now);
+        Ok(())
+    }
+
+    /// A subscription that names where it begins is there: what comes before its interest is in force is a gap, unless it was wanted here anyway.
+    pub(crate) fn await_interest(&mut self, subscription: u32, track: u32) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if track == NO_TRACK || overlay.waiting.returned.len() >= WAITING_MAX {
+            return;
+        }
+        let from: Vec<_> = self.streams.remote_positions().collect();
+        if !from.is_empty() {
+            overlay.waiting.returned.push(Returned { subscription, track, version: None, from });
+        }
+    }
+
+    /// The own interest has a version that has everything there is.
+    pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let version = overlay.wants.version();
+        let Waiting { entries, returned, .. } = &mut overlay.waiting;
+        entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
+        returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
+        self.confirm_ready(now, out);
+    }
+
+    /// Answers those for which nobody has to be waited for any more.
+    pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
+        self.end_gaps(now, out);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.waiting.entries.is_empty() {
+            return;
+        }
+        let awaited = overlay.awaited(&self.streams);
+        let is_ready = |entry: &Entry| {
+            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(&self.streams, *host, version)))
+        };
+        let mut ready = Vec::new();
+        // They were made in the order of their versions.
+        while overlay.waiting.entries.front().is_some_and(&is_ready) {
+            ready.extend(overlay.waiting.entries.pop_front());
+        }
+        for entry in ready {
+            self.answer_made(now, entry, out);
+        }
+    }
+
+    /// Answers those that have waited for as long as they may.
+    pub(super) fn confirm_overdue(&mut self, now: Time, out: &mut impl Output) {
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && overlay.waiting.entries.front().is_some_and(|entry| entry.due <= now)
+            && let Some(entry) = overlay.waiting.entries.pop_front()
+        {
+            if let Some(version) = entry.version {
+                let late = overlay.awaited(&self.streams).into_iter();
+                let late = late.filter(|host| !has_confirmed(&self.streams, *host, version));
+                overlay.waiting.late.extend(late);
+            }
+            self.answer_made(now, entry, out);
+        }
+    }
+
+    fn answer_made(&mut self, now: Time, entry: Entry, out: &mut impl Output) {
+        let Entry { what, version, .. } = entry;
+        let Unanswered { whom, tag, index, made } = what;
+        if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
+            return;
+        }
+        let overlay = self.overlay.as_deref_mut().expect("it was there");
+        let version = version.unwrap_or(u64::MAX);
+        let mut pending = Vec::new();
+        for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
+            if pending.len() < NAMES_MAX && !has_confirmed(&self.streams, state.host, version) {
+                pending.push(&*state.name);
+            }
+        }
+        let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
+        overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
+        self.answer_subscribed(now, (whom, tag), index, (made, &pending), out);
+    }
+
+    /// Subscriptions that came back are told what they missed before their interest was in force.
+    fn end_gaps(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.waiting.returned.is_empty() {
+            return;
+        }
+        let mut gaps = Vec::new();
+        for one in &mut overlay.waiting.returned {
+            let Some(version) = one.version else { continue };
+            let (streams, track) = (&mut self.streams, one.track);
+            one.from.retain(|(pubend, from)| {
+                let Some(remote) = streams.remote(*pubend) else { return false };
+                if remote.told < version {
+                    return true;
+                }
+                // What has been passed meanwhile was looked at under what was wanted then.
+                gaps.push((one.subscription, track, *pubend, *from, remote.since));
+                false
+            });
+        }
+        overlay.waiting.returned.retain(|one| !one.from.is_empty());
+        for (subscription, track, pubend, from, to) in gaps {
+            let is_there = self.tracks.is_of(track, subscription);
+            if !is_there || from >= to {
+                continue;
+            }
+            let session = self.tracks.get(track).session;
+            let lagged = self.tracks.get(track).lag.is_some();
+            if !lagged {
+                self.fall_behind(track, None, false);
+            }
+            let lag = self.tracks.get_mut(track).lag.as_mut().expect("it lags now");
+            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::NotBuffered });
+            if self.sessions.is_attached(session) {
+                self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
+            }
+        }
+    }
+}
+
+impl Overlay {
+    /// The brokers that subscriptions wait for: those that can be reached, and were not late.
+    fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
+        self.routes.update(&self.topology);
+        let Overlay { topology, routes, waiting, wants, host, .. } = self;
+        let version = wants.version();
+        waiting.late.retain(|host| !has_confirmed(streams, *host, version) && topology.get(*host).is_some());
+        let is_awaited =
+            |other: &HostId| *other != *host && routes.is_reachable(*other) && !waiting.late.contains(other);
+        topology.hosts().filter(is_awaited).collect()
+    }
+}

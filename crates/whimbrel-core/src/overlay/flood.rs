@@ -1,0 +1,510 @@
+//! Link states and interests reach every broker: each passes on what is news to it. Of each only the newest counts, so what a neighbour is still
+//! to be told is a set of hosts, and slow links are told less often instead of later and later.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Neighbour as WireNeighbour};
+
+use super::peers::{CONTROL_HIGH, Pending};
+use super::topology::{Learned, LinkState, Neighbour};
+use super::{Due, Overlay};
+use crate::api::{Channel, HangUp, Output, PeerLink};
+use crate::broker::Core;
+use crate::stream::Streams;
+
+/// The own link state is told at most so often.
+pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
+
+/// The delay that a link is told to have before the first probe has come back, microseconds.
+const DELAY_UNKNOWN_US: u32 = 1_000;
+
+/// Entries of one digest frame.
+const DIGEST_ENTRIES: usize = 1_024;
+
+/// What is known of the interest of one broker.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) incarnation: u64,
+    pub(super) version: u64,
+    pub(super) entries: BTreeMap<u32, Entry>,
+    /// What has changed with this version, if it followed another.
+    delta: Option<Delta>,
+    /// How long that broker had wanted anything at all when this came, and when that was.
+    pub(super) age: Duration,
+    at: Time,
+}
+
+/// One topic filter with its selector, as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) filter: Box<str>,
+    pub(crate) selector: Option<Box<str>>,
+}
+
+/// What makes a version out of the one before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub(crate) base: u64,
+    pub(crate) removed: Vec<u32>,
+    pub(crate) added: Vec<(u32, Entry)>,
+}
+
+/// The interests of all brokers, this one's included.
+#[derive(Debug, Default)]
+pub(super) struct Interests {
+    pub(super) of: BTreeMap<HostId, Known>,
+}
+
+/// What became of an interest that has come.
+#[derive(Debug, PartialEq, Eq)]
+enum Taken {
+    News,
+    Known,
+    /// What it builds on is not there.
+    Lacking,
+}
+
+impl Interests {
+    pub(super) fn stand(&self, host: HostId) -> Option<(u64, u64)> {
+        self.of.get(&host).map(|known| (known.incarnation, known.version))
+    }
+
+    /// The own interest has changed.
+    pub(super) fn set_own(&mut self, host: HostId, (incarnation, version): (u64, u64), delta: Delta) {
+        let known = self.of.entry(host).or_default();
+        if known.incarnation != incarnation {
+            known.entries.clear();
+        }
+        let is_next = known.incarnation == incarnation && known.version == delta.base && delta.base > 0;
+        apply(&mut known.entries, &delta);
+        (known.incarnation, known.version) = (incarnation, version);
+        known.delta = is_next.then_some(delta);
+    }
+
+    fn take(&mut self, now: Time, update: &InterestUpdate<'_>) -> Taken {
+        let known = self.of.entry(update.host).or_default();
+        let stand = (known.incarnation, known.version);
+        if (update.incarnation, update.version) <= stand {
+            return Taken::Known;
+        }
+        let entry = |entry: &InterestEntry<'_>| {
+            (entry.id, Entry { filter: entry.filter.into(), selector: entry.selector.map(Box::from) })
+        };
+        let added = update.added.iter().map(entry).collect();
+        match update.base {
+            None => {
+                known.entries.clear();
+                known.delta = None;
+                known.entries.extend::<Vec<_>>(added);
+            }
+            Some(base) if stand == (update.incarnation, base) => {
+                let delta = Delta { base, removed: update.removed.clone(), added };
+                apply(&mut known.entries, &delta);
+                known.delta = Some(delta);
+            }
+            Some(_) => {
+                if stand == (0, 0) {
+                    self.of.remove(&update.host);
+                }
+                return Taken::Lacking;
+            }
+        }
+        (known.incarnation, known.version) = (update.incarnation, update.version);
+        (known.age, known.at) = (Duration::from_millis(update.age_ms), now);
+        Taken::News
+    }
+}
+
+fn apply(entries: &mut BTreeMap<u32, Entry>, delta: &Delta) {
+    for id in &delta.removed {
+        entries.remove(id);
+    }
+    for (id, entry) in &delta.added {
+        entries.insert(*id, entry.clone());
+    }
+}
+
+fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
+    InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref() }
+}
+
+impl Overlay {
+    /// The own link state is to be told, not too soon after the last time.
+    pub(super) fn announce_soon(&mut self, now: Time) {
+        if !self.timers.iter().any(|(_, due)| *due == Due::Announce) {
+            self.set_timer(now.max(self.announced + ANNOUNCE_EVERY), Due::Announce);
+        }
+    }
+
+    fn own_state(&self) -> LinkState {
+        let neighbour = |peer: &super::Peer| Neighbour {
+            host: peer.host().expect("the link is up"),
+            port: peer.port,
+            delay_us: peer.estimate.delay_us().unwrap_or(DELAY_UNKNOWN_US),
+            loss: peer.estimate.loss_permille(),
+        };
+        LinkState {
+            host: self.host,
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            name: self.config.name.clone(),
+            reliable: Streams::RELIABLE,
+            best_effort: Streams::BEST_EFFORT,
+            birth: self.wants.birth,
+            addresses: self.config.addresses.clone(),
+            neighbours: self.peers.up().map(neighbour).collect(),
+        }
+    }
+
+    /// A broker's link state, as a frame.
+    fn put_state(&self, now: Time, host: HostId, frame: &mut Vec<u8>) {
+        let Some(state) = self.topology.get(host) else { return };
+        let age = self.topology.age(now, host).unwrap_or_default();
+        let neighbour =
+            |end: &Neighbour| WireNeighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
+        let state = whimbrel_wire::LinkState {
+            host,
+            incarnation: state.incarnation,
+            sequence: state.sequence,
+            name: &state.name,
+            reliable: state.reliable,
+            best_effort: state.best_effort,
+            birth: state.birth,
+            age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
+            addresses: state.addresses.iter().map(|address| &**address).collect(),
+            neighbours: state.neighbours.iter().map(neighbour).collect(),
+        };
+        Frame::LinkState(state).encode(frame);
+    }
+
+    /// A broker's interest as a frame, as little as makes what the other end has whole.
+    fn put_interest(&self, now: Time, host: HostId, has: Option<(u64, u64)>, frame: &mut Vec<u8>) {
+        let Some(known) = self.interests.of.get(&host) else { return };
+        let delta = known.delta.as_ref().filter(|delta| has == Some((known.incarnation, delta.base)));
+        let (base, removed, added) = match delta {
+            Some(delta) => {
+                let added = delta.added.iter().map(|(id, entry)| wire_entry((id, entry))).collect();
+                (Some(delta.base), delta.removed.clone(), added)
+            }
+            None => (None, Vec::new(), known.entries.iter().map(wire_entry).collect()),
+        };
+        let (incarnation, version) = (known.incarnation, known.version);
+        let age = if host == self.host { now.since(self.wants.began().1) } else { known.age + now.since(known.at) };
+        let age_ms = age.as_millis() as u64;
+        Frame::Interest(InterestUpdate { host, incarnation, version, base, removed, added, age_ms }).encode(frame);
+    }
+
+    /// All neighbours but one are to be told something.
+    fn note_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut Pending)) {
+        for link in self.peers.links_up() {
+            if Some(link) != but {
+                note(&mut self.peers.get_mut(link).expect("it is up").pending);
+            }
+        }
+    }
+
+    /// What a neighbour is to be told next, as a frame; whether there was something.
+    fn put_next(&mut self, now: Time, link: PeerLink, frame: &mut Vec<u8>) -> bool {
+        let own = self.host;
+        let Some(peer) = self.peers.get_mut(link) else { return false };
+        if peer.who.is_none() || peer.unsent[Channel::Control as usize] >= CONTROL_HIGH {
+            return false;
+        }
+        let pending = &mut peer.pending;
+        if pending.states.remove(&own) {
+            self.put_state(now, own, frame);
+            return true;
+        }
+        if !pending.is_compared {
+            return false;
+        }
+        if let Some(host) = pending.states.pop_first() {
+            self.put_state(now, host, frame);
+            return true;
+        }
+        if let Some(host) = pending.interests.pop_first() {
+            let stand = self.interests.stand(host);
+            let peer = self.peers.get_mut(link).expect("it was there");
+            let has = peer.pending.has.get(&host).copied();
+            if let Some(stand) = stand.filter(|stand| Some(*stand) > has) {
+                peer.pending.has.insert(host, stand);
+                self.put_interest(now, host, has, frame);
+            }
+            return true;
+        }
+        false
+    }
+}
+
+impl Core {
+    /// Tells a neighbour as much of what it is to be told as there is room for.
+    pub(super) fn pump(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let mut frame = core::mem::take(&mut overlay.traffic.frame);
+        loop {
+            frame.clear();
+            if !overlay.put_next(now, link, &mut frame) {
+                break;
+            }
+            if !frame.is_empty() {
+                overlay.send(now, link, Channel::Control, &frame, out);
+            }
+        }
+        overlay.traffic.frame = frame;
+        self.pump_retained(now, link, out);
+    }
+
+    fn pump_all(&mut self, now: Time, out: &mut impl Output) {
+        let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
+        for link in links {
+            self.pump(now, link, out);
+        }
+    }
+
+    /// Makes the own link state known.
+    pub(super) fn announce_links(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        overlay.sequence += 1;
+        overlay.announced = now;
+        let state = overlay.own_state();
+        if overlay.topology.announce(now, state).is_err() {
+            // The name is taken, by a broker that was here first. It is told to all who ask for a link, too.
+            overlay.stats.names_refused += 1;
+            return;
+        }
+        let host = overlay.host;
+        overlay.note_all(None, |pending| {
+            pending.states.insert(host);
+        });
+        self.pump_all(now, out);
+    }
+
+    /// A link is up: both ends tell what they have, so that each knows what the other lacks.
+    pub(super) fn compare(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let states: Vec<_> = overlay.topology.digest().collect();
+        let interests: Vec<_> =
+            overlay.interests.of.iter().map(|(host, known)| (*host, known.incarnation, known.version)).collect();
+        let parts = states.len().max(interests.len()).div_ceil(DIGEST_ENTRIES).max(1);
+        let part = |list: &[(HostId, u64, u64)], number: usize| {
+            list.chunks(DIGEST_ENTRIES).nth(number).map_or(Vec::new(), <[_]>::to_vec)
+        };
+        let peer = overlay.peers.get_mut(link).expect("it is up");
+        peer.pending.states = states.iter().map(|(host, ..)| *host).collect();
+        peer.pending.interests = interests.iter().map(|(host, ..)| *host).collect();
+        for number in 0..parts {
+            let digest = Digest {
+                link_states: part(&states, number),
+                interests: part(&interests, number),
+                more: number + 1 < parts,
+            };
+            let mut frame = Vec::new();
+            Frame::Digest(digest).encode(&mut frame);
+            overlay.send(now, link, Channel::Control, &frame, out);
+        }
+    }
+
+    /// A neighbour tells what it has.
+    pub(super) fn compared(&mut self, now: Time, link: PeerLink, digest: &Digest, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let Overlay { peers, topology, .. } = &mut **overlay;
+        let Some(peer) = peers.get_mut(link) else { return };
+        for (host, incarnation, sequence) in &digest.link_states {
+            let known = topology.get(*host).map(|state| (state.incarnation, state.sequence));
+            if known <= Some((*incarnation, *sequence)) {
+                peer.pending.states.remove(host);
+            }
+        }
+        for (host, incarnation, version) in &digest.interests {
+            peer.pending.has.insert(*host, (*incarnation, *version));
+        }
+        peer.pending.is_compared |= !digest.more;
+        self.pump(now, link, out);
+        self.compare_retained(now, link, out);
+    }
+
+    /// A neighbour asks for what it lacks.
+    pub(super) fn asked(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        (interests, states): (&[HostId], &[HostId]),
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        for host in interests {
+            peer.pending.has.remove(host);
+            peer.pending.interests.insert(*host);
+        }
+        peer.pending.states.extend(states);
+        self.pump(now, link, out);
+    }
+
+    /// A link state has come.
+    pub(super) fn state_came(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        state: &whimbrel_wire::LinkState<'_>,
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let neighbour =
+            |end: &WireNeighbour| Neighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
+        let host = state.host;
+        let (name, birth) = (Box::from(state.name), state.birth);
+        let learned = LinkState {
+            host,
+            incarnation: state.incarnation,
+            sequence: state.sequence,
+            name,
+            reliable: state.reliable,
+            best_effort: state.best_effort,
+            birth,
+            addresses: state.addresses.iter().map(|address| Box::from(*address)).collect(),
+            neighbours: state.neighbours.iter().map(neighbour).collect(),
+        };
+        overlay.drop_namesake(&learned);
+        match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
+            Learned::New => {
+                overlay.stats.states_learned += 1;
+                overlay.note_all(Some(link), |pending| {
+                    pending.states.insert(host);
+                });
+                overlay.watch_expiry();
+                self.follow_host(host, (state.reliable, state.best_effort), birth);
+                self.pump_all(now, out);
+            }
+            Learned::Old => {
+                if let Some(peer) = overlay.peers.get_mut(link) {
+                    peer.pending.states.insert(host);
+                }
+                self.pump(now, link, out);
+            }
+            Learned::Same => {}
+            Learned::Outbid { incarnation, sequence } => self.outbid(now, incarnation, sequence),
+            Learned::Refused(_) => overlay.stats.states_refused += 1,
+        }
+    }
+
+    /// Others know of a greater state of this broker than it has told: it says a still greater one.
+    fn outbid(&mut self, now: Time, incarnation: u64, sequence: u64) {
+        let Some(overlay) = &mut self.overlay else { return };
+        overlay.stats.outbid += 1;
+        if incarnation == overlay.incarnation {
+            overlay.sequence = overlay.sequence.max(sequence);
+            return overlay.announce_soon(now);
+        }
+        // A clock that ran ahead, or another broker with the same data. What others have adopted of this process is void then.
+        overlay.incarnation = incarnation.saturating_add(1);
+        overlay.sequence = 0;
+        let delta = overlay.wants.restart(overlay.incarnation);
+        let stand = (overlay.incarnation, overlay.wants.version());
+        overlay.interests.set_own(overlay.host, stand, delta);
+        let host = overlay.host;
+        overlay.note_all(None, |pending| {
+            pending.interests.insert(host);
+        });
+        overlay.announce_soon(now);
+    }
+
+    /// An interest has come.
+    pub(super) fn interest_came(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        update: &InterestUpdate<'_>,
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let host = update.host;
+        if host == overlay.host {
+            return;
+        }
+        if overlay.topology.get(host).is_none() {
+            // It would never be forgotten. Its link state comes before it on the same way.
+            overlay.stats.interests_refused += 1;
+            return;
+        }
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let has = peer.pending.has.entry(host).or_default();
+        *has = (*has).max((update.incarnation, update.version));
+        match overlay.interests.take(now, update) {
+            Taken::News => {
+                overlay.stats.interests_learned += 1;
+                overlay.note_all(Some(link), |pending| {
+                    pending.interests.insert(host);
+                });
+                self.adopt(now, host, out);
+                self.pump_all(now, out);
+            }
+            Taken::Known => {}
+            Taken::Lacking => {
+                let mut frame = Vec::new();
+                Frame::Ask(Ask { interests: vec![host], link_states: Vec::new() }).encode(&mut frame);
+                overlay.send(now, link, Channel::Control, &frame, out);
+            }
+        }
+    }
+
+    /// The own interest has changed: everyone is told.
+    pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let stand = (overlay.incarnation, overlay.wants.version());
+        overlay.interests.set_own(overlay.host, stand, delta);
+        let host = overlay.host;
+        overlay.note_all(None, |pending| {
+            pending.interests.insert(host);
+        });
+        self.pump_all(now, out);
+    }
+
+    /// A broker is gone from the topology: nothing of it is kept.
+    pub(super) fn forget_broker(&mut self, host: HostId) {
+        let Some(overlay) = &mut self.overlay else { return };
+        overlay.interests.of.remove(&host);
+        overlay.note_all(None, |pending| {
+            pending.states.remove(&host);
+            pending.interests.remove(&host);
+            pending.has.remove(&host);
+        });
+        self.serve_no_more(host);
+    }
+
+    /// A frame that makes no sense has come.
+    pub(super) fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        if let Some(overlay) = &mut self.overlay {
+            overlay.stats.frames_invalid += 1;
+        }
+        self.hang_up(now, link, HangUp::Garbage, out);
+    }
+}
+
+impl Core {
+    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
+    pub(super) fn follow_host(&mut self, host: HostId, pubends: (u8, u8), birth: Tick) {
+        let is_new = !self.streams.knows(host.pubend(0));
+        if !self.streams.add_host(host, pubends, birth, true)
+            && is_new
+            && let Some(overlay) = self.overlay.as_deref_mut()
+        {
+            overlay.stats.hosts_refused += 1;
+        }
+    }
+}
+
+impl Overlay {
+    /// A broker came back without what it had, under its name: that which had it and is out of reach gives it up.
+    fn drop_namesake(&mut self, state: &LinkState) {
+        if let Some(holder) = self.topology.by_name(&state.name)
+            && holder != state.host
+            && holder != self.host
+            && !self.is_reachable(holder)
+        {
+            self.topology.forget(holder);
+        }
+    }
+}

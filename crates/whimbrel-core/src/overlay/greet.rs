@@ -1,0 +1,213 @@
+//! Links come up: who is at the other end, and whether it may be there. And what is asked of them while they are: are they alive.
+
+use core::time::Duration;
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho};
+
+use super::estimate::PROBE_EVERY;
+use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, Who};
+use super::{Due, Overlay};
+use crate::api::{Channel, HangUp, Output, PeerLink};
+use crate::broker::Core;
+use crate::stream::Streams;
+
+/// Clocks that differ by more are counted; nothing depends on it.
+const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+impl Overlay {
+    /// A connection is there: hello.
+    pub(super) fn opened(
+        &mut self,
+        now: Time,
+        (link, dialed, name): (PeerLink, bool, Option<&str>),
+        out: &mut impl Output,
+    ) {
+        if self.peers.len() >= LINKS_MAX {
+            self.stats.hang_ups[HangUp::TooMany as usize] += 1;
+            return out.peer_hang_up(link, HangUp::TooMany);
+        }
+        self.peers.insert(Peer::new(now, link, dialed, name));
+        let mut frame = core::mem::take(&mut self.traffic.frame);
+        frame.clear();
+        self.hello(now).encode(&mut frame);
+        self.send(now, link, Channel::Control, &frame, out);
+        self.traffic.frame = frame;
+        self.set_timer(now + HELLO_WITHIN, Due::Probe(link));
+    }
+
+    fn hello(&self, now: Time) -> Frame<'_> {
+        Frame::Hello(Hello {
+            major: whimbrel_wire::MAJOR,
+            minor: whimbrel_wire::MINOR,
+            deployment: u64::from(self.wants.deployment.0),
+            host: self.host,
+            incarnation: self.incarnation,
+            name: &self.config.name,
+            time: now.as_nanos(),
+            reliable: Streams::RELIABLE,
+            best_effort: Streams::BEST_EFFORT,
+            birth: self.wants.birth,
+        })
+    }
+
+    /// Whether the broker that says so may be at the other end of a link, and which other link has to go for it.
+    ///
+    /// # Errors
+    /// Why not.
+    fn may_greet(&self, link: PeerLink, hello: &Hello<'_>) -> Result<Option<PeerLink>, HangUp> {
+        let peer = self.peers.get(link).expect("it has just said hello");
+        if peer.who.is_some() {
+            return Err(HangUp::Garbage);
+        }
+        if hello.deployment != u64::from(self.wants.deployment.0) {
+            return Err(HangUp::OtherDeployment);
+        }
+        if peer.certified.as_deref().is_some_and(|certified| certified != hello.name) {
+            return Err(HangUp::ForgedName);
+        }
+        if hello.host == self.host {
+            return Err(HangUp::Itself);
+        }
+        let holder = self.topology.by_name(hello.name).filter(|holder| *holder != hello.host);
+        let is_taken = holder.is_some_and(|holder| self.routes.is_reachable(holder));
+        if *hello.name == *self.config.name || is_taken {
+            return Err(HangUp::NameTaken);
+        }
+        let Some(other) = self.peers.to(hello.host) else { return Ok(None) };
+        let known = self.peers.get(other).expect("links that are up are there");
+        let before = known.who.as_ref().expect("it is up");
+        // Both ends come to the same: of links that both have asked for, that of the smaller host stays; of two of one side the later, as it would not
+        // ask for another one if the first were alive.
+        let of_smaller = (self.host < hello.host) == peer.dialed;
+        let stays = hello.incarnation > before.incarnation || known.dialed == peer.dialed || of_smaller;
+        if stays { Ok(Some(other)) } else { Err(HangUp::Double) }
+    }
+}
+
+impl Core {
+    /// A broker says who it is.
+    pub(super) fn greeted(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let other = match overlay.may_greet(link, hello) {
+            Ok(other) => other,
+            Err(why) => return self.hang_up(now, link, why, out),
+        };
+        if let Some(other) = other {
+            self.hang_up(now, other, HangUp::Double, out);
+        }
+        let Some(overlay) = &mut self.overlay else { return };
+        let ahead = i64::try_from(i128::from(hello.time) - i128::from(now.as_nanos())).unwrap_or(i64::MAX);
+        overlay.stats.clocks_apart += u64::from(ahead.unsigned_abs() > CLOCKS_APART.as_nanos() as u64);
+        let who = Who { host: hello.host, incarnation: hello.incarnation, name: hello.name.into(), ahead };
+        overlay.peers.bring_up(link, who);
+        overlay.stats.links_up += 1;
+        overlay.announce_soon(now);
+        self.follow_host(hello.host, (hello.reliable, hello.best_effort), hello.birth);
+        self.compare(now, link, out);
+        self.probe(now, link, out);
+    }
+
+    /// Looks at a link, and asks how long it takes to its other end and back.
+    pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        if peer.who.is_none() {
+            // A timer of a link that had this number before may come early.
+            if now.since(peer.opened) < HELLO_WITHIN {
+                return;
+            }
+            return self.hang_up(now, link, HangUp::Silent, out);
+        }
+        if peer.estimate.is_silent(now) {
+            return self.hang_up(now, link, HangUp::Silent, out);
+        }
+        if peer.is_stuck(now) {
+            return self.hang_up(now, link, HangUp::Stuck, out);
+        }
+        let sequence = peer.estimate.sent();
+        let mut frame = Vec::with_capacity(16);
+        Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
+        overlay.send(now, link, Channel::Datagram, &frame, out);
+        overlay.set_timer(now + PROBE_EVERY, Due::Probe(link));
+    }
+
+    /// A probe or its echo has come.
+    pub(super) fn probed(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        bytes: &[u8],
+        out: &mut impl Output,
+    ) -> Result<(), Invalid> {
+        let Some(overlay) = &mut self.overlay else { return Ok(()) };
+        let (mut cutter, mut chunk) = (Cutter::new(), bytes);
+        let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
+        match Frame::decode(body)? {
+            Frame::Probe(Probe { sequence, sent }) => {
+                let mut echo = Vec::with_capacity(16);
+                Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us: 0 }).encode(&mut echo);
+                overlay.send(now, link, Channel::Datagram, &echo, out);
+            }
+            Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
+                let Some(peer) = overlay.peers.get_mut(link) else { return Ok(()) };
+                let held = Duration::from_micros(u64::from(held_us));
+                // What is no answer to a probe of ours is of no consequence.
+                if peer.estimate.echo(now, u64::from(sequence), Time::from_nanos(sent), held).is_err() {
+                    overlay.stats.bad_echoes += 1;
+                } else if peer.estimate.news().is_some() {
+                    overlay.announce_soon(now);
+                }
+            }
+            _ => return Err(Invalid::Form("a datagram")),
+        }
+        Ok(())
+    }
+
+    /// Repeats what may have been lost, and asks for links that are wanted.
+    pub(super) fn refresh(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        overlay.set_timer(now + super::REFRESH_EVERY, Due::Refresh);
+        if now.since(overlay.announced) >= super::topology::REFRESH_EVERY {
+            overlay.announce_soon(now);
+        }
+        let wanted = overlay.config.links_wanted.saturating_sub(overlay.peers.len());
+        let mut asked = 0;
+        for state in overlay.topology.states() {
+            if asked >= wanted {
+                break;
+            }
+            let is_linked = state.host == overlay.host || overlay.peers.to(state.host).is_some();
+            // One of two asks, so that there are not two links; the other one helps when that one cannot.
+            if !is_linked && let Some(address) = state.addresses.first() {
+                out.peer_dial(&state.name, address);
+                asked += 1;
+            }
+        }
+        for link in overlay.peers.links_up() {
+            self.compare_retained(now, link, out);
+        }
+    }
+
+    /// Brokers that were not heard of for long are forgotten.
+    pub(super) fn expire_brokers(&mut self, now: Time) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let gone: Vec<HostId> = overlay.topology.expire(now);
+        overlay.stats.brokers_expired += gone.len() as u64;
+        overlay.watch_expiry();
+        for host in gone {
+            self.forget_broker(host);
+        }
+    }
+}
+
+impl Overlay {
+    /// Sets the timer for the next broker that expires.
+    pub(super) fn watch_expiry(&mut self) {
+        if let Some(at) = self.topology.next_expiry()
+            && !self.timers.iter().any(|(_, due)| *due == Due::Expire)
+        {
+            self.set_timer(at, Due::Expire);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Links to other brokers: hello, probes, and what is unsent on each.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::Cutter;
+
+use super::estimate::Estimate;
+use crate::api::{Channel, PeerLink};
+
+/// Most links at a time, those that have not said hello included.
+pub const LINKS_MAX: usize = 256;
+
+/// How long a new link may take to say hello.
+pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
+/// A peer that takes nothing for so long, while something is unsent, is disconnected.
+pub const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// Unsent bytes of state above which no more is given out: it waits as a set of what changed, and is read when there is room.
+pub const CONTROL_HIGH: usize = 256 << 10;
+
+/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a hole and asks for it.
+pub const RELIABLE_HIGH: usize = 4 << 20;
+
+/// Unsent bytes of events of best effort above which further ones are dropped.
+pub const BEST_EFFORT_HIGH: usize = 1 << 20;
+
+/// Topics whose retained messages a link is to be told; beyond that it is told that ranges differ instead.
+pub const TOPICS_PENDING_MAX: usize = 4_096;
+
+/// Who is at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    pub(crate) host: HostId,
+    pub(crate) incarnation: u64,
+    pub(crate) name: Box<str>,
+    /// How far its clock is ahead of this one's, nanoseconds, the way of the hello included.
+    pub(crate) ahead: i64,
+}
+
+/// What went over a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Frames that were sent.
+    pub frames_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames that came.
+    pub frames_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Frames with an event that were sent.
+    pub events_out: u64,
+    /// Frames with an event that came.
+    pub events_in: u64,
+    /// Events that were not sent because too much was unsent.
+    pub events_held_back: u64,
+}
+
+/// What the other end is still to be told, as keys of a state whose present value counts.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) states: BTreeSet<HostId>,
+    pub(crate) interests: BTreeSet<HostId>,
+    pub(crate) topics: BTreeSet<Box<str>>,
+    /// More topics changed than are noted: the digests of all ranges are told anew.
+    pub(crate) all_topics: bool,
+    /// What the other end has of each broker's interest.
+    pub(crate) has: BTreeMap<HostId, (u64, u64)>,
+    /// It has told what it has, so that it is known what it lacks.
+    pub(crate) is_compared: bool,
+}
+
+/// One link.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) link: PeerLink,
+    pub(crate) dialed: bool,
+    pub(crate) certified: Option<Box<str>>,
+    pub(crate) opened: Time,
+    /// Known once it has said hello; then the link is up.
+    pub(crate) who: Option<Who>,
+    /// By which number others name this link.
+    pub(crate) port: u16,
+    pub(crate) cutters: [Cutter; 3],
+    pub(crate) unsent: [usize; 4],
+    /// Since when something is unsent without any of it being taken.
+    pub(crate) stuck_since: Option<Time>,
+    pub(crate) estimate: Estimate,
+    pub(crate) pending: Pending,
+    pub(crate) counters: LinkCounters,
+}
+
+impl Peer {
+    pub(crate) fn new(now: Time, link: PeerLink, dialed: bool, certified: Option<&str>) -> Peer {
+        Peer {
+            link,
+            dialed,
+            certified: certified.map(Box::from),
+            opened: now,
+            who: None,
+            port: 0,
+            cutters: Default::default(),
+            unsent: [0; 4],
+            stuck_since: None,
+            estimate: Estimate::new(now),
+            pending: Pending::default(),
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// So much is unsent on a way now.
+    pub(crate) fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
+        let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
+        let is_any = self.unsent.iter().any(|unsent| *unsent > 0);
+        if !is_any || unsent < before {
+            self.stuck_since = is_any.then_some(now);
+        } else {
+            self.stuck_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether an event may be sent on a way.
+    pub(crate) fn has_room(&self, channel: Channel) -> bool {
+        let high = match channel {
+            Channel::Control => CONTROL_HIGH,
+            Channel::Reliable => RELIABLE_HIGH,
+            Channel::BestEffort | Channel::Datagram => BEST_EFFORT_HIGH,
+        };
+        self.unsent[channel as usize] < high
+    }
+
+    pub(crate) fn is_stuck(&self, now: Time) -> bool {
+        self.stuck_since.is_some_and(|since| now.since(since) >= STUCK_AFTER)
+    }
+
+    /// The broker at the other end, once it is known.
+    pub(crate) fn host(&self) -> Option<HostId> {
+        self.who.as_ref().map(|who| who.host)
+    }
+}
+
+/// All links, by the driver's names for them, and the numbers by which others know them.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    slots: Vec<Option<Box<Peer>>>,
+    count: usize,
+    /// Which neighbour a port leads to, whether or not there is a link to it at present. A number is given to one neighbour only, as long as
+    /// this process lives or until all numbers are used.
+    ports: Vec<HostId>,
+    /// The first number: another after each start, so that trees from before lead nowhere rather than elsewhere.
+    first_port: u16,
+    /// The link to a neighbour.
+    by_host: BTreeMap<HostId, PeerLink>,
+}
+
+/// Ports of one process; a broker that has met more neighbours gives numbers out again.
+const PORTS_MAX: usize = 16_384;
+
+impl Peers {
+    pub(crate) fn new(incarnation: u64) -> Peers {
+        // Small numbers take fewer bytes in trees.
+        Peers { first_port: (incarnation / 1_000_000_000 % 32) as u16, ..Peers::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn get(&self, link: PeerLink) -> Option<&Peer> {
+        self.slots.get(link.0 as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, link: PeerLink) -> Option<&mut Peer> {
+        self.slots.get_mut(link.0 as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn insert(&mut self, peer: Peer) {
+        let at = peer.link.0 as usize;
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        assert!(self.slots[at].is_none(), "a link is opened once");
+        self.slots[at] = Some(Box::new(peer));
+        self.count += 1;
+    }
+
+    pub(crate) fn remove(&mut self, link: PeerLink) -> Option<Peer> {
+        let peer = self.slots.get_mut(link.0 as usize)?.take()?;
+        self.count -= 1;
+        if let Some(host) = peer.host()
+            && self.by_host.get(&host) == Some(&link)
+        {
+            self.by_host.remove(&host);
+        }
+        Some(*peer)
+    }
+
+    /// A link is up: the number by which its neighbour is known.
+    pub(crate) fn bring_up(&mut self, link: PeerLink, who: Who) -> u16 {
+        let host = who.host;
+        let port = self.ports.iter().position(|known| *known == host).unwrap_or_else(|| {
+            if self.ports.len() >= PORTS_MAX {
+                self.ports.clear();
+            }
+            self.ports.push(host);
+            self.ports.len() - 1
+        });
+        let port = port as u16 + self.first_port;
+        self.by_host.insert(host, link);
+        let peer = self.get_mut(link).expect("a link that said hello is there");
+        (peer.who, peer.port) = (Some(who), port);
+        port
+    }
+
+    /// The neighbour that a number stands for.
+    pub(crate) fn neighbour(&self, port: u16) -> Option<HostId> {
+        self.ports.get(usize::from(port.checked_sub(self.first_port)?)).copied()
+    }
+
+    /// The link behind a number, if it is up.
+    pub(crate) fn behind(&self, port: u16) -> Option<PeerLink> {
+        self.by_host.get(&self.neighbour(port)?).copied()
+    }
+
+    /// The link to a neighbour.
+    pub(crate) fn to(&self, host: HostId) -> Option<PeerLink> {
+        self.by_host.get(&host).copied()
+    }
+
+    /// The links that are up, in order of the neighbours' ids.
+    pub(crate) fn up(&self) -> impl Iterator<Item = &Peer> {
+        self.by_host.values().map(|link| self.get(*link).expect("a link that is up is there"))
+    }
+
+    /// The names of the links that are up.
+    pub(crate) fn links_up(&self) -> Vec<PeerLink> {
+        self.by_host.values().copied().collect()
+    }
+}

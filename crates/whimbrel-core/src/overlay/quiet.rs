@@ -1,0 +1,150 @@
+//! Silence: other brokers are told up to where own streams have nothing for them; so they learn of a last event that was lost, and their
+//! subscriptions' positions keep up.
+
+use core::time::Duration;
+
+use whimbrel_event::Tick;
+use whimbrel_event::{HostId, Reliability, Time};
+use whimbrel_wire::{Dest, Frame, Part, Silence, TreeWriter};
+
+use super::routes::Node;
+use super::{Due, Overlay};
+use crate::api::{Channel, Output};
+use crate::broker::Core;
+use crate::stream::Streams;
+
+/// Silence is told so long after the last event.
+pub const QUIET_GRACE: Duration = Duration::from_millis(20);
+
+/// It is told at doubling intervals up to this one.
+pub const QUIET_MAX: Duration = Duration::from_secs(30);
+
+/// While events go to a destination, it is told of its silent streams so often.
+pub const QUIET_BUSY: Duration = Duration::from_secs(1);
+
+impl Overlay {
+    /// An event is on its way to a destination: silence is told some time after it.
+    pub(super) fn is_quiet_after(&mut self, now: Time, number: u32) {
+        let destination = self.serves.get_mut(number).expect("it is served");
+        destination.sent_at = now;
+        destination.pause = QUIET_GRACE;
+        let at = now + QUIET_GRACE;
+        if destination.quiet_at > at {
+            destination.quiet_at = at;
+            self.set_timer(at, Due::Quiet(number));
+        }
+    }
+
+    /// Sends parts of a silence to a broker, over the best way.
+    pub(super) fn send_silence(
+        &mut self,
+        now: Time,
+        (host, incarnation, version): (HostId, u64, u64),
+        parts: Vec<Part>,
+        out: &mut impl Output,
+    ) {
+        self.routes.update(&self.topology);
+        let trees = self.routes.trees(&[host]);
+        let Some(tree) = trees.trees.first() else { return };
+        let way = &tree.nodes[1..];
+        let port = way[0].port;
+        let mut bytes = Vec::with_capacity(16);
+        put_way(way, &mut bytes);
+        let Some(link) = self.peers.behind(port) else { return };
+        // Behind the events that it is about.
+        let is_reliable = |part: &Part| self.host.pubend(part.index).reliability() == Reliability::Reliable;
+        let (reliable, best_effort): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_reliable);
+        for (channel, parts) in [(Channel::Reliable, reliable), (Channel::BestEffort, best_effort)] {
+            if parts.is_empty() || !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
+                continue;
+            }
+            let silence = Silence { from: self.host, target_tree: &bytes, incarnation, version, parts };
+            let mut frame = Vec::with_capacity(128);
+            Frame::Silence(silence).encode(&mut frame);
+            self.stats.silences_out += 1;
+            self.send(now, link, channel, &frame, out);
+        }
+    }
+}
+
+/// A way to one broker, as the tree that the first on it reads.
+pub(super) fn put_way(way: &[Node], out: &mut Vec<u8>) {
+    let end = Dest { tag: 0, previous: Tick(0) };
+    let dest = |node: &Node| node.destination.map(|_| end);
+    let mut writer = TreeWriter::new(out, Tick(0), Tick(0));
+    writer.root(dest(&way[0]), usize::from(way[0].children));
+    for node in &way[1..] {
+        writer.child(node.port, dest(node), usize::from(node.children));
+    }
+    writer.finish();
+}
+
+impl Core {
+    /// Tells a destination up to where the own streams have nothing more for it, and sets the timer for the next time.
+    pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(destination) = overlay.serves.get_mut(number) else { return };
+        if destination.quiet_at > now && !destination.pause.is_zero() {
+            // It was put off.
+            return;
+        }
+        destination.quiet_at = Time::MAX;
+        let nothing_new = destination.wants_nothing() && !destination.pause.is_zero();
+        let host = destination.host;
+        if nothing_new || !overlay.is_reachable(host) {
+            return;
+        }
+        let destination = overlay.serves.get_mut(number).expect("it is served");
+        let is_busy = now.since(destination.sent_at) < QUIET_GRACE && now.since(destination.told_at) < QUIET_BUSY;
+        if is_busy && !destination.pause.is_zero() {
+            let at = destination.sent_at + QUIET_GRACE;
+            destination.quiet_at = at;
+            return overlay.set_timer(at, Due::Quiet(number));
+        }
+        self.streams.close(now);
+        let passed = self.passed_own();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let destination = overlay.serves.get_mut(number).expect("it is served");
+        let part = |own: usize| Part {
+            index: own as u8,
+            begin: destination.begin[own],
+            since: destination.since[own],
+            after: destination.last[own].min(passed[own]),
+            upto: passed[own],
+            lost: false,
+        };
+        let parts = (0..Streams::COUNT).map(part).collect();
+        for (last, passed) in destination.last.iter_mut().zip(passed) {
+            *last = passed.max(*last);
+        }
+        destination.told_at = now;
+        destination.pause = (destination.pause * 2).clamp(QUIET_GRACE, QUIET_MAX);
+        let at = now + destination.pause;
+        destination.quiet_at = at;
+        let whom = (host, destination.incarnation, destination.version);
+        overlay.set_timer(at, Due::Quiet(number));
+        overlay.send_silence(now, whom, parts, out);
+    }
+
+    /// Where other brokers can be reached has changed: who can be reached again is told at once what it may have missed.
+    pub(super) fn look_at_topology(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.seen_version == overlay.topology.version() {
+            return;
+        }
+        overlay.seen_version = overlay.topology.version();
+        overlay.routes.update(&overlay.topology);
+        let Overlay { serves, routes, timers, .. } = overlay;
+        for number in serves.numbers() {
+            let destination = serves.get_mut(number).expect("it has a number");
+            let is_reachable = routes.is_reachable(destination.host);
+            if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
+                destination.pause = Duration::ZERO;
+                destination.quiet_at = now;
+                timers.insert((now, Due::Quiet(number)));
+            }
+            destination.is_reachable = is_reachable;
+        }
+        self.confirm_ready(now, out);
+    }
+}

@@ -1,0 +1,245 @@
+//! Frames come in.
+
+use core::time::Duration;
+
+use whimbrel_event::{PubendId, Reliability, Tick, Time};
+use whimbrel_wire::{Dest, EventFrame, Frame, Invalid, Silence, TreeReader, compact};
+
+use super::Overlay;
+use super::forward::Sending;
+use super::traces::What;
+use crate::api::{Channel, HangUp, Output, PeerLink};
+use crate::broker::Core;
+use crate::remote::Learnt;
+
+impl Core {
+    /// Bytes have come over a link.
+    pub(super) fn peer_bytes(
+        &mut self,
+        now: Time,
+        (link, channel): (PeerLink, Channel),
+        bytes: &[u8],
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        peer.counters.bytes_in += bytes.len() as u64;
+        peer.estimate.heard(now);
+        if channel == Channel::Datagram {
+            peer.counters.frames_in += 1;
+            let is_up = peer.who.is_some();
+            if is_up && self.probed(now, link, bytes, out).is_err() {
+                // Each datagram stands for itself.
+                self.overlay.as_deref_mut().expect("it was there").stats.frames_invalid += 1;
+            }
+            return;
+        }
+        let mut cutter = core::mem::take(&mut peer.cutters[channel as usize]);
+        let mut chunk = bytes;
+        loop {
+            match cutter.next(&mut chunk) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    if let Err(invalid) = self.frame_came(now, (link, channel), frame, out) {
+                        if matches!(invalid, Invalid::Major(_)) {
+                            return self.hang_up(now, link, HangUp::OtherVersion, out);
+                        }
+                        return self.is_garbage(now, link, out);
+                    }
+                }
+                Err(_) => return self.is_garbage(now, link, out),
+            }
+        }
+        let overlay = self.overlay.as_deref_mut().expect("it was there");
+        if let Some(peer) = overlay.peers.get_mut(link) {
+            peer.cutters[channel as usize] = cutter;
+        }
+    }
+
+    /// One frame has come. A link that was hung up by the one before it says nothing any more.
+    fn frame_came(
+        &mut self,
+        now: Time,
+        (link, channel): (PeerLink, Channel),
+        bytes: &[u8],
+        out: &mut impl Output,
+    ) -> Result<(), Invalid> {
+        let overlay = self.overlay.as_deref_mut().expect("it was there");
+        let Some(peer) = overlay.peers.get_mut(link) else { return Ok(()) };
+        peer.counters.frames_in += 1;
+        let frame = Frame::decode(bytes)?;
+        let is_control = channel == Channel::Control;
+        match (&frame, peer.who.is_some()) {
+            (Frame::Hello(hello), false) if is_control => {
+                self.greeted(now, link, hello, out);
+                return Ok(());
+            }
+            (_, false) if is_control => return Err(Invalid::Form("the first frame")),
+            // The streams are apart: events may overtake the hello, and are asked for again.
+            (_, false) => return Ok(()),
+            (_, true) => {}
+        }
+        match frame {
+            Frame::Event(event) if !is_control => self.event_came(now, link, &event, bytes, out),
+            Frame::Silence(silence) if !is_control => self.silence_came(now, channel, &silence, out),
+            Frame::LinkState(state) if is_control => self.state_came(now, link, &state, out),
+            Frame::Interest(update) if is_control => self.interest_came(now, link, &update, out),
+            Frame::Digest(digest) if is_control => self.compared(now, link, &digest, out),
+            Frame::Ask(ask) if is_control => self.asked(now, link, (&ask.interests, &ask.link_states), out),
+            Frame::Nack(nack) if is_control => self.nack_came(now, link, nack, out),
+            Frame::Registry(registry) if is_control => self.retained_came(now, link, &registry, out),
+            Frame::RegistryDigest(digest) if is_control => self.retained_compared(now, link, &digest, out),
+            Frame::RegistryAsk(ask) if is_control => self.retained_asked(now, link, &ask, out),
+            Frame::TraceAsk(ask) if is_control => self.trace_asked(now, &ask, out),
+            Frame::TraceTell(tell) if is_control => self.trace_told(now, &tell, out),
+            Frame::Goodbye(_) => self.let_go(now, link),
+            Frame::Unknown(_) => self.overlay.as_deref_mut().expect("it was there").stats.frames_unknown += 1,
+            _ => return Err(Invalid::Form("a frame where it has no place")),
+        }
+        Ok(())
+    }
+
+    /// An event has come: for this broker, for others, or both.
+    fn event_came(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let id = frame.id();
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        peer.counters.events_in += 1;
+        let age_us = frame.age_us.saturating_add(u64::from(peer.estimate.delay_us().unwrap_or(0)));
+        overlay.traffic.traces.note(now, id, What::Came(link));
+        let Ok(tree) = frame.routes() else { return };
+        let sending = Sending {
+            id,
+            age_us,
+            answer: frame.answer,
+            retain: frame.retain,
+            repairers: frame.repairers,
+            event: frame.event,
+        };
+        let mut is_relayed = false;
+        for part in tree.children() {
+            is_relayed = true;
+            overlay.pass_on(now, &sending, (&part, frame.default_previous), out);
+        }
+        if is_relayed {
+            overlay.stats.events_relayed += 1;
+            if id.pubend.reliability() == Reliability::Reliable {
+                overlay.traffic.transit.keep(id, bytes);
+            }
+        }
+        if frame.answer {
+            overlay.serve_merged(now, &sending, out);
+        }
+        if let Some(own) = tree.own() {
+            self.event_for_this(now, (frame, own), Duration::from_micros(age_us), out);
+        }
+    }
+
+    /// An event has come that this broker wants, or wanted.
+    fn event_for_this(
+        &mut self,
+        now: Time,
+        (frame, own): (&EventFrame<'_>, Dest),
+        age: Duration,
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let id = frame.id();
+        let Ok(mut event) = compact::read(frame.event, id) else {
+            overlay.stats.frames_invalid += 1;
+            return;
+        };
+        // Clocks differ: what is left of its life counts from here.
+        event.event.expires = event.event.expires.map(|expires| {
+            let life = expires.since(event.accepted);
+            now + life.saturating_sub(age)
+        });
+        overlay.stats.events_received += 1;
+        let version = overlay.wants.version_of(own.tag);
+        let Some(remote) = self.streams.remote(id.pubend) else { return };
+        // Silence counts if it is about what is wanted now: under the version that was told last, or before that came into force.
+        let is_believed = remote.told > 0 && (version >= remote.told || id.tick <= remote.since);
+        let after = if is_believed {
+            own.previous
+        } else {
+            overlay.stats.silence_disbelieved += 1;
+            Tick(id.tick.0 - 1)
+        };
+        overlay.traffic.traces.note(now, id, What::Passed);
+        let learnt = Learnt::Data { event, retain: frame.retain };
+        self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
+        self.look_for_holes(now, id.pubend);
+    }
+
+    /// Silence has come: for this broker or another.
+    fn silence_came(&mut self, now: Time, channel: Channel, silence: &Silence<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Ok(tree) = TreeReader::target(silence.target_tree) else { return };
+        for part in tree.children() {
+            overlay.pass_silence(now, channel, silence, &part, out);
+        }
+        if tree.own().is_none() || silence.incarnation != overlay.incarnation {
+            return;
+        }
+        overlay.stats.silences_in += 1;
+        for part in &silence.parts {
+            let pubend = silence.from.pubend(part.index);
+            self.silence_of(now, pubend, (silence.version, part), out);
+            self.look_for_holes(now, pubend);
+        }
+        self.confirm_ready(now, out);
+    }
+
+    /// What is told of one stream.
+    fn silence_of(
+        &mut self,
+        now: Time,
+        pubend: PubendId,
+        (version, part): (u64, &whimbrel_wire::Part),
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let (began, _) = overlay.wants.began();
+        let version_now = overlay.wants.version();
+        let Some(remote) = self.streams.remote(pubend) else { return };
+        if version > version_now || part.upto < part.after {
+            return;
+        }
+        if remote.told < began && version >= began {
+            // Nothing was wanted before, so nobody is missing anything.
+            self.begin_stream(now, pubend, part.begin, out);
+        }
+        let Some(remote) = self.streams.remote(pubend) else { return };
+        if version < remote.told {
+            return;
+        }
+        (remote.told, remote.since) = (version, part.since);
+        if part.after < part.upto {
+            let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
+            self.learn_of(now, (pubend, part.after, part.upto), what, out);
+        }
+    }
+}
+
+impl Overlay {
+    /// Passes silence on to a neighbour.
+    fn pass_silence(
+        &mut self,
+        now: Time,
+        channel: Channel,
+        silence: &Silence<'_>,
+        part: &whimbrel_wire::Subtree<'_>,
+        out: &mut impl Output,
+    ) {
+        let Some(link) = self.peers.behind(part.port()) else { return };
+        if !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
+            return;
+        }
+        let mut tree = Vec::with_capacity(16);
+        part.write_root(&mut tree);
+        let silence = Silence { target_tree: &tree, ..silence.clone() };
+        let mut frame = Vec::with_capacity(128);
+        Frame::Silence(silence).encode(&mut frame);
+        self.send(now, link, channel, &frame, out);
+    }
+}

@@ -1,0 +1,216 @@
+//! Retained messages are the same everywhere: what changes is flooded, and neighbours compare what they have by the hashes of its parts.
+
+use core::time::Duration;
+
+use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Publisher, Tick, Time};
+use whimbrel_selector::TopicName;
+use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry, compact};
+
+use super::peers::{CONTROL_HIGH, Pending, TOPICS_PENDING_MAX};
+use super::{Overlay, wants};
+use crate::api::{Channel, Output, PeerLink};
+use crate::broker::Core;
+
+/// Bytes of entries after which a frame of them ends.
+const REGISTRY_BYTES: usize = 64 << 10;
+
+/// Entries of one frame.
+const REGISTRY_ENTRIES: usize = 256;
+
+/// In which part of the registry a topic is.
+pub(crate) fn range_of(topic: &str) -> usize {
+    (hash(topic) >> 56) as usize % REGISTRY_RANGES
+}
+
+/// The same at every broker.
+fn hash(topic: &str) -> u64 {
+    let mut state = Publisher::named(topic).to_bits();
+    crate::stream::split_mix(&mut state)
+}
+
+/// What a topic with its version adds to the hash of its part.
+pub(crate) fn entry_hash(topic: &str, (tick, pubend): (Tick, PubendId)) -> u64 {
+    let mut state = hash(topic) ^ tick.0.rotate_left(17) ^ pubend.0.rotate_left(41);
+    crate::stream::split_mix(&mut state)
+}
+
+impl Pending {
+    fn note_topic(&mut self, topic: &str) {
+        if self.topics.len() >= TOPICS_PENDING_MAX {
+            self.all_topics = true;
+        } else {
+            self.topics.insert(topic.into());
+        }
+    }
+}
+
+impl Overlay {
+    /// A retained message has changed: all neighbours are told, but who has told it.
+    fn note_retained(&mut self, topic: &str, but: Option<PeerLink>) {
+        for link in self.peers.links_up() {
+            if Some(link) != but {
+                self.peers.get_mut(link).expect("it is up").pending.note_topic(topic);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// The retained message of a topic has changed here: others are told.
+    pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if wants::is_local(topic) {
+            return;
+        }
+        overlay.note_retained(topic, None);
+        for link in overlay.peers.links_up() {
+            self.pump_retained(now, link, out);
+        }
+    }
+
+    /// Tells a neighbour as many retained messages of those that it is to be told as there is room for.
+    pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        loop {
+            let Core { overlay, retained, .. } = self;
+            let Some(overlay) = overlay.as_deref_mut() else { return };
+            let Some(peer) = overlay.peers.get_mut(link) else { return };
+            let is_full = peer.unsent[Channel::Control as usize] >= CONTROL_HIGH;
+            if is_full || peer.who.is_none() || !peer.pending.is_compared || peer.pending.topics.is_empty() {
+                break;
+            }
+            let (mut bytes, mut places) = (Vec::new(), Vec::new());
+            while places.len() < REGISTRY_ENTRIES
+                && bytes.len() < REGISTRY_BYTES
+                && let Some(topic) = peer.pending.topics.pop_first()
+            {
+                let Some(version) = retained.version(&topic) else { continue };
+                let begins = bytes.len();
+                let event = retained.get(&topic).map(|event| event.packed().unpack());
+                if let Some(event) = &event {
+                    compact::write(event, &mut bytes);
+                }
+                let age_ms = match &event {
+                    Some(event) => now.since(event.accepted).as_millis() as u64,
+                    None => 0,
+                };
+                places.push((topic, version, event.is_some().then_some((begins, bytes.len())), age_ms));
+            }
+            let entries = places.iter().map(|(topic, version, place, age_ms)| RegistryEntry {
+                key: topic,
+                version: *version,
+                value: place.map(|(from, to)| &bytes[from..to]),
+                age_ms: *age_ms,
+            });
+            let registry = Registry { entries: entries.collect() };
+            if registry.entries.is_empty() {
+                continue;
+            }
+            let mut frame = Vec::with_capacity(bytes.len() + 64);
+            Frame::Registry(registry).encode(&mut frame);
+            overlay.send(now, link, Channel::Control, &frame, out);
+        }
+        let Some(peer) = self.overlay.as_deref_mut().and_then(|overlay| overlay.peers.get_mut(link)) else { return };
+        if peer.pending.topics.is_empty() && core::mem::take(&mut peer.pending.all_topics) {
+            self.compare_retained(now, link, out);
+        }
+    }
+
+    /// Tells a neighbour the hashes of what is retained here.
+    pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        let Core { overlay, retained, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
+        let Some(peer) = overlay.peers.get(link) else { return };
+        if !peer.pending.topics.is_empty() || !peer.has_room(Channel::Control) {
+            return;
+        }
+        let ranges = (0..).zip(retained.hashes()).collect();
+        let mut frame = Vec::with_capacity(3 << 10);
+        Frame::RegistryDigest(RegistryDigest { ranges }).encode(&mut frame);
+        overlay.send(now, link, Channel::Control, &frame, out);
+    }
+
+    /// A neighbour has told the hashes of what it has: it is asked for those parts that differ.
+    pub(super) fn retained_compared(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        digest: &RegistryDigest,
+        out: &mut impl Output,
+    ) {
+        let Core { overlay, retained, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
+        let own: Vec<u64> = retained.hashes().collect();
+        let differs = |(range, hash): &&(u16, u64)| own.get(usize::from(*range)).is_some_and(|own| own != hash);
+        let ranges: Vec<u16> = digest.ranges.iter().filter(differs).map(|(range, _)| *range).collect();
+        if ranges.is_empty() {
+            return;
+        }
+        let mut frame = Vec::new();
+        Frame::RegistryAsk(RegistryAsk { ranges }).encode(&mut frame);
+        overlay.send(now, link, Channel::Control, &frame, out);
+    }
+
+    /// A neighbour asks for parts of what is retained.
+    pub(super) fn retained_asked(&mut self, now: Time, link: PeerLink, ask: &RegistryAsk, out: &mut impl Output) {
+        let Core { overlay, retained, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        for topic in retained.topics().filter(|topic| !wants::is_local(topic)) {
+            if ask.ranges.contains(&(range_of(topic) as u16)) {
+                peer.pending.note_topic(topic);
+            }
+        }
+        self.pump_retained(now, link, out);
+    }
+
+    /// Retained messages have come.
+    pub(super) fn retained_came(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut impl Output) {
+        for entry in &registry.entries {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            if TopicName::new(entry.key).is_err() || wants::is_local(entry.key) {
+                overlay.stats.frames_invalid += 1;
+                continue;
+            }
+            if self.retained.version(entry.key).is_some_and(|known| known >= entry.version) {
+                continue;
+            }
+            if !self.take_retained(now, entry) {
+                let overlay = self.overlay.as_deref_mut().expect("it was there");
+                overlay.stats.retained_refused += 1;
+                continue;
+            }
+            self.note_retained(true, entry.key);
+            let overlay = self.overlay.as_deref_mut().expect("it was there");
+            overlay.stats.retained_learned += 1;
+            overlay.note_retained(entry.key, Some(link));
+        }
+        let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
+        for link in links {
+            self.pump_retained(now, link, out);
+        }
+    }
+
+    /// Takes a retained message that is newer than what is here; false if there is no room for it, or it makes no sense.
+    fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> bool {
+        let (tick, pubend) = entry.version;
+        let Some(value) = entry.value else {
+            self.retained.bury(now, entry.key, entry.version);
+            return true;
+        };
+        let Ok(AcceptedEvent { id, accepted, mut event }) = compact::read(value, EventId { pubend, tick }) else {
+            return false;
+        };
+        if event.topic != entry.key {
+            return false;
+        }
+        let age = Duration::from_millis(entry.age_ms);
+        event.expires = event.expires.map(|expires| now + expires.since(accepted).saturating_sub(age));
+        let limits = &self.sessions.limits;
+        let bytes = Event::weight_of(&event);
+        if !self.retained.has_room(entry.key, bytes, limits.retained_max, limits.retained_bytes) {
+            return false;
+        }
+        self.retained.set(Event::keep(id, accepted, &event));
+        true
+    }
+}

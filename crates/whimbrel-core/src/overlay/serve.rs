@@ -1,0 +1,206 @@
+//! What other brokers want of this one's streams.
+//!
+//! Invariants: the last tick of a destination moves when an event is *matched* for it, whether or not it could be sent; so all between two of its last
+//! ticks is silence under the version that was in force. An event is matched under the newest version that was adopted before it passed.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{HostId, Packed, Tick, Time};
+use whimbrel_selector::{Selector, TopicFilter, TopicName};
+
+use super::flood::Entry;
+use super::{Due, Overlay, wants};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::content::Content;
+use crate::route::{Router, Spot};
+use crate::stream::Streams;
+
+/// Another broker that wants something.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    pub(crate) host: HostId,
+    pub(crate) incarnation: u64,
+    /// The version of its interest that was adopted last.
+    pub(crate) version: u64,
+    /// How its frames name that version.
+    pub(crate) tag: u16,
+    entries: BTreeMap<u32, (Entry, Spot)>,
+    /// Per own stream, up to where it was told everything, or should have been.
+    pub(crate) last: [Tick; Streams::COUNT],
+    /// Per own stream, after which tick the version is in force.
+    pub(crate) since: [Tick; Streams::COUNT],
+    /// Per own stream, after which tick its interest is in force at all.
+    pub(crate) begin: [Tick; Streams::COUNT],
+    /// How long it is until it is told of silence again; zero: at once.
+    pub(super) pause: Duration,
+    /// When that is.
+    pub(super) quiet_at: Time,
+    /// When an event was matched for it last.
+    pub(super) sent_at: Time,
+    /// When it was told of silence last.
+    pub(super) told_at: Time,
+    /// There was a way to it when the topology was last looked at.
+    pub(super) is_reachable: bool,
+}
+
+impl Destination {
+    /// How many entries its interest has.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().map(|(entry, _)| entry)
+    }
+
+    pub(crate) fn wants_nothing(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether it wants an event.
+    pub(super) fn wants(&self, event: Packed<'_>, router: &mut Router) -> bool {
+        self.why(event, router).is_some()
+    }
+
+    /// Which entry of its interest an event is for.
+    pub(super) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&Entry> {
+        let event = event.unpack();
+        let topic = TopicName::checked(event.event.topic);
+        let content = Content(event);
+        let mut wants = |(entry, spot): &(Entry, Spot)| {
+            TopicFilter::checked(&entry.filter).matches(topic) && router.is_selected(*spot, &content)
+        };
+        self.entries.values().find(|entry| wants(entry)).map(|(entry, _)| entry)
+    }
+}
+
+/// All destinations. Their numbers stand in the router's index, and are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Serves {
+    slots: Vec<Option<Box<Destination>>>,
+    free: Vec<u32>,
+    by_host: BTreeMap<HostId, u32>,
+}
+
+impl Serves {
+    pub(crate) fn get(&self, number: u32) -> Option<&Destination> {
+        self.slots.get(number as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Destination> {
+        self.slots.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn number(&self, host: HostId) -> Option<u32> {
+        self.by_host.get(&host).copied()
+    }
+
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.by_host.values().copied().collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Destination> {
+        self.by_host.values().filter_map(|number| self.get(*number))
+    }
+
+    fn insert(&mut self, destination: Destination) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        self.by_host.insert(destination.host, number);
+        self.slots[number as usize] = Some(Box::new(destination));
+        number
+    }
+
+    fn remove(&mut self, host: HostId) -> Option<(u32, Box<Destination>)> {
+        let number = self.by_host.remove(&host)?;
+        self.free.push(number);
+        Some((number, self.slots[number as usize].take().expect("what has a number is there")))
+    }
+}
+
+/// A selector that another broker told. One that is not understood lets everything through: too much comes then, never too little.
+fn understood(text: Option<&str>) -> Option<Selector> {
+    Selector::parse(text?).ok()
+}
+
+impl Core {
+    /// Another broker's interest has changed: it is in force from now on, in each own stream after all that has passed.
+    pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+        self.streams.close(now);
+        let passed = self.passed_own();
+        let Core { overlay, router, streams, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
+        let Overlay { serves, interests, .. } = overlay;
+        let Some(known) = interests.of.get(&host) else { return };
+        let number = serves.number(host).unwrap_or_else(|| {
+            serves.insert(Destination {
+                host,
+                incarnation: 0,
+                version: 0,
+                tag: 0,
+                entries: BTreeMap::new(),
+                last: [Tick(0); Streams::COUNT],
+                since: [Tick(0); Streams::COUNT],
+                begin: [Tick(0); Streams::COUNT],
+                pause: Duration::ZERO,
+                quiet_at: Time::MAX,
+                sent_at: now,
+                told_at: now,
+                is_reachable: false,
+            })
+        });
+        let destination = serves.get_mut(number).expect("it was just found");
+        let was_empty = destination.wants_nothing();
+        let is_other = |id: &u32, (entry, _): &(Entry, Spot)| known.entries.get(id) != Some(entry);
+        let mut old: Vec<(Entry, Spot)> = Vec::new();
+        let gone: Vec<u32> =
+            destination.entries.iter().filter(|(id, entry)| is_other(id, entry)).map(|(id, _)| *id).collect();
+        old.extend(gone.iter().filter_map(|id| destination.entries.remove(id)));
+        for (id, entry) in &known.entries {
+            if destination.entries.contains_key(id) || TopicFilter::new(&entry.filter).is_err() {
+                continue;
+            }
+            let selector = understood(entry.selector.as_deref());
+            let spot = router.insert_broker(number, TopicFilter::checked(&entry.filter), selector.as_ref());
+            destination.entries.insert(*id, (entry.clone(), spot));
+        }
+        // After what is new, so that filters are not without anybody for a moment.
+        for (entry, spot) in old {
+            router.remove_broker(number, TopicFilter::checked(&entry.filter), spot);
+        }
+        let is_new_life = destination.incarnation != known.incarnation;
+        destination.incarnation = known.incarnation;
+        destination.version = known.version;
+        destination.tag = wants::tag_of(host, known.version);
+        destination.since = passed;
+        if is_new_life || was_empty {
+            // Before, nothing was matched for it. What came since it began to want something it can ask for.
+            let began = now.as_nanos().saturating_sub(known.age.as_nanos() as u64);
+            let birth = streams.births_own();
+            destination.begin = core::array::from_fn(|own| Tick(began).max(birth[own]).min(passed[own]));
+            destination.last = passed;
+        }
+        destination.pause = Duration::ZERO;
+        self.tell_quiet(now, number, out);
+    }
+
+    /// What the own streams have passed.
+    pub(super) fn passed_own(&self) -> [Tick; Streams::COUNT] {
+        let mut passed = [Tick(0); Streams::COUNT];
+        for (place, (_, tick)) in passed.iter_mut().zip(self.streams.own.pubends()) {
+            *place = tick;
+        }
+        passed
+    }
+
+    /// A broker is gone: nothing is kept for it.
+    pub(super) fn serve_no_more(&mut self, host: HostId) {
+        let Core { overlay, router, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
+        let Some((number, destination)) = overlay.serves.remove(host) else { return };
+        for (entry, spot) in destination.entries.into_values() {
+            router.remove_broker(number, TopicFilter::checked(&entry.filter), spot);
+        }
+        overlay.timers.retain(|(_, due)| *due != Due::Quiet(number));
+    }
+}

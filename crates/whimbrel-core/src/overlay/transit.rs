@@ -1,0 +1,35 @@
+//! Frames that have passed through this broker lately: what is lost farther on is sent again from here.
+
+use std::collections::VecDeque;
+
+use whimbrel_event::EventId;
+
+/// Bytes of frames that are kept.
+pub const TRANSIT_BYTES_MAX: usize = 8 << 20;
+
+/// The latest frames.
+#[derive(Debug, Default)]
+pub(super) struct Transit {
+    frames: VecDeque<(EventId, Box<[u8]>)>,
+    bytes: usize,
+}
+
+/// What one entry costs beside its frame.
+const ENTRY_BYTES: usize = 48;
+
+impl Transit {
+    /// Keeps a frame (its type and body).
+    pub(super) fn keep(&mut self, id: EventId, frame: &[u8]) {
+        self.bytes += frame.len() + ENTRY_BYTES;
+        self.frames.push_back((id, frame.into()));
+        while self.bytes > TRANSIT_BYTES_MAX {
+            let (_, oldest) = self.frames.pop_front().expect("bytes are of frames");
+            self.bytes -= oldest.len() + ENTRY_BYTES;
+        }
+    }
+
+    /// The latest frame with an event. Costs a look at all that are kept; nacks are rare, and each names few events.
+    pub(super) fn find(&self, id: EventId) -> Option<&[u8]> {
+        self.frames.iter().rev().find(|(known, _)| *known == id).map(|(_, frame)| &**frame)
+    }
+}

@@ -1,0 +1,226 @@
+//! What this broker tells the others it wants.
+//!
+//! Every change makes a new *version*, and others say in which tick of each of their streams it came into force. Versions go on over the lives of
+//! a broker: the first of a life lies above all of the lives before it, so that what was sent for an earlier one is never taken for this one's.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use whimbrel_event::{Deployment, HostId, Tick, Time};
+use whimbrel_selector::{Selector, TopicFilter};
+
+use super::flood::{Delta, Entry};
+use super::reduce::{Even, Reduction};
+use super::{Due, Overlay};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::route::Wanted1;
+
+/// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
+pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
+
+/// What is added to [`INTEREST_EVERY`] for each broker there is: each change goes to all of them.
+pub const EVERY_BROKER: Duration = Duration::from_millis(5);
+
+/// Nanoseconds to versions: so many are left between two lives that begin in moments that are told apart.
+const VERSION_SHIFT: u32 = 20;
+
+/// What this broker wants, and what it has told of that.
+#[derive(Debug)]
+pub(crate) struct Wants {
+    host: HostId,
+    pub(crate) deployment: Deployment,
+    /// When the own streams began.
+    pub(crate) birth: Tick,
+    reduction: Reduction,
+    /// The selectors of subscriptions, by their keys in the router. For a moment one may have two: the new one comes before the old one goes.
+    selectors: BTreeMap<u32, VecDeque<Option<Selector>>>,
+    /// What was told, by number.
+    told: BTreeMap<u32, Entry>,
+    numbers: BTreeMap<(Box<str>, Option<Box<str>>), u32>,
+    next_number: u32,
+    version: u64,
+    told_at: Time,
+    /// The version with which something was wanted again after nothing was, and when that was.
+    began: (u64, Time),
+}
+
+/// A subscription that the router has got or lost.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Under that key there is one now.
+    Added(u32, Wanted1),
+    /// Under that key there is none any more.
+    Removed(u32, Box<str>),
+}
+
+impl Wants {
+    pub(super) fn new(host: HostId, incarnation: u64, (deployment, birth): (Deployment, Tick)) -> Wants {
+        Wants {
+            host,
+            deployment,
+            birth,
+            reduction: Reduction::new(),
+            selectors: BTreeMap::new(),
+            told: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            next_number: 0,
+            version: incarnation >> VERSION_SHIFT,
+            told_at: Time::ZERO,
+            began: (0, Time::ZERO),
+        }
+    }
+
+    /// The present version.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What others were told.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.told.values()
+    }
+
+    /// The version with which something was wanted again after nothing was.
+    pub(super) fn began(&self) -> (u64, Time) {
+        self.began
+    }
+
+    /// The version that a tag stands for: the latest that is not beyond the present one.
+    pub(super) fn version_of(&self, tag: u16) -> u64 {
+        let low = tag ^ tag_mask(self.host);
+        let back = (self.version as u16).wrapping_sub(low);
+        self.version.saturating_sub(u64::from(back))
+    }
+
+    /// All that was told is void: it is told anew, for another incarnation.
+    pub(super) fn restart(&mut self, incarnation: u64) -> Delta {
+        self.version = self.version.max(incarnation >> VERSION_SHIFT) + 1;
+        Delta {
+            base: 0,
+            removed: Vec::new(),
+            added: self.told.iter().map(|(id, entry)| (*id, entry.clone())).collect(),
+        }
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Added(key, Wanted1 { filter, selector }) => {
+                if is_local(&filter) {
+                    return;
+                }
+                // Fences are each broker's own: others could find that an event is outside where this one finds it inside.
+                let selector = selector.filter(|selector| selector.fences().next().is_none());
+                let topics = TopicFilter::checked(&filter);
+                if self.reduction.insert(topics, selector.as_ref()).is_ok() {
+                    self.selectors.entry(key).or_default().push_back(selector);
+                }
+            }
+            Change::Removed(key, filter) => {
+                let Some(known) = self.selectors.get_mut(&key) else { return };
+                if let Some(selector) = known.pop_front() {
+                    self.reduction.remove(TopicFilter::checked(&filter), selector.as_ref());
+                }
+                if self.selectors.get(&key).is_some_and(VecDeque::is_empty) {
+                    self.selectors.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Makes a new version of what has changed, if others have to know of it.
+    fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
+        let entries = self.reduction.reduced(bound, &Even);
+        let wanted: Vec<Entry> = entries
+            .iter()
+            .map(|entry| Entry {
+                filter: entry.filter.clone(),
+                selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
+            })
+            .collect();
+        let mut gone: BTreeMap<u32, ()> = self.told.keys().map(|id| (*id, ())).collect();
+        let mut delta = Delta { base: self.version, ..Delta::default() };
+        for entry in wanted {
+            match self.numbers.get(&(entry.filter.clone(), entry.selector.clone())) {
+                Some(id) => {
+                    gone.remove(id);
+                }
+                None => {
+                    self.next_number = self.next_number.wrapping_add(1);
+                    delta.added.push((self.next_number, entry));
+                }
+            }
+        }
+        delta.removed = gone.into_keys().collect();
+        if delta.added.is_empty() && delta.removed.is_empty() {
+            return None;
+        }
+        let was_empty = self.told.is_empty();
+        for id in &delta.removed {
+            let entry = self.told.remove(id).expect("what was told is known");
+            self.numbers.remove(&(entry.filter, entry.selector));
+        }
+        for (id, entry) in &delta.added {
+            self.numbers.insert((entry.filter.clone(), entry.selector.clone()), *id);
+            self.told.insert(*id, entry.clone());
+        }
+        self.version += 1;
+        self.told_at = now;
+        if was_empty {
+            self.began = (self.version, now);
+        }
+        Some(delta)
+    }
+}
+
+/// Topics that each broker has for itself: they are never told to others, nor wanted of them.
+pub(super) fn is_local(topic: &str) -> bool {
+    topic.starts_with("$SYS/") || topic.starts_with("$whimbrel/") || topic == "$SYS" || topic == "$whimbrel"
+}
+
+/// What the tags for a broker are mixed with, so that what goes to the wrong one is not believed there.
+fn tag_mask(host: HostId) -> u16 {
+    let mut state = host.as_u64();
+    (crate::stream::split_mix(&mut state) >> 48) as u16
+}
+
+/// How a version is named in frames to that broker.
+pub(super) fn tag_of(host: HostId, version: u64) -> u16 {
+    version as u16 ^ tag_mask(host)
+}
+
+impl Core {
+    /// Notes which subscriptions came and went; others are told soon.
+    pub(crate) fn take_wants(&mut self, now: Time) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let changes = self.router.take_changes();
+        if changes.is_empty() {
+            return;
+        }
+        for change in changes {
+            overlay.wants.apply(change);
+        }
+        overlay.tell_interest_soon(now);
+    }
+
+    /// Makes the own interest known, if it has changed.
+    pub(super) fn tell_interest(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let bound = overlay.config.interest_max;
+        if let Some(delta) = overlay.wants.renew(now, bound) {
+            overlay.stats.interest_versions += 1;
+            self.flood_own_interest(now, delta, out);
+        }
+        self.name_version(now, out);
+    }
+}
+
+impl Overlay {
+    pub(super) fn tell_interest_soon(&mut self, now: Time) {
+        if !self.timers.iter().any(|(_, due)| *due == Due::Interest) {
+            let pause = INTEREST_EVERY + EVERY_BROKER * self.topology.len() as u32;
+            let at = now.max(self.wants.told_at + pause);
+            self.set_timer(at, Due::Interest);
+        }
+    }
+}
