@@ -175,6 +175,8 @@ impl Server {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
         };
+        let (links, address) = open_overlay(config, &hub)?;
+        *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), config));
@@ -202,8 +204,6 @@ impl Server {
             ready.control = Some(place.path.clone());
             http.spawn(control::serve(listening, hub.clone(), config.name.clone(), version.to_owned()));
         }
-        let (links, address) = open_overlay(config, &hub)?;
-        *ready.slot(Listener::Overlay) = address;
         phase.send_replace(Phase::Ready);
         Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _links: links, _lock: lock })
     }
@@ -282,7 +282,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<Socket
         name: config.name.as_str().into(),
         addresses: Vec::new(),
         interest_max: asked.interest_max,
-        learns_peers: asked.learns_peers,
+        links_wanted: asked.links_wanted,
     };
     let address = hub.open_overlay(&plan, broker).map_err(|error| match error {
         StartError::Bind(cause) => Error::Listen { key: Listener::Overlay.key(), address: listen, cause },

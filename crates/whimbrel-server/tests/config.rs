@@ -230,10 +230,10 @@ fn what_comes_later_is_refused_clearly() {
 
 #[test]
 fn peers_are_gathered_from_repeated_options_which_prevail_over_the_file() {
-    let file = File::new("dev = true\n[overlay]\npeers = [\"a.example:7117\"]\nlearn = false\n");
+    let file = File::new("dev = true\n[overlay]\npeers = [\"a.example:7117\"]\nlinks = 0\n");
     let config = file.load(&[]).expect("a configuration");
     assert_eq!(config.overlay.peers, ["a.example:7117"]);
-    assert!(!config.overlay.learns_peers);
+    assert_eq!(config.overlay.links_wanted, 0);
     let twice = [flag("overlay.peers", "b.example:1"), flag("overlay.peers", "10.0.0.5:2")];
     assert_eq!(file.load(&twice).expect("a configuration").overlay.peers, ["b.example:1", "10.0.0.5:2"]);
     let refusal = file.refusal(&[flag("overlay.peers", "b.example")]);

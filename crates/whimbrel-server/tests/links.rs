@@ -26,7 +26,11 @@ async fn brokers_are_linked_and_linked_again_after_one_was_away() {
     let north = start(|_| {}).await;
     let at = address(&north, Listener::Overlay);
     assert!(north.ready().line().ends_with(&format!(",\"overlay\":\"{at}\"}}")), "{}", north.ready().line());
-    let south = start(|config| config.overlay.peers = vec![at.to_string()]).await;
+    let south = start(|config| {
+        config.name = "south".into();
+        config.overlay.peers = vec![at.to_string()];
+    })
+    .await;
     metric(&north, "whimbrel_links 1").await;
     metric(&south, "whimbrel_links 1").await;
     let page = get(&south, "/metrics").await.1;

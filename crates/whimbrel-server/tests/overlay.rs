@@ -85,8 +85,10 @@ impl Inlet for Watch {
     fn room(&mut self, channel: Channel, unsent: usize) {
         self.note(|seen| seen.rooms.push((number(channel), unsent)));
     }
+}
 
-    fn closed(self: Box<Self>) {
+impl Drop for Watch {
+    fn drop(&mut self) {
         self.note(|seen| seen.is_closed = true);
     }
 }

@@ -37,7 +37,7 @@ Examples:
   whimbrel backup /backup/monday                        of a running broker
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
-Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
+Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080, other brokers 7117/udp.
 Exit status: 0 success, 1 a failure while running, 2 a wrong command line or configuration.";
 
 /// A publish/subscribe broker for wide-area networks that speaks MQTT.

@@ -25,6 +25,8 @@ Examples:
   whimbrel serve --dev --listen-mqtt 127.0.0.1:0        any free port; the ready line tells which
   whimbrel serve --dev --listen-mqtt 192.168.1.5:1883   a private network (no authentication!)
   whimbrel serve --dev --listen-ws off --listen-wss off
+  whimbrel serve --dev --name south --peer 10.0.0.5:7117 --listen-overlay 10.0.0.6:7117
+  whimbrel serve --tls-ca ca.pem --tls-cert broker-north.pem --tls-key broker-north.key      clients show certificates
   whimbrel serve --config /etc/whimbrel.toml --check    is this configuration all right?";
 
 /// Arguments of `whimbrel serve`, made from the table of settings.

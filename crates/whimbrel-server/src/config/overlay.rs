@@ -7,8 +7,8 @@ use super::settings::Settings;
 pub struct Asked {
     /// `HOST:PORT` of brokers that are dialled.
     pub peers: Vec<String>,
-    /// Whether brokers that others tell of are dialled too.
-    pub learns_peers: bool,
+    /// With fewer links than this, brokers that others tell of are dialled too.
+    pub links_wanted: usize,
     /// Entries of the interest that is told, at most.
     pub interest_max: usize,
 }
@@ -16,7 +16,7 @@ pub struct Asked {
 pub(super) fn load(settings: &Settings) -> Asked {
     Asked {
         peers: settings.peers("overlay.peers"),
-        learns_peers: settings.switch("overlay.learn"),
+        links_wanted: settings.number("overlay.links") as usize,
         interest_max: settings.number("overlay.interest_max") as usize,
     }
 }

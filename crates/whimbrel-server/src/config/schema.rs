@@ -114,9 +114,9 @@ keys! {
 
     "overlay" "peers" flag("peer", "WHIMBREL_PEER"), "HOST:PORT", Kind::Peers, "",
         "Other brokers that are dialled for as long as this one runs; the option is given once for each";
-    "overlay" "learn" flag("overlay-learn", "WHIMBREL_OVERLAY_LEARN"), "BOOL", Kind::Switch, "true",
-        "Dial brokers that others tell of, too";
-    "overlay" "interest_max" None, "N", Kind::Count(1, 65_536), "256",
+    "overlay" "links" flag("overlay-links", "WHIMBREL_OVERLAY_LINKS"), "N", Kind::Count(0, 256), "4",
+        "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
+    "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
         "Entries of the interest that the broker tells others; beyond it, similar ones are merged and others send more than is wanted";
 
     "journal" "max_log" None, "SIZE", Kind::Size(6 * MIB, 1024 * GIB), "64 GiB",

@@ -74,7 +74,7 @@ pub struct Hub {
     /// What is counted of links to other brokers.
     links: Arc<Counts>,
     /// The links, once there is an overlay.
-    overlay: OnceLock<Overlay>,
+    overlay: Mutex<Option<Arc<Overlay>>>,
 }
 
 impl Hub {
@@ -108,7 +108,7 @@ impl Hub {
             signal,
             brake: Brake::default(),
             links: Arc::default(),
-            overlay: OnceLock::new(),
+            overlay: Mutex::default(),
         });
         tokio::spawn(keep_time(hub.clone()));
         hub.arm(hub.machine.lock().next_deadline());

@@ -56,6 +56,18 @@ pub struct Counts {
     links: Mutex<BTreeMap<u64, Arc<LinkCounts>>>,
 }
 
+/// A link that is up until this is dropped.
+pub(super) struct Up {
+    counts: Arc<Counts>,
+    number: u64,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.counts.links.lock().remove(&self.number);
+    }
+}
+
 /// Numbers of one link.
 #[derive(Debug)]
 pub(super) struct LinkCounts {
@@ -135,14 +147,10 @@ pub struct OverlayAccount {
 }
 
 impl Counts {
-    pub(super) fn up(&self, link: Arc<LinkCounts>) -> u64 {
+    pub(super) fn up(self: &Arc<Self>, link: Arc<LinkCounts>) -> Up {
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         self.links.lock().insert(number, link);
-        number
-    }
-
-    pub(super) fn down(&self, number: u64) {
-        self.links.lock().remove(&number);
+        Up { counts: self.clone(), number }
     }
 
     pub(super) fn redialed(&self) {

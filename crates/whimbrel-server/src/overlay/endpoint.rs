@@ -45,7 +45,7 @@ const RECEIVE_WINDOW: u32 = 4 << 20;
 /// What may be on its way to the other end, or wait for that, in bytes.
 const SEND_WINDOW: u64 = 4 << 20;
 
-/// Datagrams that wait, each way, in bytes. With the windows and what a port may hold beside: less than 16 MiB a link.
+/// Datagrams that wait, each way, in bytes. With the windows, and the 5.25 MiB at which the core stops giving: less than 16 MiB a link.
 const DATAGRAMS: usize = 512 << 10;
 
 /// The round-trip time that is assumed before the first is measured: links are often long.
@@ -297,9 +297,9 @@ impl Shared {
         let peer = name.clone().unwrap_or_else(|| address.to_string());
         tracing::info!(peer, %address, dialed, "link to another broker");
         let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
-        let number = self.gate.counts.up(counts.clone());
+        let up = self.gate.counts.up(counts.clone());
         let here = link::run(self.uplink.clone(), connection.clone(), streams, counts, (dialed, name)).await;
-        self.gate.counts.down(number);
+        drop(up);
         let why = connection.close_reason().unwrap_or(ConnectionError::LocallyClosed);
         match here {
             Some(here) => tracing::info!(peer, %address, why = here.text(), "a link to another broker is hung up"),

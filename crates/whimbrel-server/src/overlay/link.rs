@@ -101,7 +101,7 @@ pub(super) async fn run(
         yield_now().await;
     }
     connection.close(VarInt::from_u32(MISUSED), b"a stream of a link has ended");
-    inlet.closed();
+    drop(inlet);
     port.hung_up()
 }
 

@@ -42,7 +42,7 @@ pub trait Uplink: Send + Sync + 'static {
     fn opened(&self, link: &Opened<'_>) -> Box<dyn Inlet>;
 }
 
-/// Where one link's input goes.
+/// Where one link's input goes. It is dropped when the link has ended.
 pub trait Inlet: Send {
     /// Whether more may be read. If not, the link's port is woken when it may.
     fn may_read(&mut self) -> bool;
@@ -52,7 +52,4 @@ pub trait Inlet: Send {
 
     /// So many bytes are left to be sent in a channel: fewer than when that was told last, and little enough to go on.
     fn room(&mut self, channel: Channel, unsent: usize);
-
-    /// The link has ended.
-    fn closed(self: Box<Self>);
 }

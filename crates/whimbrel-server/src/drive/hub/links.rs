@@ -23,23 +23,23 @@ impl Hub {
             config.addresses.push(address.to_string().into());
         }
         self.run(|machine, now| machine.broker.open_overlay(now, config));
-        assert!(self.overlay.set(overlay).is_ok(), "an overlay is opened once");
-        self.overlay.get().expect("it has just been set").begin(&plan.peers);
+        let overlay = Arc::new(overlay);
+        *self.overlay.lock() = Some(overlay.clone());
+        overlay.begin(&plan.peers);
         Ok(address)
     }
 
     /// Takes leave of all other brokers.
     pub async fn close_overlay(&self) {
-        if let Some(overlay) = self.overlay.get() {
+        let overlay = self.overlay.lock().take();
+        if let Some(overlay) = overlay {
             overlay.close().await;
         }
     }
 
-    /// The same at once, without a word.
+    /// The same without waiting until they have been told.
     pub fn cut_overlay(&self) {
-        if let Some(overlay) = self.overlay.get() {
-            overlay.cut();
-        }
+        drop(self.overlay.lock().take());
     }
 
     /// What links tell of themselves at this moment.
@@ -52,10 +52,12 @@ impl Hub {
         for port in links {
             port.flush();
         }
-        if let Some(overlay) = self.overlay.get() {
-            for address in dials {
-                overlay.dial(&address);
-            }
+        if dials.is_empty() {
+            return;
+        }
+        let overlay = self.overlay.lock().clone();
+        for address in dials {
+            overlay.iter().for_each(|overlay| overlay.dial(&address));
         }
     }
 }
@@ -93,8 +95,10 @@ impl Inlet for LinkLine {
     fn room(&mut self, channel: Channel, unsent: usize) {
         self.hub.submit(&mut self.line, || inbox::Input::Room(channel, unsent));
     }
+}
 
-    fn closed(mut self: Box<Self>) {
+impl Drop for LinkLine {
+    fn drop(&mut self) {
         self.hub.submit(&mut self.line, || inbox::Input::Gone { tell: true });
     }
 }
