@@ -6,3 +6,7 @@ pub mod checks;
 /// Checks of selectors and of the index over them.
 #[path = "../../crates/whimbrel-selector/tests/naive/mod.rs"]
 pub mod naive;
+
+/// Checks of frames between brokers.
+#[path = "../../crates/whimbrel-wire/tests/frame_checks/mod.rs"]
+pub mod frames;

@@ -1,10 +1,12 @@
 //! Events as they travel: their bytes, and what is refused.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use whimbrel_event::{
     AcceptedEvent, Attributes, AttributesBuf, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick,
     Time,
 };
-use whimbrel_wire::{Invalid, compact};
+use whimbrel_wire::{FRAME_BYTES_MAX, Invalid, TOPIC_BYTES_MAX, compact};
 
 const ID: EventId = EventId { pubend: PubendId(0x17), tick: Tick(1000) };
 
@@ -31,7 +33,7 @@ fn written(event: &AcceptedEvent<'_>) -> Vec<u8> {
 }
 
 fn wrong(bytes: &[u8]) -> Invalid {
-    compact::read(bytes, ID).err().expect("not an event")
+    compact::read(bytes, ID).expect_err("not an event")
 }
 
 #[test]
@@ -102,6 +104,26 @@ fn what_is_no_event_is_refused_with_its_reason() {
         (b"\0\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x80\x01", Invalid::Number),
     ] {
         assert_eq!(wrong(bytes), invalid, "{bytes:02x?}");
+    }
+}
+
+#[test]
+fn an_event_is_no_longer_than_a_frame() {
+    let rest = written(&plain()).len() - plain().event.payload.len();
+    let payload = vec![0; FRAME_BYTES_MAX + 1 - rest];
+    let event = |payload| AcceptedEvent { event: EventRef { payload, ..plain().event }, ..plain() };
+    assert!(compact::read(&written(&event(&payload[1..])), ID).is_ok());
+    assert_eq!(wrong(&written(&event(&payload))), Invalid::TooLong);
+}
+
+#[test]
+fn an_event_that_nobody_would_read_is_not_written() {
+    let long = "t".repeat(TOPIC_BYTES_MAX + 1);
+    let event = |topic, importance| AcceptedEvent { event: EventRef { topic, importance, ..plain().event }, ..plain() };
+    let refused = |event| catch_unwind(AssertUnwindSafe(|| written(&event))).is_err();
+    assert!(compact::read(&written(&event(&long[1..], 1)), ID).is_ok());
+    for event in [event("", 5), event(&long, 5), event("t", 0), event("t", 11)] {
+        assert!(refused(event));
     }
 }
 

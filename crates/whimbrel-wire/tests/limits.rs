@@ -5,7 +5,7 @@ mod frame_checks;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use frame_checks::{cut, encoded};
-use whimbrel_event::{EventId, HostId, PubendId, Tick};
+use whimbrel_event::{HostId, PubendId, Tick};
 use whimbrel_wire::*;
 
 const HOST: u64 = 0x1230;
@@ -232,6 +232,82 @@ fn lists_have_their_bounds_and_nothing_is_allocated_for_what_is_not_there() {
     assert_eq!(Frame::decode(&[4, 2, 0, 0]), Err(Invalid::Form("whether more follows")));
 }
 
+/// A frame whose last lists are empty announces one entry more than allowed, in the list before `behind` others; then as many as are allowed.
+fn too_many(frame: &Frame<'_>, behind: usize, max: usize, what: &'static str) {
+    let bytes = accepted(frame);
+    let (before, after) = bytes.split_at(bytes.len() - behind - 1);
+    assert_eq!(after, vec![0; behind + 1]);
+    let with_count = |count: usize| {
+        // A varint of three bytes is long enough for each.
+        let long = [count as u8 | 0x80, (count >> 7) as u8 | 0x80, (count >> 14) as u8];
+        let short = [count as u8 | 0x80, (count >> 7) as u8];
+        let count = if count < 128 {
+            &[count as u8][..]
+        } else if count < 1 << 14 {
+            &short[..]
+        } else {
+            &long[..]
+        };
+        [before, count, &after[1..]].concat()
+    };
+    assert_eq!(Frame::decode(&with_count(max + 1)), Err(Invalid::TooMany(what)), "{frame:?}");
+    assert_eq!(Frame::decode(&with_count(max)), Err(Invalid::Truncated), "{frame:?}");
+}
+
+#[test]
+fn each_list_and_text_of_others_has_its_bound() {
+    let state = Frame::LinkState(link_state());
+    too_many(&state, 1, ADDRESSES_MAX, "addresses");
+    too_many(&state, 0, NEIGHBOURS_MAX, "neighbours");
+    let digest = Frame::Digest(Digest::default());
+    too_many(&digest, 1, LIST_MAX, "link states");
+    too_many(&digest, 0, LIST_MAX, "interests");
+    let ask = Frame::Ask(Ask::default());
+    too_many(&ask, 1, LIST_MAX, "interests");
+    too_many(&ask, 0, LIST_MAX, "link states");
+    let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
+    // The age behind its lists is 0, too.
+    let update = Frame::Interest(InterestUpdate { age_ms: 0, ..update });
+    too_many(&update, 2, LIST_MAX, "interests that are gone");
+    too_many(&update, 1, LIST_MAX, "interests");
+    too_many(&Frame::Registry(Registry::default()), 0, LIST_MAX, "entries");
+    too_many(&Frame::RegistryDigest(RegistryDigest::default()), 0, REGISTRY_RANGES, "ranges of keys");
+    too_many(&Frame::RegistryAsk(RegistryAsk::default()), 0, REGISTRY_RANGES, "ranges of keys");
+    let nack = Nack { pubend: PubendId(1), from: host(), incarnation: 2, hops: 3, ranges: vec![] };
+    too_many(&Frame::Nack(nack), 0, RANGES_MAX, "ranges");
+    let target_tree = &[0x80, 0, 0];
+    let silence = Silence { from: host(), target_tree, incarnation: 1, version: 2, parts: vec![] };
+    too_many(&Frame::Silence(silence), 0, PARTS_MAX, "streams");
+    too_many(&Frame::Goodbye(Goodbye { code: 0, text: "" }), 0, GOODBYE_BYTES_MAX, "a goodbye");
+    let tell = TraceTell { to: host(), hops: 1, id: 2, host: host(), name: "a", text: "" };
+    too_many(&Frame::TraceTell(tell), 0, TRACE_BYTES_MAX, "what is told of an event");
+}
+
+#[test]
+fn what_is_sent_has_the_bounds_of_what_is_read() {
+    let digest = |link_states, interests| Frame::Digest(Digest { link_states, interests, more: false });
+    let many = vec![(host(), 1, 2); LIST_MAX + 1];
+    accepted(&digest(many[1..].to_vec(), many[1..].to_vec()));
+    refused(&digest(many.clone(), vec![]));
+    refused(&digest(vec![], many));
+    let many = vec![host(); LIST_MAX + 1];
+    refused(&Frame::Ask(Ask { interests: vec![], link_states: many }));
+    let entry = RegistryEntry { key: "", version: (Tick(1), PubendId(2)), value: None, age_ms: 0 };
+    accepted(&Frame::Registry(Registry { entries: vec![entry; LIST_MAX] }));
+    refused(&Frame::Registry(Registry { entries: vec![entry; LIST_MAX + 1] }));
+    let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
+    accepted(&Frame::Interest(InterestUpdate { removed: vec![1; LIST_MAX], ..update.clone() }));
+    refused(&Frame::Interest(InterestUpdate { removed: vec![1; LIST_MAX + 1], ..update }));
+    accepted(&Frame::RegistryAsk(RegistryAsk { ranges: vec![255; REGISTRY_RANGES] }));
+    refused(&Frame::RegistryAsk(RegistryAsk { ranges: vec![255; REGISTRY_RANGES + 1] }));
+    let key = "k".repeat(TOPIC_BYTES_MAX + 1);
+    accepted(&Frame::Registry(Registry { entries: vec![RegistryEntry { key: &key[1..], ..entry }] }));
+    refused(&Frame::Registry(Registry { entries: vec![RegistryEntry { key: &key, ..entry }] }));
+    let address: String = "9".repeat(ADDRESS_BYTES_MAX + 1);
+    accepted(&Frame::LinkState(LinkState { addresses: vec![&address[1..]], ..link_state() }));
+    refused(&Frame::LinkState(LinkState { addresses: vec![&address], ..link_state() }));
+}
+
 #[test]
 fn interests_have_their_bounds() {
     let (filter, selector) = ("f".repeat(TOPIC_BYTES_MAX + 1), "s".repeat(SELECTOR_BYTES_MAX + 1));
@@ -245,6 +321,11 @@ fn interests_have_their_bounds() {
     refused(&interest(vec![InterestEntry { filter: "", ..entry }]));
     refused(&interest(vec![InterestEntry { selector: Some(&selector), ..entry }]));
     let small = InterestEntry { id: 1, filter: "a", selector: None };
+    let mut bytes = accepted(&interest(vec![small]));
+    let end = bytes.len();
+    assert_eq!(bytes[end - 4..], [1, b'a', 0, 7]);
+    bytes[end - 4] = 0;
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("a topic filter")));
     accepted(&interest(vec![small; LIST_MAX]));
     refused(&interest(vec![small; LIST_MAX + 1]));
     let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
@@ -283,8 +364,6 @@ fn a_frame_has_its_bound() {
     assert_eq!(accepted(&registry(FRAME_BYTES_MAX - rest)).len(), FRAME_BYTES_MAX);
     refused(&registry(FRAME_BYTES_MAX - rest + 1));
     assert_eq!(Frame::decode(&vec![0; FRAME_BYTES_MAX + 1]), Err(Invalid::TooLong));
-    let id = EventId { pubend: PubendId(1), tick: Tick(1) };
-    assert_eq!(compact::read(&vec![0; FRAME_BYTES_MAX + 1], id).err(), Some(Invalid::TooLong));
 }
 
 #[test]

@@ -1,7 +1,249 @@
-//! Estimates of links, the topology, and routes.
+//! Several brokers: links, interest, and events from one to the others.
 
-mod estimate;
-mod paths;
-mod topology;
-mod trees;
-mod world;
+#[path = "../common/mod.rs"]
+mod common;
+mod net;
+
+use core::time::Duration;
+
+use common::{CLEAN, Client, Told, event, plain};
+use net::Net;
+use whimbrel_core::{Attach, Filter, Input, Link, Publish};
+use whimbrel_event::Qos;
+use whimbrel_selector::Selector;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Net {
+    fn attach(&mut self, node: usize, link: u32, client_id: &str) {
+        let Client { clean: clean_start, expiry, window, .. } = CLEAN;
+        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window: window.max(200), will: None };
+        self.input(node, Input::Attach(attach));
+    }
+
+    fn subscribe(&mut self, node: usize, link: u32, filter: Filter<'_>) {
+        self.input(node, Input::Subscribe { link: Link(link), tag: 1, filters: &[filter] });
+    }
+
+    fn publish(&mut self, node: usize, link: u32, topic: &str, payload: &str, qos: Qos) {
+        let tag = if qos == Qos::AtMostOnce { 0 } else { 77 };
+        let event = event(topic, payload, qos);
+        self.input(node, Input::Publish(Publish { link: Link(link), tag, retain: false, number: None, event }));
+    }
+
+    fn told(&mut self, node: usize, link: u32) -> Vec<Told> {
+        self.nodes[node].side.edges.told.remove(&link).unwrap_or_default()
+    }
+
+    fn payloads(&mut self, node: usize, link: u32) -> Vec<String> {
+        let told = self.told(node, link);
+        told.into_iter().filter_map(|told| if let Told::Event(got) = told { Some(got.payload) } else { None }).collect()
+    }
+}
+
+fn is_answered(told: &[Told]) -> bool {
+    told.iter().any(|told| matches!(told, Told::Subscribed(_)))
+}
+
+#[test]
+fn an_event_goes_to_another_broker_that_wants_it_and_to_no_other() {
+    for qos in [Qos::AtMostOnce, Qos::AtLeastOnce] {
+        let mut net = Net::line(3);
+        net.attach(2, 1, "s");
+        net.attach(0, 1, "p");
+        net.subscribe(2, 1, plain("a/+", qos));
+        assert!(!is_answered(&net.told(2, 1)), "others have to know first");
+        net.advance(Duration::from_millis(10));
+        let told = net.told(2, 1);
+        assert!(is_answered(&told), "{told:?}");
+        assert!(net.nodes[2].side.pending.is_empty(), "{:?}", net.nodes[2].side.pending);
+        net.publish(0, 1, "a/b", "one", qos);
+        net.publish(0, 1, "b", "other", qos);
+        net.publish(0, 1, "a/c", "two", qos);
+        net.advance(Duration::from_millis(3));
+        assert_eq!(net.payloads(2, 1), ["one", "two"], "{qos:?}");
+        net.advance(SECOND);
+        assert_eq!(net.payloads(2, 1), [""; 0]);
+        let received = [1, 2].map(|node| net.nodes[node].core.overlay_stats().unwrap().events_received);
+        assert_eq!(received, [0, 2]);
+    }
+}
+
+#[test]
+fn selectors_are_told_to_other_brokers() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    let selector = Selector::parse("JMSPriority > 7").unwrap();
+    net.subscribe(1, 1, Filter { selector: Some(&selector), ..plain("a", Qos::AtLeastOnce) });
+    net.advance(SECOND);
+    for importance in [5, 9, 3, 8] {
+        let event = whimbrel_event::EventRef { importance, ..event("a", "x", Qos::AtLeastOnce) };
+        net.input(0, Input::Publish(Publish { link: Link(1), tag: 7, retain: false, number: None, event }));
+    }
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 1).len(), 2);
+    assert_eq!(net.nodes[1].core.overlay_stats().unwrap().events_received, 2);
+}
+
+#[test]
+fn what_is_lost_on_a_link_is_asked_for_and_comes_in_order() {
+    let mut net = Net::line(3);
+    net.attach(2, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(2, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(2, 1);
+    let mut count = 0;
+    net.drops = Box::new(move |node, channel, _| {
+        count += 1;
+        node == 0 && channel == whimbrel_core::Channel::Reliable && count % 3 != 0
+    });
+    let wanted: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    for payload in &wanted {
+        net.publish(0, 1, "a", payload, Qos::AtLeastOnce);
+        net.advance(Duration::from_millis(2));
+    }
+    net.drops = Box::new(|_, _, _| false);
+    net.advance(SECOND * 3);
+    assert_eq!(net.payloads(2, 1), wanted);
+    assert!(net.nodes[2].core.overlay_stats().unwrap().nacks_out > 0);
+}
+
+#[test]
+fn a_link_that_is_down_is_gone_round() {
+    let mut net = Net::new(3);
+    let direct = net.join(0, 2, Duration::from_millis(1));
+    net.join(0, 1, Duration::from_millis(5));
+    net.join(1, 2, Duration::from_millis(5));
+    net.advance(SECOND * 2);
+    net.attach(2, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(2, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(2, 1);
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.close(direct);
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    net.publish(0, 1, "a", "three", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(2, 1), ["one", "two", "three"]);
+}
+
+#[test]
+fn after_a_partition_everything_comes() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(1, 1);
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    net.close(0);
+    for pause in [30, 200] {
+        net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+        net.advance(SECOND * pause);
+        net.publish(0, 1, "a", "three", Qos::AtLeastOnce);
+        assert!(net.payloads(1, 1).iter().all(|payload| payload == "one"));
+        let wire = net.join(0, 1, Duration::from_millis(1));
+        net.advance(SECOND * 2);
+        assert_eq!(net.payloads(1, 1), ["two", "three"], "after {pause} s");
+        net.close(wire);
+    }
+}
+
+#[test]
+fn a_broker_that_restarts_loses_nothing_that_comes_later() {
+    let mut net = Net::line(3);
+    net.attach(2, 1, "s");
+    net.subscribe(2, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(2, 1);
+    net.restart(0, 99);
+    net.advance(SECOND * 3);
+    net.join(0, 1, Duration::from_millis(1));
+    net.attach(0, 1, "p");
+    net.advance(Duration::from_millis(1));
+    // Before its interest can have been told.
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(2, 1), ["one", "two"]);
+}
+
+#[test]
+fn who_subscribes_first_gets_nothing_from_before() {
+    let mut net = Net::line(2);
+    net.attach(0, 1, "p");
+    net.publish(0, 1, "a", "before", Qos::AtLeastOnce);
+    net.advance(SECOND * 40);
+    net.publish(0, 1, "a", "just before", Qos::AtLeastOnce);
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.publish(0, 1, "a", "after", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 1), ["after"]);
+    net.input(1, Input::Unsubscribe { link: Link(1), tag: 2, filters: &["a"] });
+    net.advance(SECOND * 40);
+    net.publish(0, 1, "a", "between", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.publish(0, 1, "a", "again", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 1), ["again"]);
+}
+
+#[test]
+fn a_name_is_taken_once_and_a_broker_does_not_link_with_itself() {
+    let mut net = Net::new(3);
+    net.nodes[2].core = whimbrel_core::Core::new(whimbrel_core::Limits::default(), 99, net.now);
+    net.nodes[2].core.open_overlay(net.now, net::config("b1"));
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND);
+    net.join(0, 2, Duration::from_millis(1));
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND);
+    let links: Vec<_> = net.nodes[0].core.links().into_iter().map(|link| link.name.into_string()).collect();
+    assert_eq!(links, ["b1"]);
+    assert_eq!(net.nodes[0].core.topology(net.now).len(), 2);
+    assert_eq!(net.nodes[1].core.links().len(), 1, "one of two links between the same brokers stays");
+}
+
+#[test]
+fn retained_messages_are_the_same_everywhere() {
+    let mut net = Net::line(3);
+    net.attach(0, 1, "p");
+    let retain = |net: &mut Net, node: usize, payload: &str| {
+        let event = event("state/x", payload, Qos::AtLeastOnce);
+        net.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+    };
+    retain(&mut net, 0, "one");
+    net.advance(SECOND);
+    net.attach(2, 2, "s");
+    net.subscribe(2, 2, plain("state/#", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    assert_eq!(net.payloads(2, 2), ["one"]);
+    net.attach(2, 1, "q");
+    retain(&mut net, 2, "two");
+    net.advance(SECOND);
+    assert_eq!(net.payloads(2, 2), ["two"]);
+    net.attach(0, 3, "t");
+    net.subscribe(0, 3, plain("state/#", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    assert_eq!(net.payloads(0, 3), ["two"]);
+    // Away while it is deleted.
+    net.close(1);
+    retain(&mut net, 0, "");
+    net.advance(SECOND * 5);
+    net.join(1, 2, Duration::from_millis(1));
+    net.advance(SECOND * 3);
+    net.attach(2, 4, "u");
+    net.subscribe(2, 4, plain("state/#", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    assert_eq!(net.payloads(2, 4), [""; 0]);
+}

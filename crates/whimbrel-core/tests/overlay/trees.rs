@@ -129,6 +129,19 @@ fn a_set_with_too_many_nodes_gets_several_trees() {
 }
 
 #[test]
+fn a_path_that_two_trees_share_is_in_both() {
+    // The first tree ends in the middle of a ray.
+    let topology = rays(700, 6).topology();
+    let mut routes = routes(&topology);
+    let all: Vec<HostId> = topology.hosts().collect();
+    let trees = routes.trees(&all).clone();
+    let sizes: Vec<usize> = trees.trees.iter().map(|tree| tree.nodes.len()).collect();
+    assert_eq!((sizes[0], sizes.len()), (TREE_NODES_MAX, 2));
+    assert_eq!(sizes[1], 1 + 700 * 6 - (TREE_NODES_MAX - 1) + 3, "a root, what is left, and the shared half of a ray");
+    check(&topology, routes.ways(), &all, &trees);
+}
+
+#[test]
 fn as_many_nodes_as_there_can_be_are_one_tree() {
     let topology = rays(819, 5).topology();
     let mut routes = routes(&topology);

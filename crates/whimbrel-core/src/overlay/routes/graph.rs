@@ -39,13 +39,15 @@ impl Graph {
     /// Takes one step for each link that some broker names, but for finding the brokers behind them, which takes log n if they are far apart.
     pub(super) fn new(topology: &Topology) -> Graph {
         let hosts: Vec<HostId> = topology.hosts().collect();
-        let mut claims = Graph { begins: Vec::with_capacity(hosts.len() + 1), edges: Vec::new(), hosts };
+        let named = topology.states().map(|state| state.neighbours.len()).sum();
+        let mut graph = Graph { begins: Vec::with_capacity(hosts.len() + 1), edges: Vec::with_capacity(named), hosts };
         for state in topology.states() {
-            claims.begins.push(claims.edges.len() as u32);
-            claims.add(state);
+            graph.begins.push(graph.edges.len() as u32);
+            graph.add(state);
         }
-        claims.begins.push(claims.edges.len() as u32);
-        claims.confirmed()
+        graph.begins.push(graph.edges.len() as u32);
+        graph.confirm();
+        graph
     }
 
     /// The links that a broker names, to brokers that are known.
@@ -62,23 +64,25 @@ impl Graph {
         }
     }
 
-    /// Those edges that both ends name.
-    fn confirmed(self) -> Graph {
+    /// Leaves those edges that both ends name.
+    fn confirm(&mut self) {
         let (begins, named_by) = self.turned();
-        let mut edges = Vec::with_capacity(self.edges.len());
-        let mut confirmed = Vec::with_capacity(self.begins.len());
+        let mut kept = 0;
         for node in 0..self.hosts.len() {
-            confirmed.push(edges.len() as u32);
+            let own = self.begins[node] as usize..self.begins[node + 1] as usize;
+            self.begins[node] = kept as u32;
             let mut others = named_by[begins[node] as usize..begins[node + 1] as usize].iter().peekable();
-            for edge in self.edges(node as u32) {
+            for at in own {
+                let edge = self.edges[at];
                 while others.next_if(|other| **other < edge.to).is_some() {}
                 if others.next_if(|other| **other == edge.to).is_some() {
-                    edges.push(*edge);
+                    self.edges[kept] = edge;
+                    kept += 1;
                 }
             }
         }
-        confirmed.push(edges.len() as u32);
-        Graph { hosts: self.hosts, begins: confirmed, edges }
+        self.edges.truncate(kept);
+        self.begins[self.hosts.len()] = kept as u32;
     }
 
     /// By whom each broker is named, in order: where each one's list begins, and the lists.

@@ -1,0 +1,232 @@
+//! Several cores, joined by links that deliver after a delay, in order.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use whimbrel_core::{
+    Accepted, Channel, Core, Delivery, Granted, HangUp, Input, Kick, Limits, Link, Output, OverlayConfig, PeerInput,
+    PeerLink, Refusal, Segment, Sent,
+};
+use whimbrel_event::{Qos, Time};
+
+use crate::common::{Edges, START};
+
+/// What a core says to its links, and to its clients.
+#[derive(Default)]
+pub struct Side {
+    pub edges: Edges,
+    pub said: VecDeque<(PeerLink, Channel, Vec<u8>)>,
+    pub hung_up: Vec<(PeerLink, HangUp)>,
+    /// Bytes that are unsent on each way, as the driver says.
+    pub unsent: BTreeMap<(PeerLink, usize), usize>,
+    pub pending: Vec<Box<str>>,
+    pub dialed: Vec<String>,
+}
+
+impl Output for Side {
+    fn attached(&mut self, link: Link, present: bool) {
+        self.edges.attached(link, present);
+    }
+    fn refused(&mut self, link: Link, why: Refusal) {
+        self.edges.refused(link, why);
+    }
+    fn kicked(&mut self, link: Link, why: Kick) {
+        self.edges.kicked(link, why);
+    }
+    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
+        self.pending = pending.to_vec();
+        self.edges.subscribed(link, tag, results, pending);
+    }
+    fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]) {
+        self.edges.unsubscribed(link, tag, existed);
+    }
+    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
+        self.edges.accepted(link, tag, qos, result);
+    }
+    fn completed(&mut self, link: Link, tag: u16, known: bool) {
+        self.edges.completed(link, tag, known);
+    }
+    fn release(&mut self, link: Link, tag: u16, known: bool) {
+        self.edges.release(link, tag, known);
+    }
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        self.edges.deliver(link, delivery)
+    }
+    fn knowledge(&mut self, segment: &Segment<'_>) {
+        self.edges.knowledge(segment);
+    }
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        self.said.push_back((link, channel, bytes.to_vec()));
+        self.unsent.get(&(link, channel as usize)).copied().unwrap_or(0)
+    }
+    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        self.hung_up.push((link, why));
+    }
+    fn peer_dial(&mut self, name: &str, _: &str) {
+        self.dialed.push(name.into());
+    }
+}
+
+pub struct Node {
+    pub core: Core,
+    pub side: Side,
+    /// How far its clock is ahead of the world's.
+    pub ahead: Duration,
+}
+
+struct Wire {
+    ends: [(usize, PeerLink); 2],
+    delay: Duration,
+    is_cut: bool,
+}
+
+pub struct Net {
+    pub nodes: Vec<Node>,
+    pub now: Time,
+    wires: Vec<Wire>,
+    flying: VecDeque<(Time, usize, PeerLink, Channel, Vec<u8>)>,
+    next_link: u32,
+    /// Drops what it is true for.
+    pub drops: Box<dyn FnMut(usize, Channel, &[u8]) -> bool>,
+}
+
+pub fn config(name: &str) -> OverlayConfig {
+    OverlayConfig { name: name.into(), addresses: Vec::new(), interest_max: 256, links_wanted: 0 }
+}
+
+impl Net {
+    /// Brokers `b0`, `b1`, … without links.
+    pub fn new(count: usize) -> Net {
+        let nodes = (0..count).map(|number| Net::node(number, number as u64 + 7, START)).collect();
+        let drops = Box::new(|_: usize, _: Channel, _: &[u8]| false);
+        Net { nodes, now: START, wires: Vec::new(), flying: VecDeque::new(), next_link: 0, drops }
+    }
+
+    fn node(number: usize, seed: u64, now: Time) -> Node {
+        let mut core = Core::new(Limits::default(), seed, now);
+        core.open_overlay(now, config(&format!("b{number}")));
+        Node { core, side: Side::default(), ahead: Duration::ZERO }
+    }
+
+    /// A line of brokers, each linked to the next.
+    pub fn line(count: usize) -> Net {
+        let mut net = Net::new(count);
+        for number in 1..count {
+            net.join(number - 1, number, Duration::from_millis(1));
+        }
+        net.advance(Duration::from_secs(2));
+        net
+    }
+
+    /// Links two brokers; the number of the link.
+    pub fn join(&mut self, one: usize, other: usize, delay: Duration) -> usize {
+        let ends = [one, other].map(|node| {
+            self.next_link += 1;
+            (node, PeerLink(self.next_link))
+        });
+        self.wires.push(Wire { ends, delay, is_cut: false });
+        for (end, (node, link)) in ends.into_iter().enumerate() {
+            self.peer(node, PeerInput::Opened { link, dialed: end == 0, name: None });
+        }
+        self.wires.len() - 1
+    }
+
+    /// What is on a link is lost, and nobody is told.
+    pub fn cut(&mut self, wire: usize) {
+        self.wires[wire].is_cut = true;
+        let ends = self.wires[wire].ends;
+        self.flying.retain(|(_, node, link, ..)| !ends.contains(&(*node, *link)));
+    }
+
+    /// A link ends, as its connection does.
+    pub fn close(&mut self, wire: usize) {
+        self.cut(wire);
+        for (node, link) in self.wires[wire].ends {
+            self.peer(node, PeerInput::Closed { link });
+        }
+    }
+
+    /// A broker is killed, and another process takes its place, without what it had.
+    pub fn restart(&mut self, number: usize, seed: u64) {
+        for wire in 0..self.wires.len() {
+            let ends = self.wires[wire].ends;
+            if self.wires[wire].is_cut || !ends.iter().any(|(node, _)| *node == number) {
+                continue;
+            }
+            self.cut(wire);
+            for (node, link) in ends {
+                if node != number {
+                    self.peer(node, PeerInput::Closed { link });
+                }
+            }
+        }
+        self.nodes[number] = Net::node(number, seed, self.now);
+    }
+
+    fn peer(&mut self, node: usize, input: PeerInput<'_>) {
+        self.input(node, Input::Peer(input));
+    }
+
+    pub fn input(&mut self, node: usize, input: Input<'_>) {
+        let Node { core, side, ahead } = &mut self.nodes[node];
+        core.handle(self.now.after(*ahead), input, side);
+        self.carry(node);
+    }
+
+    /// Takes what a broker said to its links.
+    fn carry(&mut self, node: usize) {
+        while let Some((link, channel, bytes)) = self.nodes[node].side.said.pop_front() {
+            let Some(wire) = self.wires.iter().find(|wire| wire.ends.contains(&(node, link))) else { continue };
+            let (to, far) = if wire.ends[0] == (node, link) { wire.ends[1] } else { wire.ends[0] };
+            if wire.is_cut || (self.drops)(node, channel, &bytes) {
+                continue;
+            }
+            let at = self.now.after(wire.delay);
+            let place = self.flying.partition_point(|(other, ..)| *other <= at);
+            self.flying.insert(place, (at, to, far, channel, bytes));
+        }
+        for (link, _) in core::mem::take(&mut self.nodes[node].side.hung_up) {
+            let Some(wire) = self.wires.iter().position(|wire| wire.ends.contains(&(node, link))) else { continue };
+            if self.wires[wire].is_cut {
+                continue;
+            }
+            self.cut(wire);
+            let ends = self.wires[wire].ends;
+            let (to, far) = if ends[0] == (node, link) { ends[1] } else { ends[0] };
+            self.peer(to, PeerInput::Closed { link: far });
+        }
+    }
+
+    fn next(&self) -> Option<Time> {
+        let deadline = |node: &Node| {
+            let (at, _) = node.core.next_deadline()?;
+            let nanos = at.as_nanos().saturating_sub(node.ahead.as_nanos() as u64);
+            Some(Time::from_nanos(nanos).max(self.now))
+        };
+        let flying = self.flying.front().map(|(at, ..)| *at);
+        self.nodes.iter().filter_map(deadline).chain(flying).min()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        while let Some(at) = self.next().filter(|at| *at <= end) {
+            self.now = at;
+            if self.flying.front().is_some_and(|(due, ..)| *due <= at) {
+                let (_, node, link, channel, bytes) = self.flying.pop_front().expect("it was there");
+                self.peer(node, PeerInput::Bytes { link, channel, bytes: &bytes });
+                continue;
+            }
+            for node in 0..self.nodes.len() {
+                let due = self.nodes[node]
+                    .core
+                    .next_deadline()
+                    .is_some_and(|(at, _)| at <= self.now.after(self.nodes[node].ahead));
+                if due {
+                    self.input(node, Input::Deadline);
+                }
+            }
+        }
+        self.now = end;
+    }
+}
