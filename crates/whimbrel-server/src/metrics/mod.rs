@@ -4,6 +4,7 @@ mod broker;
 mod cache;
 mod fences;
 mod journal;
+mod links;
 mod selectors;
 
 use std::fmt;
@@ -202,6 +203,7 @@ impl Collector for Snapshot {
         cache::encode(&mut encoder, &filters, &partitions)?;
         cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
         journal::encode(&mut encoder, &store, congested)?;
+        links::encode(&mut encoder, &self.hub.overlay_account())?;
         self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
