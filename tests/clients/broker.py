@@ -180,7 +180,7 @@ def start_whimbrel(directory, connect_timeout):
                                                   sys_interval=SYS_INTERVAL_S, fences=FENCES_FILE)
     _write_fences(directory, CIRCLES)
     pathlib.Path(directory, "whimbrel.toml").write_text(configuration, encoding="utf-8")
-    listen = [f"--listen-{kind}=127.0.0.1:0" for kind in ("mqtt", "tls", "ws", "wss", "http")]
+    listen = [f"--listen-{kind}=127.0.0.1:0" for kind in ("mqtt", "tls", "ws", "wss", "http", "overlay")]
     log = open(pathlib.Path(directory, "broker.log"), "w", encoding="utf-8")
     process = subprocess.Popen([binary, "serve", "--dev", *listen], stdout=subprocess.PIPE, stderr=log, text=True, cwd=directory)
     log.close()

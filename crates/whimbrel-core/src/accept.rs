@@ -7,6 +7,7 @@ use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
+use crate::overlay::EVENT_BYTES_MAX;
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased};
 use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
@@ -206,6 +207,9 @@ impl Core {
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut impl Output) -> Result<Taken, Refusal> {
         let Incoming { event, binding, retain, answer, from, number } = *incoming;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
+        if self.overlay.is_some() && event.packed_len() > EVENT_BYTES_MAX {
+            return Err(Refusal::TooLargeForOthers);
+        }
         if retain && !event.payload.is_empty() {
             if self.has_log() && event.packed_len() > self.sessions.limits.logged_event_bytes {
                 return Err(Refusal::TooLargeForLog);

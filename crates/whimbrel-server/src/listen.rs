@@ -187,7 +187,10 @@ async fn shake_hands(
         gate.hub.serve_stream(stream, Origin::Ws);
         return Ok(());
     };
-    let stream = tls.accept(stream).await.map_err(|_| Cause::Tls)?;
+    let stream = tls.accept(stream).await.map_err(|error| {
+        tracing::debug!(listener = listener.name(), %error, "TLS");
+        Cause::Tls
+    })?;
     if listener.is_websocket() {
         let stream = websocket::accept(stream, gate.max_packet, metrics.clone()).await?;
         gate.hub.serve_stream(stream, Origin::Wss);

@@ -12,13 +12,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use whimbrel_core::OverlayConfig;
 
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Pages};
+use crate::identity::credentials;
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
+use crate::overlay::{Plan, StartError};
 use crate::store::{self, Lock, Opened};
 use crate::{control, logging, process, tls};
 
@@ -104,6 +107,8 @@ struct Open {
     wss: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlay: Option<SocketAddr>,
 }
 
 impl Ready {
@@ -118,6 +123,7 @@ impl Ready {
             Listener::Ws => &mut self.open.ws,
             Listener::Wss => &mut self.open.wss,
             Listener::Http => &mut self.open.http,
+            Listener::Overlay => &mut self.open.overlay,
         }
     }
 
@@ -143,6 +149,8 @@ pub struct Server {
     doors: JoinSet<()>,
     /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
     http: JoinSet<()>,
+    /// Links to other brokers end with it.
+    _links: Links,
     /// Of the data directory, if there is one.
     _lock: Option<Lock>,
 }
@@ -156,7 +164,7 @@ impl Server {
         let opened = open_data(config).await?;
         let mut ready = Ready::new(&config.name);
         let mut sockets = Vec::new();
-        for (listener, address) in &config.listen {
+        for (listener, address) in config.listen.iter().filter(|(listener, _)| !listener.is_udp()) {
             let fault = |cause| Error::Listen { key: listener.key(), address: *address, cause };
             let socket = listen::bind(*address).map_err(fault)?;
             *ready.slot(*listener) = Some(socket.local_addr().map_err(fault)?);
@@ -167,6 +175,8 @@ impl Server {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
         };
+        let (links, address) = open_overlay(config, &hub)?;
+        *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), config));
@@ -195,7 +205,7 @@ impl Server {
             http.spawn(control::serve(listening, hub.clone(), config.name.clone(), version.to_owned()));
         }
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _lock: lock })
+        Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _links: links, _lock: lock })
     }
 
     /// What it listens on.
@@ -224,6 +234,7 @@ impl Server {
         if left > 0 {
             tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
         }
+        self.hub.close_overlay().await;
         self.http.shutdown().await;
         let hub = self.hub.clone();
         // What is not written in time is found as it would be after a crash.
@@ -239,6 +250,45 @@ async fn open_data(config: &Config) -> Result<Option<Opened>, Error> {
     let (broker, seed) = (config.broker.clone(), seed().map_err(Error::System)?);
     let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed)).await;
     Ok(Some(opened.map_err(|error| Error::System(io::Error::other(error)))??))
+}
+
+/// Cuts the links to other brokers when it is dropped.
+#[derive(Debug)]
+struct Links(Arc<Hub>);
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.0.cut_overlay();
+    }
+}
+
+/// Makes the broker one of many, if it is to be: the address at which others may dial it.
+fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<SocketAddr>), Error> {
+    let links = Links(hub.clone());
+    let open = config.listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| *address);
+    let asked = &config.overlay;
+    if open.is_none() && asked.peers.is_empty() {
+        return Ok((links, None));
+    }
+    let credentials = match &config.certificate {
+        Certificate::Known(known) => known.overlay.clone(),
+        Certificate::Files(_) | Certificate::Made => credentials::of_development().map_err(Error::Certificate)?,
+    };
+    // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless they are told to.
+    let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
+    let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
+    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials };
+    let broker = OverlayConfig {
+        name: config.name.as_str().into(),
+        addresses: Vec::new(),
+        interest_max: asked.interest_max,
+        links_wanted: asked.links_wanted,
+    };
+    let address = hub.open_overlay(&plan, broker).map_err(|error| match error {
+        StartError::Bind(cause) => Error::Listen { key: Listener::Overlay.key(), address: listen, cause },
+        StartError::Credentials(cause) => Error::Certificate(io::Error::other(cause)),
+    })?;
+    Ok((links, is_open.then_some(address)))
 }
 
 /// Runs a broker until SIGTERM or SIGINT. `announce` gets what it listens on as soon as it serves.
@@ -330,6 +380,7 @@ fn max_connections(config: &Config) -> usize {
 fn certificate(config: &Config) -> Result<(TlsAcceptor, Option<String>), Error> {
     let (tls, pem) = match &config.certificate {
         Certificate::Files(tls) => (tls.clone(), None),
+        Certificate::Known(known) => (known.clients.clone(), None),
         Certificate::Made => {
             let addresses: Vec<IpAddr> = config.listen.iter().map(|(_, address)| address.ip()).collect();
             let made = tls::make(&addresses).map_err(Error::Certificate)?;

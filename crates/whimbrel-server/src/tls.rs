@@ -9,13 +9,26 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::sign::CertifiedKey;
+
+/// A file that identifies a broker, or those whom it believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    /// The certificate chain.
+    Certificate,
+    /// Its private key.
+    Key,
+    /// Certificates of authorities.
+    Authorities,
+}
 
 /// Why certificate files cannot be used.
 #[derive(Debug)]
 pub struct FileError {
-    /// Whether the key file is to blame, rather than the certificate file.
-    pub of_key: bool,
+    /// The file that is to blame.
+    pub of: File,
     /// What happened.
     pub message: String,
     /// What to do.
@@ -36,29 +49,35 @@ pub struct Made {
 /// # Errors
 /// Which of the two files cannot be read or used, and why.
 pub fn from_files(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, FileError> {
-    let fault = |of_key, path: &Path, why: String, help| {
-        let what = if of_key { "private key" } else { "certificate" };
-        FileError { of_key, message: format!("cannot use the {what} file {}: {why}", path.display()), help }
+    Ok(Arc::new(server_config(Arc::new(read_pair(cert, key)?), None)))
+}
+
+/// Reads a certificate chain and its key, and checks that they belong together.
+pub(crate) fn read_pair(cert: &Path, key: &Path) -> Result<CertifiedKey, FileError> {
+    let fault = |of, path: &Path, why: String, help| {
+        let what = if of == File::Key { "private key" } else { "certificate" };
+        FileError { of, message: format!("cannot use the {what} file {}: {why}", path.display()), help }
     };
     let help = "name a PEM file that the broker may read";
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(cert)
         .and_then(Iterator::collect)
-        .map_err(|error| fault(false, cert, describe(error), help))?;
+        .map_err(|error| fault(File::Certificate, cert, describe(error), help))?;
     if chain.is_empty() {
-        return Err(fault(false, cert, "it holds no certificate".into(), help));
+        return Err(fault(File::Certificate, cert, "it holds no certificate".into(), help));
     }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(true, key, describe(error), help))?;
-    let certified = CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(|error| match error {
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(File::Key, key, describe(error), help))?;
+    CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => fault(
-            true,
+            File::Key,
             key,
             "it does not belong to the certificate".into(),
             "name the key that the certificate was made for",
         ),
-        rustls::Error::InvalidCertificate(why) => fault(false, cert, format!("invalid certificate: {why:?}"), help),
-        error => fault(true, key, error.to_string(), help),
-    })?;
-    Ok(Arc::new(server_config(certified)))
+        rustls::Error::InvalidCertificate(why) => {
+            fault(File::Certificate, cert, format!("invalid certificate: {why:?}"), help)
+        }
+        error => fault(File::Key, key, error.to_string(), help),
+    })
 }
 
 /// Makes a self-signed certificate for loopback and `addresses`.
@@ -73,16 +92,30 @@ pub fn make(addresses: &[IpAddr]) -> io::Result<Made> {
     let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(io::Error::other)?;
     let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &ring::default_provider());
-    Ok(Made { config: Arc::new(server_config(certified.map_err(io::Error::other)?)), pem: made.cert.pem() })
+    let config = server_config(Arc::new(certified.map_err(io::Error::other)?), None);
+    Ok(Made { config: Arc::new(config), pem: made.cert.pem() })
 }
 
-fn server_config(certified: CertifiedKey) -> ServerConfig {
+/// Shows the certificate to clients; with `clients`, lets in only those whose certificate that believes.
+pub(crate) fn server_config(
+    certified: Arc<CertifiedKey>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("ring offers the cipher suites of TLS 1.2 and 1.3")
-        .with_no_client_auth()
+        .expect("ring offers the cipher suites of TLS 1.2 and 1.3");
+    let is_open = clients.is_none();
+    let clients = clients.unwrap_or_else(|| Arc::new(NoClientAuth));
+    let mut config = builder
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)));
+    if !is_open {
+        // Whoever must show a certificate shows it each time: a ticket would outlive its end.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        return config;
+    }
     // Clients that come back show a ticket and save the signature. Without randomness for its key, all sign as ever.
     if let Ok(ticketer) = ring::Ticketer::new() {
         config.ticketer = ticketer;
@@ -91,7 +124,7 @@ fn server_config(certified: CertifiedKey) -> ServerConfig {
     config
 }
 
-fn describe(error: pem::Error) -> String {
+pub(crate) fn describe(error: pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::NoItemsFound => "it holds none".into(),

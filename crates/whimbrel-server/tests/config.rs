@@ -10,6 +10,8 @@ use whimbrel_event::Deployment;
 use whimbrel_selector::Selector;
 use whimbrel_server::config::schema::{KEYS, Key};
 use whimbrel_server::config::{Certificate, Config, Given, Listener, Override, Problem};
+use whimbrel_server::identity::Role;
+use whimbrel_server::identity::authority::{self, Wanted};
 
 fn key(path: &str) -> &'static Key {
     KEYS.iter().find(|key| key.path() == path).expect("a setting of the table")
@@ -98,15 +100,16 @@ fn without_dev_it_explains() {
     let text = File::new("dev = false\n").refusal(&[]);
     assert_eq!(
         text,
-        "  × the broker does not start without --dev: this version cannot tell who its clients are
+        "  × the broker does not start without --dev or an authority: it could not tell who its clients are
    ╭─[whimbrel.toml:1:7]
  1 │ dev = false
    ·       ──┬──
    ·         ╰── off
    ╰────
-  help: identity and permissions are not built yet. With --dev everyone who can reach a listener
-        may publish and subscribe to everything; it listens on loopback only, or on private
-        addresses that --listen-… names, and never on public ones
+  help: give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them): then brokers and
+        clients show certificates. Or give --dev: then everyone who can reach a listener may
+        publish and subscribe to everything; it listens on loopback only, or on private addresses
+        that --listen-… names, and never on public ones
 "
     );
 }
@@ -216,19 +219,80 @@ fn dev_keeps_to_loopback_and_named_private_addresses() {
 
 #[test]
 fn what_comes_later_is_refused_clearly() {
-    let file = File::new("dev = true\npeer = []\nlisten_quic = \"off\"\n");
+    let file = File::new("dev = true\nlisten_quic = \"off\"\n");
     file.load(&[]).expect("asking for nothing is no mistake");
-    for text in ["tls_ca = \"/ca.pem\"", "peer = [\"10.0.0.1:7117\"]", "listen_overlay = \"127.0.0.1:7117\""] {
-        let refusal = File::new(&format!("dev = true\n{text}\n")).refusal(&[]);
-        assert_says(&refusal, "is not available in this version");
-    }
     let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 2\n").refusal(&[]);
     assert_says(&refusal, "is not available in this version");
     assert_says(&refusal, "[whimbrel.toml:4:");
-    for path in ["listen_quic", "listen_overlay"] {
-        let refusal = file.refusal(&[flag(path, "127.0.0.1:0")]);
-        assert_says(&refusal, &format!("`{path}` is not available in this version"));
-    }
+    let refusal = file.refusal(&[flag("listen_quic", "127.0.0.1:0")]);
+    assert_says(&refusal, "`listen_quic` is not available in this version");
+}
+
+#[test]
+fn peers_are_gathered_from_repeated_options_which_prevail_over_the_file() {
+    let file = File::new("dev = true\n[overlay]\npeers = [\"a.example:7117\"]\nlinks = 0\n");
+    let config = file.load(&[]).expect("a configuration");
+    assert_eq!(config.overlay.peers, ["a.example:7117"]);
+    assert_eq!(config.overlay.links_wanted, 0);
+    let twice = [flag("overlay.peers", "b.example:1"), flag("overlay.peers", "10.0.0.5:2")];
+    assert_eq!(file.load(&twice).expect("a configuration").overlay.peers, ["b.example:1", "10.0.0.5:2"]);
+    let refusal = file.refusal(&[flag("overlay.peers", "b.example")]);
+    assert_says(&refusal, "`overlay.peers` has \"b.example\", which is no host and port");
+}
+
+#[test]
+fn an_overlay_listener_may_have_the_number_of_a_tcp_port() {
+    let file = File::new("dev = true\nlisten_overlay = \"127.0.0.1:1883\"\n");
+    let config = file.load(&[]).expect("UDP and TCP ports are apart");
+    assert_eq!(listen(&config, Listener::Overlay).as_deref(), Some("127.0.0.1:1883"));
+    assert_eq!(
+        listen(&File::new("dev = true\n").load(&[]).expect("defaults"), Listener::Overlay).as_deref(),
+        Some("127.0.0.1:7117")
+    );
+}
+
+/// An authority in the file's directory, and the settings of a broker that it certifies.
+fn certified(file: &File, deployment: &str, name: &str) -> Vec<Override> {
+    let directory = file.directory.path();
+    let year = Duration::from_secs(365 * 86_400);
+    authority::make_authority(directory, deployment, year).expect("an authority");
+    let wanted = Wanted { role: Role::Broker, name, hosts: &[], valid: year };
+    let made = authority::make(directory, directory, &wanted).expect("a certificate");
+    let paths = [("tls_cert", made.certificate), ("tls_key", made.key), ("tls_ca", directory.join("ca.pem"))];
+    paths.into_iter().map(|(key, path)| flag(key, path.to_str().expect("text"))).collect()
+}
+
+#[test]
+fn with_an_authority_a_broker_needs_no_dev_and_has_the_name_in_its_certificate() {
+    let file = File::new("");
+    let given = certified(&file, "city", "north");
+    let config = file.load(&given).expect("a configuration");
+    assert!(!config.dev && matches!(config.certificate, Certificate::Known(_)));
+    assert_eq!((config.name.as_str(), config.broker.name.as_str()), ("north", "north"));
+    assert_eq!(config.broker.core.deployment, Deployment::named("city"));
+    assert_eq!((listen(&config, Listener::Mqtt), listen(&config, Listener::Ws)), (None, None));
+    assert!(listen(&config, Listener::Tls).is_some() && listen(&config, Listener::Overlay).is_some());
+
+    let with = |more: Override| [given.clone(), vec![more]].concat();
+    assert!(file.load(&with(flag("name", "north"))).is_ok());
+    assert_says(&file.refusal(&with(flag("name", "south"))), "`name` is \"south\", but the certificate says \"north\"");
+    assert_says(&file.refusal(&with(flag("deployment", "harbour"))), "but the certificate says \"city\"");
+    assert_says(
+        &file.refusal(&with(flag("listen_mqtt", "127.0.0.1:0"))),
+        "`listen_mqtt` must be \"off\" without --dev",
+    );
+    assert!(file.load(&with(flag("listen_mqtt", "off"))).is_ok());
+    assert_says(&file.refusal(&with(flag("dev", "true"))), "`tls_ca` is given with `dev`");
+    assert_says(&file.refusal(&given[2..]), "`tls_ca` is given without `tls_cert` and `tls_key`");
+    assert_says(&file.refusal(&given[..2]), "does not start without --dev or an authority");
+}
+
+#[test]
+fn a_certificate_that_is_not_of_the_authority_is_refused_at_once() {
+    let (file, other) = (File::new(""), File::new(""));
+    let (given, others) = (certified(&file, "city", "north"), certified(&other, "city", "north"));
+    let mixed = [given[..2].to_vec(), vec![others[2].clone()]].concat();
+    assert_says(&file.refusal(&mixed), "the certificate is not of this deployment's authority");
 }
 
 #[test]

@@ -17,11 +17,12 @@ async fn the_ready_line_tells_what_is_open() {
         server.ready().line(),
         format!(
             "{{\"ready\":true,\"name\":\"whimbrel\",\"mqtt\":\"127.0.0.1:{}\",\"tls\":\"127.0.0.1:{}\",\
-             \"ws\":\"127.0.0.1:{}\",\"http\":\"127.0.0.1:{}\"}}",
+             \"ws\":\"127.0.0.1:{}\",\"http\":\"127.0.0.1:{}\",\"overlay\":\"127.0.0.1:{}\"}}",
             port(Listener::Mqtt),
             port(Listener::Tls),
             port(Listener::Ws),
-            port(Listener::Http)
+            port(Listener::Http),
+            port(Listener::Overlay)
         )
     );
 }

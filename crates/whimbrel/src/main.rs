@@ -1,6 +1,7 @@
 //! The `whimbrel` command.
 
 mod backup;
+mod cert;
 mod connection;
 mod control;
 mod failure;
@@ -41,7 +42,7 @@ Examples:
   whimbrel backup /backup/monday                        of a running broker
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
-Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080.
+Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080, other brokers 7117/udp.
 Exit status: 0 success, 1 a failure while running, 2 a wrong command line or configuration.";
 
 /// A publish/subscribe broker for wide-area networks that speaks MQTT.
@@ -76,6 +77,8 @@ enum Command {
     Backup(backup::Backup),
     /// Make a data directory of a backup.
     Restore(backup::Restore),
+    /// Make certificates by which brokers and clients know each other.
+    Cert(cert::Cert),
     /// Verify the journal of a broker that does not run.
     Journal(journal::Journal),
     /// Measure what a broker costs per message.
@@ -109,6 +112,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Trace(trace) => trace.run()?,
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
+        Command::Cert(cert) => cert.run()?,
         Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),

@@ -25,6 +25,8 @@ Examples:
   whimbrel serve --dev --listen-mqtt 127.0.0.1:0        any free port; the ready line tells which
   whimbrel serve --dev --listen-mqtt 192.168.1.5:1883   a private network (no authentication!)
   whimbrel serve --dev --listen-ws off --listen-wss off
+  whimbrel serve --dev --name south --peer 10.0.0.5:7117 --listen-overlay 10.0.0.6:7117
+  whimbrel serve --tls-ca ca.pem --tls-cert broker-north.pem --tls-key broker-north.key      clients show certificates
   whimbrel serve --config /etc/whimbrel.toml --check    is this configuration all right?";
 
 /// Arguments of `whimbrel serve`, made from the table of settings.
@@ -64,7 +66,7 @@ fn argument(key: &'static Key) -> Option<Arg> {
     let argument = argument.value_parser(NonEmptyStringValueParser::new()).hide(key.is_later());
     Some(match key.placeholder {
         "BOOL" => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        _ if key.is_later() => argument.action(ArgAction::Append),
+        _ if key.is_later() || matches!(key.kind, Kind::Peers) => argument.action(ArgAction::Append),
         _ => argument,
     })
 }

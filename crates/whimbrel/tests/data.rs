@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 fn serve(data: &Path) -> Command {
     let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt=127.0.0.1:0", "--data"]);
-    serve.arg(data).args(["tls", "ws", "wss", "http"].map(|listener| format!("--listen-{listener}=off")));
+    serve.arg(data).args(["tls", "ws", "wss", "http", "overlay"].map(|listener| format!("--listen-{listener}=off")));
     serve.stdin(Stdio::null());
     serve
 }

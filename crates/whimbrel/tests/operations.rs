@@ -26,7 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A broker's configuration with a small journal.
 const SMALL: &str = "dev = true\nlisten_mqtt = \"127.0.0.1:0\"\nlisten_tls = \"off\"\nlisten_ws = \"off\"\nlisten_wss = \"off\"\n\
-                     listen_http = \"off\"\n[journal]\nsegment = \"1 MiB\"\nmax_log = \"64 MiB\"\n";
+                     listen_http = \"off\"\nlisten_overlay = \"off\"\n[journal]\nsegment = \"1 MiB\"\nmax_log = \"64 MiB\"\n";
 
 /// A place for a broker: its configuration and its data.
 struct Place {
@@ -159,6 +159,9 @@ fn every_command_says_when_there_is_no_broker() {
         &["sessions", "show", "a"],
         &["sessions", "drop", "a"],
         &["streams"],
+        &["topology"],
+        &["interest"],
+        &["trace", "10:7"],
         &["backup", "never"],
     ] {
         let answer = place.ask("empty", arguments);

@@ -24,7 +24,7 @@ fn whimbrel() -> Command {
 fn serve() -> Command {
     let mut command = whimbrel();
     command.args(["serve", "--dev"]);
-    for listener in ["mqtt", "tls", "ws", "wss", "http"] {
+    for listener in ["mqtt", "tls", "ws", "wss", "http", "overlay"] {
         command.args([format!("--listen-{listener}"), "127.0.0.1:0".into()]);
     }
     command
@@ -209,7 +209,7 @@ fn a_second_signal_ends_draining() {
 fn the_file_limit_is_raised_and_kept() {
     let mut command = Command::new("sh");
     let script = "ulimit -Sn 100 && ulimit -Hn 138 && exec \"$0\" serve --dev --listen-mqtt 127.0.0.1:0 --listen-http 127.0.0.1:0 \
-                  --listen-tls off --listen-ws off --listen-wss off";
+                  --listen-tls off --listen-ws off --listen-wss off --listen-overlay off";
     command.args(["-c", script, env!("CARGO_BIN_EXE_whimbrel")]).current_dir(std::env::temp_dir());
     let broker = Broker::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     assert_eq!(broker.ready.get("tls"), None);
@@ -235,7 +235,7 @@ fn the_file_limit_is_raised_and_kept() {
 fn running_out_of_files_is_counted_and_survived() {
     let mut command = Command::new("sh");
     let script = "ulimit -n 24 && exec \"$0\" serve --dev --workers 1 --listen-mqtt 127.0.0.1:0 --listen-http 127.0.0.1:0 \
-                  --listen-tls off --listen-ws off --listen-wss off";
+                  --listen-tls off --listen-ws off --listen-wss off --listen-overlay off";
     command.args(["-c", script, env!("CARGO_BIN_EXE_whimbrel")]).current_dir(std::env::temp_dir());
     let broker = Broker::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     // Idle HTTP connections take what files there are.

@@ -84,11 +84,13 @@ pub enum HangUp {
     Silent,
     /// It did not take what it was sent for too long.
     Stuck,
+    /// This broker goes on with other streams: its log has failed.
+    Rehosted,
 }
 
 impl HangUp {
     /// All of them.
-    pub const ALL: [HangUp; 11] = [
+    pub const ALL: [HangUp; 12] = [
         HangUp::NotOpen,
         HangUp::Garbage,
         HangUp::OtherVersion,
@@ -100,6 +102,7 @@ impl HangUp {
         HangUp::TooMany,
         HangUp::Silent,
         HangUp::Stuck,
+        HangUp::Rehosted,
     ];
 
     /// In a few words, for a log and the other side.
@@ -116,11 +119,12 @@ impl HangUp {
             HangUp::TooMany => "there are as many links as there may be",
             HangUp::Silent => "nothing came from it for too long",
             HangUp::Stuck => "it takes nothing",
+            HangUp::Rehosted => "this broker goes on with other streams, as its log has failed",
         }
     }
 
     /// Whether trying again at once could help.
     pub fn is_passing(self) -> bool {
-        matches!(self, HangUp::Double | HangUp::TooMany | HangUp::Silent | HangUp::Stuck)
+        matches!(self, HangUp::Double | HangUp::TooMany | HangUp::Silent | HangUp::Stuck | HangUp::Rehosted)
     }
 }

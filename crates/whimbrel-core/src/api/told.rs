@@ -59,6 +59,8 @@ pub enum Refusal {
     LogFailed,
     /// It would have to be logged, and is larger than what the log takes.
     TooLargeForLog,
+    /// It is larger than what other brokers take.
+    TooLargeForOthers,
     /// More publishers number their events than the broker can remember.
     TooManyPublishers,
     /// The subscription was changed too often: first it has to get what it wanted before.

@@ -210,6 +210,16 @@ impl Core {
 }
 
 impl Overlay {
+    /// Sets the timers of those that wait anew.
+    pub(super) fn watch_waiting(&mut self, now: Time) {
+        for at in 0..self.waiting.entries.len() {
+            let entry = &mut self.waiting.entries[at];
+            entry.version = None;
+            let due = entry.due.max(now);
+            self.set_timer(due, Due::Confirm);
+        }
+    }
+
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);

@@ -14,7 +14,7 @@ use super::{Overlay, Traffic, wants};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
 
-/// Bytes that the largest event may have beside what its frame adds to it.
+/// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less what it adds to its event.
 pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;
 
 /// Bytes that a frame adds to its event, at most: destinations beyond that get it in another frame.
@@ -61,7 +61,7 @@ impl Core {
     pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let mut wanted = core::mem::take(&mut self.brokers);
-        if !wants::is_local(event.event.topic) && event.event.payload.len() < EVENT_BYTES_MAX {
+        if !wants::is_local(event.event.topic) {
             wanted.sort_unstable();
             wanted.dedup();
             let dests = overlay.matched(now, event.id, &wanted);

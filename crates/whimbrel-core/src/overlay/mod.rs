@@ -40,6 +40,7 @@ use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 
 pub(crate) use confirm::{Unanswered, Waiting};
+pub use forward::EVENT_BYTES_MAX;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
@@ -205,6 +206,29 @@ impl Core {
         self.router.watch();
         self.router.note_buffer(&[], &self.buffer);
         self.take_wants(now);
+    }
+
+    /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
+    pub(crate) fn rehost(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        for link in overlay.peers.links() {
+            self.hang_up(now, link, HangUp::Rehosted, out);
+        }
+        let Some(overlay) = self.overlay.take() else { return };
+        for number in overlay.serves.numbers() {
+            overlay.serves.get(number).expect("it has a number").leave(&mut self.router, number);
+        }
+        let host = self.streams.own.host();
+        let incarnation = overlay.incarnation + 1;
+        let Overlay { config, mut wants, stats, waiting, .. } = *overlay;
+        let whose = (wants.deployment, self.streams.birth());
+        let mut fresh = Overlay::new(now, host, incarnation, whose, config);
+        let delta = wants.rehost(host, incarnation, whose.1);
+        fresh.interests.set_own(host, (incarnation, wants.version()), delta);
+        fresh.set_timer(now, Due::Interest);
+        (fresh.wants, fresh.stats, fresh.waiting) = (wants, stats, waiting);
+        fresh.watch_waiting(now);
+        self.overlay = Some(Box::new(fresh));
     }
 
     /// Something happens on the links to other brokers.

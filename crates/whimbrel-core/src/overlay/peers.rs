@@ -235,6 +235,11 @@ impl Peers {
         self.by_host.values().map(|link| self.get(*link).expect("a link that is up is there"))
     }
 
+    /// All links, also those that are not up.
+    pub(crate) fn links(&self) -> Vec<PeerLink> {
+        self.slots.iter().flatten().map(|peer| peer.link).collect()
+    }
+
     /// The names of the links that are up.
     pub(crate) fn links_up(&self) -> Vec<PeerLink> {
         self.by_host.values().copied().collect()

@@ -55,6 +55,13 @@ impl Destination {
         self.entries.is_empty()
     }
 
+    /// Nothing is routed to it any more.
+    pub(super) fn leave(&self, router: &mut Router, number: u32) {
+        for (entry, spot) in self.entries.values() {
+            router.remove_broker(number, TopicFilter::checked(&entry.filter), *spot);
+        }
+    }
+
     /// Whether it wants an event.
     pub(super) fn wants(&self, event: Packed<'_>, router: &mut Router) -> bool {
         self.why(event, router).is_some()
@@ -198,9 +205,7 @@ impl Core {
         let Core { overlay, router, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some((number, destination)) = overlay.serves.remove(host) else { return };
-        for (entry, spot) in destination.entries.into_values() {
-            router.remove_broker(number, TopicFilter::checked(&entry.filter), spot);
-        }
+        destination.leave(router, number);
         overlay.timers.retain(|(_, due)| *due != Due::Quiet(number));
     }
 }

@@ -4,7 +4,7 @@
 //! a broker: the first of a life lies above all of the lives before it, so that what was sent for an earlier one is never taken for this one's.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
@@ -21,6 +21,9 @@ pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 
 /// What is added to [`INTEREST_EVERY`] for each broker there is: each change goes to all of them.
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
+
+/// Bytes of the filters and selectors that are told, all together. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
+pub const INTEREST_BYTES_MAX: usize = 512 << 10;
 
 /// Nanoseconds to versions: so many are left between two lives that begin in moments that are told apart.
 const VERSION_SHIFT: u32 = 20;
@@ -93,6 +96,12 @@ impl Wants {
         self.version.saturating_sub(u64::from(back))
     }
 
+    /// What is wanted is told anew, by another host.
+    pub(super) fn rehost(&mut self, host: HostId, incarnation: u64, birth: Tick) -> Delta {
+        (self.host, self.birth) = (host, birth);
+        self.restart(incarnation)
+    }
+
     /// All that was told is void: it is told anew, for another incarnation.
     pub(super) fn restart(&mut self, incarnation: u64) -> Delta {
         self.version = self.version.max(incarnation >> VERSION_SHIFT) + 1;
@@ -138,6 +147,7 @@ impl Wants {
                 selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
             })
             .collect();
+        let wanted = bounded(wanted);
         let mut gone: BTreeMap<u32, ()> = self.told.keys().map(|id| (*id, ())).collect();
         let mut delta = Delta { base: self.version, ..Delta::default() };
         for entry in wanted {
@@ -171,6 +181,21 @@ impl Wants {
         }
         Some(delta)
     }
+}
+
+/// Entries that together fit into a frame: if they do not, all topics are wanted, and all below the first levels with `$` that occur.
+fn bounded(wanted: Vec<Entry>) -> Vec<Entry> {
+    let bytes = |entry: &Entry| entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len());
+    if wanted.iter().map(bytes).sum::<usize>() <= INTEREST_BYTES_MAX {
+        return wanted;
+    }
+    let roots = wanted.iter().filter_map(|entry| {
+        let root = entry.filter.split('/').next().expect("a text has a first part");
+        root.starts_with('$').then(|| root.into())
+    });
+    let roots: BTreeSet<String> = roots.collect();
+    let all = |filter: String| Entry { filter: filter.into(), selector: None };
+    core::iter::once(all("#".into())).chain(roots.into_iter().map(|root| all(format!("{root}/#")))).collect()
 }
 
 /// Topics that each broker has for itself: they are never told to others, nor wanted of them.

@@ -74,6 +74,7 @@ impl Core {
         self.store.outbox.close();
         let seed = self.store.spare_seed;
         self.streams.retire(seed, now);
+        self.rehost(now, out);
         for wait in unknown {
             let Some(whom) = wait.whom() else { continue };
             if !self.sessions.leave_line(whom) {

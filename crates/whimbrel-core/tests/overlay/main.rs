@@ -253,3 +253,119 @@ fn retained_messages_are_the_same_everywhere() {
     net.advance(SECOND);
     assert_eq!(net.payloads(2, 4), [""; 0]);
 }
+
+#[test]
+fn what_a_full_link_does_not_take_is_asked_for() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(1, 1);
+    let link = net.ends(0)[0].1;
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    let reliable = whimbrel_core::Channel::Reliable;
+    net.room(0, link, reliable, 8 << 20);
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    net.room(0, link, reliable, 0);
+    net.publish(0, 1, "a", "three", Qos::AtLeastOnce);
+    net.advance(Duration::from_millis(2));
+    assert_eq!(net.payloads(1, 1), ["one"], "a hole is waited for");
+    assert_eq!(net.nodes[0].core.links()[0].counters.events_held_back, 1);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 1), ["two", "three"]);
+}
+
+#[test]
+fn a_last_event_that_is_lost_is_noticed() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(1, 1);
+    net.drops = Box::new(|node, channel, _| node == 0 && channel == whimbrel_core::Channel::Reliable);
+    net.publish(0, 1, "a", "last", Qos::AtLeastOnce);
+    net.drops = Box::new(|_, _, _| false);
+    net.advance(Duration::from_millis(200));
+    assert_eq!(net.payloads(1, 1), ["last"]);
+}
+
+#[test]
+fn who_does_not_know_of_a_subscription_in_time_is_named() {
+    let mut net = Net::line(2);
+    net.attach(0, 1, "s");
+    net.drops = Box::new(|node, _, _| node == 0);
+    net.subscribe(0, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND - Duration::from_millis(1));
+    assert!(!is_answered(&net.told(0, 1)));
+    net.advance(Duration::from_millis(2));
+    assert!(is_answered(&net.told(0, 1)));
+    assert_eq!(net.nodes[0].side.pending, ["b1".into()]);
+    // Nobody waits for it again before it has told that it knows.
+    net.subscribe(0, 1, plain("b", Qos::AtLeastOnce));
+    net.advance(Duration::from_millis(100));
+    assert!(is_answered(&net.told(0, 1)));
+    assert_eq!(net.nodes[0].side.pending, ["b1".into()]);
+}
+
+#[test]
+fn clocks_that_are_years_apart_do_no_harm() {
+    let mut net = Net::new(2);
+    net.nodes[1].ahead = SECOND * 3600 * 24 * 365 * 5;
+    let now = net.now.after(net.nodes[1].ahead);
+    net.nodes[1].core = whimbrel_core::Core::new(whimbrel_core::Limits::default(), 9, now);
+    net.nodes[1].core.open_overlay(now, net::config("b1"));
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND);
+    for (from, to) in [(0, 1), (1, 0)] {
+        net.attach(to, 1, "s");
+        net.attach(from, 2, "p");
+        net.subscribe(to, 1, plain("a", Qos::AtLeastOnce));
+        net.advance(SECOND);
+        assert!(is_answered(&net.told(to, 1)));
+        let life = SECOND * 10;
+        let expires = Some(net.now.after(net.nodes[from].ahead).after(life));
+        let event = whimbrel_event::EventRef { expires, ..event("a", "x", Qos::AtLeastOnce) };
+        net.input(from, Input::Publish(Publish { link: Link(2), tag: 7, retain: false, number: None, event }));
+        net.advance(SECOND);
+        assert_eq!(net.payloads(to, 1), ["x"]);
+        assert_eq!(net.nodes[from].core.overlay_stats().unwrap().clocks_apart, 1);
+    }
+}
+
+#[test]
+fn garbage_from_another_broker_ends_its_link_and_nothing_else() {
+    let mut net = Net::line(3);
+    let (_, link) = net.ends(0)[1];
+    let bytes = [5, 200, 1, 2, 3, 4];
+    net.input(
+        1,
+        Input::Peer(whimbrel_core::PeerInput::Bytes { link, channel: whimbrel_core::Channel::Control, bytes: &bytes }),
+    );
+    net.advance(SECOND);
+    let names: Vec<_> = net.nodes[1].core.links().into_iter().map(|link| link.name.into_string()).collect();
+    assert_eq!(names, ["b2"]);
+    let stats = net.nodes[1].core.overlay_stats().unwrap();
+    assert_eq!((stats.frames_invalid, stats.hang_ups[whimbrel_core::HangUp::Garbage as usize]), (1, 1));
+}
+
+#[test]
+fn a_log_that_fails_makes_another_host_that_is_followed_again() {
+    let mut net = Net::line(2);
+    net.input(0, Input::Disk(whimbrel_core::store::Disk::Open));
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.attach(0, 1, "p");
+    net.advance(SECOND);
+    net.told(1, 1);
+    net.input(0, Input::Disk(whimbrel_core::store::Disk::Poisoned));
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 3);
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 3);
+    net.attach(0, 2, "q");
+    net.publish(0, 2, "a", "after", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 1), ["after"]);
+}

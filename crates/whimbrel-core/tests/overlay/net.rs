@@ -131,6 +131,17 @@ impl Net {
         self.wires.len() - 1
     }
 
+    /// Who is at the ends of a link, and what it is called there.
+    pub fn ends(&self, wire: usize) -> [(usize, PeerLink); 2] {
+        self.wires[wire].ends
+    }
+
+    /// So much is unsent on a way from now on.
+    pub fn room(&mut self, node: usize, link: PeerLink, channel: Channel, unsent: usize) {
+        self.nodes[node].side.unsent.insert((link, channel as usize), unsent);
+        self.peer(node, PeerInput::Room { link, channel, unsent });
+    }
+
     /// What is on a link is lost, and nobody is told.
     pub fn cut(&mut self, wire: usize) {
         self.wires[wire].is_cut = true;

@@ -273,7 +273,7 @@ fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result
         if disk.is_some() {
             command.arg("--data").arg(folder.join("data"));
         }
-        for listener in ["tls", "ws", "wss", "http"] {
+        for listener in ["tls", "ws", "wss", "http", "overlay"] {
             command.args([format!("--listen-{listener}"), "off".to_owned()]);
         }
         command.stdout(Stdio::piped());

@@ -119,7 +119,7 @@ fn launch(folder: &Path, mqtt: &str) -> Result<(Child, [SocketAddr; 2])> {
     let mut command = Command::new(own_program());
     command.args(["serve", "--dev", "--listen-mqtt", mqtt, "--listen-http", "127.0.0.1:0", "--data"]);
     command.arg(folder.join("data"));
-    command.args(["tls", "ws", "wss"].map(|listener| format!("--listen-{listener}=off")));
+    command.args(["tls", "ws", "wss", "overlay"].map(|listener| format!("--listen-{listener}=off")));
     let log = File::create(folder.join("log")).context("making a log file")?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // A child inherits the affinity of the thread that starts it.

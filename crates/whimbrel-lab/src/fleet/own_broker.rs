@@ -160,7 +160,7 @@ async fn launch(configuration: &Path, data: &Path, mqtt: &str, log: &Log) -> any
     let mut command = Command::new(&program);
     command.args(["serve", "--dev", "--config"]).arg(configuration).arg("--data").arg(data);
     command.args(["--listen-mqtt", mqtt]);
-    for listener in ["tls", "ws", "wss", "http"] {
+    for listener in ["tls", "ws", "wss", "http", "overlay"] {
         command.args([format!("--listen-{listener}"), "127.0.0.1:0".to_owned()]);
     }
     // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.

@@ -299,15 +299,16 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::LogFull
         | Refusal::LogFailed
         | Refusal::TooLargeForLog
+        | Refusal::TooLargeForOthers
         | Refusal::TooManyPublishers
         | Refusal::TooManyChanges
         | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
     }
 }
 
-/// Whether an event was refused because it would have to be logged.
+/// Whether an event was refused because of where it would have to go: to the log or to other brokers.
 fn is_of_log(refusal: Refusal) -> bool {
-    matches!(refusal, Refusal::LogFull | Refusal::LogFailed | Refusal::TooLargeForLog)
+    matches!(refusal, Refusal::LogFull | Refusal::LogFailed | Refusal::TooLargeForLog | Refusal::TooLargeForOthers)
 }
 
 /// What is wrong, and what helps.
@@ -339,6 +340,9 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::LogFull => "the log is full: publish again when durable subscribers have acknowledged more",
         Refusal::LogFailed => "the log has failed: the broker has to be started anew",
         Refusal::TooLargeForLog => "the message is larger than what the log takes",
+        Refusal::TooLargeForOthers => {
+            "the message is larger than what other brokers take, which is 2,031,616 bytes in all"
+        }
         Refusal::TooManyPublishers => "more publishers use w-seq than the broker can remember",
         Refusal::TooManyChanges => "the subscription was changed too often: first it has to get what it wanted before",
         Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",

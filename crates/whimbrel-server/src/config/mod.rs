@@ -2,6 +2,8 @@
 
 mod address;
 pub mod fence;
+mod identity;
+pub mod overlay;
 pub mod partition;
 mod problem;
 pub mod schema;
@@ -15,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use address::Reach;
 pub use problem::{Place, Problem};
 use settings::Settings;
 pub use settings::{Given, Override};
@@ -23,8 +24,9 @@ use whimbrel_core::store::Profile;
 use whimbrel_event::Deployment;
 use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
+use crate::control;
+use crate::identity::credentials::Known;
 use crate::store::Opening;
-use crate::{control, tls};
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
@@ -48,11 +50,14 @@ pub enum Listener {
     Wss,
     /// Metrics and health.
     Http,
+    /// Other brokers, over QUIC.
+    Overlay,
 }
 
 impl Listener {
     /// All of them.
-    pub const ALL: [Listener; 5] = [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss, Listener::Http];
+    pub const ALL: [Listener; 6] =
+        [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss, Listener::Http, Listener::Overlay];
 
     /// Those that clients connect to.
     pub const CLIENTS: [Listener; 4] = [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss];
@@ -65,6 +70,7 @@ impl Listener {
             Listener::Ws => "ws",
             Listener::Wss => "wss",
             Listener::Http => "http",
+            Listener::Overlay => "overlay",
         }
     }
 
@@ -76,6 +82,11 @@ impl Listener {
     /// Whether its connections begin with a TLS handshake.
     pub fn is_tls(self) -> bool {
         matches!(self, Listener::Tls | Listener::Wss)
+    }
+
+    /// Whether it is UDP, not TCP.
+    pub fn is_udp(self) -> bool {
+        self == Listener::Overlay
     }
 
     /// Whether MQTT is within WebSocket.
@@ -109,6 +120,8 @@ pub enum Certificate {
     Files(Arc<rustls::ServerConfig>),
     /// Made at the start, for development.
     Made,
+    /// From files; an authority identifies this broker, other brokers and clients.
+    Known(Box<Known>),
 }
 
 /// A checked configuration.
@@ -118,6 +131,8 @@ pub struct Config {
     pub name: String,
     /// No authentication.
     pub dev: bool,
+    /// Links to other brokers.
+    pub overlay: overlay::Asked,
     /// What to listen on; a kind that is off is missing.
     pub listen: Vec<(Listener, SocketAddr)>,
     /// For TLS and WebSocket with TLS.
@@ -169,21 +184,15 @@ impl Config {
 
     fn judge(mut settings: Settings, file: Option<PathBuf>) -> Result<Config, Vec<Problem>> {
         let mut warnings = Vec::new();
-        let name = settings.text("name");
         check_name("name", &mut settings);
         check_name("deployment", &mut settings);
-        let dev = settings.switch("dev");
-        let listen: Vec<(Listener, SocketAddr)> = Listener::ALL
-            .into_iter()
-            .filter_map(|listener| Some((listener, settings.listen(&listener.key())?)))
-            .collect();
+        let certificate = identity::load(&mut settings);
+        let (name, dev) = (settings.text("name"), settings.switch("dev"));
+        let listen = identity::listeners(&mut settings);
         check_clashes(&listen, &mut settings);
         if dev {
-            check_reach(&listen, &mut settings, &mut warnings);
-        } else if settings.problems.is_empty() {
-            settings.problems.push(refusal_without_dev(&settings));
+            identity::check_reach(&listen, &mut settings, &mut warnings);
         }
-        let certificate = load_certificate(&mut settings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
         let topics = topic::load(&mut settings);
@@ -192,6 +201,7 @@ impl Config {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
                 dev,
+                overlay: overlay::load(&settings),
                 listen,
                 certificate,
                 limits: Limits {
@@ -311,7 +321,10 @@ fn check_name(setting: &str, settings: &mut Settings) {
 
 fn check_clashes(listen: &[(Listener, SocketAddr)], settings: &mut Settings) {
     for (later, (b, address_b)) in listen.iter().enumerate() {
-        let Some((a, _)) = listen[..later].iter().find(|(_, address_a)| address::clash(*address_a, *address_b)) else {
+        let Some((a, _)) = listen[..later]
+            .iter()
+            .find(|(a, address_a)| a.is_udp() == b.is_udp() && address::clash(*address_a, *address_b))
+        else {
             continue;
         };
         let (key_a, key_b) = (a.key(), b.key());
@@ -321,55 +334,4 @@ fn check_clashes(listen: &[(Listener, SocketAddr)], settings: &mut Settings) {
             .help("give each listener its own port, or turn one of them \"off\"");
         settings.problems.push(problem);
     }
-}
-
-/// Without authentication, only loopback is safe, and a private network is the operator's explicit choice.
-fn check_reach(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) {
-    for (listener, address) in listen {
-        let key = listener.key();
-        let refused = match address::reach(address.ip()) {
-            Reach::Loopback => continue,
-            Reach::Private => {
-                warnings.push(format!(
-                    "`{key}` is {address}, a private address: everyone in that network can publish and subscribe"
-                ));
-                continue;
-            }
-            Reach::Every => "every address of this machine, public ones too",
-            Reach::Public => "a public address",
-        };
-        let problem = Problem::new(format!("`{key}` must not be {address} with --dev: it is {refused}"))
-            .at(settings.place(&key), "no authentication protects it")
-            .help("use a loopback address, or a private one such as 10.0.0.5 or 192.168.1.5 that this machine has");
-        settings.problems.push(problem);
-    }
-}
-
-fn refusal_without_dev(settings: &Settings) -> Problem {
-    Problem::new("the broker does not start without --dev: this version cannot tell who its clients are")
-        .at(settings.place("dev"), "off")
-        .help(
-            "identity and permissions are not built yet. With --dev everyone who can reach a listener may publish and \
-             subscribe to everything; it listens on loopback only, or on private addresses that --listen-… names, and \
-             never on public ones",
-        )
-}
-
-/// The certificate, or `None` with a problem noted.
-fn load_certificate(settings: &mut Settings) -> Option<Certificate> {
-    let (cert, key) = (settings.path("tls_cert"), settings.path("tls_key"));
-    let (at, message, help) = match (cert, key) {
-        (None, None) => return Some(Certificate::Made),
-        (Some(cert), Some(key)) => match tls::from_files(&cert, &key) {
-            Ok(config) => return Some(Certificate::Files(config)),
-            Err(tls::FileError { of_key, message, help }) => {
-                (if of_key { "tls_key" } else { "tls_cert" }, message, help)
-            }
-        },
-        (Some(_), None) => ("tls_cert", "`tls_cert` is given without `tls_key`".to_owned(), "give both, or none"),
-        (None, Some(_)) => ("tls_key", "`tls_key` is given without `tls_cert`".to_owned(), "give both, or none"),
-    };
-    let problem = Problem::new(message).at(settings.place(at), "here").help(help);
-    settings.problems.push(problem);
-    None
 }

@@ -34,7 +34,7 @@ impl Key {
 }
 
 /// Tables of `whimbrel.toml` that hold settings.
-pub const SECTIONS: &[&str] = &["journal", "limits", "log"];
+pub const SECTIONS: &[&str] = &["journal", "limits", "log", "overlay"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
@@ -94,10 +94,14 @@ keys! {
         "Where MQTT clients connect over WebSocket with TLS, path /mqtt";
     "" "listen_http" flag("listen-http", "WHIMBREL_LISTEN_HTTP"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8080",
         "Where /metrics, /healthz and /readyz are served";
+    "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Listen, "127.0.0.1:7117",
+        "Where other brokers connect over QUIC (UDP)";
     "" "tls_cert" flag("tls-cert", "WHIMBREL_TLS_CERT"), "FILE", Kind::Text, "",
         "Certificate chain in PEM, the server's own first; with --dev one is made if none is given";
     "" "tls_key" flag("tls-key", "WHIMBREL_TLS_KEY"), "FILE", Kind::Text, "",
         "Private key of the certificate, in PEM";
+    "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Text, "",
+        "Authorities whose certificates identify brokers and clients, in PEM; needs a certificate and key made by `whimbrel cert broker`";
     "" "workers" flag("workers", "WHIMBREL_WORKERS"), "N", Kind::Count(0, 256), "0",
         "Threads that serve connections; 0 means one per CPU that the process may use";
     "" "drain_timeout" flag("drain-timeout", "WHIMBREL_DRAIN_TIMEOUT"), "DURATION", Kind::Duration(0, HOUR), "5s",
@@ -107,6 +111,13 @@ keys! {
     "log" "level" flag("log-level", "WHIMBREL_LOG_LEVEL"), "LEVEL",
         Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]), "info",
         "The least severe log lines that are written";
+
+    "overlay" "peers" flag("peer", "WHIMBREL_PEER"), "HOST:PORT", Kind::Peers, "",
+        "Other brokers that are dialled for as long as this one runs; the option is given once for each";
+    "overlay" "links" flag("overlay-links", "WHIMBREL_OVERLAY_LINKS"), "N", Kind::Count(0, 256), "4",
+        "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
+    "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
+        "Entries of the interest that the broker tells others; beyond it, similar ones are merged and others send more than is wanted";
 
     "journal" "max_log" None, "SIZE", Kind::Size(6 * MIB, 1024 * GIB), "64 GiB",
         "Bytes that the journal's files may take; above it publishes that must be logged are refused until subscribers acknowledge";
@@ -158,13 +169,8 @@ keys! {
     "limits" "silence_after" None, "DURATION", Kind::Duration(SECOND, 24 * HOUR), "30s",
         "How often a subscription with notices is told how far it has come";
 
-    "" "peer" flag("peer", "WHIMBREL_PEER"), "ADDR:PORT", Kind::Later, "", "Another broker of the overlay";
     "" "listen_quic" flag("listen-quic", "WHIMBREL_LISTEN_QUIC"), "ADDR:PORT", Kind::Later, "",
         "Where MQTT clients connect over QUIC";
-    "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Later, "",
-        "Where other brokers connect";
-    "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Later, "",
-        "Authorities whose certificates identify clients and brokers";
 }
 
 /// The setting with this name in this table.
@@ -182,7 +188,8 @@ mod tests {
     fn every_flag_has_its_key_and_variable() {
         for key in KEYS {
             let Some((flag, variable)) = key.flag else { continue };
-            let dashed = key.path().replace(['_', '.'], "-");
+            // One that may be given several times is named for one of its values.
+            let dashed = if key.name == "peers" { "peer".into() } else { key.path().replace(['_', '.'], "-") };
             assert_eq!(flag, dashed, "the flag of {}", key.path());
             assert_eq!(variable, format!("WHIMBREL_{}", dashed.to_uppercase().replace('-', "_")));
         }

@@ -117,11 +117,17 @@ impl Settings {
         }
     }
 
-    /// Reads flags and variables; they prevail over the file, and later ones over earlier ones.
+    /// Reads flags and variables; they prevail over the file, and later ones over earlier ones, but lists are joined.
     pub fn read_overrides(&mut self, overrides: &[Override]) {
+        let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for given in overrides {
             let place = given.place();
             match given.key.kind.read_text(&given.text) {
+                Ok(Value::Peers(more)) => {
+                    let list = lists.entry(given.key.path()).or_default();
+                    list.extend(more);
+                    self.set(given.key, Value::Peers(list.clone()), place);
+                }
                 Ok(value) => self.set(given.key, value, place),
                 Err(refusal) => self.refuse(given.key, refusal, &place),
             }
@@ -186,6 +192,16 @@ impl Settings {
     /// A text; empty if it was not given and has no default.
     pub fn text(&self, path: &str) -> String {
         if let Value::Text(text) = self.value(path) { text } else { String::new() }
+    }
+
+    /// A list of `HOST:PORT`.
+    pub fn peers(&self, path: &str) -> Vec<String> {
+        if let Value::Peers(peers) = self.value(path) { peers } else { Vec::new() }
+    }
+
+    /// A text that is known from elsewhere, at `place`; it counts if none was given.
+    pub fn adopt(&mut self, path: &str, text: &str, place: Place) {
+        self.values.entry(path.to_owned()).or_insert_with(|| (Value::Text(text.to_owned()), place));
     }
 
     /// A path, if it was given.

@@ -6,6 +6,12 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use toml::de::DeValue;
 
+/// Peers at most.
+pub const PEERS_MAX: usize = 64;
+
+/// The longest host name, in bytes (RFC 1035).
+const HOST_MAX: usize = 253;
+
 /// What a setting may hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -23,6 +29,8 @@ pub enum Kind {
     Duration(u64, u64),
     /// One of a few words.
     Choice(&'static [&'static str]),
+    /// A list of `HOST:PORT`, at most [`PEERS_MAX`]; as text, with commas between them.
+    Peers,
     /// Something that this version does not have: nothing but `off`, `false` or an empty list is taken.
     Later,
 }
@@ -40,6 +48,8 @@ pub enum Value {
     Number(u64),
     /// Of [`Kind::Duration`].
     Duration(Duration),
+    /// Of [`Kind::Peers`].
+    Peers(Vec<String>),
     /// Of [`Kind::Later`], and of settings that were not given and have no default.
     Nothing,
 }
@@ -71,6 +81,7 @@ impl Kind {
                 format!("a duration with its unit, such as {examples}, from {}", self.values())
             }
             Kind::Choice(_) => format!("one of {}", self.values()),
+            Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
             Kind::Later => "nothing yet".into(),
         }
     }
@@ -86,6 +97,7 @@ impl Kind {
             Kind::Size(min, max) => format!("{} to {}", ByteSize(min), ByteSize(max)),
             Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
             Kind::Choice(words) => words.join(", "),
+            Kind::Peers => "list of `HOST:PORT`".into(),
             Kind::Later => String::new(),
         }
     }
@@ -116,6 +128,7 @@ impl Kind {
             },
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(_) => self.mismatch("is not known"),
+            Kind::Peers => read_peers(text.split(',').map(str::trim)),
             Kind::Later if matches!(text, "off" | "false") => Ok(Value::Nothing),
             Kind::Later => not_available(),
         }
@@ -125,6 +138,14 @@ impl Kind {
     pub fn read_toml(self, value: &DeValue<'_>) -> Result<Value, Refusal> {
         match (self, value) {
             (Kind::Switch, DeValue::Boolean(on)) => Ok(Value::Switch(*on)),
+            (Kind::Peers, DeValue::String(text)) => self.read_text(text),
+            (Kind::Peers, DeValue::Array(items)) => {
+                let texts: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
+                texts.map_or_else(
+                    || self.mismatch("has an entry that is no text"),
+                    |texts| read_peers(texts.into_iter()),
+                )
+            }
             (Kind::Later, DeValue::Boolean(false)) => Ok(Value::Nothing),
             (Kind::Later, DeValue::Array(items)) if items.is_empty() => Ok(Value::Nothing),
             (Kind::Later, DeValue::String(text)) => self.read_text(text),
@@ -160,6 +181,31 @@ fn within(duration: Duration, min: u64, max: u64) -> bool {
 
 fn not_available() -> Result<Value, Refusal> {
     refuse("is not available in this version", "remove it; the name is reserved for a later version")
+}
+
+/// Reads `HOST:PORT` several times. A host is a name, an address, or an IPv6 address in brackets.
+fn read_peers<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Refusal> {
+    let mut peers = Vec::new();
+    for text in texts {
+        let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+        let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.len() <= HOST_MAX && host.chars().all(name),
+        };
+        if !is_host || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+            let help = "write a host name or an address, and its port, such as broker.example.org:7117";
+            return refuse(format!("has \"{text}\", which is no host and port"), help);
+        }
+        peers.push(text.to_owned());
+    }
+    if peers.len() > PEERS_MAX {
+        return refuse(
+            format!("has more than {PEERS_MAX} entries"),
+            "a few are enough: brokers tell each other of others",
+        );
+    }
+    Ok(Value::Peers(peers))
 }
 
 /// Reads `ADDR:PORT` or `off`. The address is numeric, in brackets if it is IPv6, or `localhost`.
@@ -210,6 +256,20 @@ mod tests {
         assert_eq!(listen("127.0.0.1:70000"), Err("has the port \"70000\"".into()));
         assert_eq!(listen("broker.example:1883"), Err("has \"broker.example\", which is not a numeric address".into()));
         assert_eq!(listen(""), Err("is not an address and port".into()));
+    }
+
+    #[test]
+    fn peers() {
+        let peers = |text: &str| Kind::Peers.read_text(text);
+        let value = |texts: &[&str]| Ok(Value::Peers(texts.iter().map(|text| text.to_string()).collect()));
+        assert_eq!(peers("10.0.0.5:7117"), value(&["10.0.0.5:7117"]));
+        assert_eq!(peers("a.example:1, [::1]:2"), value(&["a.example:1", "[::1]:2"]));
+        for wrong in ["", "a", "a:0", "a:70000", ":7117", "a b:1", "::1:7117", "[::g]:1"] {
+            assert!(peers(wrong).is_err(), "{wrong:?} was taken");
+        }
+        assert!(
+            peers(&vec!["a:1"; PEERS_MAX].join(",")).is_ok() && peers(&vec!["a:1"; PEERS_MAX + 1].join(",")).is_err()
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use whimbrel_event::Time;
-use whimbrel_mqtt::ConnId;
+
+use super::inbox::Source;
 
 /// While it is on no connection is read, and nothing that was read is given to the broker. Those who have something to bring are woken
 /// when it is let go; until then nobody tries again and again.
@@ -14,7 +15,7 @@ pub(super) struct Brake {
     /// Odd while it is on; grows with each change.
     epoch: AtomicU64,
     /// Who has been turned away since it is on, each once.
-    parked: Mutex<Vec<ConnId>>,
+    parked: Mutex<Vec<Source>>,
     times: Mutex<Times>,
 }
 
@@ -31,7 +32,7 @@ impl Brake {
     }
 
     /// Whether the connection may be read. If not, it is among those that are woken; `parked` remembers that for it.
-    pub(super) fn lets_read(&self, conn: ConnId, parked: &mut u64) -> bool {
+    pub(super) fn lets_read(&self, source: Source, parked: &mut u64) -> bool {
         let epoch = self.epoch.load(Ordering::SeqCst);
         if epoch.is_multiple_of(2) {
             return true;
@@ -43,15 +44,15 @@ impl Brake {
         // Whoever lets go takes the list after the change.
         if self.epoch.load(Ordering::SeqCst) != epoch {
             drop(waiting);
-            return self.lets_read(conn, parked);
+            return self.lets_read(source, parked);
         }
-        waiting.push(conn);
+        waiting.push(source);
         *parked = epoch;
         false
     }
 
     /// Puts it on or lets it go; by the machine's owner alone. Returns who is to be woken.
-    pub(super) fn set(&self, on: bool, now: Time) -> Vec<ConnId> {
+    pub(super) fn set(&self, on: bool, now: Time) -> Vec<Source> {
         if on == self.is_on() {
             return Vec::new();
         }
@@ -73,10 +74,12 @@ impl Brake {
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_mqtt::ConnId;
+
     use super::*;
 
-    const A: ConnId = ConnId(1);
-    const B: ConnId = ConnId(2);
+    const A: Source = Source::Conn(ConnId(1));
+    const B: Source = Source::Conn(ConnId(2));
 
     fn at(seconds: u64) -> Time {
         Time::from_nanos(seconds * 1_000_000_000)

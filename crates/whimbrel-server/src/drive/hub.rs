@@ -10,19 +10,19 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_core::store::{AtomNo, Profile};
-use whimbrel_core::{SessionInfo, TraceQuestion};
-use whimbrel_event::{EventId, Time};
+use whimbrel_core::{Channel, SessionInfo};
+use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use whimbrel_selector::Fences;
 
 use crate::config::partition::Division;
-
+use crate::overlay::{Counts, Overlay};
 use crate::store::{Signal, Store};
 
 use super::account::Account;
 use super::brake::Brake;
 use super::clock::Clock;
-use super::inbox::{self, Full, Inbox, Line};
+use super::inbox::{self, Full, Inbox, Line, Source};
 use super::machine::{Machine, NEVER};
 use super::port::Port;
 use super::task;
@@ -40,9 +40,6 @@ const AT_ONCE: u64 = 0;
 
 /// How long the last bytes to a client may take after the machine has let go of it. While draining: as long as that lasts, if longer.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// How often the journal is given what is left at the end; each time as much as a commit takes.
-const CLOSE_ROUNDS: usize = 64;
 
 thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
@@ -74,6 +71,10 @@ pub struct Hub {
     /// What the journal's threads tell, if there is one.
     signal: Option<Arc<Signal>>,
     brake: Brake,
+    /// What is counted of links to other brokers.
+    links: Arc<Counts>,
+    /// The links, once there is an overlay.
+    overlay: Mutex<Option<Arc<Overlay>>>,
 }
 
 impl Hub {
@@ -106,6 +107,8 @@ impl Hub {
             drained_by: OnceLock::new(),
             signal,
             brake: Brake::default(),
+            links: Arc::default(),
+            overlay: Mutex::default(),
         });
         tokio::spawn(keep_time(hub.clone()));
         hub.arm(hub.machine.lock().next_deadline());
@@ -172,39 +175,11 @@ impl Hub {
         });
     }
 
-    /// Says goodbye to all clients and waits until their connections have ended, at most `limit`; returns how many have not.
-    pub async fn drain(&self, limit: Duration) -> usize {
-        // The first drain counts. Set before the clients are told, so that every goodbye has that long.
-        let _ = self.drained_by.set(Instant::now() + limit);
-        self.run(|machine, now| machine.broker.handle(now, Input::Drain, &mut machine.ports));
-        let ended = async {
-            loop {
-                let notified = self.all_closed.notified();
-                if self.connections() == 0 {
-                    return;
-                }
-                notified.await;
-            }
-        };
-        let _ = tokio::time::timeout(limit, ended).await;
-        self.connections()
-    }
-
     /// Looks at the broker and its journal between two turns.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Broker, Option<&Store>, Time) -> T) -> T {
         let mut seen = None;
         self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
         seen.expect("it has looked")
-    }
-
-    /// What is known here of an event, and the question that other brokers are asked about it.
-    pub(crate) fn trace(&self, event: EventId) -> (String, TraceQuestion) {
-        let mut asked = None;
-        self.run(|machine, now| {
-            let known = machine.broker.trace(event);
-            asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
-        });
-        asked.expect("they are asked")
     }
 
     /// Ends a client's session, if there is one; how it was, and when that is durable. That of a shared subscription ends only with its members.
@@ -224,30 +199,6 @@ impl Hub {
         self.run(|machine, _| machine.broker.set_profiles(profiles.to_vec()));
     }
 
-    /// Writes what the broker still wants written, waits until it is durable, and ends the journal. Blocks; to be called when no client is
-    /// left.
-    pub fn close(&self) {
-        for _ in 0..CLOSE_ROUNDS {
-            let mut left = None;
-            self.run(|machine, now| {
-                machine.hear(now);
-                machine.submit(now);
-                let journal = machine.store.as_ref().map(|store| (store.journal(), store.accepted()));
-                left = journal.map(|(journal, accepted)| (journal, accepted, machine.broker.atom().is_some()));
-            });
-            let Some((journal, accepted, is_more)) = left else { return };
-            if journal.wait(accepted).is_err() || !is_more {
-                break;
-            }
-        }
-        let store = self.wait_and_own().machine.store.take();
-        match store.map(|store| store.close()) {
-            None => {}
-            Some(Ok(())) => tracing::info!("journal closed"),
-            Some(Err(error)) => tracing::error!(%error, "the journal is closed, but not all of it is on the disk"),
-        }
-    }
-
     /// Until when the last bytes to a client that the machine has let go of may be written.
     pub(super) fn linger_until(&self) -> Instant {
         let usual = Instant::now() + LINGER;
@@ -262,16 +213,16 @@ impl Hub {
             conn = machine.ports.admit(port.clone());
             machine.broker.handle(now, Input::Opened { conn, origin }, &mut machine.ports);
         });
-        (Line::new(conn), port)
+        (Line::new(Source::Conn(conn)), port)
     }
 
     /// Whether the connection may bring more. If not, its task is woken when it may.
     pub(super) fn may_read(&self, line: &mut Line) -> bool {
-        line.may_read(self.front.load(Ordering::SeqCst)) && self.brake.lets_read(line.conn(), line.parked())
+        line.may_read(self.front.load(Ordering::SeqCst)) && self.brake.lets_read(line.source(), line.parked())
     }
 
-    /// The next bytes of a connection's stream.
-    pub(super) fn bytes(&self, line: &mut Line, bytes: &[u8]) {
+    /// The next bytes of a connection's stream, or of a link's channel.
+    pub(super) fn bytes(&self, line: &mut Line, channel: Option<Channel>, bytes: &[u8]) {
         let (mut owner, mut rest) = (self.try_own(), bytes);
         if let Some(owner) = &mut owner
             && !self.brake.is_on()
@@ -279,13 +230,13 @@ impl Hub {
             let at_once = owner.machine.at_once();
             while !rest.is_empty() && self.is_inbox_empty() {
                 let (piece, behind) = rest.split_at(rest.len().min(at_once));
-                owner.machine.bytes(owner.now, line.conn(), piece);
+                owner.machine.bytes(owner.now, line.source(), channel, piece);
                 rest = behind;
             }
         }
         if !rest.is_empty() {
             let begun = rest.len() < bytes.len();
-            owner = self.leave(owner, |inbox| inbox.leave_bytes(line, rest, begun));
+            owner = self.leave(owner, |inbox| inbox.leave_bytes(line, channel, rest, begun));
         }
         if let Some(owner) = owner {
             self.finish(owner);
@@ -309,7 +260,7 @@ impl Hub {
     fn submit(&self, line: &mut Line, input: impl Fn() -> inbox::Input) {
         let mut owner = self.try_own();
         match &mut owner {
-            Some(owner) if self.is_inbox_empty() => owner.machine.apply(owner.now, line.conn(), input()),
+            Some(owner) if self.is_inbox_empty() => owner.machine.apply(owner.now, line.source(), input()),
             _ => owner = self.leave(owner, |inbox| inbox.leave(line, input())),
         }
         if let Some(owner) = owner {
@@ -417,10 +368,8 @@ impl Hub {
         }
         let on = !self.brake.is_on();
         self.inbox.lock().close(on);
-        for conn in self.brake.set(on, now) {
-            if let Some(port) = machine.ports.port(conn) {
-                port.wake();
-            }
+        for source in self.brake.set(on, now) {
+            machine.ports.wake(source);
         }
     }
 
@@ -435,7 +384,9 @@ impl Hub {
         // The thread's list is empty here; it goes to the machine for its memory.
         let mut touched = TOUCHED.take();
         std::mem::swap(&mut touched, &mut machine.ports.touched);
+        let (links, dials) = machine.ports.take_links();
         drop(machine);
+        self.flush_links(links, dials);
         for port in touched.drain(..) {
             port.flush();
         }
@@ -492,6 +443,9 @@ async fn keep_time(hub: Arc<Hub>) {
         hub.await_deadline().await;
     }
 }
+
+mod end;
+mod links;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use whimbrel_core::{Channel, PeerLink};
 use whimbrel_mqtt::ConnId;
 
 use super::port;
@@ -19,13 +20,24 @@ const PIECES_MAX: usize = 1024;
 /// Rounds that a connection may be ahead before nothing more is read from it: as many as one full read takes.
 const ROUNDS_AHEAD: u64 = 4;
 
+/// Whose input it is: what is said of connections here holds for links to other brokers too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A client's connection.
+    Conn(ConnId),
+    /// A link to another broker.
+    Link(PeerLink),
+}
+
 /// What a connection's task tells the machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// At most [`PIECE`] bytes.
-    Bytes(Vec<u8>),
+    /// At most [`PIECE`] bytes; of a link, those of a channel.
+    Bytes(Option<Channel>, Vec<u8>),
     /// Little is left to be written.
     Drained,
+    /// Of a link: less is left to be written in a channel.
+    Room(Channel, usize),
     /// The task ends; `tell` the broker unless it knows.
     Gone { tell: bool },
 }
@@ -33,7 +45,7 @@ pub(super) enum Input {
 /// One connection's input for one round.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) conn: ConnId,
+    pub(super) source: Source,
     pub(super) input: Input,
     /// A whole input, not a part of one.
     pub(super) whole: bool,
@@ -45,8 +57,8 @@ impl Piece {
     /// Its bytes.
     pub(super) fn len(&self) -> usize {
         match &self.input {
-            Input::Bytes(bytes) => bytes.len(),
-            Input::Drained | Input::Gone { .. } => 0,
+            Input::Bytes(_, bytes) => bytes.len(),
+            Input::Drained | Input::Room(..) | Input::Gone { .. } => 0,
         }
     }
 }
@@ -54,7 +66,7 @@ impl Piece {
 /// One connection's place in the inbox; its task has it.
 #[derive(Debug)]
 pub(super) struct Line {
-    conn: ConnId,
+    source: Source,
     /// The first round that its next piece may go into.
     next: u64,
     /// It is too far ahead.
@@ -64,12 +76,12 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(conn: ConnId) -> Line {
-        Line { conn, next: 0, held: false, parked: 0 }
+    pub(super) fn new(source: Source) -> Line {
+        Line { source, next: 0, held: false, parked: 0 }
     }
 
-    pub(super) fn conn(&self) -> ConnId {
-        self.conn
+    pub(super) fn source(&self) -> Source {
+        self.source
     }
 
     /// What the brake remembers for it.
@@ -117,7 +129,13 @@ impl Inbox {
     }
 
     /// Leaves bytes of a connection, all or none; `begun`: some before them have just been handled, so others go first.
-    pub(super) fn leave_bytes(&mut self, line: &mut Line, bytes: &[u8], begun: bool) -> Result<(), Full> {
+    pub(super) fn leave_bytes(
+        &mut self,
+        line: &mut Line,
+        channel: Option<Channel>,
+        bytes: &[u8],
+        begun: bool,
+    ) -> Result<(), Full> {
         if !self.is_closed && self.pieces + bytes.len().div_ceil(PIECE) > PIECES_MAX {
             return Err(Full);
         }
@@ -128,7 +146,7 @@ impl Inbox {
             let mut copy = port::fresh();
             copy.extend_from_slice(piece);
             line.held = behind.is_empty() && line.next + 1 >= self.front + ROUNDS_AHEAD;
-            self.put(line, Input::Bytes(copy), bytes.len() <= PIECE && !begun);
+            self.put(line, Input::Bytes(channel, copy), bytes.len() <= PIECE && !begun);
             rest = behind;
         }
         Ok(())
@@ -150,7 +168,7 @@ impl Inbox {
             self.rounds.push_back(Vec::new());
         }
         // Whatever comes after what it is held for: the task is woken by the last of it.
-        self.rounds[round].push(Piece { conn: line.conn, input, whole, held: line.held });
+        self.rounds[round].push(Piece { source: line.source, input, whole, held: line.held });
         self.pieces += 1;
         line.next += 1;
     }
@@ -174,6 +192,12 @@ mod tests {
 
     const READ: usize = 64 << 10;
 
+    fn number(source: Source) -> u32 {
+        match source {
+            Source::Conn(ConnId(number)) | Source::Link(PeerLink(number)) => number,
+        }
+    }
+
     fn numbered(from: u8, len: usize) -> Vec<u8> {
         (0..len).map(|at| from.wrapping_add((at / PIECE) as u8)).collect()
     }
@@ -181,21 +205,22 @@ mod tests {
     /// The next round as connections and first bytes.
     fn round(inbox: &mut Inbox) -> Vec<(u32, u8)> {
         let first = |input| match input {
-            Input::Bytes(bytes) => bytes[0],
+            Input::Bytes(_, bytes) => bytes[0],
             Input::Drained => 100,
+            Input::Room(..) => 102,
             Input::Gone { .. } => 101,
         };
-        inbox.take().into_iter().map(|piece| (piece.conn.0, first(piece.input))).collect()
+        inbox.take().into_iter().map(|piece| (number(piece.source), first(piece.input))).collect()
     }
 
     #[test]
     fn small_inputs_come_between_the_pieces_of_a_long_one() {
-        let (mut flood, mut calm) = (Line::new(ConnId(1)), Line::new(ConnId(2)));
+        let (mut flood, mut calm) = (Line::new(Source::Conn(ConnId(1))), Line::new(Source::Conn(ConnId(2))));
         let mut inbox = Inbox::default();
-        inbox.leave_bytes(&mut flood, &numbered(0, 3 * PIECE), false).expect("room");
-        inbox.leave_bytes(&mut calm, b"x", false).expect("room");
+        inbox.leave_bytes(&mut flood, None, &numbered(0, 3 * PIECE), false).expect("room");
+        inbox.leave_bytes(&mut calm, None, b"x", false).expect("room");
         assert_eq!(round(&mut inbox), [(1, 0), (2, b'x')]);
-        inbox.leave_bytes(&mut calm, b"y", false).expect("room");
+        inbox.leave_bytes(&mut calm, None, b"y", false).expect("room");
         assert_eq!(round(&mut inbox), [(1, 1), (2, b'y')]);
         assert_eq!(round(&mut inbox), [(1, 2)]);
         assert_eq!((round(&mut inbox), inbox.len()), (vec![], 0));
@@ -203,10 +228,10 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_handled_input_comes_after_the_others() {
-        let (mut flood, mut calm) = (Line::new(ConnId(1)), Line::new(ConnId(2)));
+        let (mut flood, mut calm) = (Line::new(Source::Conn(ConnId(1))), Line::new(Source::Conn(ConnId(2))));
         let mut inbox = Inbox::default();
-        inbox.leave_bytes(&mut calm, b"x", false).expect("room");
-        inbox.leave_bytes(&mut flood, &numbered(5, 2 * PIECE), true).expect("room");
+        inbox.leave_bytes(&mut calm, None, b"x", false).expect("room");
+        inbox.leave_bytes(&mut flood, None, &numbered(5, 2 * PIECE), true).expect("room");
         assert_eq!(round(&mut inbox), [(2, b'x')]);
         assert_eq!(round(&mut inbox), [(1, 5)]);
         assert_eq!(round(&mut inbox), [(1, 6)]);
@@ -214,11 +239,11 @@ mod tests {
 
     #[test]
     fn only_inputs_of_one_piece_are_whole() {
-        let mut line = Line::new(ConnId(1));
+        let mut line = Line::new(Source::Conn(ConnId(1)));
         let mut inbox = Inbox::default();
-        inbox.leave_bytes(&mut line, &[0; PIECE], false).expect("room");
-        inbox.leave_bytes(&mut line, &[0; PIECE + 1], false).expect("room");
-        inbox.leave_bytes(&mut line, &[0; 1], true).expect("the rest of what has been begun");
+        inbox.leave_bytes(&mut line, None, &[0; PIECE], false).expect("room");
+        inbox.leave_bytes(&mut line, None, &[0; PIECE + 1], false).expect("room");
+        inbox.leave_bytes(&mut line, None, &[0; 1], true).expect("the rest of what has been begun");
         inbox.leave(&mut line, Input::Drained).expect("room");
         let whole: Vec<bool> = (0..5).map(|_| inbox.take()[0].whole).collect();
         assert_eq!(whole, [true, false, false, false, true]);
@@ -226,15 +251,15 @@ mod tests {
 
     #[test]
     fn inputs_of_one_connection_keep_their_order() {
-        let mut line = Line::new(ConnId(1));
+        let mut line = Line::new(Source::Conn(ConnId(1)));
         let mut inbox = Inbox::default();
         let mut found = Vec::new();
-        inbox.leave_bytes(&mut line, &numbered(0, 2 * PIECE + 1), false).expect("room");
+        inbox.leave_bytes(&mut line, None, &numbered(0, 2 * PIECE + 1), false).expect("room");
         found.extend(round(&mut inbox));
-        inbox.leave_bytes(&mut line, &numbered(3, 1), false).expect("room");
+        inbox.leave_bytes(&mut line, None, &numbered(3, 1), false).expect("room");
         inbox.leave(&mut line, Input::Drained).expect("room");
         found.extend(round(&mut inbox));
-        inbox.leave_bytes(&mut line, &numbered(4, PIECE + 1), true).expect("room");
+        inbox.leave_bytes(&mut line, None, &numbered(4, PIECE + 1), true).expect("room");
         inbox.leave(&mut line, Input::Gone { tell: true }).expect("room");
         while inbox.len() > 0 {
             found.extend(round(&mut inbox));
@@ -244,11 +269,11 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_far_ahead_is_read_again_once_all_of_it_has_been_taken() {
-        let mut line = Line::new(ConnId(1));
+        let mut line = Line::new(Source::Conn(ConnId(1)));
         let mut inbox = Inbox::default();
-        inbox.leave_bytes(&mut line, &[0; READ - PIECE], false).expect("room");
+        inbox.leave_bytes(&mut line, None, &[0; READ - PIECE], false).expect("room");
         assert!(line.may_read(inbox.front()));
-        inbox.leave_bytes(&mut line, &[0; 1], false).expect("room");
+        inbox.leave_bytes(&mut line, None, &[0; 1], false).expect("room");
         while inbox.len() > 0 {
             assert!(!line.may_read(inbox.front()));
             let round = inbox.take();
@@ -260,13 +285,13 @@ mod tests {
     #[test]
     fn a_closed_inbox_has_room_for_what_has_been_read() {
         let mut inbox = Inbox::default();
-        let mut lines: Vec<Line> = (0..=PIECES_MAX as u32).map(|id| Line::new(ConnId(id))).collect();
+        let mut lines: Vec<Line> = (0..=PIECES_MAX as u32).map(|id| Line::new(Source::Conn(ConnId(id)))).collect();
         for line in &mut lines[1..] {
             inbox.leave(line, Input::Drained).expect("room");
         }
-        assert_eq!(inbox.leave_bytes(&mut lines[0], &[0; READ], false), Err(Full));
+        assert_eq!(inbox.leave_bytes(&mut lines[0], None, &[0; READ], false), Err(Full));
         inbox.close(true);
-        assert_eq!(inbox.leave_bytes(&mut lines[0], &[0; READ], false), Ok(()));
+        assert_eq!(inbox.leave_bytes(&mut lines[0], None, &[0; READ], false), Ok(()));
         inbox.close(false);
         assert_eq!(inbox.leave(&mut lines[0], Input::Gone { tell: true }), Err(Full));
     }
@@ -274,13 +299,13 @@ mod tests {
     #[test]
     fn a_full_inbox_takes_all_of_an_input_or_nothing() {
         let mut inbox = Inbox::default();
-        let mut lines: Vec<Line> = (0..PIECES_MAX as u32).map(|id| Line::new(ConnId(id))).collect();
+        let mut lines: Vec<Line> = (0..PIECES_MAX as u32).map(|id| Line::new(Source::Conn(ConnId(id)))).collect();
         for line in &mut lines[1..] {
             inbox.leave(line, Input::Drained).expect("room");
         }
-        assert_eq!(inbox.leave_bytes(&mut lines[0], &[0; PIECE + 1], false), Err(Full));
+        assert_eq!(inbox.leave_bytes(&mut lines[0], None, &[0; PIECE + 1], false), Err(Full));
         assert_eq!(inbox.len(), PIECES_MAX - 1);
-        inbox.leave_bytes(&mut lines[0], &[0; PIECE], false).expect("room for one piece");
+        inbox.leave_bytes(&mut lines[0], None, &[0; PIECE], false).expect("room for one piece");
         assert_eq!(inbox.leave(&mut lines[0], Input::Drained), Err(Full));
         inbox.take();
         inbox.leave(&mut lines[0], Input::Drained).expect("room");

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use whimbrel_core::{Channel, HangUp, PeerInput, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, ConnId, Input, Output};
 
+use crate::overlay;
 use crate::store::Store;
 
-use super::inbox::{self, PIECE, Piece};
+use super::inbox::{self, PIECE, Piece, Source};
 use super::port::{self, Port};
 
 /// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
@@ -35,6 +37,21 @@ pub(super) struct Ports {
     free: Vec<u32>,
     /// Connections that got something since the last flush.
     pub(super) touched: Vec<Arc<Port>>,
+    /// The links to other brokers, by their numbers.
+    links: Vec<Option<Slot>>,
+    free_links: Vec<u32>,
+    /// Links that got something since the last flush.
+    touched_links: Vec<Arc<overlay::Port>>,
+    /// Addresses of brokers that are to be dialled, since the last flush.
+    dials: Vec<String>,
+}
+
+/// A link to another broker.
+#[derive(Debug)]
+struct Slot {
+    port: Arc<overlay::Port>,
+    /// The core has let go of it.
+    is_hung_up: bool,
 }
 
 impl Ports {
@@ -50,6 +67,57 @@ impl Ports {
 
     pub(super) fn port(&self, conn: ConnId) -> Option<&Arc<Port>> {
         self.slots.get(conn.0 as usize).and_then(Option::as_ref)
+    }
+}
+
+impl Ports {
+    /// A number for a new link.
+    pub(super) fn admit_link(&mut self, port: Arc<overlay::Port>) -> PeerLink {
+        let id = self.free_links.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() as u32 - 1
+        });
+        self.links[id as usize] = Some(Slot { port, is_hung_up: false });
+        PeerLink(id)
+    }
+
+    /// Numbers that no link has any more.
+    #[cfg(test)]
+    pub(super) fn free_links(&self) -> &[u32] {
+        &self.free_links
+    }
+
+    fn link(&self, link: PeerLink) -> Option<&Slot> {
+        self.links.get(link.0 as usize).and_then(Option::as_ref)
+    }
+
+    /// A link as far as the core has not let go of it; what is to be sent goes out at the next flush.
+    fn touch(&mut self, link: PeerLink) -> Option<&mut Slot> {
+        let slot = self.links.get_mut(link.0 as usize)?.as_mut().filter(|slot| !slot.is_hung_up)?;
+        if !self.touched_links.last().is_some_and(|last| Arc::ptr_eq(last, &slot.port)) {
+            self.touched_links.push(slot.port.clone());
+        }
+        Some(slot)
+    }
+
+    /// What there is to be done for links since the last time.
+    pub(super) fn take_links(&mut self) -> (Vec<Arc<overlay::Port>>, Vec<String>) {
+        (std::mem::take(&mut self.touched_links), std::mem::take(&mut self.dials))
+    }
+
+    /// The link's task has ended; whether the core is still to be told.
+    fn end_link(&mut self, link: PeerLink) -> bool {
+        let slot = self.links[link.0 as usize].take().expect("a link ends once");
+        self.free_links.push(link.0);
+        !slot.is_hung_up
+    }
+
+    /// Wakes the task of a connection or a link.
+    pub(super) fn wake(&self, source: Source) {
+        match source {
+            Source::Conn(conn) => self.port(conn).into_iter().for_each(|port| port.wake()),
+            Source::Link(link) => self.link(link).into_iter().for_each(|slot| slot.port.wake()),
+        }
     }
 }
 
@@ -95,6 +163,23 @@ impl Output for Ports {
             port.notify_drained();
         }
     }
+
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        self.touch(link).map_or(0, |slot| slot.port.send(channel, bytes))
+    }
+
+    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        if let Some(slot) = self.touch(link) {
+            slot.port.hang_up(why);
+            slot.is_hung_up = true;
+        }
+    }
+
+    fn peer_dial(&mut self, _name: &str, address: &str) {
+        if self.dials.len() < overlay::LINKS_MAX {
+            self.dials.push(address.to_owned());
+        }
+    }
 }
 
 impl Machine {
@@ -102,8 +187,19 @@ impl Machine {
         Machine { broker, ports: Ports::default(), calm: CALM_INPUTS, store }
     }
 
-    pub(super) fn bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8]) {
-        self.broker.handle(now, Input::Bytes { conn, bytes }, &mut self.ports);
+    pub(super) fn bytes(&mut self, now: Time, source: Source, channel: Option<Channel>, bytes: &[u8]) {
+        match (source, channel) {
+            (Source::Conn(conn), _) => self.broker.handle(now, Input::Bytes { conn, bytes }, &mut self.ports),
+            (Source::Link(link), Some(channel)) => self.peer(now, link, PeerInput::Bytes { link, channel, bytes }),
+            (Source::Link(_), None) => unreachable!("what comes over a link comes in a channel"),
+        }
+    }
+
+    /// Tells the core of a link, unless it has let go of it.
+    pub(super) fn peer(&mut self, now: Time, link: PeerLink, input: PeerInput<'_>) {
+        if self.ports.link(link).is_some_and(|slot| !slot.is_hung_up) {
+            self.broker.handle(now, Input::Peer(input), &mut self.ports);
+        }
     }
 
     /// How many bytes the next input may have without a look at who waits.
@@ -115,29 +211,40 @@ impl Machine {
         PIECE
     }
 
-    pub(super) fn apply(&mut self, now: Time, conn: ConnId, input: inbox::Input) {
-        match input {
-            inbox::Input::Bytes(bytes) => {
-                self.bytes(now, conn, &bytes);
+    pub(super) fn apply(&mut self, now: Time, source: Source, input: inbox::Input) {
+        match (source, input) {
+            (_, inbox::Input::Bytes(channel, bytes)) => {
+                self.bytes(now, source, channel, &bytes);
                 port::give_back(bytes);
             }
-            inbox::Input::Drained => self.broker.handle(now, Input::Drained { conn }, &mut self.ports),
-            inbox::Input::Gone { tell } => {
+            (Source::Conn(conn), inbox::Input::Drained) => {
+                self.broker.handle(now, Input::Drained { conn }, &mut self.ports);
+            }
+            (Source::Link(link), inbox::Input::Room(channel, unsent)) => {
+                self.peer(now, link, PeerInput::Room { link, channel, unsent });
+            }
+            (Source::Conn(conn), inbox::Input::Gone { tell }) => {
                 if tell {
                     self.broker.handle(now, Input::Closed { conn }, &mut self.ports);
                 }
                 self.ports.slots[conn.0 as usize] = None;
                 self.ports.free.push(conn.0);
             }
+            (Source::Link(link), inbox::Input::Gone { .. }) => {
+                if self.ports.end_link(link) {
+                    self.broker.handle(now, Input::Peer(PeerInput::Closed { link }), &mut self.ports);
+                }
+            }
+            (Source::Conn(_), inbox::Input::Room(..)) | (Source::Link(_), inbox::Input::Drained) => {
+                unreachable!("a connection drains, a link has room")
+            }
         }
     }
 
     pub(super) fn apply_piece(&mut self, now: Time, piece: Piece) {
-        self.apply(now, piece.conn, piece.input);
-        if piece.held
-            && let Some(port) = self.ports.port(piece.conn)
-        {
-            port.wake();
+        self.apply(now, piece.source, piece.input);
+        if piece.held {
+            self.ports.wake(piece.source);
         }
     }
 

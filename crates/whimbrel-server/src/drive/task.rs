@@ -66,7 +66,7 @@ fn read_chunk<R: AsyncRead + Unpin>(
         match Pin::new(from).poll_read(cx, &mut buffer) {
             Poll::Pending => Read::Idle,
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                hub.bytes(line, buffer.filled());
+                hub.bytes(line, None, buffer.filled());
                 if buffer.remaining() == 0 { Read::Full } else { Read::Some }
             }
             Poll::Ready(_) => Read::Ended,

@@ -4,6 +4,7 @@ mod broker;
 mod cache;
 mod fences;
 mod journal;
+mod links;
 mod overlay;
 mod selectors;
 
@@ -205,6 +206,7 @@ impl Collector for Snapshot {
         cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
         overlay::encode(&mut encoder, &overlay, &links)?;
         journal::encode(&mut encoder, &store, congested)?;
+        links::encode(&mut encoder, &self.hub.overlay_account())?;
         self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
     }

@@ -146,6 +146,7 @@ fn label(why: HangUp) -> &'static str {
         HangUp::TooMany => "too_many",
         HangUp::Silent => "silent",
         HangUp::Stuck => "stuck",
+        HangUp::Rehosted => "rehosted",
     }
 }
 

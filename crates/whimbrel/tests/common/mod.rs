@@ -27,7 +27,7 @@ pub fn broker() -> (Ends, String) {
 
 /// A broker at that address, and its URL.
 pub fn broker_at(address: &str) -> (Ends, String) {
-    let off = ["--listen-tls=off", "--listen-ws=off", "--listen-wss=off", "--listen-http=off"];
+    let off = ["--listen-tls=off", "--listen-ws=off", "--listen-wss=off", "--listen-http=off", "--listen-overlay=off"];
     let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt", address]);
     serve.args(off);
     ready(serve)

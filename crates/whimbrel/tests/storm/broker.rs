@@ -104,7 +104,7 @@ impl Plan {
         let binary = env!("CARGO_BIN_EXE_whimbrel").to_owned();
         let mut words = self.before.clone();
         words.extend([binary, "serve".into(), "--dev".into(), "--config".into(), config.display().to_string()]);
-        words.extend(["tls", "ws", "wss", "http"].map(|listener| format!("--listen-{listener}=off")));
+        words.extend(["tls", "ws", "wss", "http", "overlay"].map(|listener| format!("--listen-{listener}=off")));
         words.extend(["--listen-mqtt".into(), self.address.clone()]);
         words.extend(flags);
         let mut command = Command::new(&words[0]);

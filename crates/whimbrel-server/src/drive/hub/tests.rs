@@ -1,5 +1,8 @@
 //! Who gets the machine when, without sockets: nothing else runs on the test's thread until it waits.
 
+use whimbrel_core::PeerLink;
+use whimbrel_mqtt::Output;
+
 use super::super::inbox::PIECE;
 use super::*;
 
@@ -20,7 +23,7 @@ fn open(hub: &Hub) -> (Line, Arc<Port>) {
 
 fn connect(hub: &Hub, name: u8) -> (Line, Arc<Port>) {
     let (mut line, port) = open(hub);
-    hub.bytes(&mut line, &[CONNECT, &[name]].concat());
+    hub.bytes(&mut line, None, &[CONNECT, &[name]].concat());
     assert_eq!(port.backlog(), 4, "CONNACK");
     (line, port)
 }
@@ -40,8 +43,8 @@ async fn others_are_answered_before_a_long_input_is_finished() {
     let (mut flood, _) = connect(&hub, b'f');
     let (mut calm, port) = connect(&hub, b'c');
     let mut owner = hub.wait_and_own();
-    hub.bytes(&mut flood, &long_input());
-    hub.bytes(&mut calm, PINGREQ);
+    hub.bytes(&mut flood, None, &long_input());
+    hub.bytes(&mut calm, None, PINGREQ);
     hub.take_turn(&mut owner);
     assert_eq!(port.backlog(), CONNACK_AND_PINGRESP);
     let handled = published(&owner) as usize * PUBLISH.len();
@@ -56,7 +59,7 @@ async fn a_long_input_that_nobody_waits_for_is_handled_in_one_turn() {
     let hub = Hub::new(config(), 1);
     let (mut flood, _) = connect(&hub, b'f');
     let mut owner = hub.wait_and_own();
-    hub.bytes(&mut flood, &long_input());
+    hub.bytes(&mut flood, None, &long_input());
     assert!(!hub.may_read(&mut flood), "it has brought as much as may wait");
     hub.take_turn(&mut owner);
     assert_eq!(published(&owner) as usize, long_input().len() / PUBLISH.len());
@@ -68,10 +71,10 @@ async fn what_finds_the_machine_free_but_the_inbox_not_empty_comes_after_what_wa
     let hub = Hub::new(config(), 1);
     let (mut line, port) = open(&hub);
     let owner = hub.wait_and_own();
-    hub.bytes(&mut line, &[CONNECT, b"a"].concat());
+    hub.bytes(&mut line, None, &[CONNECT, b"a"].concat());
     // Not as an owner ends: so the inbox keeps what it has.
     drop(owner);
-    hub.bytes(&mut line, PINGREQ);
+    hub.bytes(&mut line, None, PINGREQ);
     assert_eq!((port.backlog(), port.is_closing()), (CONNACK_AND_PINGRESP, false));
 }
 
@@ -79,9 +82,9 @@ async fn what_finds_the_machine_free_but_the_inbox_not_empty_comes_after_what_wa
 async fn a_connection_number_is_free_again_only_after_all_that_its_connection_left() {
     let hub = Hub::new(config(), 1);
     let (mut flood, _) = connect(&hub, b'f');
-    let conn = flood.conn();
+    let Source::Conn(conn) = flood.source() else { panic!("a client's connection") };
     let mut owner = hub.wait_and_own();
-    hub.bytes(&mut flood, &long_input());
+    hub.bytes(&mut flood, None, &long_input());
     hub.gone(flood, true);
     while published(&owner) as usize != long_input().len() / PUBLISH.len() {
         assert!(owner.machine.ports.port(conn).is_some());
@@ -89,7 +92,7 @@ async fn a_connection_number_is_free_again_only_after_all_that_its_connection_le
     }
     drop(owner);
     hub.finish(hub.wait_and_own());
-    assert_eq!((open(&hub).0.conn(), hub.is_inbox_empty()), (conn, true));
+    assert_eq!((open(&hub).0.source(), hub.is_inbox_empty()), (Source::Conn(conn), true));
 }
 
 #[tokio::test]
@@ -111,7 +114,7 @@ async fn work_that_never_ends_leaves_turns_to_others_and_to_reading() {
     let both = async { tokio::join!(TcpStream::connect(address), listener.accept()) };
     let (client, accepted) = tokio::time::timeout(ENOUGH, both).await.expect("others have their turns");
     drop((client.expect("the listener accepts"), accepted.expect("a client connects")));
-    hub.bytes(&mut line, PINGREQ);
+    hub.bytes(&mut line, None, PINGREQ);
     assert_eq!(port.backlog(), CONNACK_AND_PINGRESP);
 }
 
@@ -127,4 +130,68 @@ async fn without_an_input_the_timer_meets_deadlines() {
         }
     };
     tokio::time::timeout(ENOUGH, closed).await.expect("the connection is closed for saying nothing");
+}
+
+/// Two hubs with a link between them, and the first one's number of it.
+async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
+    let (a, b) = (Hub::new(config(), 1), Hub::new(config(), 2));
+    let credentials = crate::identity::credentials::of_development().expect("there is randomness");
+    let listen = "127.0.0.1:0".parse().expect("an address");
+    let mut plan = crate::overlay::Plan { listen, is_open: true, peers: Vec::new(), credentials };
+    let others = |name: &str| whimbrel_core::OverlayConfig {
+        name: name.into(),
+        addresses: Vec::new(),
+        interest_max: 256,
+        links_wanted: 0,
+    };
+    let address = a.open_overlay(&plan, others("a")).expect("a free port");
+    plan.peers = vec![address.to_string()];
+    b.open_overlay(&plan, others("b")).expect("a free port");
+    until(|| [&a, &b].iter().all(|hub| hub.overlay_account().links.len() == 1)).await;
+    (a, b, PeerLink(0))
+}
+
+/// Waits until it is so; the runtime does everything else meanwhile.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let comes = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(ENOUGH, comes).await.expect("it becomes so");
+}
+
+/// The other broker shows that it has read it: it hangs up on what is no frame.
+#[tokio::test]
+async fn what_the_machine_sends_to_another_broker_is_written_when_the_machine_is_let_go_of() {
+    let (a, b, link) = linked().await;
+    a.run(|machine, _| assert_eq!(machine.ports.peer_bytes(link, Channel::Reliable, &[7; 100_000]), 100_000));
+    until(|| [&a, &b].iter().all(|hub| hub.overlay_account().links.is_empty())).await;
+}
+
+#[tokio::test]
+async fn a_link_that_the_core_hangs_up_gets_nothing_more_and_its_number_is_free_when_it_has_ended() {
+    let (a, b, link) = linked().await;
+    a.run(|machine, _| {
+        machine.ports.peer_hang_up(link, whimbrel_core::HangUp::Double);
+        assert_eq!(machine.ports.peer_bytes(link, Channel::Control, b"late"), 0);
+    });
+    until(|| [&a, &b].iter().all(|hub| hub.overlay_account().links.is_empty())).await;
+    let mut free = Vec::new();
+    until(|| {
+        a.run(|machine, _| free = machine.ports.free_links().to_vec());
+        free == [link.0]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn input_of_a_link_waits_its_turn_like_that_of_a_client() {
+    let (a, ..) = linked().await;
+    let mut line = Line::new(Source::Link(PeerLink(0)));
+    let owner = a.wait_and_own();
+    a.bytes(&mut line, Some(Channel::BestEffort), &long_input());
+    assert!(!a.may_read(&mut line), "it has brought as much as may wait");
+    a.finish(owner);
+    assert!(a.may_read(&mut line) && a.is_inbox_empty());
 }

@@ -1,0 +1,115 @@
+//! Links to other brokers, as the hub has them.
+
+use std::net::SocketAddr;
+
+use whimbrel_core::{OverlayConfig, PeerInput, TraceQuestion};
+use whimbrel_event::EventId;
+
+use super::*;
+use crate::overlay::{self, Inlet, Opened, OverlayAccount, Plan, StartError, Uplink};
+
+impl Hub {
+    /// Makes the broker one of many: begins to dial other brokers and to be dialled by them. Returns the address of the socket. `config` may lack
+    /// addresses; then others are told this one, if it is one.
+    ///
+    /// # Errors
+    /// The socket cannot be bound.
+    ///
+    /// # Panics
+    /// When it is one of many already.
+    pub fn open_overlay(self: &Arc<Self>, plan: &Plan, mut config: OverlayConfig) -> Result<SocketAddr, StartError> {
+        let overlay = Overlay::start(plan, Arc::new(Uplinks(self.clone())), self.links.clone())?;
+        let address = overlay.local_addr();
+        if config.addresses.is_empty() && plan.is_open && !address.ip().is_unspecified() {
+            config.addresses.push(address.to_string().into());
+        }
+        self.run(|machine, now| machine.broker.open_overlay(now, config));
+        let overlay = Arc::new(overlay);
+        *self.overlay.lock() = Some(overlay.clone());
+        overlay.begin(&plan.peers);
+        Ok(address)
+    }
+
+    /// Takes leave of all other brokers.
+    pub async fn close_overlay(&self) {
+        let overlay = self.overlay.lock().take();
+        if let Some(overlay) = overlay {
+            overlay.close().await;
+        }
+    }
+
+    /// The same without waiting until they have been told.
+    pub fn cut_overlay(&self) {
+        drop(self.overlay.lock().take());
+    }
+
+    /// What links tell of themselves at this moment.
+    pub(crate) fn overlay_account(&self) -> OverlayAccount {
+        self.links.account()
+    }
+
+    /// What is known here of an event, and the question that other brokers are asked about it.
+    pub(crate) fn trace(&self, event: EventId) -> (String, TraceQuestion) {
+        let mut asked = None;
+        self.run(|machine, now| {
+            let known = machine.broker.trace(event);
+            asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
+        });
+        asked.expect("they are asked")
+    }
+
+    /// Writes what came out for links, and dials who is to be dialled; the machine has been let go of.
+    pub(super) fn flush_links(&self, links: Vec<Arc<overlay::Port>>, dials: Vec<String>) {
+        for port in links {
+            port.flush();
+        }
+        if dials.is_empty() {
+            return;
+        }
+        let overlay = self.overlay.lock().clone();
+        for address in dials {
+            overlay.iter().for_each(|overlay| overlay.dial(&address));
+        }
+    }
+}
+
+/// The hub, as links see it.
+struct Uplinks(Arc<Hub>);
+
+impl Uplink for Uplinks {
+    fn opened(&self, opened: &Opened<'_>) -> Box<dyn Inlet> {
+        let mut source = None;
+        self.0.run(|machine, now| {
+            let link = machine.ports.admit_link(opened.port.clone());
+            source = Some(Source::Link(link));
+            machine.peer(now, link, PeerInput::Opened { link, dialed: opened.dialed, name: opened.name });
+        });
+        Box::new(LinkLine { hub: self.0.clone(), line: Line::new(source.expect("it has a number")) })
+    }
+}
+
+/// One link's place at the machine.
+struct LinkLine {
+    hub: Arc<Hub>,
+    line: Line,
+}
+
+impl Inlet for LinkLine {
+    fn may_read(&mut self) -> bool {
+        self.hub.may_read(&mut self.line)
+    }
+
+    fn bytes(&mut self, channel: Channel, bytes: &[u8]) {
+        self.hub.bytes(&mut self.line, Some(channel), bytes);
+    }
+
+    fn room(&mut self, channel: Channel, unsent: usize) {
+        self.hub.submit(&mut self.line, || inbox::Input::Room(channel, unsent));
+    }
+}
+
+impl Drop for LinkLine {
+    fn drop(&mut self) {
+        self.hub.submit(&mut self.line, || inbox::Input::Gone { tell: true });
+    }
+}

@@ -1,0 +1,115 @@
+//! What a broker shows to other brokers and to clients, and whom it lets in.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
+use rustls::client::Resumption;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ServerConfig};
+
+use super::trust::Trust;
+use super::verify::{Rule, Verifier};
+use super::{DEVELOPMENT, Identity, Role};
+use crate::tls::{self, FileError};
+
+/// What brokers speak with each other, told in the handshake (ALPN).
+const PROTOCOL: &[u8] = b"whimbrel/1";
+
+/// What a broker shows to other brokers, and whom it lets in.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// Where it is dialled.
+    pub server: Arc<ServerConfig>,
+    /// Where it dials.
+    pub client: Arc<ClientConfig>,
+    /// Who it is; nobody with `--dev`.
+    pub identity: Option<Identity>,
+}
+
+/// A broker that has an authority.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Towards other brokers.
+    pub overlay: Credentials,
+    /// Towards clients: they must show certificates of the same authority.
+    pub clients: Arc<ServerConfig>,
+    /// The broker itself.
+    pub identity: Identity,
+}
+
+/// Reads a broker's certificate, its key and the authorities, all in PEM.
+///
+/// # Errors
+/// Which file cannot be used, and why: also where the certificate is not a broker's, or not of these authorities.
+pub fn from_files(cert: &Path, key: &Path, authorities: &Path) -> Result<Known, FileError> {
+    let certified = tls::read_pair(cert, key)?;
+    let fault = |of, path: &Path, why: String, help| {
+        let what = if of == tls::File::Authorities { "file of authorities" } else { "certificate file" };
+        FileError { of, message: format!("cannot use the {what} {}: {why}", path.display()), help }
+    };
+    let help = "make one with `whimbrel cert broker`";
+    let identity = Identity::of(&certified.cert[0])
+        .ok_or_else(|| fault(tls::File::Certificate, cert, "it names no broker".into(), help))?;
+    let of_authorities = |why| fault(tls::File::Authorities, authorities, why, "name a PEM file such as ca.pem");
+    let ders: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_file_iter(authorities).and_then(Iterator::collect);
+    let ders = ders.map_err(|error| of_authorities(tls::describe(error)))?;
+    let trust = Arc::new(Trust::new(ders, identity.deployment.clone()).map_err(of_authorities)?);
+    if let Err(refusal) = trust.judge(Role::Broker, &certified.cert, std::time::SystemTime::now()) {
+        return Err(fault(tls::File::Certificate, cert, refusal.to_string(), help));
+    }
+    let certified = Arc::new(certified);
+    let but = Some(identity.name.clone());
+    let brokers = Rule::Trusted { trust: trust.clone(), role: Role::Broker, but };
+    let clients = Rule::Trusted { trust, role: Role::Client, but: None };
+    Ok(Known {
+        overlay: credentials(&certified, &Verifier::new(brokers), Some(identity.clone())),
+        clients: Arc::new(tls::server_config(certified, Some(Verifier::new(clients)))),
+        identity,
+    })
+}
+
+/// Makes credentials on the spot, which other brokers that run with `--dev` believe, and nobody else.
+///
+/// # Errors
+/// The system's source of randomness failed.
+pub fn of_development() -> io::Result<Credentials> {
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![SanType::URI(DEVELOPMENT.try_into().map_err(io::Error::other)?)];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let pair = KeyPair::generate().map_err(io::Error::other)?;
+    let certificate = params.self_signed(&pair).map_err(io::Error::other)?;
+    let key = PrivateKeyDer::try_from(pair.serialize_der()).map_err(io::Error::other)?;
+    let certified = CertifiedKey::from_der(vec![certificate.der().clone()], key, &ring::default_provider());
+    let certified = Arc::new(certified.map_err(io::Error::other)?);
+    Ok(credentials(&certified, &Verifier::new(Rule::Development), None))
+}
+
+/// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake has ended.
+fn credentials(certified: &Arc<CertifiedKey>, verifier: &Arc<Verifier>, identity: Option<Identity>) -> Credentials {
+    let (provider, resolver) =
+        (Arc::new(ring::default_provider()), Arc::new(SingleCertAndKey::from(certified.clone())));
+    let versions = &[&rustls::version::TLS13];
+    let mut server = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .expect("ring offers the cipher suites of TLS 1.3")
+        .with_client_cert_verifier(verifier.clone())
+        .with_cert_resolver(resolver.clone());
+    server.send_tls13_tickets = 0;
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .expect("ring offers the cipher suites of TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(verifier.clone())
+        .with_client_cert_resolver(resolver);
+    client.resumption = Resumption::disabled();
+    client.enable_sni = false;
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Credentials { server: Arc::new(server), client: Arc::new(client), identity }
+}

@@ -1,0 +1,72 @@
+//! Links to other brokers.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::{put, put_family};
+use crate::overlay::{CHANNELS, LinkAccount, OverlayAccount};
+
+/// Name, help text, and where the number is found.
+type Row = (&'static str, &'static str, fn(&LinkAccount) -> u64);
+
+const COUNTERS: [Row; 3] = [
+    ("whimbrel_link_sent_packets", "Packets sent over a link", |link| link.packets),
+    ("whimbrel_link_lost_packets", "Packets sent over a link and lost", |link| link.lost),
+    ("whimbrel_link_dropped_datagrams", "Datagrams that were not sent: too large, or no room", |link| link.dropped),
+];
+
+/// By name, help text, and where bytes and pieces of each channel are found.
+type Flows = (&'static str, &'static str, fn(&LinkAccount) -> [(u64, u64); 4], bool);
+
+const FLOWS: [Flows; 4] = [
+    ("whimbrel_link_sent_bytes", "Bytes given to a link, by channel", |link| link.sent, false),
+    ("whimbrel_link_sent_pieces", "Outputs of the broker given to a link, by channel", |link| link.sent, true),
+    ("whimbrel_link_received_bytes", "Bytes that came over a link, by channel", |link| link.received, false),
+    ("whimbrel_link_received_pieces", "Reads from a link, by channel", |link| link.received, true),
+];
+
+/// Puts out what links did and do. Those of one link are there while it is up.
+pub fn encode(encoder: &mut DescriptorEncoder, account: &OverlayAccount) -> fmt::Result {
+    put(encoder, "whimbrel_links", "Links to other brokers that are up", &ConstGauge::new(account.links.len() as u64))?;
+    put(encoder, "whimbrel_links_opened", "Links to other brokers so far", &ConstCounter::new(account.opened))?;
+    let help = "Links that were dialled again after one to the same address had ended";
+    put(encoder, "whimbrel_link_reconnects", help, &ConstCounter::new(account.redialed))?;
+    let help = "Links that came to nothing, by cause";
+    put_family(encoder, "whimbrel_link_failures", help, "cause", account.refusals.iter().copied())?;
+    let (name, help) = ("whimbrel_link_up", "1 for each link that is up, with the other broker's name and address");
+    let mut metric = encoder.encode_descriptor(name, help, None, ConstGauge::new(0u64).metric_type())?;
+    for link in &account.links {
+        ConstGauge::new(1u64).encode(metric.encode_family(&labels_of(link))?)?;
+    }
+    let (name, help) = ("whimbrel_link_rtt_seconds", "Round-trip time of a link, smoothed");
+    let mut metric = encoder.encode_descriptor(name, help, None, ConstGauge::new(0f64).metric_type())?;
+    for link in &account.links {
+        ConstGauge::new(link.rtt.as_secs_f64()).encode(metric.encode_family(&labels_of(link))?)?;
+    }
+    for (name, help, read) in COUNTERS {
+        let mut metric = encoder.encode_descriptor(name, help, None, ConstCounter::new(0u64).metric_type())?;
+        for link in &account.links {
+            ConstCounter::new(read(link)).encode(metric.encode_family(&labels_of(link))?)?;
+        }
+    }
+    for (name, help, read, is_pieces) in FLOWS {
+        let mut metric = encoder.encode_descriptor(name, help, None, ConstCounter::new(0u64).metric_type())?;
+        for link in &account.links {
+            for (channel, (bytes, pieces)) in CHANNELS.into_iter().zip(read(link)) {
+                let [peer, address] = labels_of(link);
+                let labels = [peer, address, ("channel", channel.to_owned())];
+                let value = if is_pieces { pieces } else { bytes };
+                ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two links between the same brokers differ in their addresses.
+fn labels_of(link: &LinkAccount) -> [(&'static str, String); 2] {
+    [("peer", link.peer.clone()), ("address", link.address.to_string())]
+}

@@ -1,0 +1,114 @@
+//! How many links and handshakes there may be, and why some come to nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use quinn::ConnectionError;
+use whimbrel_core::HangUp;
+
+use super::LINKS_MAX;
+use super::counts::{Counts, Failure};
+use super::port::HUNG_UP;
+use crate::identity::trust::Refusal;
+use crate::logging::Throttle;
+
+/// How often refusals are logged at most.
+const LOG_PERIOD: Duration = Duration::from_secs(1);
+
+/// Places for links, and what is told of those who got none.
+#[derive(Debug)]
+pub(super) struct Gate {
+    taken: AtomicUsize,
+    pub(super) counts: Arc<Counts>,
+    throttle: Throttle,
+}
+
+/// One place; it is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Gate>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Gate {
+    pub(super) fn new(counts: Arc<Counts>) -> Arc<Gate> {
+        Arc::new(Gate { taken: AtomicUsize::new(0), counts, throttle: Throttle::new(LOG_PERIOD) })
+    }
+
+    /// A place for one more link, if there is one.
+    pub(super) fn enter(self: &Arc<Gate>) -> Option<Place> {
+        if self.taken.fetch_add(1, Ordering::SeqCst) < LINKS_MAX {
+            return Some(Place(self.clone()));
+        }
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+        None
+    }
+
+    /// Counts and tells why there is no link with `who`.
+    pub(super) fn failed(&self, who: &str, error: &ConnectionError) {
+        let (why, of_peer) = judge(error);
+        match why {
+            Why::Refusal(refusal) => self.counts.refused(refusal),
+            Why::Failure(failure) => self.counts.failed(failure),
+        }
+        let words = match why {
+            Why::Refusal(refusal) => refusal.text().to_owned(),
+            Why::Failure(_) => error.to_string(),
+        };
+        if let Some(more) = self.throttle.pass(Instant::now()) {
+            match (why, of_peer) {
+                (Why::Refusal(_), _) => tracing::warn!(peer = who, why = words, more, "another broker is refused"),
+                (_, true) => tracing::warn!(peer = who, why = words, more, "another broker refuses this one"),
+                _ => tracing::info!(peer = who, why = words, more, "no link to another broker"),
+            }
+        }
+    }
+
+    /// Counts one of whom nothing is known.
+    pub(super) fn turned_away(&self, who: &str) {
+        self.counts.failed(Failure::Full);
+        if let Some(more) = self.throttle.pass(Instant::now()) {
+            tracing::warn!(peer = who, limit = LINKS_MAX, more, "no link: there are as many as there may be");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Refusal(Refusal),
+    Failure(Failure),
+}
+
+/// Why there is no link, and whether the other end said so. Of a judgement within the handshake QUIC passes on the words only.
+fn judge(error: &ConnectionError) -> (Why, bool) {
+    match error {
+        ConnectionError::TransportError(error) => {
+            let said = |refusal: &Refusal| error.reason.contains(refusal.text());
+            if let Some(refusal) = Refusal::ALL.into_iter().find(said) {
+                return (Why::Refusal(refusal), false);
+            }
+            if error.reason.contains("peer sent no certificates") {
+                return (Why::Refusal(Refusal::NoCertificate), false);
+            }
+            (Why::Failure(Failure::Protocol), false)
+        }
+        ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => {
+            (Why::Failure(Failure::RefusedByPeer), true)
+        }
+        ConnectionError::TimedOut | ConnectionError::Reset => (Why::Failure(Failure::Unreachable), false),
+        ConnectionError::VersionMismatch | ConnectionError::CidsExhausted | ConnectionError::LocallyClosed => {
+            (Why::Failure(Failure::Protocol), false)
+        }
+    }
+}
+
+/// Why the other end's core hung up, if it did.
+pub(super) fn hung_up(error: &ConnectionError) -> Option<HangUp> {
+    let ConnectionError::ApplicationClosed(close) = error else { return None };
+    let place = u64::from(close.error_code).checked_sub(u64::from(HUNG_UP))?;
+    HangUp::ALL.get(usize::try_from(place).ok()?).copied()
+}

@@ -1,0 +1,196 @@
+//! What is counted of links.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quinn::Connection;
+use whimbrel_core::Channel;
+
+use super::channel;
+use crate::identity::trust::Refusal;
+
+/// Why there is no link, beyond [`Refusal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody answered, or the path broke.
+    Unreachable,
+    /// The other broker refused.
+    RefusedByPeer,
+    /// It does not speak this protocol, or breaks it.
+    Protocol,
+    /// There are as many links or handshakes as there may be.
+    Full,
+    /// A host name could not be resolved to an address that can be dialled.
+    Name,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Failure; 5] =
+        [Failure::Unreachable, Failure::RefusedByPeer, Failure::Protocol, Failure::Full, Failure::Name];
+
+    /// Its label in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Failure::Unreachable => "unreachable",
+            Failure::RefusedByPeer => "refused_by_peer",
+            Failure::Protocol => "protocol",
+            Failure::Full => "full",
+            Failure::Name => "name",
+        }
+    }
+}
+
+/// Numbers of all links together.
+#[derive(Debug, Default)]
+pub struct Counts {
+    opened: AtomicU64,
+    redialed: AtomicU64,
+    refusals: [AtomicU64; Refusal::ALL.len()],
+    failures: [AtomicU64; Failure::ALL.len()],
+    /// The links that are up, by their order.
+    links: Mutex<BTreeMap<u64, Arc<LinkCounts>>>,
+}
+
+/// A link that is up until this is dropped.
+pub(super) struct Up {
+    counts: Arc<Counts>,
+    number: u64,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.counts.links.lock().remove(&self.number);
+    }
+}
+
+/// Numbers of one link.
+#[derive(Debug)]
+pub(super) struct LinkCounts {
+    pub(super) peer: String,
+    pub(super) address: SocketAddr,
+    pub(super) connection: Connection,
+    sent: [Flow; 4],
+    received: [Flow; 4],
+    /// Datagrams that were not sent: too large, or there was no room.
+    pub(super) dropped: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    bytes: AtomicU64,
+    pieces: AtomicU64,
+}
+
+impl Flow {
+    fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.pieces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.pieces.load(Ordering::Relaxed))
+    }
+}
+
+impl LinkCounts {
+    pub(super) fn new(peer: String, connection: Connection) -> LinkCounts {
+        let (address, dropped) = (connection.remote_address(), AtomicU64::new(0));
+        LinkCounts { peer, address, connection, sent: Default::default(), received: Default::default(), dropped }
+    }
+
+    pub(super) fn sent(&self, channel: Channel, bytes: usize) {
+        self.sent[usize::from(channel::number(channel))].add(bytes);
+    }
+
+    pub(super) fn received(&self, channel: Channel, bytes: usize) {
+        self.received[usize::from(channel::number(channel))].add(bytes);
+    }
+}
+
+/// What one link tells of itself at one moment.
+#[derive(Clone, Debug)]
+pub struct LinkAccount {
+    /// The other broker's name, or its address where nobody is known.
+    pub peer: String,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Bytes and pieces (outputs of the broker) sent, by the number of the channel.
+    pub sent: [(u64, u64); 4],
+    /// Bytes and pieces (reads) received, by the number of the channel.
+    pub received: [(u64, u64); 4],
+    /// The path's round-trip time, as QUIC reckons it.
+    pub rtt: Duration,
+    /// Packets sent.
+    pub packets: u64,
+    /// Of these, packets that were lost.
+    pub lost: u64,
+    /// Datagrams that were not sent.
+    pub dropped: u64,
+}
+
+/// What all links tell of themselves at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct OverlayAccount {
+    /// Links opened so far.
+    pub opened: u64,
+    /// Of these, those that were dialled after one to the same address had ended.
+    pub redialed: u64,
+    /// Certificates refused, by why.
+    pub refusals: Vec<(&'static str, u64)>,
+    /// The links that are up.
+    pub links: Vec<LinkAccount>,
+}
+
+impl Counts {
+    pub(super) fn up(self: &Arc<Self>, link: Arc<LinkCounts>) -> Up {
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        self.links.lock().insert(number, link);
+        Up { counts: self.clone(), number }
+    }
+
+    pub(super) fn redialed(&self) {
+        self.redialed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self, refusal: Refusal) {
+        let at = Refusal::ALL.iter().position(|known| *known == refusal).expect("the list is complete");
+        self.refusals[at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self, failure: Failure) {
+        let at = Failure::ALL.iter().position(|known| *known == failure).expect("the list is complete");
+        self.failures[at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Everything at this moment.
+    pub fn account(&self) -> OverlayAccount {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let refusals = Refusal::ALL.iter().map(|refusal| refusal.name()).zip(self.refusals.iter().map(load));
+        let failures = Failure::ALL.iter().map(|failure| failure.name()).zip(self.failures.iter().map(load));
+        let links: Vec<Arc<LinkCounts>> = self.links.lock().values().cloned().collect();
+        let links = links.iter().map(|link| {
+            let path = link.connection.stats().path;
+            LinkAccount {
+                peer: link.peer.clone(),
+                address: link.address,
+                sent: std::array::from_fn(|at| link.sent[at].read()),
+                received: std::array::from_fn(|at| link.received[at].read()),
+                rtt: path.rtt,
+                packets: path.sent_packets,
+                lost: path.lost_packets,
+                dropped: load(&link.dropped),
+            }
+        });
+        OverlayAccount {
+            opened: load(&self.opened),
+            redialed: load(&self.redialed),
+            refusals: refusals.chain(failures).collect(),
+            links: links.collect(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Dialling one address for as long as the broker lives.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use whimbrel_core::HangUp;
+
+use super::counts::Failure;
+use super::endpoint::Shared;
+
+/// The first pause after a dial that failed; each further one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A link that has lasted so long counts as one that worked: when it ends, the address is dialled at once.
+const LASTED: Duration = Duration::from_secs(1);
+
+/// An address whose link was hung up, as there is another to the same broker, is dialled again when any link has ended, or after this.
+const PARKED: Duration = Duration::from_secs(60);
+
+/// The pause after a link that the other broker, or this one, will not have: only a person can change that.
+const SLOWLY: Duration = Duration::from_secs(30);
+
+/// Addresses of one host that are tried in turn.
+const ADDRESSES_MAX: usize = 8;
+
+/// How long looking up a name may take.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+/// Pauses that grow to a bound; each is drawn from its upper half, so that brokers that lost each other at once do not come back at once.
+#[derive(Debug)]
+struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff { next: PAUSE_MIN }
+    }
+
+    fn pause(&mut self) -> Duration {
+        let longest = self.next;
+        self.next = (longest * 2).min(PAUSE_MAX);
+        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+/// How a dial ended.
+enum Ended {
+    /// No link came of it.
+    Failed,
+    /// There was a link; why it was hung up, if it was.
+    Linked { lasted: Duration, why: Option<HangUp> },
+}
+
+/// Dials `host:port` once, and serves the link that comes of it.
+pub(super) async fn once(shared: &Arc<Shared>, address: &str) {
+    dial(shared, address, false).await;
+}
+
+/// Dials `host:port` again and again.
+pub(super) async fn keep(shared: Arc<Shared>, address: String) {
+    let (mut backoff, mut was_linked) = (Backoff::new(), false);
+    loop {
+        let Ended::Linked { lasted, why } = dial(&shared, &address, was_linked).await else {
+            sleep(backoff.pause()).await;
+            continue;
+        };
+        was_linked = true;
+        match why {
+            Some(HangUp::Double) => park(&shared).await,
+            Some(why) if !why.is_passing() => sleep(SLOWLY).await,
+            None if lasted >= LASTED => backoff = Backoff::new(),
+            _ => sleep(backoff.pause()).await,
+        }
+    }
+}
+
+/// Waits until any link ends.
+async fn park(shared: &Shared) {
+    let mut ends = shared.ends.subscribe();
+    // The sender lives as long as the endpoint, and this task no longer.
+    let _ = timeout(PARKED, ends.changed()).await;
+}
+
+async fn dial(shared: &Arc<Shared>, address: &str, was_linked: bool) -> Ended {
+    let Some(place) = shared.gate.enter() else {
+        shared.gate.turned_away(address);
+        return Ended::Failed;
+    };
+    for resolved in resolve(shared, address).await {
+        let begun = Instant::now();
+        match shared.connect(resolved).await {
+            Ok((connection, streams)) => {
+                if was_linked {
+                    shared.gate.counts.redialed();
+                }
+                let why = shared.serve(connection, streams, true).await;
+                drop(place);
+                return Ended::Linked { lasted: begun.elapsed(), why };
+            }
+            Err(error) => shared.gate.failed(address, &error),
+        }
+    }
+    Ended::Failed
+}
+
+/// The addresses that a host has now and that can be dialled from here.
+async fn resolve(shared: &Shared, address: &str) -> Vec<SocketAddr> {
+    let found = timeout(LOOKUP, tokio::net::lookup_host(address)).await;
+    let found: Vec<SocketAddr> = match found {
+        Ok(Ok(found)) => found.filter(|found| shared.reaches(found)).take(ADDRESSES_MAX).collect(),
+        _ => Vec::new(),
+    };
+    if found.is_empty() {
+        shared.gate.counts.failed(Failure::Name);
+        tracing::debug!(peer = address, "the name of another broker leads to no address that can be dialled");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_bound_and_differ() {
+        let mut backoff = Backoff::new();
+        let mut longest = PAUSE_MIN;
+        for _ in 0..20 {
+            let pause = backoff.pause();
+            assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+            longest = (longest * 2).min(PAUSE_MAX);
+        }
+        assert_eq!(backoff.next, PAUSE_MAX);
+        assert_ne!(backoff.pause(), backoff.pause());
+    }
+}

@@ -1,0 +1,322 @@
+//! The UDP socket of the overlay: who dials, who is dialled, and within which bounds.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig,
+    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+};
+use rustls::pki_types::CertificateDer;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use whimbrel_core::HangUp;
+
+use super::admit::{Gate, Place, hung_up};
+use super::counts::{Counts, LinkCounts};
+use super::link::{self, Streams};
+use super::{LINKS_MAX, Uplink, dial};
+use crate::identity::Identity;
+use crate::identity::credentials::Credentials;
+
+/// A link that is silent for so long has ended.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How often a link that has nothing to say says so.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// How long the handshake of a link may take, its streams included.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// What the other end may send in one stream before it is read, in bytes.
+const STREAM_WINDOW: u32 = 2 << 20;
+
+/// What the other end may send in all streams before it is read, in bytes.
+const RECEIVE_WINDOW: u32 = 4 << 20;
+
+/// What may be on its way to the other end, or wait for that, in bytes.
+const SEND_WINDOW: u64 = 4 << 20;
+
+/// Datagrams that wait, each way, in bytes. With the windows, and the 5.25 MiB at which the core stops giving: less than 16 MiB a link.
+const DATAGRAMS: usize = 512 << 10;
+
+/// The round-trip time that is assumed before the first is measured: links are often long.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
+
+/// Handshakes at once with those who dial. More are refused.
+const HANDSHAKES_MAX: usize = 64;
+
+/// With more handshakes than this, an address must show that it is one before anything is computed for it.
+const HANDSHAKES_CALM: usize = 8;
+
+/// Handshakes that have not been looked at.
+const INCOMING_MAX: usize = 256;
+
+/// Bytes of one of these, and of all together, that are kept.
+const INCOMING_BYTES: (u64, u64) = (16 << 10, 1 << 20);
+
+/// Bytes that the system is asked to hold for the socket, each way; it may have a lower bound.
+const SOCKET_BYTES: usize = 2 << 20;
+
+/// Addresses that are dialled, or have led to links, at once.
+const DIALED_MAX: usize = 2 * LINKS_MAX;
+
+/// How long the end of a broker waits until the others have been told.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// Why there is no overlay.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be bound.
+    #[error("{0}")]
+    Bind(io::Error),
+    /// The credentials are of no use for QUIC.
+    #[error("the credentials cannot be used for QUIC: {0}")]
+    Credentials(String),
+}
+
+/// What an overlay is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where other brokers dial this one; 0 is any free port.
+    pub listen: SocketAddr,
+    /// Whether they may.
+    pub is_open: bool,
+    /// `HOST:PORT` of those that are dialled, as long as this broker lives.
+    pub peers: Vec<String>,
+    /// Who this broker is, and whom it believes.
+    pub credentials: Credentials,
+}
+
+/// What all links share.
+pub(super) struct Shared {
+    endpoint: Endpoint,
+    client: ClientConfig,
+    uplink: Arc<dyn Uplink>,
+    pub(super) gate: Arc<Gate>,
+    handshakes: AtomicUsize,
+    local: SocketAddr,
+    /// Links that have ended.
+    pub(super) ends: watch::Sender<u64>,
+}
+
+/// This broker's end of the overlay. Dropping it cuts all links.
+pub struct Overlay {
+    shared: Arc<Shared>,
+    tasks: Arc<Mutex<Tasks>>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    /// What is dialled, each once.
+    dialed: BTreeSet<String>,
+    running: JoinSet<()>,
+}
+
+impl std::fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Overlay").field("local", &self.shared.local).finish_non_exhaustive()
+    }
+}
+
+impl Overlay {
+    /// Binds the socket. Nothing else is done before [`Overlay::begin`]. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// The socket cannot be bound.
+    pub fn start(plan: &Plan, uplink: Arc<dyn Uplink>, counts: Arc<Counts>) -> Result<Overlay, StartError> {
+        let socket = bind(plan.listen).map_err(StartError::Bind)?;
+        let unusable = |error: &dyn std::fmt::Display| StartError::Credentials(error.to_string());
+        let transport = Arc::new(transport());
+        let crypto = QuicClientConfig::try_from(plan.credentials.client.clone()).map_err(|error| unusable(&error))?;
+        let mut client = ClientConfig::new(Arc::new(crypto));
+        client.transport_config(transport.clone());
+        let crypto = QuicServerConfig::try_from(plan.credentials.server.clone()).map_err(|error| unusable(&error))?;
+        let mut server = ServerConfig::with_crypto(Arc::new(crypto));
+        server.transport_config(transport).max_incoming(INCOMING_MAX);
+        server.incoming_buffer_size(INCOMING_BYTES.0).incoming_buffer_size_total(INCOMING_BYTES.1);
+        let server = plan.is_open.then_some(server);
+        let endpoint = Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime));
+        let endpoint = endpoint.map_err(StartError::Bind)?;
+        let local = endpoint.local_addr().map_err(StartError::Bind)?;
+        let (gate, ends) = (Gate::new(counts), watch::Sender::new(0));
+        let handshakes = AtomicUsize::new(0);
+        let shared = Arc::new(Shared { endpoint, client, uplink, gate, handshakes, local, ends });
+        Ok(Overlay { shared, tasks: Arc::default() })
+    }
+
+    /// Lets in those who dial, and dials `peers` for as long as this broker lives.
+    pub fn begin(&self, peers: &[String]) {
+        let mut tasks = self.tasks.lock();
+        tasks.running.spawn(accept_all(self.shared.clone()));
+        for peer in peers.iter().take(LINKS_MAX) {
+            if tasks.dialed.insert(peer.clone()) {
+                tasks.running.spawn(dial::keep(self.shared.clone(), peer.clone()));
+            }
+        }
+    }
+
+    /// The address of the socket.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared.local
+    }
+
+    /// Dials `HOST:PORT` once, unless it is being dialled or there is a link from that, or there are too many of these.
+    pub fn dial(&self, address: &str) {
+        let mut tasks = self.tasks.lock();
+        while tasks.running.try_join_next().is_some() {}
+        if tasks.dialed.contains(address) || tasks.dialed.len() >= DIALED_MAX {
+            return;
+        }
+        tasks.dialed.insert(address.to_owned());
+        let (shared, known, address) = (self.shared.clone(), self.tasks.clone(), address.to_owned());
+        tasks.running.spawn(async move {
+            dial::once(&shared, &address).await;
+            known.lock().dialed.remove(&address);
+        });
+    }
+
+    /// Cuts all links.
+    pub fn cut(&self) {
+        self.tasks.lock().running.abort_all();
+        self.shared.endpoint.close(VarInt::from_u32(0), b"the broker ends");
+    }
+
+    /// Takes leave of all other brokers, and waits for a moment until they have been told.
+    pub async fn close(&self) {
+        self.cut();
+        let _ = timeout(PARTING, self.shared.endpoint.wait_idle()).await;
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    // Smaller buffers cost packets when much comes at once, and no more.
+    let _ = socket.set_recv_buffer_size(SOCKET_BYTES);
+    let _ = socket.set_send_buffer_size(SOCKET_BYTES);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn transport() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_uni_streams(VarInt::from_u32(3))
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds are within QUIC's range")))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .send_window(SEND_WINDOW)
+        .send_fairness(false)
+        .datagram_receive_buffer_size(Some(DATAGRAMS))
+        .datagram_send_buffer_size(DATAGRAMS)
+        .initial_rtt(INITIAL_RTT)
+        .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
+        .enable_segmentation_offload(true);
+    transport
+}
+
+/// Lets in those who dial, until the endpoint closes.
+async fn accept_all(shared: Arc<Shared>) {
+    let mut links = JoinSet::new();
+    while let Some(incoming) = shared.endpoint.accept().await {
+        while links.try_join_next().is_some() {}
+        if let Some((incoming, place)) = shared.admit(incoming) {
+            let shared = shared.clone();
+            links.spawn(async move { shared.welcome(incoming, place).await });
+        }
+    }
+}
+
+impl Shared {
+    /// Whether one who dials may shake hands, and the place for the link.
+    fn admit(&self, incoming: Incoming) -> Option<(Incoming, Place)> {
+        let handshakes = self.handshakes.load(Ordering::SeqCst);
+        if handshakes >= HANDSHAKES_CALM && !incoming.remote_address_validated() {
+            // What cannot be answered so is dropped.
+            let _ = incoming.retry();
+            return None;
+        }
+        let place = if handshakes < HANDSHAKES_MAX { self.gate.enter() } else { None };
+        let Some(place) = place else {
+            self.gate.turned_away(&incoming.remote_address().to_string());
+            incoming.refuse();
+            return None;
+        };
+        self.handshakes.fetch_add(1, Ordering::SeqCst);
+        Some((incoming, place))
+    }
+
+    async fn welcome(&self, incoming: Incoming, place: Place) {
+        let address = incoming.remote_address();
+        let shaken = timeout(HANDSHAKE, async {
+            let connection = incoming.accept()?.await?;
+            let streams = link::open_streams(&connection).await?;
+            Ok((connection, streams))
+        });
+        let shaken = shaken.await.unwrap_or(Err(ConnectionError::TimedOut));
+        self.handshakes.fetch_sub(1, Ordering::SeqCst);
+        match shaken {
+            Ok((connection, streams)) => drop(self.serve(connection, streams, false).await),
+            Err(error) => self.gate.failed(&address.to_string(), &error),
+        }
+        drop(place);
+    }
+
+    /// Dials, and shakes hands.
+    pub(super) async fn connect(&self, address: SocketAddr) -> Result<(Connection, Streams), ConnectionError> {
+        let shaken = timeout(HANDSHAKE, async {
+            // The name is not used: a broker is known by what stands in its certificate.
+            let dialed = self.endpoint.connect_with(self.client.clone(), address, "broker.whimbrel");
+            let connection = dialed.map_err(|_| ConnectionError::LocallyClosed)?.await?;
+            let streams = link::open_streams(&connection).await?;
+            Ok((connection, streams))
+        });
+        shaken.await.unwrap_or(Err(ConnectionError::TimedOut))
+    }
+
+    /// Serves a link until it ends; why one of the two cores hung up, if that is why.
+    pub(super) async fn serve(&self, connection: Connection, streams: Streams, dialed: bool) -> Option<HangUp> {
+        let (address, name) = (connection.remote_address(), name_of(&connection));
+        let peer = name.clone().unwrap_or_else(|| address.to_string());
+        tracing::info!(peer, %address, dialed, "link to another broker");
+        let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
+        let up = self.gate.counts.up(counts.clone());
+        let here = link::run(self.uplink.clone(), connection.clone(), streams, counts, (dialed, name)).await;
+        drop(up);
+        let why = connection.close_reason().unwrap_or(ConnectionError::LocallyClosed);
+        match here {
+            Some(here) => tracing::info!(peer, %address, why = here.text(), "a link to another broker is hung up"),
+            None => tracing::info!(peer, %address, %why, "a link to another broker has ended"),
+        }
+        self.ends.send_modify(|ends| *ends += 1);
+        here.or_else(|| hung_up(&why))
+    }
+
+    /// Whether an address is of a kind that the socket can send to.
+    pub(super) fn reaches(&self, address: &SocketAddr) -> bool {
+        self.local.is_ipv6() == address.is_ipv6() || (self.local.is_ipv6() && self.local.ip().is_unspecified())
+    }
+}
+
+/// The name in the other end's certificate, which the handshake has judged.
+fn name_of(connection: &Connection) -> Option<String> {
+    let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    Identity::of(chain.first()?).map(|identity| identity.name)
+}

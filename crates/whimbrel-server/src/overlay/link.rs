@@ -1,0 +1,173 @@
+//! One task per link: reads, and writes what could not be written at once.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use quinn::{Connection, ConnectionError, ReadDatagram, ReadError, RecvStream, SendStream, VarInt};
+use tokio::task::yield_now;
+use whimbrel_core::{Channel, HangUp};
+
+use super::channel;
+use super::counts::LinkCounts;
+use super::port::Port;
+use super::{Inlet, Opened, Uplink};
+
+/// Bytes read at once from a stream. One buffer per thread.
+const READ_MAX: usize = 64 << 10;
+
+/// Chunks of each stream that one link may bring before other tasks have their turn.
+const CHUNKS_PER_TURN: usize = 4;
+
+/// Datagrams of one link at once.
+const DATAGRAMS_PER_TURN: usize = 16;
+
+/// Application error code of a link whose other end breaks the protocol of streams.
+pub(super) const MISUSED: u32 = 2;
+
+thread_local! {
+    static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
+}
+
+/// Both ends' streams, in the order of the channels.
+pub(super) struct Streams {
+    sending: [SendStream; 3],
+    receiving: [RecvStream; 3],
+}
+
+/// Opens this end's streams and awaits the other's.
+///
+/// # Errors
+/// The connection has ended, or the other end opened something else.
+pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, ConnectionError> {
+    let mut sending = Vec::new();
+    for channel in channel::STREAMS {
+        let mut stream = connection.open_uni().await?;
+        // It fails for a stream that has ended only, and that is told by the write.
+        let _ = stream.set_priority(channel::priority(channel));
+        if stream.write_all(&[channel::number(channel)]).await.is_err() {
+            return Err(ended(connection));
+        }
+        sending.push(stream);
+    }
+    let mut receiving = [const { None }; 3];
+    for _ in channel::STREAMS {
+        let mut stream = connection.accept_uni().await?;
+        let mut number = [0];
+        if stream.read_exact(&mut number).await.is_err() {
+            return Err(ended(connection));
+        }
+        match receiving.get_mut(usize::from(number[0])) {
+            Some(slot @ None) => *slot = Some(stream),
+            _ => return Err(ended(connection)),
+        }
+    }
+    let receiving = receiving.map(|stream| stream.expect("three streams of different numbers below three"));
+    let sending = sending.try_into().expect("as many as there are channels");
+    Ok(Streams { sending, receiving })
+}
+
+/// Why the connection has ended; if it has not, it ends now.
+fn ended(connection: &Connection) -> ConnectionError {
+    connection.close(VarInt::from_u32(MISUSED), b"a stream that is none of the three of a link");
+    connection.close_reason().unwrap_or(ConnectionError::LocallyClosed)
+}
+
+/// What came of one turn.
+enum Turn {
+    /// Another, once others have had theirs.
+    Another,
+    /// The link has ended.
+    Ended,
+}
+
+/// Serves a link until it ends. Returns why the core has let go of it, if it has.
+pub(super) async fn run(
+    uplink: Arc<dyn Uplink>,
+    connection: Connection,
+    streams: Streams,
+    counts: Arc<LinkCounts>,
+    (dialed, name): (bool, Option<String>),
+) -> Option<HangUp> {
+    let Streams { sending, mut receiving } = streams;
+    let port = Arc::new(Port::new(connection.clone(), sending, counts.clone()));
+    let opened = Opened { port: &port, dialed, name: name.as_deref(), address: connection.remote_address() };
+    let mut inlet = uplink.opened(&opened);
+    let mut datagram = pin!(connection.read_datagram());
+    let mut reader = Reader { connection: &connection, port: &port, counts: &counts };
+    while let Turn::Another = poll_fn(|cx| reader.take_turn(&mut receiving, datagram.as_mut(), &mut *inlet, cx)).await {
+        yield_now().await;
+    }
+    connection.close(VarInt::from_u32(MISUSED), b"a stream of a link has ended");
+    drop(inlet);
+    port.hung_up()
+}
+
+/// What the reading side of a link needs.
+struct Reader<'a> {
+    connection: &'a Connection,
+    port: &'a Port,
+    counts: &'a LinkCounts,
+}
+
+impl<'a> Reader<'a> {
+    fn take_turn(
+        &mut self,
+        streams: &mut [RecvStream; 3],
+        mut datagram: Pin<&mut ReadDatagram<'a>>,
+        inlet: &mut dyn Inlet,
+        cx: &mut Context<'_>,
+    ) -> Poll<Turn> {
+        for _ in 0..CHUNKS_PER_TURN {
+            self.port.poll(cx, |channel, unsent| inlet.room(channel, unsent));
+            let mut has_read = false;
+            for (channel, stream) in channel::STREAMS.into_iter().zip(&mut *streams) {
+                if !inlet.may_read() {
+                    return Poll::Pending;
+                }
+                match self.read(channel, stream, inlet, cx) {
+                    Poll::Ready(Ok(true)) => has_read = true,
+                    Poll::Ready(_) => return Poll::Ready(Turn::Ended),
+                    Poll::Pending => {}
+                }
+            }
+            for _ in 0..DATAGRAMS_PER_TURN {
+                match datagram.as_mut().poll(cx) {
+                    Poll::Ready(Ok(bytes)) => {
+                        has_read = true;
+                        self.counts.received(Channel::Datagram, bytes.len());
+                        inlet.bytes(Channel::Datagram, &bytes);
+                        datagram.set(self.connection.read_datagram());
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Turn::Ended),
+                    Poll::Pending => break,
+                }
+            }
+            if !has_read {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Turn::Another)
+    }
+
+    /// Hands on one chunk; `false` at the end of the stream.
+    fn read(
+        &self,
+        channel: Channel,
+        stream: &mut RecvStream,
+        inlet: &mut dyn Inlet,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, ReadError>> {
+        CHUNK.with_borrow_mut(|chunk| {
+            stream.poll_read(cx, chunk).map_ok(|bytes| {
+                if bytes > 0 {
+                    self.counts.received(channel, bytes);
+                    inlet.bytes(channel, &chunk[..bytes]);
+                }
+                bytes > 0
+            })
+        })
+    }
+}

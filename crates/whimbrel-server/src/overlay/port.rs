@@ -1,0 +1,200 @@
+//! What goes out on one link.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quinn::{Connection, SendStream, VarInt};
+use whimbrel_core::{Channel, HangUp};
+
+use super::channel;
+use super::counts::LinkCounts;
+
+/// With so little unsent in a channel there is always room for more.
+pub const LOW_WATER: usize = 64 << 10;
+
+/// A link that gets more in a channel although more than so many bytes are unsent is hung up: the broker should have stopped long before.
+const UNSENT_MAX: usize = 8 << 20;
+
+/// Datagrams that wait until the machine is let go of; more are dropped.
+const DATAGRAMS_MAX: usize = 64;
+
+/// So many written bytes at the front of a buffer are given up before it has been written to its end.
+const SPENT_MAX: usize = 256 << 10;
+
+/// Application error code of a link that the core of a broker has hung up; its reason says why. That of [`HangUp::ALL`] at a place is that much more.
+pub(super) const HUNG_UP: u32 = 0x100;
+
+/// One stream, and what waits for it.
+#[derive(Debug)]
+struct Outlet {
+    stream: SendStream,
+    buffer: Vec<u8>,
+    written: usize,
+    /// What the machine believes to be unsent.
+    told: usize,
+}
+
+impl Outlet {
+    fn unsent(&self) -> usize {
+        self.buffer.len() - self.written
+    }
+
+    /// Whether the machine is to be told that there is room.
+    fn is_room_due(&self) -> bool {
+        self.told > LOW_WATER && self.unsent() <= (self.told / 2).max(LOW_WATER)
+    }
+
+    /// Gives the stream what it takes; an error is the end of the link.
+    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
+        while self.unsent() > 0 {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.buffer[self.written..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(bytes)) => self.written += bytes,
+                Poll::Ready(Err(_)) => return Err(()),
+            }
+        }
+        if self.written == self.buffer.len() {
+            self.written = 0;
+            self.buffer.clear();
+            self.buffer.shrink_to(SPENT_MAX);
+        } else if self.written > SPENT_MAX && self.written > self.buffer.len() / 2 {
+            self.buffer.drain(..self.written);
+            self.written = 0;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Outbound {
+    outlets: [Outlet; 3],
+    datagrams: VecDeque<Bytes>,
+    /// The machine has let go of the link.
+    hang_up: Option<HangUp>,
+    /// Writing failed: the link has ended, or is about to.
+    broken: bool,
+    task: Option<Waker>,
+}
+
+/// What goes out on one link: bounded, written by whoever has just let go of the machine, and by the link's task when the path takes more.
+#[derive(Debug)]
+pub struct Port {
+    connection: Connection,
+    counts: Arc<LinkCounts>,
+    outbound: Mutex<Outbound>,
+}
+
+impl Port {
+    pub(super) fn new(connection: Connection, streams: [SendStream; 3], counts: Arc<LinkCounts>) -> Port {
+        let outlets = streams.map(|stream| Outlet { stream, buffer: Vec::new(), written: 0, told: 0 });
+        let outbound = Outbound { outlets, datagrams: VecDeque::new(), hang_up: None, broken: false, task: None };
+        Port { connection, counts, outbound: Mutex::new(outbound) }
+    }
+
+    /// The task to wake when there is something to do.
+    pub(super) fn attend(&self, waker: &Waker) {
+        let mut outbound = self.outbound.lock();
+        if !outbound.task.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            outbound.task = Some(waker.clone());
+        }
+    }
+
+    /// Wakes the link's task.
+    pub fn wake(&self) {
+        if let Some(task) = &self.outbound.lock().task {
+            task.wake_by_ref();
+        }
+    }
+
+    /// Takes bytes for a channel, to be written at the next [`Port::flush`]; a datagram whole. Returns how many bytes are unsent in it.
+    pub fn send(&self, channel: Channel, bytes: &[u8]) -> usize {
+        self.counts.sent(channel, bytes.len());
+        let mut outbound = self.outbound.lock();
+        if outbound.broken || outbound.hang_up.is_some() {
+            return 0;
+        }
+        if channel == Channel::Datagram {
+            if outbound.datagrams.len() < DATAGRAMS_MAX {
+                outbound.datagrams.push_back(Bytes::copy_from_slice(bytes));
+            } else {
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            return 0;
+        }
+        let outlet = &mut outbound.outlets[usize::from(channel::number(channel))];
+        if outlet.unsent() > UNSENT_MAX {
+            outbound.hang_up = Some(HangUp::Stuck);
+            return 0;
+        }
+        outlet.buffer.extend_from_slice(bytes);
+        outlet.told = outlet.unsent();
+        outlet.told
+    }
+
+    /// Ends the link at the next [`Port::flush`]. What is unsent is lost.
+    pub fn hang_up(&self, why: HangUp) {
+        self.outbound.lock().hang_up.get_or_insert(why);
+    }
+
+    /// Why the core has let go of the link, if it has.
+    pub(super) fn hung_up(&self) -> Option<HangUp> {
+        self.outbound.lock().hang_up
+    }
+
+    /// Writes what waits, as far as the path takes it, the most urgent first; the rest is the link's task's.
+    pub fn flush(&self) {
+        let mut outbound = self.outbound.lock();
+        let Outbound { outlets, datagrams, hang_up, broken, task } = &mut *outbound;
+        if let Some(why) = *hang_up {
+            let place = HangUp::ALL.iter().position(|known| *known == why).expect("the list is complete");
+            self.connection.close(VarInt::from_u32(HUNG_UP + place as u32), why.text().as_bytes());
+        }
+        if *broken || hang_up.is_some() {
+            *broken = true;
+            outlets.iter_mut().for_each(|outlet| (outlet.buffer, outlet.written, outlet.told) = (Vec::new(), 0, 0));
+            datagrams.clear();
+            return;
+        }
+        let mut cx = Context::from_waker(task.as_ref().map_or(Waker::noop(), |task| task));
+        *broken = outlets.iter_mut().any(|outlet| outlet.flush(&mut cx).is_err());
+        for datagram in datagrams.drain(..) {
+            if self.connection.send_datagram(datagram).is_err() {
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if outlets.iter().any(Outlet::is_room_due)
+            && let Some(task) = task
+        {
+            task.wake_by_ref();
+        }
+    }
+
+    /// For the link's task: goes on writing, and tells for each channel with room how much is unsent.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) {
+        self.attend(cx.waker());
+        let mut rooms = [None; 3];
+        let mut outbound = self.outbound.lock();
+        if !outbound.broken && outbound.hang_up.is_none() {
+            for (outlet, room) in outbound.outlets.iter_mut().zip(&mut rooms) {
+                if outlet.unsent() > 0 && outlet.flush(cx).is_err() {
+                    outlet.told = 0;
+                }
+                if outlet.is_room_due() {
+                    outlet.told = outlet.unsent();
+                    *room = Some(outlet.told);
+                }
+            }
+        }
+        drop(outbound);
+        for (channel, unsent) in channel::STREAMS.into_iter().zip(rooms) {
+            if let Some(unsent) = unsent {
+                room(channel, unsent);
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Links between brokers over real UDP on loopback: who is let in, what passes, and what happens when an end goes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+use whimbrel_core::{Channel, HangUp};
+use whimbrel_server::identity::Role;
+use whimbrel_server::identity::authority::{self, Wanted};
+use whimbrel_server::identity::credentials::{self, Credentials};
+use whimbrel_server::identity::trust::{Refusal, Trust};
+use whimbrel_server::overlay::{Counts, Inlet, Opened, Overlay, Plan, Port, StartError, Uplink};
+
+/// For anything that a test waits for.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+const STREAMS: [Channel; 3] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+fn number(channel: Channel) -> u8 {
+    Channel::ALL.iter().position(|known| *known == channel).expect("a channel") as u8
+}
+
+/// What a broker saw of one link.
+#[derive(Clone, Default)]
+struct Seen {
+    port: Option<Arc<Port>>,
+    dialed: bool,
+    name: Option<String>,
+    bytes: BTreeMap<u8, Vec<u8>>,
+    rooms: Vec<(u8, usize)>,
+    is_closed: bool,
+}
+
+/// A broker that only looks.
+#[derive(Default)]
+struct Watcher {
+    links: Mutex<Vec<Seen>>,
+    news: Notify,
+    /// Nothing is read while it is set.
+    is_deaf: Mutex<bool>,
+}
+
+struct Watch {
+    watcher: Arc<Watcher>,
+    link: usize,
+}
+
+struct Side(Arc<Watcher>);
+
+impl Uplink for Side {
+    fn opened(&self, link: &Opened<'_>) -> Box<dyn Inlet> {
+        let mut links = self.0.links.lock();
+        let name = link.name.map(str::to_owned);
+        links.push(Seen { port: Some(link.port.clone()), dialed: link.dialed, name, ..Seen::default() });
+        self.0.news.notify_waiters();
+        Box::new(Watch { watcher: self.0.clone(), link: links.len() - 1 })
+    }
+}
+
+impl Watch {
+    fn note(&self, note: impl FnOnce(&mut Seen)) {
+        note(&mut self.watcher.links.lock()[self.link]);
+        self.watcher.news.notify_waiters();
+    }
+}
+
+impl Inlet for Watch {
+    fn may_read(&mut self) -> bool {
+        !*self.watcher.is_deaf.lock()
+    }
+
+    fn bytes(&mut self, channel: Channel, bytes: &[u8]) {
+        self.note(|seen| seen.bytes.entry(number(channel)).or_default().extend_from_slice(bytes));
+    }
+
+    fn room(&mut self, channel: Channel, unsent: usize) {
+        self.note(|seen| seen.rooms.push((number(channel), unsent)));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.note(|seen| seen.is_closed = true);
+    }
+}
+
+/// One end of the overlay.
+struct End {
+    watcher: Arc<Watcher>,
+    overlay: Overlay,
+    counts: Arc<Counts>,
+}
+
+impl End {
+    fn start(credentials: &Credentials, listen: SocketAddr, peers: &[SocketAddr]) -> End {
+        End::try_start(credentials, listen, peers).expect("a free port")
+    }
+
+    fn try_start(credentials: &Credentials, listen: SocketAddr, peers: &[SocketAddr]) -> Result<End, StartError> {
+        let (watcher, counts) = (Arc::new(Watcher::default()), Arc::new(Counts::default()));
+        let peers = peers.iter().map(SocketAddr::to_string).collect();
+        let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone() };
+        let overlay = Overlay::start(&plan, Arc::new(Side(watcher.clone())), counts.clone())?;
+        overlay.begin(&plan.peers);
+        Ok(End { watcher, overlay, counts })
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.overlay.local_addr()
+    }
+
+    /// Waits until the links are as wanted.
+    async fn sees<T>(&self, what: &str, mut wanted: impl FnMut(&[Seen]) -> Option<T>) -> T {
+        let comes = async {
+            loop {
+                let news = self.watcher.news.notified();
+                tokio::pin!(news);
+                news.as_mut().enable();
+                if let Some(found) = wanted(&self.watcher.links.lock()) {
+                    return found;
+                }
+                news.await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, comes).await.unwrap_or_else(|_| panic!("{what} did not come"))
+    }
+
+    /// Waits for the first link, and gives what is sent over it.
+    async fn port(&self) -> Arc<Port> {
+        self.sees("a link", |links| links.first()?.port.clone()).await
+    }
+
+    async fn counts(&self, label: &str) {
+        let comes = async {
+            while !self.counts.account().refusals.iter().any(|(name, count)| *name == label && *count > 0) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let came = tokio::time::timeout(DEADLINE, comes).await;
+        came.unwrap_or_else(|_| panic!("{label} is not among {:?}", self.counts.account().refusals));
+    }
+}
+
+fn free() -> SocketAddr {
+    "127.0.0.1:0".parse().expect("an address")
+}
+
+fn development() -> Credentials {
+    credentials::of_development().expect("there is randomness")
+}
+
+/// An authority in a directory of its own.
+struct Authority(TempDir);
+
+impl Authority {
+    fn new(deployment: &str) -> Authority {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        authority::make_authority(directory.path(), deployment, YEAR).expect("an authority");
+        Authority(directory)
+    }
+
+    /// Its brokers believe those of another authority too, from now on.
+    fn believe(&self, other: &Authority) {
+        let read = |authority: &Authority| std::fs::read_to_string(authority.0.path().join("ca.pem")).expect("a file");
+        std::fs::write(self.0.path().join("believed.pem"), read(self) + &read(other)).expect("written");
+    }
+
+    fn broker(&self, name: &str) -> Credentials {
+        let wanted = Wanted { role: Role::Broker, name, hosts: &[], valid: YEAR };
+        let made = authority::make(self.0.path(), self.0.path(), &wanted).expect("a certificate");
+        let believed = ["believed.pem", "ca.pem"].map(|name| self.0.path().join(name));
+        let believed = believed.iter().find(|path| path.exists()).expect("its own");
+        let known = credentials::from_files(&made.certificate, &made.key, believed);
+        known.unwrap_or_else(|error| panic!("{}", error.message)).overlay
+    }
+}
+
+/// Two ends, the second of which dials the first, and their ports.
+async fn linked() -> (End, End, Arc<Port>, Arc<Port>) {
+    let a = End::start(&development(), free(), &[]);
+    let b = End::start(&development(), free(), &[a.address()]);
+    let (to_b, to_a) = (a.port().await, b.port().await);
+    (a, b, to_b, to_a)
+}
+
+fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed).wrapping_add((at >> 8) as u8)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_pass_both_ways_in_order_in_each_channel() {
+    let (a, b, to_b, to_a) = linked().await;
+    assert!(!a.watcher.links.lock()[0].dialed && b.watcher.links.lock()[0].dialed);
+    for (port, other) in [(&to_b, &b), (&to_a, &a)] {
+        let sent: Vec<Vec<u8>> = (0..3).map(|channel| pattern(channel, 300_000)).collect();
+        for at in 0..3 {
+            for (channel, bytes) in STREAMS.into_iter().zip(&sent) {
+                port.send(channel, &bytes[at * 100_000..(at + 1) * 100_000]);
+            }
+            port.flush();
+        }
+        port.send(Channel::Datagram, b"whole");
+        port.flush();
+        other
+            .sees("all bytes", |links| {
+                let bytes = &links[0].bytes;
+                let all = (0..3).all(|channel| bytes.get(&channel).is_some_and(|got| got.len() == 300_000));
+                (all && bytes.contains_key(&3)).then_some(())
+            })
+            .await;
+        let links = other.watcher.links.lock();
+        for (channel, bytes) in (0u8..).zip(&sent) {
+            assert!(links[0].bytes[&channel] == *bytes, "channel {channel} differs");
+        }
+        assert_eq!(links[0].bytes[&3], b"whole");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_is_gone_is_noticed_and_dialled_again() {
+    let (a, b, ..) = linked().await;
+    let address = a.address();
+    a.overlay.close().await;
+    b.sees("the end of the link", |links| links[0].is_closed.then_some(())).await;
+    drop(a);
+    // The system has the port back once the endpoint's own task has ended.
+    let again = loop {
+        match End::try_start(&development(), address, &[]) {
+            Ok(again) => break again,
+            Err(StartError::Bind(error)) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
+            Err(error) => panic!("{error}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    b.sees("another link", |links| links.get(1).map(drop)).await;
+    again.sees("the link", |links| links.first().map(drop)).await;
+    let account = b.counts.account();
+    assert_eq!((account.opened, account.redialed, account.links.len()), (2, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_broker_hangs_up_ends_at_both_ends_and_is_not_dialled_at_once() {
+    let (a, b, to_b, _) = linked().await;
+    to_b.hang_up(HangUp::Double);
+    to_b.flush();
+    for end in [&a, &b] {
+        end.sees("the end of the link", |links| links[0].is_closed.then_some(())).await;
+    }
+    while !b.counts.account().links.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // The next to end lets it dial again.
+    let c = End::start(&development(), free(), &[b.address()]);
+    c.port().await.hang_up(HangUp::Garbage);
+    c.port().await.flush();
+    a.sees("another link", |links| links.get(1).map(drop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_never_reads_leaves_memory_bounded_and_is_told_of_room_when_it_does() {
+    let (a, b, to_b, _) = linked().await;
+    *b.watcher.is_deaf.lock() = true;
+    let piece = pattern(7, 256 << 10);
+    let (mut sent, mut unsent) = (0, 0);
+    // The windows of both ends take some megabytes; then everything stays in the port, which says so.
+    while unsent < 4 << 20 {
+        unsent = to_b.send(Channel::Reliable, &piece);
+        to_b.flush();
+        sent += piece.len();
+        assert!(sent < 32 << 20, "{sent} bytes went somewhere");
+        tokio::task::yield_now().await;
+    }
+    assert!(a.watcher.links.lock()[0].rooms.iter().all(|(_, room)| *room < unsent));
+    *b.watcher.is_deaf.lock() = false;
+    b.port().await.wake();
+    b.sees("all bytes", |links| (links[0].bytes.get(&1)?.len() == sent).then_some(())).await;
+    a.sees("room", |links| links[0].rooms.iter().any(|room| *room == (1, 0) || room.1 <= 64 << 10).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_does_not_stop_is_cut_off() {
+    let (a, b, to_b, _) = linked().await;
+    *b.watcher.is_deaf.lock() = true;
+    let piece = vec![0; 1 << 20];
+    for _ in 0..64 {
+        to_b.send(Channel::BestEffort, &piece);
+        to_b.flush();
+    }
+    a.sees("the end of the link", |links| links[0].is_closed.then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_of_one_authority_know_each_other_by_name() {
+    let authority = Authority::new("city");
+    let a = End::start(&authority.broker("north"), free(), &[]);
+    let b = End::start(&authority.broker("south"), free(), &[a.address()]);
+    a.port().await;
+    b.port().await;
+    assert_eq!(a.watcher.links.lock()[0].name.as_deref(), Some("south"));
+    assert_eq!(b.watcher.links.lock()[0].name.as_deref(), Some("north"));
+    assert_eq!(b.counts.account().links[0].peer, "north");
+}
+
+/// The one who dials with `dialing` is refused by one with `listening`, for a reason with this label at one end or both.
+async fn is_refused(listening: &Credentials, dialing: &Credentials, at_listener: &str, at_dialer: &str) {
+    let a = End::start(listening, free(), &[]);
+    let b = End::start(dialing, free(), &[a.address()]);
+    b.counts(at_dialer).await;
+    a.counts(at_listener).await;
+    assert!(a.watcher.links.lock().is_empty() && b.watcher.links.lock().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused() {
+    let (city, other, twin) = (Authority::new("city"), Authority::new("city"), Authority::new("harbour"));
+    let north = city.broker("north");
+    // Each judges the other; the one who is dialled shows its certificate first, so it is refused first.
+    is_refused(&north, &other.broker("south"), "refused_by_peer", "other_authority").await;
+    is_refused(&north, &twin.broker("south"), "refused_by_peer", "other_authority").await;
+    is_refused(&north, &development(), "refused_by_peer", "no_development").await;
+    is_refused(&development(), &north, "refused_by_peer", "development").await;
+    is_refused(&north, &north, "refused_by_peer", "own_name").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_dials_is_judged_too() {
+    let (city, forger) = (Authority::new("city"), Authority::new("city"));
+    // The forger takes a name of the city, signs it, and believes the real brokers, so that only they refuse.
+    forger.believe(&city);
+    is_refused(&city.broker("north"), &forger.broker("south"), "other_authority", "refused_by_peer").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_is_a_world_of_its_own() {
+    let (city, harbour) = (Authority::new("city"), Authority::new("harbour"));
+    city.believe(&harbour);
+    harbour.believe(&city);
+    is_refused(&city.broker("north"), &harbour.broker("pier"), "refused_by_peer", "other_deployment").await;
+}
+
+#[test]
+fn what_a_certificate_says_is_judged() {
+    let city = Authority::new("city");
+    let read = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
+    let trust = Trust::new(vec![read(&city.0.path().join("ca.pem"))], "city".into()).expect("an authority");
+    let made = |role, name| {
+        let wanted = Wanted { role, name, hosts: &[], valid: YEAR };
+        [read(&authority::make(city.0.path(), city.0.path(), &wanted).expect("a certificate").certificate)]
+    };
+    let (broker, client) = (made(Role::Broker, "north"), made(Role::Client, "bus-7"));
+    let now = SystemTime::now();
+    assert_eq!(trust.judge(Role::Broker, &broker, now).map(|identity| identity.name), Ok("north".into()));
+    assert_eq!(trust.judge(Role::Client, &client, now).map(|identity| identity.name), Ok("bus-7".into()));
+    assert_eq!(trust.judge(Role::Broker, &client, now), Err(Refusal::OtherRole));
+    assert_eq!(trust.judge(Role::Client, &broker, now), Err(Refusal::OtherRole));
+    assert_eq!(trust.judge(Role::Broker, &broker, now + YEAR + YEAR), Err(Refusal::Expired));
+    assert_eq!(trust.judge(Role::Broker, &broker, now - YEAR), Err(Refusal::Expired));
+    assert_eq!(trust.judge(Role::Broker, &[], now), Err(Refusal::NoCertificate));
+    let authority = [read(&city.0.path().join("ca.pem"))];
+    assert!(trust.judge(Role::Broker, &authority, now).is_err(), "an authority is no broker");
+}
