@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     /// A broker at the end of that way.
-    pub fn broker(path: &[&str], cost: u64) -> Broker {
+    fn broker(path: &[&str], cost: u64) -> Broker {
         Broker {
             name: path.last().expect("it has a name").to_string(),
             host: "10".into(),

@@ -162,6 +162,7 @@ mod tests {
         // The reasons of hang-ups are labels.
         assert_eq!(names, COUNTERS.len() + 1, "{printed}");
         let mut metrics: Vec<_> = COUNTERS.iter().map(|(name, ..)| name).collect();
+        metrics.sort_unstable();
         metrics.dedup();
         assert_eq!(metrics.len(), COUNTERS.len());
     }
