@@ -110,6 +110,7 @@ fn state(broker: &BrokerInterest) -> Cell {
     match (broker.own, &broker.unconfirmed[..]) {
         (false, _) if broker.reachable => "in force here".into(),
         (false, _) => Cell::new("in force here, but there is no way to it", Tone::Warn),
+        (true, _) if broker.entries.is_empty() => "this broker's own: nothing is wanted".into(),
         (true, []) => "this broker's own: in force everywhere that can be reached".into(),
         (true, late) => {
             let late: Vec<String> = late.iter().map(|late| name(late)).collect();

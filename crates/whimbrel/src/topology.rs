@@ -171,7 +171,7 @@ fn links(links: &[Link]) -> Table {
             number(link.events_out),
             number(link.events_in),
             Cell::new(link.events_held_back.to_string(), tone(link.events_held_back > 0)),
-            size(link.unsent_bytes).into(),
+            if link.unsent_bytes == 0 { Cell::none() } else { size(link.unsent_bytes).into() },
             Cell::new(format!("{sign}{}", span(off)), tone(off > CLOCK_OFF)),
         ]);
     }

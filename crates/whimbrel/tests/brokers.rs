@@ -118,7 +118,10 @@ fn one_broker_stands_for_itself() {
         "{topology}"
     );
     let interest = broker.says(&["interest"]);
-    assert!(interest.contains("this broker's own") && interest.contains("0 events of others"), "{interest}");
+    assert!(
+        interest.contains("this broker's own: nothing is wanted") && interest.contains("0 events of others"),
+        "{interest}"
+    );
     let unknown = broker.refuses(&["interest", "elsewhere"]);
     assert!(unknown.contains("no broker with the name \"elsewhere\"") && unknown.contains("topology"), "{unknown}");
     let nothing = broker.refuses(&["trace", "70:1795000000123456789"]);

@@ -26,7 +26,7 @@ pub struct LinkInfo {
     pub loss: u16,
     /// How far the neighbour's clock is ahead, nanoseconds, the way of its hello included.
     pub ahead: i64,
-    /// Unsent bytes, of all ways.
+    /// Unsent bytes, of all ways on which more than [`super::UNSENT_LITTLE`] are.
     pub unsent: usize,
     /// What went over it.
     pub counters: LinkCounters,
@@ -75,7 +75,7 @@ pub struct InterestInfo {
     pub entries: Vec<(Box<str>, Option<Box<str>>)>,
     /// There is a way to it.
     pub is_reachable: bool,
-    /// Of this broker's own interest: those that can be reached and have not told that the version is in force in their streams; at most 64 are named.
+    /// Of this broker's own interest: those that can be reached and have not told that the version is in force in their streams; at most 64 are named. None while nothing is wanted.
     pub unconfirmed: Vec<Box<str>>,
 }
 
@@ -102,7 +102,7 @@ impl Core {
                 delay_us: peer.estimate.delay_us(),
                 loss: peer.estimate.loss_permille(),
                 ahead: who.ahead,
-                unsent: peer.unsent.iter().sum(),
+                unsent: peer.unsent(),
                 counters: peer.counters,
             }
         };
@@ -154,6 +154,9 @@ impl Core {
 
     /// Brokers that can be reached in some of whose streams the own interest is not in force.
     fn unconfirmed(&self, overlay: &Overlay) -> Vec<Box<str>> {
+        if overlay.wants.entries().next().is_none() {
+            return Vec::new();
+        }
         let version = overlay.wants.version();
         let is_late = |host: &HostId| {
             let mut streams = self.streams.of_host(*host).peekable();

@@ -44,7 +44,7 @@ pub use forward::EVENT_BYTES_MAX;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
-    TOPICS_PENDING_MAX,
+    TOPICS_PENDING_MAX, UNSENT_LITTLE,
 };
 pub(crate) use registry::{entry_hash, range_of};
 pub use stats::OverlayStats;

@@ -15,7 +15,10 @@ pub const LINKS_MAX: usize = 256;
 /// How long a new link may take to say hello.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// A peer that takes nothing for so long, while something is unsent, is disconnected.
+/// So little unsent on a way is as good as nothing: drivers tell that it has become less only where it was more.
+pub const UNSENT_LITTLE: usize = 64 << 10;
+
+/// A peer that takes nothing for so long, while more than [`UNSENT_LITTLE`] is unsent on some way, is disconnected.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Unsent bytes of state above which no more is given out: it waits as a set of what changed, and is read when there is room.
@@ -86,7 +89,7 @@ pub(crate) struct Peer {
     pub(crate) port: u16,
     pub(crate) cutters: [Cutter; 3],
     pub(crate) unsent: [usize; 4],
-    /// Since when something is unsent without any of it being taken.
+    /// Since when much is unsent without any of it being taken.
     pub(crate) stuck_since: Option<Time>,
     pub(crate) estimate: Estimate,
     pub(crate) pending: Pending,
@@ -114,12 +117,17 @@ impl Peer {
     /// So much is unsent on a way now.
     pub(crate) fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
-        let is_any = self.unsent.iter().any(|unsent| *unsent > 0);
-        if !is_any || unsent < before {
-            self.stuck_since = is_any.then_some(now);
+        let is_much = self.unsent.iter().any(|unsent| *unsent > UNSENT_LITTLE);
+        if !is_much || unsent < before {
+            self.stuck_since = is_much.then_some(now);
         } else {
             self.stuck_since.get_or_insert(now);
         }
+    }
+
+    /// Bytes that are unsent on ways on which much is.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.iter().filter(|unsent| **unsent > UNSENT_LITTLE).sum()
     }
 
     /// Whether an event may be sent on a way.

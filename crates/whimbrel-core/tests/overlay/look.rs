@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use whimbrel_core::overlay::{STUCK_AFTER, UNSENT_LITTLE};
+use whimbrel_core::{Channel, PeerLink};
 use whimbrel_event::{EventId, PubendId, Qos, Tick};
 
 use crate::common::{Told, plain};
@@ -81,6 +83,7 @@ fn interests_are_looked_at_in_pages_and_say_who_has_not_confirmed() {
     let (mut net, _) = passed();
     let first = net.nodes[0].core.interests(0, 1);
     assert_eq!((first.len(), &*first[0].name, first[0].entries.len()), (1, "b0", 0));
+    assert_eq!(first[0].unconfirmed, [], "nothing is wanted");
     net.attach(1, 1, "t");
     net.subscribe(1, 1, plain("c", Qos::AtLeastOnce));
     net.advance(SECOND);
@@ -101,4 +104,21 @@ fn interests_are_looked_at_in_pages_and_say_who_has_not_confirmed() {
     let after = own(&net);
     assert_eq!((after.version, after.entries.len()), (before.version + 1, 2));
     assert_eq!(after.unconfirmed, [texts("b0")]);
+}
+
+#[test]
+fn a_neighbour_is_stuck_if_much_is_unsent_and_not_if_nobody_told_that_little_was_sent() {
+    for (unsent, is_stuck) in [(UNSENT_LITTLE, false), (UNSENT_LITTLE + 1, true)] {
+        let mut net = Net::new(2);
+        // As a driver says it that tells of room only where there was little.
+        for link in 0..4 {
+            net.nodes[0].side.unsent.insert((PeerLink(link), Channel::Control as usize), unsent);
+        }
+        net.join(0, 1, Duration::from_millis(1));
+        net.advance(SECOND);
+        let shown = net.nodes[0].core.links()[0].unsent;
+        assert_eq!(shown, if is_stuck { unsent } else { 0 });
+        net.advance(STUCK_AFTER * 2);
+        assert_eq!(net.nodes[0].core.links().is_empty(), is_stuck, "{unsent}");
+    }
 }

@@ -215,7 +215,7 @@ pub struct Link {
     pub loss_permille: u64,
     /// How far the neighbour's clock is ahead, milliseconds; negative if it is behind.
     pub clock_ahead_ms: i64,
-    /// Bytes that wait to be sent.
+    /// Bytes that wait to be sent, where they are more than 64 KiB.
     pub unsent_bytes: u64,
     /// Frames that were sent.
     pub frames_out: u64,
@@ -266,7 +266,8 @@ pub struct BrokerInterest {
     pub version: u64,
     /// There is a way to it.
     pub reachable: bool,
-    /// Of the own: brokers that can be reached and have not told that it is in force there; at most 64 are named.
+    /// Of the own: brokers that can be reached and have not told that it is in force there; at most 64 are named. None while nothing is
+    /// wanted.
     pub unconfirmed: Vec<String>,
     /// What it wants.
     pub entries: Vec<Wanted>,

@@ -108,7 +108,9 @@ const LINK_GAUGES: [Row<fn(&LinkInfo) -> Option<f64>>; 4] = [
     ("whimbrel_link_clock_ahead_seconds", "How far the neighbour's clock was ahead when the link came up", |l| {
         Some(l.ahead as f64 / 1e9)
     }),
-    ("whimbrel_link_unsent_bytes", "Bytes that wait to be sent over a link", |l| Some(l.unsent as f64)),
+    ("whimbrel_link_unsent_bytes", "Bytes that wait to be sent over a link, where they are more than 64 KiB", |l| {
+        Some(l.unsent as f64)
+    }),
 ];
 
 /// Puts out what the overlay has counted, and what each link is like and has carried, by the neighbour's name.
