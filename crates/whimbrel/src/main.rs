@@ -6,6 +6,8 @@ mod connection;
 mod control;
 mod failure;
 mod follow;
+mod graph;
+mod interest;
 mod journal;
 mod print;
 mod progress;
@@ -15,6 +17,8 @@ mod sessions;
 mod streams;
 mod subscribe;
 mod table;
+mod topology;
+mod trace;
 mod version;
 
 use std::process::ExitCode;
@@ -34,6 +38,7 @@ Examples:
   whimbrel sub 'fleet/#' -v                             what is published under fleet/
   whimbrel pub fleet/7/position 52.23,21.01             publish a message
   whimbrel sessions list --data /var/lib/whimbrel       who is there, who is away, who is behind
+  whimbrel topology --data /var/lib/whimbrel            the other brokers, and the ways to them
   whimbrel backup /backup/monday                        of a running broker
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
@@ -62,6 +67,12 @@ enum Command {
     Sessions(sessions::Sessions),
     /// Show what a running broker keeps in its journal, and who holds it back.
     Streams(streams::Streams),
+    /// Show which brokers there are, how they are linked, and the ways from a running broker to the others.
+    Topology(topology::Topology),
+    /// Show what brokers want of each other.
+    Interest(interest::Interest),
+    /// Ask all brokers what became of an event.
+    Trace(trace::Trace),
     /// Copy the journal of a running broker, as it is at one moment.
     Backup(backup::Backup),
     /// Make a data directory of a backup.
@@ -96,6 +107,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Sub(subscribe) => subscribe.run()?,
         Command::Sessions(sessions) => sessions.run()?,
         Command::Streams(streams) => streams.run()?,
+        Command::Topology(topology) => topology.run()?,
+        Command::Interest(interest) => interest.run()?,
+        Command::Trace(trace) => trace.run()?,
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
         Command::Cert(cert) => cert.run()?,

@@ -150,6 +150,16 @@ pub fn size(bytes: u64) -> String {
     format!("{number:.digits$} {}", UNITS[at])
 }
 
+/// A short span of time, given in microseconds.
+pub fn delay(micros: u64) -> String {
+    match micros {
+        0..100 => format!("{micros} µs"),
+        100..9_950 => format!("{:.1} ms", micros as f64 / 1e3),
+        9_950..1_000_000 => format!("{} ms", (micros + 500) / 1000),
+        _ => format!("{:.1} s", micros as f64 / 1e6),
+    }
+}
+
 /// A count with what is counted.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
@@ -181,6 +191,15 @@ mod tests {
         }
         assert_eq!(span(7 * 86_400_000 - 1), "6d 23h");
         assert_eq!(span(86_400_000 + 60_000), "1d", "minutes of a day do not matter");
+    }
+
+    #[test]
+    fn delays_have_two_digits_or_more() {
+        let cases =
+            [(0, "0 µs"), (99, "99 µs"), (100, "0.1 ms"), (1249, "1.2 ms"), (9_949, "9.9 ms"), (9_950, "10 ms")];
+        for (micros, text) in cases.into_iter().chain([(35_400, "35 ms"), (1_500_000, "1.5 s")]) {
+            assert_eq!(delay(micros), text);
+        }
     }
 
     #[test]

@@ -159,6 +159,9 @@ fn every_command_says_when_there_is_no_broker() {
         &["sessions", "show", "a"],
         &["sessions", "drop", "a"],
         &["streams"],
+        &["topology"],
+        &["interest"],
+        &["trace", "10:7"],
         &["backup", "never"],
     ] {
         let answer = place.ask("empty", arguments);

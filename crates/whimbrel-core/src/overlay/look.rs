@@ -85,6 +85,11 @@ impl Core {
         self.overlay.as_deref().map(|overlay| &overlay.stats)
     }
 
+    /// By which name other brokers know this one, if there is an overlay.
+    pub fn own_name(&self) -> Option<&str> {
+        self.overlay.as_deref().map(|overlay| &*overlay.config.name)
+    }
+
     /// The links that are up.
     pub fn links(&self) -> Vec<LinkInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };

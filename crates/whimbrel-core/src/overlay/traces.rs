@@ -16,6 +16,9 @@ use crate::api::{Channel, Output};
 use crate::broker::Core;
 use crate::cache::{Item, PartitionSet};
 
+/// Slots of the cache that are looked at for an event: it is the first of its stream from where the look begins.
+const SLOTS_MAX: usize = 1 << 16;
+
 /// Answers to one question that are kept.
 pub const ANSWERS_MAX: usize = 4_096;
 
@@ -123,7 +126,7 @@ impl Core {
         let partitions = PartitionSet::first(cache.plan().count());
         let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
         let mut lines = Vec::new();
-        cache.read(from, &partitions, usize::MAX, |item| {
+        cache.read(from, &partitions, SLOTS_MAX, |item| {
             let Item::Event { event, .. } = item else { return ControlFlow::Continue(()) };
             if event.id() != id {
                 let is_beyond = event.id().pubend == id.pubend && event.id().tick > id.tick;

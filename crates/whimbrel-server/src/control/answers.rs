@@ -1,4 +1,5 @@
-//! What the control socket answers, as JSON. Times are milliseconds since the Unix epoch, spans are milliseconds.
+//! What the control socket answers, as JSON. Times are milliseconds since the Unix epoch, spans are milliseconds, unless their name ends with `_us`:
+//! microseconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +164,171 @@ pub struct Streams {
     pub streams: Vec<Stream>,
     /// Missing without a data directory.
     pub journal: Option<JournalUse>,
+}
+
+/// A link of a broker, as it tells everyone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// The neighbour's name.
+    pub name: String,
+    /// The link's delay in one direction, microseconds.
+    pub delay_us: u64,
+    /// Its loss, in thousandths.
+    pub loss_permille: u64,
+}
+
+/// A broker, as the one that answers sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broker {
+    /// Its name.
+    pub name: String,
+    /// Its host.
+    pub host: String,
+    /// Its life: greater after each start.
+    pub incarnation: u64,
+    /// It is the one that answers.
+    pub own: bool,
+    /// There is a way to it.
+    pub reachable: bool,
+    /// The brokers on the best way, both ends included.
+    pub path: Vec<String>,
+    /// What that costs, microseconds: delays, hops and losses.
+    pub cost_us: Option<u64>,
+    /// How old is what is known of its links.
+    pub age_ms: u64,
+    /// Its links.
+    pub links: Vec<Neighbour>,
+}
+
+/// A link of the broker that answers, since it is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The neighbour's name.
+    pub peer: String,
+    /// The neighbour's host.
+    pub host: String,
+    /// This broker has asked for it.
+    pub dialed: bool,
+    /// Its delay in one direction, microseconds, once it is known.
+    pub delay_us: Option<u64>,
+    /// Its loss, in thousandths.
+    pub loss_permille: u64,
+    /// How far the neighbour's clock is ahead, milliseconds; negative if it is behind.
+    pub clock_ahead_ms: i64,
+    /// Bytes that wait to be sent.
+    pub unsent_bytes: u64,
+    /// Frames that were sent.
+    pub frames_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames that came.
+    pub frames_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Frames with an event that were sent.
+    pub events_out: u64,
+    /// Frames with an event that came.
+    pub events_in: u64,
+    /// Events that were not sent, as too much was unsent.
+    pub events_held_back: u64,
+}
+
+/// The brokers of the overlay, and the links of the one that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// The broker's clock.
+    pub now_ms: u64,
+    /// All brokers, in the order of their hosts.
+    pub brokers: Vec<Broker>,
+    /// The own links.
+    pub links: Vec<Link>,
+}
+
+/// A part of what a broker wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Topics.
+    pub filter: String,
+    /// Which of their events; all if missing.
+    pub selector: Option<String>,
+}
+
+/// What a broker wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerInterest {
+    /// Its name.
+    pub name: String,
+    /// Its host.
+    pub host: String,
+    /// It is the one that answers.
+    pub own: bool,
+    /// Of another one: the version by which the own events are sent to it. Of the own: the one that others were told.
+    pub version: u64,
+    /// There is a way to it.
+    pub reachable: bool,
+    /// Of the own: brokers that can be reached and have not told that it is in force there; at most 64 are named.
+    pub unconfirmed: Vec<String>,
+    /// What it wants.
+    pub entries: Vec<Wanted>,
+}
+
+/// How well the interest that others were told fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fit {
+    /// Versions that others were told since the start.
+    pub versions: u64,
+    /// Events of other brokers that came for this one.
+    pub received: u64,
+    /// Those of them that nobody here wanted.
+    pub unwanted: u64,
+    /// Those of them that were known already.
+    pub repeated: u64,
+}
+
+/// What brokers want: the one that answers, and those that have told it what they want of its events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interests {
+    /// The broker's clock.
+    pub now_ms: u64,
+    /// How well the own interest fits.
+    pub fit: Fit,
+    /// Some of them, the own first.
+    pub brokers: Vec<BrokerInterest>,
+    /// Where the others follow.
+    pub next: Option<u64>,
+}
+
+/// Something that a broker knows of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noted {
+    /// How long after the first thing that it knows, microseconds of its own clock; missing for what has no moment.
+    pub after_us: Option<u64>,
+    /// What, in words.
+    pub what: String,
+}
+
+/// What one broker knows of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traced {
+    /// The broker's name.
+    pub broker: String,
+    /// What it knows.
+    pub notes: Vec<Noted>,
+}
+
+/// What brokers know of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// The event's id.
+    pub event: String,
+    /// Those that know something, in the order of its way.
+    pub brokers: Vec<Traced>,
+    /// Those that know nothing.
+    pub ignorant: Vec<String>,
+    /// Those that were asked and have not answered in time.
+    pub silent: Vec<String>,
+    /// Those that could not be asked: there is no way to them, or no room on it.
+    pub missed: Vec<String>,
 }
 
 /// A file of a backup.

@@ -3,10 +3,12 @@
 
 pub mod answers;
 mod backup;
+mod overlay;
 pub mod percent;
 mod sessions;
 pub mod socket;
 mod streams;
+mod trace;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use whimbrel_event::{Tick, Time};
 
 use crate::drive::Hub;
@@ -48,6 +50,8 @@ struct Shared {
     version: String,
     /// One backup at a time.
     backups: Arc<Semaphore>,
+    /// One trace at a time.
+    traces: Mutex<()>,
 }
 
 /// Serves until the task is dropped.
@@ -57,11 +61,14 @@ pub async fn serve(listening: Listening, hub: Arc<Hub>, name: String, version: S
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
     };
-    let shared = Shared { hub, name, version, backups: Arc::new(Semaphore::new(1)) };
+    let shared = Shared { hub, name, version, backups: Arc::new(Semaphore::new(1)), traces: Mutex::default() };
     let routes = Router::new()
         .route("/api/v1/sessions", get(sessions::list))
         .route("/api/v1/sessions/{client_id}", get(sessions::show).delete(sessions::end))
         .route("/api/v1/streams", get(streams::list))
+        .route("/api/v1/topology", get(overlay::topology))
+        .route("/api/v1/interest", get(overlay::interest))
+        .route("/api/v1/trace/{event}", get(trace::show))
         .route("/api/v1/backup", post(backup::send))
         .with_state(Arc::new(shared));
     let listener = &listener;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use whimbrel_core::cache::PartitionGauges;
+use whimbrel_core::overlay::{LinkInfo, OverlayStats};
 use whimbrel_mqtt::{Broker, Stats};
 use whimbrel_selector::Expensive;
 
@@ -21,6 +22,10 @@ pub struct Account {
     pub partitions: Vec<PartitionGauges>,
     /// The clients with most gaps, and how many.
     pub gappy: Vec<(String, u64)>,
+    /// What the overlay has counted; zeros without one.
+    pub overlay: OverlayStats,
+    /// The links to other brokers.
+    pub links: Vec<LinkInfo>,
     /// What the journal holds and did; nothing without one.
     pub store: StoreAccount,
     /// How long clients have been held up for it.
@@ -36,6 +41,8 @@ impl Account {
             filters: filters.collect(),
             partitions: broker.cache_gauges(),
             gappy: broker.gappy_clients(),
+            overlay: broker.core().overlay_stats().cloned().unwrap_or_default(),
+            links: broker.core().links(),
             store: StoreAccount::default(),
             congested: Duration::ZERO,
         }

@@ -5,6 +5,7 @@ mod cache;
 mod fences;
 mod journal;
 mod links;
+mod overlay;
 mod selectors;
 
 use std::fmt;
@@ -180,7 +181,8 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let Account { stats, expensive, filters, partitions, gappy, store, congested } = self.hub.account();
+        let Account { stats, expensive, filters, partitions, gappy, overlay, links, store, congested } =
+            self.hub.account();
         for (name, help, read) in broker::COUNTERS {
             put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
         }
@@ -202,6 +204,7 @@ impl Collector for Snapshot {
         selectors::encode(&mut encoder, expensive)?;
         cache::encode(&mut encoder, &filters, &partitions)?;
         cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
+        overlay::encode(&mut encoder, &overlay, &links)?;
         journal::encode(&mut encoder, &store, congested)?;
         links::encode(&mut encoder, &self.hub.overlay_account())?;
         self.encode_clock(&mut encoder)?;

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use whimbrel_core::{OverlayConfig, PeerInput};
+use whimbrel_core::{OverlayConfig, PeerInput, TraceQuestion};
+use whimbrel_event::EventId;
 
 use super::*;
 use crate::overlay::{self, Inlet, Opened, OverlayAccount, Plan, StartError, Uplink};
@@ -45,6 +46,16 @@ impl Hub {
     /// What links tell of themselves at this moment.
     pub(crate) fn overlay_account(&self) -> OverlayAccount {
         self.links.account()
+    }
+
+    /// What is known here of an event, and the question that other brokers are asked about it.
+    pub(crate) fn trace(&self, event: EventId) -> (String, TraceQuestion) {
+        let mut asked = None;
+        self.run(|machine, now| {
+            let known = machine.broker.trace(event);
+            asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
+        });
+        asked.expect("they are asked")
     }
 
     /// Writes what came out for links, and dials who is to be dialled; the machine has been let go of.

@@ -1,0 +1,120 @@
+//! The overlay: brokers and links, and what brokers want.
+
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use whimbrel_core::overlay::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
+
+use super::answers::{Broker, BrokerInterest, Fit, Interests, Link, Neighbour, Topology, Wanted};
+use super::{Shared, json, millis, percent, refuse};
+
+/// Brokers whose interests are copied while nobody else has the broker: each has some hundred entries.
+const SLICE: usize = 16;
+
+/// Brokers in one answer about interests.
+const PAGE: usize = 64;
+
+pub(super) async fn topology(State(shared): State<Arc<Shared>>) -> Response {
+    let (host, brokers, links, now) = shared.hub.look(|broker, _, now| {
+        let core = broker.core();
+        (core.host(), core.topology(now), core.links(), now)
+    });
+    if !is_open(&shared) {
+        return alone();
+    }
+    let brokers = brokers.into_iter().map(|info| Broker { own: info.host == host, ..broker(info) }).collect();
+    let links = links.iter().map(link).collect();
+    json(StatusCode::OK, &Topology { now_ms: millis(now), brokers, links })
+}
+
+pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let from = percent::field(query.as_deref(), "from").map(|text| text.parse::<usize>());
+    let Ok(from) = from.transpose() else { return refuse(StatusCode::BAD_REQUEST, "`from` is a number") };
+    let mut next = Some(from.unwrap_or(0));
+    if !is_open(&shared) {
+        return alone();
+    }
+    let mut brokers = Vec::new();
+    while let Some(from) = next.filter(|_| brokers.len() < PAGE) {
+        let (host, infos) =
+            shared.hub.look(|broker, _, _| (broker.core().host(), broker.core().interests(from, SLICE)));
+        next = (infos.len() == SLICE).then_some(from + SLICE);
+        brokers.extend(infos.into_iter().map(|info| BrokerInterest { own: info.host == host, ..interest_of(info) }));
+        // Others have their turn.
+        tokio::task::yield_now().await;
+    }
+    let (stats, now) = shared.hub.look(|broker, _, now| (broker.core().overlay_stats().cloned(), now));
+    let fit = stats.map_or(Fit::default(), |stats| Fit {
+        versions: stats.interest_versions,
+        received: stats.events_received,
+        unwanted: stats.events_unwanted,
+        repeated: stats.events_repeated,
+    });
+    json(StatusCode::OK, &Interests { now_ms: millis(now), fit, brokers, next: next.map(|from| from as u64) })
+}
+
+/// Whether the broker is one of many.
+pub(super) fn is_open(shared: &Shared) -> bool {
+    shared.hub.look(|broker, _, _| broker.core().overlay_stats().is_some())
+}
+
+pub(super) fn alone() -> Response {
+    let error = "this broker has no overlay: it is not one of many. Start it with --listen-overlay ADDR:PORT, and others with --peer";
+    refuse(StatusCode::CONFLICT, error)
+}
+
+fn broker(info: TopologyInfo) -> Broker {
+    let neighbour = |end: NeighbourInfo| Neighbour {
+        name: end.name.into(),
+        delay_us: end.delay_us.into(),
+        loss_permille: end.loss.into(),
+    };
+    Broker {
+        name: info.name.into(),
+        host: info.host.to_string(),
+        incarnation: info.incarnation,
+        own: false,
+        reachable: !info.path.is_empty(),
+        path: info.path.into_iter().map(String::from).collect(),
+        cost_us: info.cost_us,
+        age_ms: u64::try_from(info.age.as_millis()).unwrap_or(u64::MAX),
+        links: info.links.into_iter().map(neighbour).collect(),
+    }
+}
+
+fn link(info: &LinkInfo) -> Link {
+    Link {
+        peer: info.name.to_string(),
+        host: info.host.to_string(),
+        dialed: info.dialed,
+        delay_us: info.delay_us.map(u64::from),
+        loss_permille: info.loss.into(),
+        clock_ahead_ms: info.ahead / 1_000_000,
+        unsent_bytes: info.unsent as u64,
+        frames_out: info.counters.frames_out,
+        bytes_out: info.counters.bytes_out,
+        frames_in: info.counters.frames_in,
+        bytes_in: info.counters.bytes_in,
+        events_out: info.counters.events_out,
+        events_in: info.counters.events_in,
+        events_held_back: info.counters.events_held_back,
+    }
+}
+
+fn interest_of(info: InterestInfo) -> BrokerInterest {
+    let wanted = |(filter, selector): (Box<str>, Option<Box<str>>)| Wanted {
+        filter: filter.into(),
+        selector: selector.map(String::from),
+    };
+    BrokerInterest {
+        name: info.name.into(),
+        host: info.host.to_string(),
+        own: false,
+        version: info.version,
+        reachable: info.is_reachable,
+        unconfirmed: info.unconfirmed.into_iter().map(String::from).collect(),
+        entries: info.entries.into_iter().map(wanted).collect(),
+    }
+}

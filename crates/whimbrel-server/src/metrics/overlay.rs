@@ -1,0 +1,184 @@
+//! What the overlay counts, and what goes over its links.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use whimbrel_core::HangUp;
+use whimbrel_core::overlay::{LinkInfo, OverlayStats};
+
+use super::{put, put_family};
+
+/// Name, help text, and where the number is found.
+type Row<F> = (&'static str, &'static str, F);
+
+// tidy: table
+const COUNTERS: &[Row<fn(&OverlayStats) -> u64>] = &[
+    ("whimbrel_overlay_links_up", "Links to other brokers that came up", |s| s.links_up),
+    ("whimbrel_overlay_links_lost", "Links to other brokers that were up and are gone", |s| s.links_lost),
+    ("whimbrel_overlay_frames_invalid", "Frames of other brokers that made no sense", |s| s.frames_invalid),
+    ("whimbrel_overlay_frames_unknown", "Frames of types that this version does not know", |s| s.frames_unknown),
+    ("whimbrel_overlay_bad_echoes", "Answers to probes of links that were never sent", |s| s.bad_echoes),
+    ("whimbrel_overlay_clocks_apart", "Links that came up to a broker whose clock is more than a minute off", |s| {
+        s.clocks_apart
+    }),
+    ("whimbrel_overlay_states_learned", "Link states of other brokers that were news", |s| s.states_learned),
+    ("whimbrel_overlay_states_refused", "Link states that were not taken", |s| s.states_refused),
+    ("whimbrel_overlay_names_refused", "Times that this broker's own name was refused, as another one has it", |s| {
+        s.names_refused
+    }),
+    ("whimbrel_overlay_outbid", "Own link states that others had and that were greater than what was told", |s| {
+        s.outbid
+    }),
+    ("whimbrel_overlay_brokers_expired", "Brokers that were not heard of for too long", |s| s.brokers_expired),
+    ("whimbrel_overlay_hosts_refused", "Brokers whose streams are not followed, as too many are", |s| s.hosts_refused),
+    ("whimbrel_overlay_interest_versions", "Versions of the own interest", |s| s.interest_versions),
+    ("whimbrel_overlay_interests_learned", "Interests of other brokers that were news", |s| s.interests_learned),
+    ("whimbrel_overlay_interests_refused", "Interests of brokers that are not known", |s| s.interests_refused),
+    ("whimbrel_overlay_events_forwarded", "Own events that other brokers wanted", |s| s.events_forwarded),
+    ("whimbrel_overlay_destinations", "Brokers that wanted them, all together", |s| s.destinations),
+    ("whimbrel_overlay_unreachable", "Destinations of events to which there was no way", |s| s.unreachable),
+    ("whimbrel_overlay_header_bytes", "Bytes of frames with events that are not the event itself", |s| s.header_bytes),
+    ("whimbrel_overlay_events_received", "Events of other brokers that came for this one", |s| s.events_received),
+    ("whimbrel_overlay_events_unwanted", "Events of other brokers that came and that nobody here wanted", |s| {
+        s.events_unwanted
+    }),
+    ("whimbrel_overlay_events_repeated", "Events of other brokers that came and were known already", |s| {
+        s.events_repeated
+    }),
+    ("whimbrel_overlay_events_relayed", "Events that passed through to other brokers", |s| s.events_relayed),
+    ("whimbrel_overlay_repairs", "Ways of events that were changed here because a link was down", |s| s.repairs),
+    (
+        "whimbrel_overlay_repairs_given_up",
+        "Parts of events' ways that could not be reached around a link that was down",
+        |s| s.repairs_given_up,
+    ),
+    ("whimbrel_overlay_silences_out", "Frames with silence that were sent", |s| s.silences_out),
+    ("whimbrel_overlay_silences_in", "Frames with silence that came for this broker", |s| s.silences_in),
+    (
+        "whimbrel_overlay_silence_disbelieved",
+        "Events that came with silence under a version that does not count any more; only the event was taken",
+        |s| s.silence_disbelieved,
+    ),
+    ("whimbrel_overlay_nacks_out", "Nacks of this broker", |s| s.nacks_out),
+    ("whimbrel_overlay_nacks_in", "Nacks of other brokers that came here", |s| s.nacks_in),
+    (
+        "whimbrel_overlay_nacks_merged",
+        "Ranges of nacks that were not passed on, as another broker had just asked for the same",
+        |s| s.nacks_merged,
+    ),
+    ("whimbrel_overlay_events_answered", "Events that were sent again to who lacked them", |s| s.events_answered),
+    ("whimbrel_overlay_ranges_lost", "Ranges that were declared lost to another broker", |s| s.ranges_lost),
+    (
+        "whimbrel_overlay_subscriptions_pending",
+        "Subscriptions that were answered although some brokers had not confirmed them",
+        |s| s.subscriptions_pending,
+    ),
+    ("whimbrel_overlay_retained_learned", "Retained messages of other brokers that were taken", |s| s.retained_learned),
+    (
+        "whimbrel_overlay_retained_refused",
+        "Retained messages of other brokers that were not taken, for lack of room or sense",
+        |s| s.retained_refused,
+    ),
+];
+
+/// What went over a link since it is up.
+const LINK_COUNTERS: [Row<fn(&LinkInfo) -> u64>; 7] = [
+    ("whimbrel_link_frames_sent", "Frames sent over a link since it is up", |l| l.counters.frames_out),
+    ("whimbrel_link_frame_bytes_sent", "Bytes of frames sent over a link since it is up", |l| l.counters.bytes_out),
+    ("whimbrel_link_frames_received", "Frames that came over a link since it is up", |l| l.counters.frames_in),
+    ("whimbrel_link_frame_bytes_received", "Bytes that came over a link since it is up", |l| l.counters.bytes_in),
+    ("whimbrel_link_events_sent", "Frames with an event sent over a link since it is up", |l| l.counters.events_out),
+    ("whimbrel_link_events_received", "Frames with an event that came over a link since it is up", |l| {
+        l.counters.events_in
+    }),
+    ("whimbrel_link_events_held_back", "Events not sent over a link since it is up, as too much was unsent", |l| {
+        l.counters.events_held_back
+    }),
+];
+
+/// What a link is like; nothing where that is not known yet.
+const LINK_GAUGES: [Row<fn(&LinkInfo) -> Option<f64>>; 4] = [
+    ("whimbrel_link_delay_seconds", "Delay of a link in one direction, by probes", |l| {
+        Some(f64::from(l.delay_us?) / 1e6)
+    }),
+    ("whimbrel_link_loss_ratio", "Share of a link's last 64 probes that was lost", |l| Some(f64::from(l.loss) / 1e3)),
+    ("whimbrel_link_clock_ahead_seconds", "How far the neighbour's clock was ahead when the link came up", |l| {
+        Some(l.ahead as f64 / 1e9)
+    }),
+    ("whimbrel_link_unsent_bytes", "Bytes that wait to be sent over a link", |l| Some(l.unsent as f64)),
+];
+
+/// Puts out what the overlay has counted, and what each link is like and has carried, by the neighbour's name.
+pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[LinkInfo]) -> fmt::Result {
+    for (name, help, read) in COUNTERS {
+        put(encoder, name, help, &ConstCounter::new(read(stats)))?;
+    }
+    let ends = HangUp::ALL.map(label).into_iter().zip(stats.hang_ups);
+    put_family(encoder, "whimbrel_overlay_hang_ups", "Links that this broker ended, by reason", "reason", ends)?;
+    for (name, help, read) in LINK_COUNTERS {
+        put_family(encoder, name, help, "peer", links.iter().map(|link| (&*link.name, read(link))))?;
+    }
+    for (name, help, read) in LINK_GAUGES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for link in links {
+            if let Some(value) = read(link) {
+                ConstGauge::new(value).encode(metric.encode_family(&[("peer", &*link.name)])?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of a reason in metrics.
+fn label(why: HangUp) -> &'static str {
+    match why {
+        HangUp::NotOpen => "not_open",
+        HangUp::Garbage => "garbage",
+        HangUp::OtherVersion => "other_version",
+        HangUp::OtherDeployment => "other_deployment",
+        HangUp::ForgedName => "forged_name",
+        HangUp::NameTaken => "name_taken",
+        HangUp::Itself => "itself",
+        HangUp::Double => "double",
+        HangUp::TooMany => "too_many",
+        HangUp::Silent => "silent",
+        HangUp::Stuck => "stuck",
+        HangUp::Rehosted => "rehosted",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names as in the printed form of the statistics: a number may be without a metric only if this is changed.
+    #[test]
+    fn every_number_has_its_metric() {
+        let printed = format!("{:?}", OverlayStats::default());
+        let names = printed.split(['{', ',']).filter(|part| part.contains(':')).count();
+        // The reasons of hang-ups are labels.
+        assert_eq!(names, COUNTERS.len() + 1, "{printed}");
+        let mut metrics: Vec<_> = COUNTERS.iter().map(|(name, ..)| name).collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        assert_eq!(metrics.len(), COUNTERS.len());
+    }
+
+    #[test]
+    fn each_counter_reads_the_number_of_its_name() {
+        let stats = OverlayStats { nacks_merged: 7, links_up: 3, ..OverlayStats::default() };
+        let set: Vec<_> = COUNTERS.iter().filter(|(.., read)| read(&stats) > 0).map(|(name, ..)| *name).collect();
+        assert_eq!(set, ["whimbrel_overlay_links_up", "whimbrel_overlay_nacks_merged"]);
+    }
+
+    #[test]
+    fn reasons_have_different_labels() {
+        let mut labels = HangUp::ALL.map(label).to_vec();
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), HangUp::ALL.len());
+    }
+}

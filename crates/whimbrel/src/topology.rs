@@ -1,0 +1,224 @@
+//! `whimbrel topology`: the brokers, how they are linked, and the ways from one of them to the others.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use whimbrel_server::control::answers::{Broker, Link, Neighbour, Topology as Answer};
+
+use crate::control::Reach;
+use crate::failure::{self, Failure};
+use crate::graph;
+use crate::sessions::print_json;
+use crate::table::{Cell, Table, Tone, count, delay, is_coloured, name, paint, size, span};
+
+/// Links of a broker that are named in its row.
+const LINKS_SHOWN: usize = 6;
+
+/// A loss from which on a link is shown as something to look at, in thousandths.
+const MUCH_LOSS: u64 = 50;
+
+/// A clock that is further off is shown as something to look at, milliseconds.
+const CLOCK_OFF: u64 = 1000;
+
+/// What is known of a broker's links is told anew every 30 s; when it is older than this, something is in its way.
+const OLD: u64 = 40_000;
+
+const DETAILS: &str = "\
+Brokers stand below the one that is before them on the best way from the broker that answers. COST is what that way
+costs: the delays of its links, 0.3 ms for each, and more for links that lose. AGE is how old is what is known of a
+broker's links, LINKS are these with delay and loss. Below stand the broker's own links, with what went over them
+since they are up; CLOCK is how far the neighbour's clock is ahead.
+
+Examples:
+  whimbrel topology --data /var/lib/whimbrel
+  whimbrel topology --svg brokers.svg
+  whimbrel topology --json | jq '.brokers[] | select(.reachable | not) | .name'";
+
+/// Arguments of `whimbrel topology`.
+#[derive(clap::Args)]
+#[command(after_help = DETAILS)]
+pub struct Topology {
+    #[command(flatten)]
+    reach: Reach,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw it into a file, which is replaced
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+impl Topology {
+    /// Asks, and prints or draws.
+    pub fn run(&self) -> Result<(), Failure> {
+        let answer: Answer = self.reach.find()?.ask("GET", "/api/v1/topology")?;
+        if let Some(path) = &self.svg {
+            fs::write(path, graph::draw(&answer.brokers))
+                .with_context(|| format!("cannot write the drawing to {}", path.display()))?;
+            if !self.json {
+                let words = format!("{} in {}\n", brokers(&answer.brokers), path.display());
+                return failure::print(words.as_bytes());
+            }
+        }
+        if self.json {
+            return print_json(&answer);
+        }
+        let mut table = Table::new(&["BROKER", "HOST", "COST>", "AGE>", "LINKS"]);
+        for (broker, depth) in in_order(&answer.brokers) {
+            table.row(row(broker, depth));
+        }
+        let coloured = is_coloured();
+        let mut out = table.text(coloured);
+        out += &paint(&brokers(&answer.brokers), Tone::Dim, coloured);
+        out += "\n\n";
+        if answer.links.is_empty() {
+            out += "no links: nobody has dialled this broker, and it has reached none of its peers (--peer)\n";
+        } else {
+            out += &links(&answer.links).text(coloured);
+        }
+        failure::print(out.as_bytes())
+    }
+}
+
+/// How many there are.
+fn brokers(brokers: &[Broker]) -> String {
+    let far = brokers.iter().filter(|broker| !broker.reachable && !broker.own).count() as u64;
+    let all = count(brokers.len() as u64, "broker", "brokers");
+    if far == 0 { all } else { format!("{all}, {far} of them cannot be reached") }
+}
+
+/// Brokers as a tree of best ways, each with its depth; those that cannot be reached at the end.
+pub fn in_order(brokers: &[Broker]) -> Vec<(&Broker, usize)> {
+    let mut below: BTreeMap<&str, Vec<&Broker>> = BTreeMap::new();
+    let (mut stack, mut far) = (Vec::new(), Vec::new());
+    for broker in brokers {
+        match broker.path.len() {
+            _ if broker.own => stack.push((broker, 0)),
+            0 | 1 => far.push((broker, 0)),
+            hops => below.entry(&broker.path[hops - 2]).or_default().push(broker),
+        }
+    }
+    for all in below.values_mut() {
+        // The last one is taken first.
+        all.sort_by_key(|broker| std::cmp::Reverse((broker.cost_us, &broker.name)));
+    }
+    let mut order = Vec::with_capacity(brokers.len());
+    while let Some((broker, depth)) = stack.pop() {
+        order.push((broker, depth));
+        stack.extend(below.remove(&*broker.name).unwrap_or_default().into_iter().map(|broker| (broker, depth + 1)));
+    }
+    order.extend(far);
+    order
+}
+
+fn row(broker: &Broker, depth: usize) -> Vec<Cell> {
+    let is_far = !broker.reachable && !broker.own;
+    let shown = match depth {
+        0 => name(&broker.name),
+        _ => format!("{}└ {}", "  ".repeat(depth - 1), name(&broker.name)),
+    };
+    let cost = match (broker.own, broker.cost_us) {
+        (true, _) => Cell::none(),
+        (false, Some(cost)) if broker.reachable => delay(cost).into(),
+        _ => Cell::new("no way", Tone::Warn),
+    };
+    let tone = if broker.age_ms > OLD && !broker.own { Tone::Warn } else { Tone::Plain };
+    vec![
+        Cell::new(shown, if is_far { Tone::Warn } else { Tone::Plain }),
+        Cell::new(&*broker.host, Tone::Dim),
+        cost,
+        Cell::new(span(broker.age_ms), tone),
+        ends(&broker.links),
+    ]
+}
+
+fn ends(links: &[Neighbour]) -> Cell {
+    if links.is_empty() {
+        return Cell::none();
+    }
+    let shown = links.iter().take(LINKS_SHOWN).map(|end| {
+        let loss = if end.loss_permille == 0 { String::new() } else { format!(" {}", loss(end.loss_permille)) };
+        format!("{} {}{loss}", name(&end.name), delay(end.delay_us))
+    });
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if links.len() > LINKS_SHOWN {
+        text += &format!(" and {} more", links.len() - LINKS_SHOWN);
+    }
+    text.into()
+}
+
+fn loss(permille: u64) -> String {
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+fn links(links: &[Link]) -> Table {
+    let columns =
+        ["LINK", "DELAY>", "LOSS>", "SENT>", "RECEIVED>", "EVENTS>", "BACK>", "HELD BACK>", "UNSENT>", "CLOCK>"];
+    let mut table = Table::new(&columns);
+    for link in links {
+        let number = |number: u64| if number == 0 { Cell::none() } else { number.to_string().into() };
+        let tone = |is_odd: bool| if is_odd { Tone::Warn } else { Tone::Plain };
+        let off = link.clock_ahead_ms.unsigned_abs();
+        let sign = if link.clock_ahead_ms < 0 { "-" } else { "+" };
+        table.row(vec![
+            name(&link.peer).into(),
+            link.delay_us.map_or_else(Cell::none, |micros| delay(micros).into()),
+            Cell::new(loss(link.loss_permille), tone(link.loss_permille >= MUCH_LOSS)),
+            size(link.bytes_out).into(),
+            size(link.bytes_in).into(),
+            number(link.events_out),
+            number(link.events_in),
+            Cell::new(link.events_held_back.to_string(), tone(link.events_held_back > 0)),
+            size(link.unsent_bytes).into(),
+            Cell::new(format!("{sign}{}", span(off)), tone(off > CLOCK_OFF)),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A broker at the end of that way.
+    fn broker(path: &[&str], cost: u64) -> Broker {
+        Broker {
+            name: path.last().expect("it has a name").to_string(),
+            host: "10".into(),
+            incarnation: 1,
+            own: path.len() == 1,
+            reachable: true,
+            path: path.iter().map(ToString::to_string).collect(),
+            cost_us: Some(cost),
+            age_ms: 0,
+            links: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn brokers_stand_below_the_one_before_them_nearest_first() {
+        let far = Broker { path: Vec::new(), reachable: false, own: false, ..broker(&["gone"], 0) };
+        let all = [
+            broker(&["a", "b", "d"], 9),
+            far,
+            broker(&["a", "b"], 5),
+            broker(&["a", "c"], 3),
+            broker(&["a"], 0),
+            broker(&["a", "b", "e"], 7),
+        ];
+        let order: Vec<_> = in_order(&all).into_iter().map(|(broker, depth)| (&*broker.name, depth)).collect();
+        assert_eq!(order, [("a", 0), ("c", 1), ("b", 1), ("e", 2), ("d", 2), ("gone", 0)]);
+        assert_eq!(brokers(&all), "6 brokers, 1 of them cannot be reached");
+    }
+
+    #[test]
+    fn many_links_are_counted() {
+        let end = |number: usize| Neighbour { name: format!("n{number}"), delay_us: 50, loss_permille: 15 };
+        let mut table = Table::new(&["LINKS"]);
+        table.row(vec![ends(&(0..8).map(end).collect::<Vec<_>>())]);
+        let text = table.text(false);
+        assert!(text.contains("n0 50 µs 1.5 %, n1") && text.ends_with("n5 50 µs 1.5 % and 2 more\n"), "{text}");
+    }
+}
