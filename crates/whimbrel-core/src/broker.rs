@@ -1,6 +1,5 @@
 //! The composition: sessions come and go, subscribe, publish and settle.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Tick, Time};
@@ -8,12 +7,12 @@ use whimbrel_selector::{Expensive, Fences};
 
 use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
 use crate::cache::{Cache, Plan};
-use crate::caching::Interest;
+use crate::caching::{Division, Interest};
 use crate::copies::Copies;
-use crate::follow::Tracks;
+use crate::follow::{CatchingUp, Tracks};
 use crate::overlay::Overlay;
 use crate::retained::Retained;
-use crate::route::{Router, Spot};
+use crate::route::Router;
 use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::Stats;
@@ -39,14 +38,8 @@ pub struct Core {
     pub(crate) store: Store,
     /// What the broker asks other brokers for on its own behalf.
     pub(crate) buffer: Vec<Interest>,
-    /// Where the partitions of the cache stand in the router's index.
-    pub(crate) dealing: Vec<Spot>,
-    /// Grows when the cache is divided anew.
-    pub(crate) division: u64,
-    /// Sessions that wait for their turn to catch up; at most one entry per session that lives, and those of sessions that ended since.
-    pub(crate) catching_up: VecDeque<u32>,
-    /// The serial of the last event when they last had theirs.
-    pub(crate) caught_up_to: u64,
+    pub(crate) division: Division,
+    pub(crate) catching_up: CatchingUp,
     /// The last token of silence, when it was made and after which event: many subscriptions are told it in the same moment.
     pub(crate) silence: (Time, u64, Box<str>),
     /// Tracked subscriptions that could not take the event that is being offered.
@@ -85,10 +78,8 @@ impl Core {
             copies: Copies::default(),
             store: Store { spare_seed: split_mix(&mut spare), ..Store::default() },
             buffer: Vec::new(),
-            dealing: Vec::new(),
-            division: 0,
-            catching_up: VecDeque::new(),
-            caught_up_to: 0,
+            division: Division::default(),
+            catching_up: CatchingUp::default(),
             silence: (Time::ZERO, 0, "".into()),
             fallen: Vec::new(),
             serial: 0,
@@ -224,7 +215,7 @@ impl Core {
         if self.store.line.is_due() {
             return Some((self.now, Reason::Committed));
         }
-        if !self.catching_up.is_empty() {
+        if !self.catching_up.queue.is_empty() {
             return Some((self.now, Reason::CatchUp));
         }
         let flush = self.flush_due().map(|at| (at, Reason::Flush));

@@ -6,7 +6,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 use crate::broker::Core;
 use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
-use crate::route::{Kind, Router, Target};
+use crate::route::{Kind, Router, Spot, Target};
 
 /// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody returns.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,15 @@ pub struct Interest {
     pub filter: Box<str>,
     /// Which of their events; `None`: all.
     pub selector: Option<Selector>,
+}
+
+/// How the cache is divided at present.
+#[derive(Debug, Default)]
+pub(crate) struct Division {
+    /// Where its partitions stand in the router's index.
+    spots: Vec<Spot>,
+    /// Grows when it is divided anew.
+    pub(crate) number: u64,
 }
 
 impl Interest {
@@ -55,17 +64,17 @@ impl Core {
     /// # Panics
     /// When the plan has a filter that is none, or more partitions than [`crate::cache::PARTITIONS_MAX`]: configuration checks both.
     pub fn set_cache(&mut self, now: Time, plan: Plan) {
-        let Core { router, cache, dealing, .. } = self;
-        for (number, (old, spot)) in cache.plan().partitions.iter().zip(dealing.drain(..)).enumerate() {
+        let Core { router, cache, division, .. } = self;
+        for (number, (old, spot)) in cache.plan().partitions.iter().zip(division.spots.drain(..)).enumerate() {
             router.remove_partition(number as u32, filter(&old.filter), spot);
         }
         for (number, new) in plan.partitions.iter().enumerate() {
             let spot = router.insert_partition(number as u32, filter(&new.filter), new.selector.as_ref());
-            dealing.push(spot);
+            division.spots.push(spot);
         }
         let rest = plan.partitions.len();
         cache.reconfigure(plan, now, |event| deal(router, event.unpack()).unwrap_or(rest));
-        self.division += 1;
+        self.division.number += 1;
     }
 
     /// How the cache is divided now.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{CONNECT, address, config, get, metric, speaks_mqtt, start};
+use common::{CONNECT, address, config, get, metric, packet, soon, speaks_mqtt, start, tcp};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
@@ -54,6 +54,39 @@ async fn brokers_are_linked_and_linked_again_after_one_was_away() {
     };
     metric(&south, "whimbrel_link_reconnects_total 1").await;
     metric(&again, "whimbrel_links 1").await;
+}
+
+#[tokio::test]
+async fn what_is_published_at_one_broker_reaches_a_subscriber_at_another() {
+    let north = start(|config| config.name = "north".into()).await;
+    let at = address(&north, Listener::Overlay).to_string();
+    let south = start(|config| {
+        config.name = "south".into();
+        config.overlay.peers = vec![at];
+    })
+    .await;
+    metric(&south, "whimbrel_links 1").await;
+    let (mut subscriber, mut publisher) = (tcp(&south, Listener::Mqtt).await, tcp(&north, Listener::Mqtt).await);
+    speaks_mqtt(&mut subscriber).await;
+    speaks_mqtt(&mut publisher).await;
+    subscriber.write_all(b"\x82\x07\x00\x01\x00\x00\x01t\x00").await.expect("the connection is open");
+    assert_eq!(soon("SUBACK", packet(&mut subscriber)).await.expect("an answer").0, 0x90);
+    // What is published before the brokers have told each other what is wanted stays where it is.
+    let came = async {
+        loop {
+            publisher.write_all(b"\x32\x0b\x00\x01t\x00\x07\x00hello").await.expect("the connection is open");
+            assert_eq!(packet(&mut publisher).await.expect("an answer").0, 0x40);
+            let mut first = [0];
+            if let Ok(1) = subscriber.try_read(&mut first) {
+                return first[0];
+            }
+        }
+    };
+    assert_eq!(soon("the message", came).await, 0x30, "a PUBLISH at QoS 0");
+    let page = get(&south, "/metrics").await.1;
+    let head = "whimbrel_link_received_bytes_total{";
+    let received = |line: &str| line.starts_with(head) && line.contains("reliable") && !line.ends_with(" 0");
+    assert!(page.lines().any(received), "{page}");
 }
 
 /// An authority, and what it has certified.
@@ -113,7 +146,7 @@ async fn is_let_in(server: &Server, authority: &Authority, shown: Option<Made>) 
     // The client's certificate is judged last: the refusal comes as the answer to what the client says first.
     let _ = stream.write_all(CONNECT).await;
     let mut answer = [0; 1];
-    matches!(common::soon("an answer", stream.read(&mut answer)).await, Ok(1))
+    matches!(soon("an answer", stream.read(&mut answer)).await, Ok(1))
 }
 
 #[tokio::test]
@@ -147,5 +180,5 @@ async fn brokers_with_an_authority_are_known_by_name_and_others_are_refused() {
     while !refused(get(&developer, "/metrics").await.1, "no_development") {}
     while !refused(get(&north, "/metrics").await.1, "refused_by_peer") {}
     metric(&north, "whimbrel_links 1").await;
-    speaks_mqtt(&mut common::tcp(&developer, Listener::Mqtt).await).await;
+    speaks_mqtt(&mut tcp(&developer, Listener::Mqtt).await).await;
 }

@@ -56,7 +56,7 @@ impl Core {
         let session = self.sessions.get_mut(index);
         let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
         if waits && !core::mem::replace(&mut session.follow.catching_up, true) {
-            self.catching_up.push_back(index);
+            self.catching_up.queue.push_back(index);
         }
         self.go_on(now, index, out);
     }
@@ -75,7 +75,7 @@ impl Core {
                 Turn::Over => {
                     follow.lagging.push_back(id);
                     if !core::mem::replace(&mut follow.catching_up, true) {
-                        self.catching_up.push_back(index);
+                        self.catching_up.queue.push_back(index);
                     }
                     return;
                 }
@@ -85,10 +85,10 @@ impl Core {
 
     /// Gives sessions that catch up their turns: as much work as a slice, and as was accepted since the last time.
     pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut impl Output) {
-        let accepted = self.serial - core::mem::replace(&mut self.caught_up_to, self.serial);
+        let accepted = self.serial - core::mem::replace(&mut self.catching_up.upto, self.serial);
         let mut budget = CATCH_UP_SLICE + accepted as usize;
         while budget > 0
-            && let Some(index) = self.catching_up.pop_front()
+            && let Some(index) = self.catching_up.queue.pop_front()
         {
             // The session may have ended, and another may have its number.
             if self.sessions.take_turn(index) {
@@ -179,10 +179,10 @@ impl Core {
     /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.
     fn look_at_division(&mut self, id: u32) {
         let track = self.tracks.get_mut(id);
-        if track.division != self.division {
+        if track.division != self.division.number {
             let text = &self.router.get(track.subscription).text;
             let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
-            (track.division, track.partitions) = (self.division, self.cache.candidates(filter, None));
+            (track.division, track.partitions) = (self.division.number, self.cache.candidates(filter, None));
         }
     }
 

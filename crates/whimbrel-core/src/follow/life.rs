@@ -80,7 +80,7 @@ impl Core {
             acknowledged: Positions::default(),
             told_at: now,
             silence_at: None,
-            division: self.division,
+            division: self.division.number,
             partitions,
             durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed, is_volatile))),
         };

@@ -41,6 +41,15 @@ pub(crate) const ENDED: u32 = u32::MAX - 1;
 /// As [`ENDED`], of one whose client kept the position.
 pub(crate) const ENDED_BY_TOKEN: u32 = u32::MAX - 2;
 
+/// Who has a turn to catch up.
+#[derive(Debug, Default)]
+pub(crate) struct CatchingUp {
+    /// Sessions that wait for their turn; at most one entry per session that lives, and those of sessions that ended since.
+    pub(crate) queue: VecDeque<u32>,
+    /// The serial of the last event when they last had theirs.
+    pub(crate) upto: u64,
+}
+
 /// What the core keeps of a tracked subscription, beside what the router knows.
 #[derive(Debug)]
 pub(crate) struct Track {

@@ -207,7 +207,7 @@ impl Core {
             let session = self.sessions.get_mut(index);
             let follow = &mut session.follow;
             if !follow.lagging.is_empty() && !core::mem::replace(&mut follow.catching_up, true) {
-                self.catching_up.push_back(index);
+                self.catching_up.queue.push_back(index);
             }
         }
     }

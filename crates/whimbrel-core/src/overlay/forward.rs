@@ -255,9 +255,10 @@ impl Carrier<'_> {
     ) {
         let channel = sending.channel();
         let peer = self.peers.get_mut(link).expect("the link is up");
+        let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {
             peer.counters.events_held_back += 1;
-            self.traffic.traces.note(self.now, sending.id, What::HeldBack(link));
+            self.traffic.traces.note(self.now, sending.id, What::HeldBack(to));
             return;
         }
         peer.counters.events_out += 1;
@@ -267,7 +268,7 @@ impl Carrier<'_> {
         self.stats.header_bytes += frame.len() as u64;
         frame.extend_from_slice(sending.event);
         self.send(link, channel, &frame, out);
-        self.traffic.traces.note(self.now, sending.id, What::Sent(link));
+        self.traffic.traces.note(self.now, sending.id, What::Sent(to));
         self.traffic.frame = frame;
     }
 

@@ -1,20 +1,15 @@
-//! What can be looked at: links, brokers, interests, and what became of an event.
+//! What can be looked at: links, brokers and interests. What became of an event is in `traces`.
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, HostId, Time};
-use whimbrel_wire::{Frame, TRACE_BYTES_MAX, TraceAsk, TraceTell};
+use whimbrel_event::{HostId, Time};
 
-use super::mend::NACK_HOPS_MAX;
 use super::peers::LinkCounters;
-use super::traces::What;
 use super::{Overlay, OverlayStats};
-use crate::api::{Channel, Output};
 use crate::broker::Core;
-use crate::cache::PartitionSet;
 
-/// Answers to questions about events that are kept.
-const ANSWERS_MAX: usize = 4_096;
+/// Brokers that are named as not having the present interest in force.
+const NAMES_MAX: usize = 64;
 
 /// A link of this broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +67,16 @@ pub struct TopologyInfo {
 pub struct InterestInfo {
     /// Its name.
     pub name: Box<str>,
-    /// The version of its interest that is known here.
+    /// Its host.
+    pub host: HostId,
+    /// The version of its interest: of another broker, the one by which this one's events are sent to it.
     pub version: u64,
     /// Topic filters with selectors.
     pub entries: Vec<(Box<str>, Option<Box<str>>)>,
-    /// For others: whether it is in force in the own streams. For this one: how many brokers have told that the present version is.
-    pub in_force: usize,
+    /// There is a way to it.
+    pub is_reachable: bool,
+    /// Of this broker's own interest: those that can be reached and have not told that the version is in force in their streams; at most 64 are named.
+    pub unconfirmed: Vec<Box<str>>,
 }
 
 impl Core {
@@ -124,174 +123,45 @@ impl Core {
         overlay.topology.states().map(info).collect()
     }
 
-    /// What each broker wants, this one first.
-    pub fn interests(&self) -> Vec<InterestInfo> {
+    /// What brokers want: this one, and then those by whose interest its events are sent, in the order of their hosts. At most `max` of them, after so
+    /// many others.
+    pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let own = overlay.wants.version();
-        let confirmed = |host: &HostId| {
-            let mut streams = self.streams.of_host(*host).peekable();
-            streams.peek().is_some() && streams.all(|remote| remote.told >= own)
-        };
-        let mut all = Vec::new();
-        let first = InterestInfo {
+        let texts = |entry: &super::flood::Entry| (entry.filter.clone(), entry.selector.clone());
+        let own = || InterestInfo {
             name: overlay.config.name.clone(),
-            version: own,
-            entries: overlay.wants.entries().map(|entry| (entry.filter.clone(), entry.selector.clone())).collect(),
-            in_force: overlay.topology.hosts().filter(confirmed).count(),
+            host: overlay.host,
+            version: overlay.wants.version(),
+            entries: overlay.wants.entries().map(texts).collect(),
+            is_reachable: true,
+            unconfirmed: self.unconfirmed(overlay),
         };
-        all.push(first);
-        for destination in overlay.serves.iter() {
-            all.push(InterestInfo {
-                name: overlay.name_of(destination.host),
-                version: destination.version,
-                entries: destination.entries().map(|entry| (entry.filter.clone(), entry.selector.clone())).collect(),
-                in_force: usize::from(destination.is_reachable),
-            });
-        }
-        all
-    }
-
-    /// What this broker knows of an event: for people.
-    pub fn trace(&mut self, event: EventId) -> String {
-        let mut text = String::new();
-        let why = self.why(event);
-        let Some(overlay) = self.overlay.as_deref() else { return text };
-        let mut first = None;
-        for note in overlay.traffic.traces.of(event) {
-            let after = note.at.since(*first.get_or_insert(note.at));
-            let link = |link| overlay.peers.get(link).and_then(|peer| peer.who.as_ref()).map_or("?", |who| &who.name);
-            let what = match note.what {
-                What::Sent(to) => format!("sent to {}", link(to)),
-                What::Came(from) => format!("came from {}", link(from)),
-                What::HeldBack(to) => format!("not sent to {}: too much is unsent there", link(to)),
-                What::Repaired => "a link on its way is down: another way is taken".into(),
-                What::GivenUp => "no way around a link that is down".into(),
-                What::Passed => "taken for subscriptions here".into(),
-                What::Answered => "sent again, as somebody lacked it".into(),
-            };
-            let line = format!("{} +{after:?}: {what}\n", note.at.as_nanos());
-            if text.len() + line.len() > TRACE_BYTES_MAX / 2 {
-                break;
-            }
-            text.push_str(&line);
-        }
-        for line in why {
-            if text.len() + line.len() < TRACE_BYTES_MAX - 64 {
-                text.push_str(&line);
-            }
-        }
-        text
-    }
-
-    /// For which entries of whose interest an event of an own stream was sent, as far as it is cached and they are still wanted.
-    fn why(&mut self, id: EventId) -> Vec<String> {
-        let Core { overlay, cache, router, .. } = self;
-        let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.is_own(id)) else { return Vec::new() };
-        let partitions = PartitionSet::first(cache.plan().count());
-        let from = cache.serial_for(id.pubend, whimbrel_event::Tick(id.tick.0.saturating_sub(1)));
-        let mut lines = Vec::new();
-        cache.read(from, &partitions, usize::MAX, |item| {
-            let crate::cache::Item::Event { event, .. } = item else { return core::ops::ControlFlow::Continue(()) };
-            if event.id() != id {
-                let is_beyond = event.id().pubend == id.pubend && event.id().tick > id.tick;
-                return if is_beyond {
-                    core::ops::ControlFlow::Break(())
-                } else {
-                    core::ops::ControlFlow::Continue(())
-                };
-            }
-            for destination in overlay.serves.iter() {
-                if let Some(entry) = destination.why(event, router) {
-                    let name = overlay.name_of(destination.host);
-                    let selector = entry.selector.as_deref().map_or(String::new(), |text| format!(" with {text}"));
-                    let path = overlay.routes.path(destination.host);
-                    let way: Vec<_> = path.into_iter().map(|host| overlay.name_of(host).into_string()).collect();
-                    lines.push(format!(
-                        "for {name}, which wants {}{selector}; way {}\n",
-                        entry.filter,
-                        way.join(" > ")
-                    ));
-                }
-            }
-            core::ops::ControlFlow::Break(())
+        let others = overlay.serves.iter().skip(from.saturating_sub(1)).map(|destination| InterestInfo {
+            name: overlay.name_of(destination.host),
+            host: destination.host,
+            version: destination.version,
+            entries: destination.entries().map(texts).collect(),
+            is_reachable: overlay.routes.is_reachable(destination.host),
+            unconfirmed: Vec::new(),
         });
-        lines
+        (from == 0).then(own).into_iter().chain(others).take(max).collect()
     }
 
-    /// Asks all other brokers what they know of an event; the question's number, for [`Core::trace_answers`].
-    pub fn ask_trace(&mut self, now: Time, event: EventId, out: &mut impl Output) -> u64 {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return 0 };
-        overlay.traffic.asked += 1;
-        let id = overlay.traffic.asked;
-        overlay.traffic.told.clear();
-        let (from, hops) = (overlay.host, 0);
-        let hosts: Vec<HostId> = overlay.topology.hosts().filter(|host| *host != from).collect();
-        for to in hosts {
-            let mut frame = Vec::with_capacity(64);
-            Frame::TraceAsk(TraceAsk { to, hops, id, from, event }).encode(&mut frame);
-            overlay.send_towards(now, to, &frame, out);
-        }
-        id
-    }
-
-    /// What other brokers have answered so far: their names, and what they know.
-    pub fn trace_answers(&self, id: u64) -> Vec<(Box<str>, Box<str>)> {
-        let Some(overlay) = self.overlay.as_deref().filter(|overlay| overlay.traffic.asked == id) else {
-            return Vec::new();
+    /// Brokers that can be reached in some of whose streams the own interest is not in force.
+    fn unconfirmed(&self, overlay: &Overlay) -> Vec<Box<str>> {
+        let version = overlay.wants.version();
+        let is_late = |host: &HostId| {
+            let mut streams = self.streams.of_host(*host).peekable();
+            let is_told = streams.peek().is_some() && streams.all(|remote| remote.told >= version);
+            *host != overlay.host && overlay.routes.is_reachable(*host) && !is_told
         };
-        overlay.traffic.told.clone()
-    }
-
-    /// Somebody asks what is known here of an event.
-    pub(super) fn trace_asked(&mut self, now: Time, ask: &TraceAsk, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if ask.hops >= NACK_HOPS_MAX {
-            return;
-        }
-        let mut frame = Vec::with_capacity(256);
-        if ask.to != overlay.host {
-            Frame::TraceAsk(TraceAsk { hops: ask.hops + 1, ..*ask }).encode(&mut frame);
-            return overlay.send_towards(now, ask.to, &frame, out);
-        }
-        let text = self.trace(ask.event);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let name = overlay.config.name.clone();
-        let tell = TraceTell { to: ask.from, hops: 0, id: ask.id, host: overlay.host, name: &name, text: &text };
-        Frame::TraceTell(tell).encode(&mut frame);
-        overlay.send_towards(now, ask.from, &frame, out);
-    }
-
-    /// Somebody answers.
-    pub(super) fn trace_told(&mut self, now: Time, tell: &TraceTell<'_>, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if tell.to == overlay.host {
-            if tell.id == overlay.traffic.asked && overlay.traffic.told.len() < ANSWERS_MAX {
-                overlay.traffic.told.push((tell.name.into(), tell.text.into()));
-            }
-            return;
-        }
-        if tell.hops < NACK_HOPS_MAX {
-            let mut frame = Vec::with_capacity(256);
-            Frame::TraceTell(TraceTell { hops: tell.hops + 1, ..*tell }).encode(&mut frame);
-            overlay.send_towards(now, tell.to, &frame, out);
-        }
+        overlay.topology.hosts().filter(is_late).take(NAMES_MAX).map(|host| overlay.name_of(host)).collect()
     }
 }
 
 impl Overlay {
     /// The name of a broker, or its number if it is not known.
-    fn name_of(&self, host: HostId) -> Box<str> {
+    pub(super) fn name_of(&self, host: HostId) -> Box<str> {
         self.topology.get(host).map_or_else(|| host.to_string().into(), |state| state.name.clone())
-    }
-
-    /// Sends a frame to the next broker on the way to another.
-    fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut impl Output) {
-        self.routes.update(&self.topology);
-        let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
-        if let Some(link) = link
-            && self.peers.get(link).is_some_and(|peer| peer.has_room(Channel::Control))
-        {
-            self.send(now, link, Channel::Control, frame, out);
-        }
     }
 }

@@ -8,7 +8,7 @@
 //! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
 //! - `forward`, `receive`: events on their way out, through, and in. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
 //! - `confirm`: a subscription is answered when the others know of it.
-//! - `look`: what of all that can be looked at.
+//! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
 mod confirm;
@@ -48,6 +48,7 @@ pub use peers::{
 };
 pub(crate) use registry::{entry_hash, range_of};
 pub use stats::OverlayStats;
+pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
 
 use flood::Interests;

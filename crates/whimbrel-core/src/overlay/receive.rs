@@ -105,8 +105,9 @@ impl Core {
         let id = frame.id();
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         peer.counters.events_in += 1;
+        let from = peer.host().expect("events are read once it has said hello");
         let age_us = frame.age_us.saturating_add(u64::from(peer.estimate.delay_us().unwrap_or(0)));
-        overlay.traffic.traces.note(now, id, What::Came(link));
+        overlay.traffic.traces.note(now, id, What::Came(from));
         let Ok(tree) = frame.routes() else { return };
         let sending = Sending {
             id,

@@ -2,7 +2,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod estimate;
+mod look;
 mod net;
+mod paths;
+mod topology;
+mod trees;
+mod world;
 
 use core::time::Duration;
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::{
     Accepted, Channel, Core, Delivery, Granted, HangUp, Input, Kick, Limits, Link, Output, OverlayConfig, PeerInput,
-    PeerLink, Refusal, Segment, Sent,
+    PeerLink, Refusal, Segment, Sent, TraceQuestion,
 };
-use whimbrel_event::{Qos, Time};
+use whimbrel_event::{EventId, Qos, Time};
 
 use crate::common::{Edges, START};
 
@@ -182,6 +182,14 @@ impl Net {
         let Node { core, side, ahead } = &mut self.nodes[node];
         core.handle(self.now.after(*ahead), input, side);
         self.carry(node);
+    }
+
+    /// Asks other brokers what they know of an event.
+    pub fn ask_trace(&mut self, node: usize, event: EventId) -> TraceQuestion {
+        let Node { core, side, ahead } = &mut self.nodes[node];
+        let question = core.ask_trace(self.now.after(*ahead), event, side);
+        self.carry(node);
+        question
     }
 
     /// Takes what a broker said to its links.

@@ -6,6 +6,8 @@ mod conn;
 mod following;
 mod inbound;
 mod outbound;
+mod overlay;
+mod receive;
 mod recent;
 mod reply;
 mod store;
@@ -16,7 +18,7 @@ use std::collections::BTreeSet;
 
 use whimbrel_core::cache::{PartitionGauges, Plan};
 use whimbrel_core::store::{LogState, RestoreError, Restoring};
-use whimbrel_core::{Core, Input as CoreInput, Link, OverlayConfig};
+use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
 
@@ -24,9 +26,10 @@ pub use api::{ConnId, Input, Output, Reason};
 pub use conn::Origin;
 use conn::{Conn, State};
 use outbound::{Outbound, Templates};
+use receive::counted;
 
-use crate::codec::{Frame, ReasonCode, frame};
-use crate::config::{ANSWERS_MAX, Config, PARTIAL_FREE};
+use crate::codec::ReasonCode;
+use crate::config::{ANSWERS_MAX, Config};
 use crate::stats::Stats;
 
 /// Spent output buffers kept for reuse.
@@ -65,7 +68,7 @@ pub(crate) struct Edge {
     assigned_ids: u64,
     seed: u64,
     draining: bool,
-    /// Bytes of the incomplete packets that are larger than [`PARTIAL_FREE`].
+    /// Bytes of the incomplete packets that are larger than [`crate::config::PARTIAL_FREE`].
     partial_bytes: usize,
     greeting: Greeting,
     /// Connections that the present step has to end, and why.
@@ -160,14 +163,6 @@ impl Broker {
     #[cfg(feature = "mutants")]
     pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
         self.core.build_in(mutant);
-    }
-
-    /// From now on the broker is one of many; see [`Core::open_overlay`].
-    ///
-    /// # Panics
-    /// When it is one already, or its name is none.
-    pub fn open_overlay(&mut self, now: Time, config: OverlayConfig) {
-        self.core.open_overlay(now, config);
     }
 
     /// When [`Input::Deadline`] is wanted, and why.
@@ -319,106 +314,6 @@ impl Broker {
             }
         }
     }
-
-    fn receive(&mut self, now: Time, conn: ConnId, bytes: &[u8], out: &mut impl Output) {
-        let id = conn.0;
-        let Some(known) = self.edge.conns.get_mut(id as usize) else { return };
-        if known.state == State::Gone {
-            return;
-        }
-        known.last_heard = now;
-        self.edge.stats.bytes_in += bytes.len() as u64;
-        if known.unread > ANSWERS_MAX {
-            let cause = "the client does not read the answers to what it sends";
-            return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
-        }
-        let mut partial = self.edge.take_partial(id);
-        let mut rest = bytes;
-        if !partial.is_empty() {
-            rest = self.complete(now, id, &mut partial, rest, out);
-        }
-        while !rest.is_empty() && self.edge.conns[id as usize].state != State::Gone {
-            match frame(rest, self.edge.config.limits.max_packet_size as usize) {
-                Ok(Some(Frame { first_byte, body, len })) => {
-                    self.packet(now, id, first_byte, body, out);
-                    rest = &rest[len..];
-                }
-                Ok(None) if self.edge.conns[id as usize].state == State::ExpectConnect && rest[0] >> 4 != 1 => {
-                    // Another protocol: its first bytes seldom make a whole packet, and waiting for the rest is in vain.
-                    self.end(now, id, ReasonCode::PROTOCOL_ERROR, "the first packet is not CONNECT", out);
-                }
-                Ok(None) => {
-                    partial.extend_from_slice(rest);
-                    break;
-                }
-                Err(error) => self.end(now, id, error.reason, error.cause, out),
-            }
-        }
-        if self.edge.conns[id as usize].state != State::Gone {
-            self.edge.partial_bytes += counted(&partial);
-            self.edge.conns[id as usize].partial = partial;
-            self.bound_partials(now, out);
-        }
-    }
-
-    /// Ends connections, those with the largest incomplete packets first, until the bound over all of them holds.
-    #[inline]
-    fn bound_partials(&mut self, now: Time, out: &mut impl Output) {
-        while self.edge.partial_bytes > self.edge.config.limits.partial_bytes {
-            let sizes = self.edge.conns.iter().zip(0_u32..).map(|(conn, id)| (conn.partial.capacity(), id));
-            let Some((_, largest)) = sizes.max() else { return };
-            let cause = "the broker holds as much of incomplete packets as it may: try again later";
-            self.end(now, largest, ReasonCode::QUOTA_EXCEEDED, cause, out);
-        }
-    }
-
-    /// Adds as much of `bytes` to an incomplete packet as it lacks, and handles it if that completes it; returns what is left.
-    fn complete<'a>(
-        &mut self,
-        now: Time,
-        id: u32,
-        partial: &mut Vec<u8>,
-        bytes: &'a [u8],
-        out: &mut impl Output,
-    ) -> &'a [u8] {
-        let mut rest = bytes;
-        loop {
-            match frame(partial, self.edge.config.limits.max_packet_size as usize) {
-                Ok(Some(Frame { first_byte, body, .. })) => {
-                    self.packet(now, id, first_byte, body, out);
-                    *partial = Vec::new();
-                    return rest;
-                }
-                Ok(None) if rest.is_empty() => return rest,
-                Ok(None) => {
-                    let lacking = lacking(partial).min(rest.len());
-                    partial.extend_from_slice(&rest[..lacking]);
-                    rest = &rest[lacking..];
-                }
-                Err(error) => {
-                    self.end(now, id, error.reason, error.cause, out);
-                    return &[];
-                }
-            }
-        }
-    }
-}
-
-/// How many bytes an incomplete packet certainly lacks: at least one.
-fn lacking(partial: &[u8]) -> usize {
-    let mut length = 0_usize;
-    for (index, byte) in partial.iter().skip(1).take(4).enumerate() {
-        length |= usize::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return (2 + index + length).saturating_sub(partial.len()).max(1);
-        }
-    }
-    1
-}
-
-/// How much of an incomplete packet counts towards the bound over all connections.
-fn counted(partial: &Vec<u8>) -> usize {
-    if partial.capacity() > PARTIAL_FREE { partial.capacity() } else { 0 }
 }
 
 impl Edge {

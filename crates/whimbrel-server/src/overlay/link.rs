@@ -65,7 +65,7 @@ pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, Con
         }
     }
     let receiving = receiving.map(|stream| stream.expect("three streams of different numbers below three"));
-    let sending = sending.try_into().ok().expect("as many as there are channels");
+    let sending = sending.try_into().expect("as many as there are channels");
     Ok(Streams { sending, receiving })
 }
 

@@ -1,0 +1,110 @@
+//! Bytes of clients come in: they are cut into packets, and what is left of an incomplete one is kept.
+
+use whimbrel_event::Time;
+
+use super::conn::State;
+use super::{Broker, ConnId, Output};
+use crate::codec::{Frame, ReasonCode, frame};
+use crate::config::{ANSWERS_MAX, PARTIAL_FREE};
+
+impl Broker {
+    pub(super) fn receive(&mut self, now: Time, conn: ConnId, bytes: &[u8], out: &mut impl Output) {
+        let id = conn.0;
+        let Some(known) = self.edge.conns.get_mut(id as usize) else { return };
+        if known.state == State::Gone {
+            return;
+        }
+        known.last_heard = now;
+        self.edge.stats.bytes_in += bytes.len() as u64;
+        if known.unread > ANSWERS_MAX {
+            let cause = "the client does not read the answers to what it sends";
+            return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
+        }
+        let mut partial = self.edge.take_partial(id);
+        let mut rest = bytes;
+        if !partial.is_empty() {
+            rest = self.complete(now, id, &mut partial, rest, out);
+        }
+        while !rest.is_empty() && self.edge.conns[id as usize].state != State::Gone {
+            match frame(rest, self.edge.config.limits.max_packet_size as usize) {
+                Ok(Some(Frame { first_byte, body, len })) => {
+                    self.packet(now, id, first_byte, body, out);
+                    rest = &rest[len..];
+                }
+                Ok(None) if self.edge.conns[id as usize].state == State::ExpectConnect && rest[0] >> 4 != 1 => {
+                    // Another protocol: its first bytes seldom make a whole packet, and waiting for the rest is in vain.
+                    self.end(now, id, ReasonCode::PROTOCOL_ERROR, "the first packet is not CONNECT", out);
+                }
+                Ok(None) => {
+                    partial.extend_from_slice(rest);
+                    break;
+                }
+                Err(error) => self.end(now, id, error.reason, error.cause, out),
+            }
+        }
+        if self.edge.conns[id as usize].state != State::Gone {
+            self.edge.partial_bytes += counted(&partial);
+            self.edge.conns[id as usize].partial = partial;
+            self.bound_partials(now, out);
+        }
+    }
+
+    /// Ends connections, those with the largest incomplete packets first, until the bound over all of them holds.
+    #[inline]
+    fn bound_partials(&mut self, now: Time, out: &mut impl Output) {
+        while self.edge.partial_bytes > self.edge.config.limits.partial_bytes {
+            let sizes = self.edge.conns.iter().zip(0_u32..).map(|(conn, id)| (conn.partial.capacity(), id));
+            let Some((_, largest)) = sizes.max() else { return };
+            let cause = "the broker holds as much of incomplete packets as it may: try again later";
+            self.end(now, largest, ReasonCode::QUOTA_EXCEEDED, cause, out);
+        }
+    }
+
+    /// Adds as much of `bytes` to an incomplete packet as it lacks, and handles it if that completes it; returns what is left.
+    fn complete<'a>(
+        &mut self,
+        now: Time,
+        id: u32,
+        partial: &mut Vec<u8>,
+        bytes: &'a [u8],
+        out: &mut impl Output,
+    ) -> &'a [u8] {
+        let mut rest = bytes;
+        loop {
+            match frame(partial, self.edge.config.limits.max_packet_size as usize) {
+                Ok(Some(Frame { first_byte, body, .. })) => {
+                    self.packet(now, id, first_byte, body, out);
+                    *partial = Vec::new();
+                    return rest;
+                }
+                Ok(None) if rest.is_empty() => return rest,
+                Ok(None) => {
+                    let lacking = lacking(partial).min(rest.len());
+                    partial.extend_from_slice(&rest[..lacking]);
+                    rest = &rest[lacking..];
+                }
+                Err(error) => {
+                    self.end(now, id, error.reason, error.cause, out);
+                    return &[];
+                }
+            }
+        }
+    }
+}
+
+/// How many bytes an incomplete packet certainly lacks: at least one.
+fn lacking(partial: &[u8]) -> usize {
+    let mut length = 0_usize;
+    for (index, byte) in partial.iter().skip(1).take(4).enumerate() {
+        length |= usize::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return (2 + index + length).saturating_sub(partial.len()).max(1);
+        }
+    }
+    1
+}
+
+/// How much of an incomplete packet counts towards the bound over all connections.
+pub(super) fn counted(partial: &Vec<u8>) -> usize {
+    if partial.capacity() > PARTIAL_FREE { partial.capacity() } else { 0 }
+}
