@@ -117,6 +117,8 @@ struct Following {
     gaps: Vec<(u64, u64, u64)>,
     /// The last tick that was told of each stream, by event or gap.
     last: BTreeMap<u64, u64>,
+    /// The same by event alone: what a gap hid may be found when the subscription goes on elsewhere.
+    named: BTreeMap<u64, u64>,
 }
 
 /// See the module's documentation.
@@ -169,6 +171,7 @@ impl Book {
                 if let Some(known) = known.filter(|_| goes_on) {
                     let following = &mut self.followings[known];
                     (following.at, following.asked, following.is_answered) = (at, (now, id), false);
+                    following.last = following.named.clone();
                     self.counts.returned += 1;
                     return;
                 }
@@ -188,6 +191,7 @@ impl Book {
                     order: Vec::new(),
                     gaps: Vec::new(),
                     last: BTreeMap::new(),
+                    named: BTreeMap::new(),
                 });
             }
             Deed::Unsubscribes | Deed::Gone => {
@@ -330,6 +334,7 @@ impl Book {
         };
         let last = of.last.entry(stream).or_default();
         let before = core::mem::replace(last, tick.max(*last));
+        of.named.insert(stream, tick);
         if tick <= before {
             self.breaks(Rule::Order, format!("{who} gets {key} ({stream:x}:{tick}) after {before}"));
         }

@@ -107,6 +107,31 @@ pub(super) enum Deed {
     Gone,
 }
 
+impl Deed {
+    /// In a line.
+    pub(super) fn words(&self) -> String {
+        let message = |message: &Message| {
+            let text = String::from_utf8_lossy(&message.payload);
+            let name = message.user_property("w-id").unwrap_or_default();
+            if message.topic == notice::TOPIC {
+                let text: String = text.chars().filter(|letter| !"\"{}".contains(*letter)).take(120).collect();
+                return text;
+            }
+            let retain = if message.retain { ", retained" } else { "" };
+            format!("{} on {} {name}{retain}", text.split(' ').next().unwrap_or_default(), message.topic)
+        };
+        match self {
+            Deed::Said(Said::Publish(published)) => format!("-> {} QoS {}", message(published), published.qos as u8),
+            Deed::Heard(Heard::Publish(published)) => format!(" <- {}", message(published)),
+            Deed::Heard(Heard::Suback { codes, properties, .. }) => {
+                let named = user_properties(properties).into_iter().filter(|(name, _)| name == "w-pending");
+                format!(" <- SUBACK {codes:02x?} {:?}", named.map(|(_, name)| name).collect::<Vec<_>>())
+            }
+            other => format!("{other:?}").chars().take(160).collect(),
+        }
+    }
+}
+
 /// One client.
 #[derive(Debug)]
 pub(super) struct Client {

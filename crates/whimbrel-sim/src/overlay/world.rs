@@ -191,7 +191,7 @@ impl<'a> World<'a> {
                 if story.len() >= *kept {
                     story.pop_front();
                 }
-                let text: String = format!("{deed:?}").chars().take(300).collect();
+                let text = deed.words();
                 let after = now.since(START).as_secs_f64();
                 story.push_back(format!("{after:>12.6} {}@{}.{}: {text}", client.name, at.0, at.1));
             }
