@@ -117,6 +117,8 @@ impl Broker {
         if let Some(peer) = peer {
             command.args(["--peer", &peer.to_string()]);
         }
+        // A chain stays one: nobody links with brokers that it only learns of.
+        command.env("WHIMBREL_OVERLAY_LINKS", "0");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("starting a broker")?;
         let stdout = child.stdout.take().context("its output is not connected")?;

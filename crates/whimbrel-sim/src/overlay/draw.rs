@@ -81,7 +81,8 @@ fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
         4 if count <= 10 => (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other))).collect(),
         _ => {
             let tree = (1..count).map(|node| (random.below(node as u64) as usize, node)).collect::<Vec<_>>();
-            let more = (0..count / 2).map(|_| (random.below(count as u64) as usize, random.below(count as u64) as usize));
+            let more =
+                (0..count / 2).map(|_| (random.below(count as u64) as usize, random.below(count as u64) as usize));
             tree.into_iter().chain(more).collect()
         }
     };
