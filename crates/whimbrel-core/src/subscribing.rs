@@ -294,7 +294,10 @@ impl Core {
         let partitions = (track != NO_TRACK).then(|| self.tracks.get(track).partitions);
         let is_cached = |id| partitions.is_some_and(|partitions| self.cache.holds(&partitions, id));
         for event in self.retained.matching(filter, now) {
-            if comes(event.id()) && is_cached(event.id()) || self.streams.is_to_come(event.id()) {
+            // What an unreachable broker had on its way may never come.
+            let is_reachable = |host| self.overlay.as_deref().is_none_or(|overlay| overlay.routes.is_reachable(host));
+            let is_to_come = |id: EventId| self.streams.is_to_come(id) && is_reachable(id.pubend.host());
+            if comes(event.id()) && is_cached(event.id()) || is_to_come(event.id()) {
                 continue;
             }
             if !self.router.is_selected(spot, &Content(event.packed().unpack())) {

@@ -6,6 +6,7 @@
 //! - [`rig`] moves a broker and a few connections by hand.
 //! - [`simulation`] plays a scenario: [`client`]s that come, go, stall and vanish, over [`link`]s that delay, cut and fail,
 //!   in a [`world`] whose every byte at the broker's door the checkers of [`check`] see.
+//! - [`overlay`] plays worlds of many brokers, with connections of a wide area between them.
 //! - [`mobility`] says when mobile clients come and go, and [`access`] what a link does that many of them share.
 
 pub mod access;
@@ -19,6 +20,7 @@ pub mod durable;
 pub mod ledger;
 pub mod link;
 pub mod mobility;
+pub mod overlay;
 pub mod packets;
 pub mod random;
 pub mod rig;

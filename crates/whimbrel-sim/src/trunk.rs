@@ -317,6 +317,11 @@ impl Trunk {
         self.flows[from.index()][stream].unsent_bytes
     }
 
+    /// How long something takes that one side sends, without waiting for the bottleneck, mostly.
+    pub fn typical(&self, from: Side) -> Duration {
+        self.links[from.index()].profile().typical()
+    }
+
     /// A side stops reading a stream.
     pub fn stall(&mut self, to: Side, stream: usize) {
         self.flows[to.other().index()][stream].stalled = true;

@@ -177,14 +177,16 @@ impl Core {
     /// at its birth.
     fn checked(&self, now: Time, mut positions: Positions, mut gaps: Gaps) -> Result<Lag, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
-        let is_ended = |pubend: PubendId| !self.streams.knows(pubend);
+        // One of several brokers has not heard of all others yet, and each of them has its own clock.
+        let is_alone = self.overlay.is_none();
+        let is_ended = |pubend: PubendId| is_alone && !self.streams.knows(pubend);
         // The clock may have been set back since.
         let reached = self.streams.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max);
         if positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {
             return Err(Refusal::TooManyStrangers);
         }
         for (pubend, tick) in positions.iter() {
-            if self.streams.closed(pubend).map_or(tick > latest, |closed| tick > closed) {
+            if self.streams.closed(pubend).map_or(is_alone && tick > latest, |closed| tick > closed) {
                 return Err(Refusal::FutureStart);
             }
             if is_ended(pubend) {

@@ -206,18 +206,21 @@ impl Core {
         if version > version_now || part.upto < part.after {
             return;
         }
+        let mut after = part.after;
         if remote.told < began && version >= began {
             // Nothing was wanted before, so nobody is missing anything.
             self.begin_stream(now, pubend, part.begin, out);
+            // What came before this version was looked at under ones that nobody here knew to be in force: it is asked for.
+            after = after.max(part.since);
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
         if version < remote.told {
             return;
         }
         (remote.told, remote.since) = (version, part.since);
-        if part.after < part.upto {
+        if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
-            self.learn_of(now, (pubend, part.after, part.upto), what, out);
+            self.learn_of(now, (pubend, after, part.upto), what, out);
         }
     }
 }

@@ -223,11 +223,11 @@ impl Sources {
         token
     }
 
-    /// Which of these positions lie ahead of what the consolidated stream has passed. In an own stream that is so while an event waits
+    /// Which of these positions lie ahead of what the consolidated stream has passed, or in streams that are not known yet. In an own stream that is so while an event waits
     /// that a client does not want, because it asked for what comes after a later moment.
     pub(crate) fn ahead_of(&self, positions: &Positions) -> Positions {
-        let ahead = self.positions().filter(|(pubend, passed)| positions.get(*pubend) > *passed);
-        ahead.map(|(pubend, _)| (pubend, positions.get(pubend))).collect()
+        let passed: Positions = self.positions().collect();
+        positions.iter().filter(|(pubend, tick)| *tick > passed.get(*pubend)).collect()
     }
 }
 

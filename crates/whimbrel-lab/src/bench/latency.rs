@@ -16,9 +16,6 @@ use super::wire::{self, Frame, QoS, Template};
 /// Messages per second.
 pub const RATE: u64 = 5_000;
 
-/// Time between messages, in nanoseconds.
-const INTERVAL: u64 = 1_000_000_000 / RATE;
-
 /// How long the last messages may take to come; also the highest latency that is told apart.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -50,9 +47,53 @@ pub struct Latency {
 /// # Errors
 /// When the broker refuses or breaks a connection, or breaks the protocol.
 pub fn run(target: Target, body: usize, warm_up: Duration, measure: Duration) -> Result<Latency> {
-    let mut course = Course::connect(target, body, false)?;
+    let mut course = Course::connect(&Ends::of(target), body, false)?;
     course.run_for(warm_up)?;
     course.measure(measure)
+}
+
+/// Where a measurement's clients are, and how fast it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// Where the publisher is.
+    pub publisher: Target,
+    /// Where the subscriber is.
+    pub subscriber: Target,
+    /// Messages per second, at least 1 and at most 1,000,000.
+    pub rate: u64,
+    /// The subscriber wants what is published; else it is there and gets nothing.
+    pub wants: bool,
+}
+
+impl Ends {
+    /// Both at one broker, at the usual pace.
+    pub fn of(target: Target) -> Ends {
+        Ends { publisher: target, subscriber: target, rate: RATE, wants: true }
+    }
+}
+
+/// Measures between two brokers for `measure` after `warm_up`, with bodies of `body` bytes; `mark` is called when the measurement begins and when its last message is
+/// sent. Nothing is measured, `None`, if the subscriber wants nothing.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_between(
+    ends: &Ends,
+    body: usize,
+    (warm_up, measure): (Duration, Duration),
+    mut mark: impl FnMut() -> Result<()>,
+) -> Result<Option<Latency>> {
+    let mut course = Course::connect(ends, body, false)?;
+    course.run_for(warm_up)?;
+    mark()?;
+    if ends.wants {
+        let latency = course.measure(measure)?;
+        mark()?;
+        return Ok(Some(latency));
+    }
+    course.run_for(measure)?;
+    mark()?;
+    Ok(None)
 }
 
 /// Measures before and after a second subscriber of the same topic stops reading; `fill` passes before the second measurement.
@@ -60,7 +101,7 @@ pub fn run(target: Target, body: usize, warm_up: Duration, measure: Duration) ->
 /// # Errors
 /// As [`run`].
 pub fn run_disturbed(target: Target, body: usize, fill: Duration, measure: Duration) -> Result<(Latency, Latency)> {
-    let mut course = Course::connect(target, body, true)?;
+    let mut course = Course::connect(&Ends::of(target), body, true)?;
     course.run_for(fill)?;
     let before = course.measure(measure)?;
     course.stop_reading()?;
@@ -78,6 +119,8 @@ struct Course {
     other_reads: bool,
     scratch: Vec<u8>,
     start: Instant,
+    /// Time between messages, nanoseconds.
+    interval: u64,
     /// Messages sent; message `n` is due `n` intervals after the start.
     sent: u64,
     order: Order,
@@ -100,12 +143,13 @@ impl Record {
 }
 
 impl Course {
-    fn connect(target: Target, body: usize, with_other: bool) -> Result<Course> {
+    fn connect(ends: &Ends, body: usize, with_other: bool) -> Result<Course> {
         let subscribe = |name: &str| -> Result<Link> {
-            let mut link = Link::open(target, name)?;
-            link.subscribe(0, QoS::AtMostOnce, name)?;
+            let mut link = Link::open(ends.subscriber, name)?;
+            link.subscribe(usize::from(!ends.wants), QoS::AtMostOnce, name)?;
             Ok(link)
         };
+        let target = ends.publisher;
         let subscriber = subscribe("measured")?.into_endpoint()?;
         let mut other = None;
         if with_other {
@@ -121,6 +165,7 @@ impl Course {
             other_reads: true,
             scratch: vec![0; SCRATCH_BYTES],
             start: Instant::now(),
+            interval: 1_000_000_000 / ends.rate,
             sent: 0,
             order: Order::default(),
             record: Record::starting(u64::MAX)?,
@@ -142,14 +187,14 @@ impl Course {
 
     /// Sends what is due for `time` and receives what comes.
     fn run_for(&mut self, time: Duration) -> Result<()> {
-        let last = self.sent + time.as_nanos() as u64 / INTERVAL;
+        let last = self.sent + time.as_nanos() as u64 / self.interval;
         while self.sent < last {
-            let due = self.sent * INTERVAL;
+            let due = self.sent * self.interval;
             let now = self.now();
             if now >= due {
                 self.template.write(&mut self.publisher.out, due, 0);
                 self.publisher.flush()?;
-                ensure!(self.publisher.unsent() < UNSENT_LIMIT, "the broker does not take {RATE} messages per second");
+                ensure!(self.publisher.unsent() < UNSENT_LIMIT, "the broker does not keep up with the pace");
                 self.sent += 1;
                 if due >= self.record.from {
                     self.record.lateness.saturating_record(now - due);
@@ -163,7 +208,7 @@ impl Course {
     /// Runs for `time` and waits for the last messages.
     fn measure(&mut self, time: Duration) -> Result<Latency> {
         let sent_before = self.sent;
-        self.record = Record::starting(self.sent * INTERVAL)?;
+        self.record = Record::starting(self.sent * self.interval)?;
         self.run_for(time)?;
         let patience = Instant::now() + PATIENCE;
         while self.order.next < self.sent && Instant::now() < patience {
@@ -173,7 +218,7 @@ impl Course {
         let Record { latencies, lateness, .. } = std::mem::replace(&mut self.record, Record::starting(u64::MAX)?);
         ensure!(!latencies.is_empty(), "nothing was delivered in {time:?}");
         // What the wait has cost is no lateness of the messages to come.
-        self.start += Duration::from_nanos(self.now().saturating_sub(self.sent * INTERVAL));
+        self.start += Duration::from_nanos(self.now().saturating_sub(self.sent * self.interval));
         let quantile = |histogram: &Histogram<u64>, q| Duration::from_nanos(histogram.value_at_quantile(q));
         Ok(Latency {
             p50: quantile(&latencies, 0.5),
@@ -184,13 +229,13 @@ impl Course {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let Course { subscriber, scratch, start, order, record, .. } = self;
+        let Course { subscriber, scratch, start, order, record, interval, .. } = self;
         subscriber.receive(scratch, |frame, _| {
             let Frame::Message { body, .. } = frame else {
                 bail!("a subscriber received {frame:?}, which it did not ask for")
             };
             let due = wire::stamp(body)?;
-            if order.note(due / INTERVAL) && due >= record.from {
+            if order.note(due / *interval) && due >= record.from {
                 let now = start.elapsed().as_nanos() as u64;
                 record.latencies.saturating_record(now.saturating_sub(due));
             }

@@ -10,6 +10,7 @@ pub mod latency;
 pub mod link;
 pub mod lowat;
 pub mod measure;
+mod overlay;
 pub mod peers;
 mod plot;
 pub mod process;
@@ -51,6 +52,8 @@ enum Command {
     SemiDurable(Box<semi::SemiArgs>),
     /// Measure what the journal and durable subscriptions cost, beside the disk alone and beside other brokers
     Durable(Box<durable::DurableArgs>),
+    /// Measure what a hop between brokers adds: time, CPU, and bytes
+    Overlay(overlay::OverlayArgs),
 }
 
 /// A measurement of one running broker.
@@ -144,6 +147,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Command::Compare(args)) => compare::run(args)?,
         Some(Command::SemiDurable(args)) => semi::run(args)?,
         Some(Command::Durable(args)) => durable::run(args)?,
+        Some(Command::Overlay(args)) => overlay::run(args)?,
         None => run_one(&args.one)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,0 +1,434 @@
+//! Clients of worlds of many brokers: publishers, subscribers that come and go, and one witness at each broker.
+//!
+//! They know where they stand as an application would: by the token of their SUBACK, the names of what came since, and notices of silence.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::Version;
+use mqtt_protocol_core::mqtt::packet::{Qos, UserProperty};
+use whimbrel_event::Time;
+use whimbrel_mqtt::ConnId;
+
+use super::net::{Net, Told};
+use crate::check::notice::{self, Notice};
+use crate::choice::Choice;
+use crate::packets::next_packet;
+use crate::random::Random;
+use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, user_properties};
+
+/// Topics that publishers use.
+pub(super) const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "d/b", "d/c", "e", "e/f/g"];
+
+/// Filters that subscribers use.
+const FILTERS: [&str; 13] = ["r/+", "a/b", "a/c", "d/b", "e", "a/+", "+/b", "a/#", "d/#", "+/+/c", "e/#", "a/b/#", "#"];
+
+/// The attribute that tells which broker accepted an event.
+pub(super) const ORIGIN: &str = "origin";
+
+/// Why `expect` on text that this file chose cannot fail.
+const VALID: &str = "valid text";
+
+/// What a client promises, and is promised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Class {
+    /// Nothing is kept, nothing is told.
+    Plain,
+    /// Gaps are told.
+    Noticed,
+    /// What came in its absence comes later, at any broker; gaps are told.
+    SemiDurable,
+}
+
+/// What somebody wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Wish {
+    pub(super) filter: String,
+    pub(super) choice: Option<Choice>,
+    pub(super) qos: Qos,
+}
+
+impl Wish {
+    fn draw(random: &mut Random) -> Wish {
+        let choice = random.chance(400).then(|| Choice::draw(random));
+        let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][random.weighted(&[1, 4, 1])];
+        Wish { filter: (*random.pick(&FILTERS)).to_owned(), choice, qos }
+    }
+}
+
+/// How a subscriber lives.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) class: Class,
+    pub(super) wish: Wish,
+    /// Mean time between two changes of mind; `None`: it stays as it is.
+    pub(super) changes: Option<Duration>,
+    token: Option<String>,
+    /// By stream: the tick and the name of the last event since the token.
+    ids: BTreeMap<String, (u64, String)>,
+    /// What it has at the broker is to go on where it stood.
+    goes_on: bool,
+    /// SUBACK has come.
+    pub(super) is_there: bool,
+}
+
+/// How a publisher lives.
+#[derive(Debug)]
+pub(super) struct Trade {
+    /// Mean time between two events.
+    pub(super) pause: Duration,
+    /// How many of a thousand events are to be retained.
+    pub(super) retained: u64,
+    /// Bytes of the largest events.
+    pub(super) bytes: u64,
+    /// How many of each kind, by QoS.
+    pub(super) qos: [u64; 3],
+}
+
+#[derive(Debug)]
+pub(super) enum Role {
+    /// Sees what its broker accepts.
+    Witness,
+    Publisher(Trade),
+    Subscriber(Box<Life>),
+    /// Asks for everything that is retained.
+    Collector,
+}
+
+/// What the book is told of a client.
+#[derive(Debug)]
+pub(super) enum Deed {
+    Said(Said),
+    /// It subscribes; `goes_on`: where it stood before.
+    Subscribes {
+        id: u16,
+        class: Class,
+        wish: Wish,
+        goes_on: bool,
+    },
+    Unsubscribes,
+    Heard(Heard),
+    /// Its connection is gone, by its own will or not.
+    Gone,
+}
+
+impl Deed {
+    /// In a line.
+    pub(super) fn words(&self) -> String {
+        let message = |message: &Message| {
+            let text = String::from_utf8_lossy(&message.payload);
+            let name = message.user_property("w-id").unwrap_or_default();
+            if message.topic == notice::TOPIC {
+                let text: String = text.chars().filter(|letter| !"\"{}".contains(*letter)).take(120).collect();
+                return text;
+            }
+            let retain = if message.retain { ", retained" } else { "" };
+            format!("{} on {} {name}{retain}", text.split(' ').next().unwrap_or_default(), message.topic)
+        };
+        match self {
+            Deed::Said(Said::Publish(published)) => format!("-> {} QoS {}", message(published), published.qos as u8),
+            Deed::Heard(Heard::Publish(published)) => format!(" <- {}", message(published)),
+            Deed::Heard(Heard::Suback { codes, properties, .. }) => {
+                let named = user_properties(properties).into_iter().filter(|(name, _)| name == "w-pending");
+                format!(" <- SUBACK {codes:02x?} {:?}", named.map(|(_, name)| name).collect::<Vec<_>>())
+            }
+            other => format!("{other:?}").chars().take(160).collect(),
+        }
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) name: String,
+    pub(super) node: usize,
+    pub(super) role: Role,
+    conn: Option<ConnId>,
+    heard: Vec<u8>,
+    next_id: u16,
+    random: Random,
+    /// When it does something by itself.
+    pub(super) wake: Option<Time>,
+}
+
+impl Client {
+    pub(super) fn new(name: String, node: usize, role: Role, random: Random, wake: Time) -> Client {
+        Client { name, node, role, conn: None, heard: Vec::new(), next_id: 0, random, wake: Some(wake) }
+    }
+
+    /// A subscriber that wants something drawn.
+    pub(super) fn life(class: Class, changes: Option<Duration>, random: &mut Random) -> Role {
+        Role::Subscriber(Box::new(Life {
+            class,
+            wish: Wish::draw(random),
+            changes,
+            token: None,
+            ids: BTreeMap::new(),
+            goes_on: false,
+            is_there: false,
+        }))
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.conn.is_some()
+    }
+
+    fn fresh_id(&mut self) -> u16 {
+        self.next_id = self.next_id % u16::MAX + 1;
+        self.next_id
+    }
+
+    fn say(&mut self, net: &mut Net, said: &Said) {
+        if let Some(conn) = self.conn {
+            net.say(self.node, conn, &said.encode(Version::V5_0));
+        }
+    }
+
+    /// It does what it does of its own accord. `number` is its own, `calm`: nothing changes any more, and who is away comes back.
+    pub(super) fn act(&mut self, net: &mut Net, number: usize, calm: bool, deeds: &mut Vec<Deed>) {
+        self.wake = None;
+        if self.conn.is_none() {
+            return self.connect(net, number, calm);
+        }
+        match &self.role {
+            Role::Publisher(trade) => {
+                let pause = trade.pause;
+                self.wake = Some(net.now + self.random.exponential(pause) + Duration::from_micros(1));
+                self.publish(net, deeds);
+            }
+            Role::Subscriber(life) if !calm && life.changes.is_some() => self.change(net, deeds),
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self, net: &mut Net, number: usize, calm: bool) {
+        let is_bound = !matches!(self.role, Role::Subscriber(_));
+        if !net.is_up(self.node) {
+            if is_bound || calm && net.nodes.iter().all(|node| node.broker.is_none()) {
+                self.wake = Some(net.now + Duration::from_millis(200));
+                return;
+            }
+            self.node = self.random.below(net.nodes.len() as u64) as usize;
+            self.wake = Some(net.now + Duration::from_millis(1 + self.random.below(200)));
+            return;
+        }
+        self.conn = Some(net.open(self.node, number));
+        self.heard.clear();
+        let name = self.name.clone();
+        self.say(net, &Said::Connect(Hello::v5(&name)));
+    }
+
+    /// A subscriber changes its mind: about what it wants, or where it is.
+    fn change(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+        let Role::Subscriber(life) = &mut self.role else { return };
+        let pause = life.changes.unwrap_or_default();
+        let class = life.class;
+        self.wake = Some(net.now + self.random.exponential(pause) + Duration::from_millis(1));
+        match self.random.weighted(&[4, 3, 1]) {
+            // It moves, or just leaves for a while.
+            0 => {
+                if self.random.chance(600) {
+                    self.node = self.moved(net, deeds);
+                } else {
+                    self.leave(net, deeds);
+                }
+                let Role::Subscriber(life) = &mut self.role else { return };
+                life.goes_on = class == Class::SemiDurable;
+                let away =
+                    if self.random.chance(300) { Duration::ZERO } else { self.random.span(Duration::from_secs(2)) };
+                self.wake = Some(net.now + away);
+            }
+            1 => {
+                let wish = Wish::draw(&mut self.random);
+                self.unsubscribe(net, deeds);
+                let Role::Subscriber(life) = &mut self.role else { return };
+                (life.wish, life.goes_on) = (wish, false);
+                (life.token, life.ids) = (None, BTreeMap::new());
+                self.subscribe(net, deeds);
+            }
+            _ => {
+                self.unsubscribe(net, deeds);
+                let Role::Subscriber(life) = &mut self.role else { return };
+                life.goes_on = class == Class::SemiDurable;
+                self.subscribe(net, deeds);
+            }
+        }
+    }
+
+    fn moved(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) -> usize {
+        self.leave(net, deeds);
+        self.random.below(net.nodes.len() as u64) as usize
+    }
+
+    fn leave(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+        if let Some(conn) = self.conn {
+            if self.random.chance(500) {
+                self.say(net, &Said::Disconnect { code: 0, expiry: None });
+            }
+            net.close(self.node, conn);
+            self.conn = None;
+            deeds.push(Deed::Gone);
+            if let Role::Subscriber(life) = &mut self.role {
+                life.is_there = false;
+            }
+        }
+    }
+
+    fn unsubscribe(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+        let id = self.fresh_id();
+        let Role::Subscriber(life) = &mut self.role else { return };
+        life.is_there = false;
+        let filters = vec![life.wish.filter.clone()];
+        deeds.push(Deed::Unsubscribes);
+        self.say(net, &Said::Unsubscribe { id, filters });
+    }
+
+    fn subscribe(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+        let id = self.fresh_id();
+        let (mut terms, mut selector) = (Vec::new(), None);
+        let mut term = |name: &str, value: &str| terms.push((name.to_owned(), value.to_owned()));
+        let mut wanted = match &self.role {
+            Role::Witness => {
+                term("w-notices", "on");
+                selector = Some(format!("{ORIGIN} = '{}'", net.nodes[self.node].name));
+                Wanted::new("#", Qos::AtLeastOnce)
+            }
+            Role::Collector => Wanted::new("#", Qos::AtLeastOnce),
+            Role::Subscriber(life) => {
+                let Life { class, wish, .. } = &**life;
+                if *class != Class::Plain {
+                    term("w-notices", "on");
+                }
+                let mut goes_on = false;
+                if *class == Class::SemiDurable {
+                    term("w-durability", "semi-durable");
+                    if let Some(token) = life.token.as_ref().filter(|_| life.goes_on) {
+                        goes_on = true;
+                        let ids = life.ids.values().map(|(_, id)| &**id);
+                        let from: Vec<&str> = core::iter::once(&**token).chain(ids).collect();
+                        term("w-from", &from.join(","));
+                    }
+                }
+                selector = wish.choice.map(|choice| choice.to_string());
+                deeds.push(Deed::Subscribes { id, class: *class, wish: wish.clone(), goes_on });
+                Wanted::new(&wish.filter, wish.qos)
+            }
+            Role::Publisher(_) => return,
+        };
+        wanted.retain_handling = if matches!(self.role, Role::Collector) { 0 } else { 2 };
+        self.say(net, &Said::Subscribe { id, identifier: 0, selector, terms, wanted: vec![wanted] });
+    }
+
+    /// Publishes an event; the book knows it by the number in its payload.
+    pub(super) fn publish(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+        let Role::Publisher(Trade { retained, bytes, qos, .. }) = self.role else { return };
+        if self.conn.is_none() {
+            return;
+        }
+        let id = self.fresh_id();
+        let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][self.random.weighted(&qos)];
+        let retain = self.random.chance(retained);
+        let topic =
+            if retain { format!("r/{}", self.random.below(4)) } else { (*self.random.pick(&TOPICS)).to_owned() };
+        let mut payload = format!("{}-{} ", self.name, self.next_id).into_bytes();
+        let length = self.random.below(bytes + 1) as usize;
+        if self.random.chance(100) && payload.len() < length {
+            payload.resize(length, b'.');
+        }
+        let property = |name: &str, value: &str| UserProperty::new(name, value).expect(VALID);
+        let mut message = Message::new(&topic, payload).retain(retain);
+        if self.random.chance(900) {
+            message = message.property(property("fuel", &self.random.below(100).to_string()));
+        }
+        if self.random.chance(800) {
+            message = message.property(property("line", &self.random.below(12).to_string()));
+        }
+        message = message.property(property(ORIGIN, &net.nodes[self.node].name));
+        let message = message.qos(qos, if qos == Qos::AtMostOnce { 0 } else { id });
+        deeds.push(Deed::Said(Said::Publish(message.clone())));
+        self.say(net, &Said::Publish(message));
+    }
+
+    /// Its broker has told it something.
+    pub(super) fn hear(&mut self, net: &mut Net, told: Told, deeds: &mut Vec<Deed>) {
+        if self.conn.is_none() {
+            return;
+        }
+        match told {
+            Told::Closed => {
+                self.conn = None;
+                if let Role::Subscriber(life) = &mut self.role {
+                    life.is_there = false;
+                    life.goes_on = life.class == Class::SemiDurable && life.token.is_some();
+                }
+                deeds.push(Deed::Gone);
+                self.wake = Some(net.now + Duration::from_millis(1 + self.random.below(500)));
+            }
+            Told::Bytes(bytes) => {
+                self.heard.extend_from_slice(&bytes);
+                let mut at = 0;
+                let heard = core::mem::take(&mut self.heard);
+                while let Some(packet) = next_packet(Version::V5_0, &heard, &mut at).expect("brokers say packets") {
+                    self.understand(net, Heard::from(packet), deeds);
+                }
+                self.heard = heard[at..].to_vec();
+            }
+        }
+    }
+
+    fn understand(&mut self, net: &mut Net, heard: Heard, deeds: &mut Vec<Deed>) {
+        let answer = |ack, id| Said::Ack { ack, id, code: 0 };
+        let mut said = None;
+        match &heard {
+            Heard::Connack { .. } => {
+                self.subscribe(net, deeds);
+                self.wake = match &self.role {
+                    Role::Publisher(trade) => Some(net.now + self.random.exponential(trade.pause)),
+                    Role::Subscriber(life) => life.changes.map(|pause| net.now + self.random.exponential(pause)),
+                    Role::Witness | Role::Collector => None,
+                };
+            }
+            Heard::Publish(message) => {
+                self.note(message);
+                said = match message.qos {
+                    Qos::AtMostOnce => None,
+                    Qos::AtLeastOnce => Some(answer(Ack::Puback, message.id)),
+                    Qos::ExactlyOnce => Some(answer(Ack::Pubrec, message.id)),
+                };
+            }
+            Heard::Ack { ack: Ack::Pubrel, id, .. } => said = Some(answer(Ack::Pubcomp, *id)),
+            Heard::Ack { ack: Ack::Pubrec, id, .. } => said = Some(answer(Ack::Pubrel, *id)),
+            Heard::Suback { properties, .. } => {
+                if let Role::Subscriber(life) = &mut self.role {
+                    life.is_there = true;
+                    let token = user_properties(properties).into_iter().find(|(name, _)| name == "w-token");
+                    if let Some((_, token)) = token.filter(|_| !life.goes_on || life.token.is_none()) {
+                        (life.token, life.ids) = (Some(token), BTreeMap::new());
+                    }
+                }
+            }
+            _ => {}
+        }
+        deeds.push(Deed::Heard(heard));
+        if let Some(said) = said {
+            self.say(net, &said);
+        }
+    }
+
+    /// Notes where it stands.
+    fn note(&mut self, message: &Message) {
+        let Role::Subscriber(life) = &mut self.role else { return };
+        if message.topic == notice::TOPIC {
+            if let Ok(Notice::Silence { token, .. }) = Notice::parse(&message.payload) {
+                (life.token, life.ids) = (Some(token), BTreeMap::new());
+            }
+            return;
+        }
+        let Some((id, (stream, tick))) = message.user_property("w-id").and_then(|id| Some((id, id.split_once(':')?)))
+        else {
+            return;
+        };
+        let Ok(tick) = tick.parse() else { return };
+        life.ids.insert(stream.to_owned(), (tick, id.to_owned()));
+    }
+}

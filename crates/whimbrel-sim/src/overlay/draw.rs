@@ -1,0 +1,207 @@
+//! What a world is like, and what happens in it, as its seed says.
+
+use std::time::Duration;
+
+use whimbrel_event::Time;
+use whimbrel_mqtt::Config;
+
+use super::client::{Class, Client, Role, Trade};
+use super::line::Edge;
+use super::net::AHEAD_MAX;
+use super::world::{Fault, World};
+use crate::random::Random;
+use crate::rig::START;
+use crate::trunk::Shape;
+use crate::wan::{Jitter, Loss, WanProfile};
+
+/// How long things happen.
+const STORM: [u64; 3] = [5, 10, 20];
+
+/// How many brokers there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// As the seed says: mostly few.
+    Drawn,
+    /// So many, at least two.
+    Of(usize),
+}
+
+/// What a world is like.
+pub(super) struct Plan {
+    pub(super) storm: Duration,
+    pub(super) crashes: u64,
+    /// Nobody changes what it wants, and no broker forgets.
+    pub(super) is_steady: bool,
+}
+
+pub(super) fn config(seed: u64) -> Config {
+    let mut random = Random::new(seed ^ 0x0063_6f6e_6669_67);
+    let mut config = Config::default();
+    config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
+    config
+}
+
+/// Fills a world.
+pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
+    let mut random = world.random.fork();
+    let storm = Duration::from_secs(*random.pick(&STORM));
+    let count = match size {
+        Size::Of(count) => count,
+        Size::Drawn if random.chance(30) => random.between(10, 20) as usize,
+        Size::Drawn => random.between(2, 6) as usize,
+    };
+    let is_apart = random.chance(500);
+    for _ in 0..count {
+        let ahead = if is_apart { ahead(&mut random) } else { 0 };
+        world.add_node(ahead);
+    }
+    links(world, &mut random, count);
+    let changes = random.chance(700);
+    clients(world, &mut random, (count, changes));
+    let mut plan = Plan { storm, crashes: 0, is_steady: !changes };
+    let faults = faults(world, &mut random, &mut plan, is_apart);
+    world.plan(faults);
+    plan
+}
+
+/// Clocks are off by nothing, some seconds, or years.
+fn ahead(random: &mut Random) -> i64 {
+    let most = *random.pick(&[Duration::from_millis(10), Duration::from_secs(30), AHEAD_MAX]);
+    let span = random.below(most.as_nanos() as u64) as i64;
+    if random.chance(500) { span } else { -span }
+}
+
+fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
+    let kind = random.below(6);
+    let mut pairs: Vec<(usize, usize)> = match kind {
+        0 => (1..count).map(|node| (node - 1, node)).collect(),
+        1 => (0..count).map(|node| (node, (node + 1) % count)).collect(),
+        2 => (1..count).map(|node| (0, node)).collect(),
+        3 => (1..count).map(|node| (random.below(node as u64) as usize, node)).collect(),
+        4 if count <= 10 => (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other))).collect(),
+        _ => {
+            let tree = (1..count).map(|node| (random.below(node as u64) as usize, node)).collect::<Vec<_>>();
+            let more =
+                (0..count / 2).map(|_| (random.below(count as u64) as usize, random.below(count as u64) as usize));
+            tree.into_iter().chain(more).collect()
+        }
+    };
+    pairs.retain(|(one, other)| one != other);
+    if random.chance(100) {
+        let node = random.below(count as u64) as usize;
+        pairs.push((node, node));
+    }
+    if random.chance(200) {
+        let (one, other) = *random.pick(&pairs);
+        pairs.push(if random.chance(500) { (one, other) } else { (other, one) });
+    }
+    let is_lan = random.chance(200);
+    for (one, other) in pairs {
+        let ends = if random.chance(500) { (one, other) } else { (other, one) };
+        let profiles = if is_lan { [lan(); 2] } else { [profile(random), profile(random)] };
+        let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
+        let mut edge = Edge::new(ends, shape);
+        edge.is_stubborn = random.chance(100);
+        world.net.add_edge(edge);
+    }
+}
+
+fn lan() -> WanProfile {
+    WanProfile { delay: Duration::from_micros(100), rate: 125_000_000, queue: 4 << 20, ..WanProfile::PERFECT }
+}
+
+fn profile(random: &mut Random) -> WanProfile {
+    let delay = Duration::from_millis(*random.pick(&[1, 5, 20, 80, 150]));
+    WanProfile {
+        delay,
+        jitter: *random.pick(&[Jitter::NONE, Jitter::Uniform(Duration::from_millis(2)), Jitter::Uniform(delay)]),
+        reorders: random.chance(300),
+        loss: *random.pick(&[Loss::NONE, Loss::independent(1_000), Loss::bursts(20_000, 4), Loss::bursts(100_000, 3)]),
+        rate: *random.pick(&[250_000, 2_000_000, 125_000_000]),
+        queue: *random.pick(&[64 << 10, 1 << 20]),
+        ..WanProfile::PERFECT
+    }
+}
+
+fn clients(world: &mut World<'_>, random: &mut Random, (count, changes): (usize, bool)) {
+    let place = |random: &mut Random| random.below(count as u64) as usize;
+    let begins = START + Duration::from_millis(1);
+    let pause = Duration::from_millis(*random.pick(&[20, 100, 500]));
+    let qos = *random.pick(&[[0, 1, 0], [1, 3, 1], [3, 1, 0]]);
+    let bytes = *random.pick(&[0, 200, 200, 20_000]);
+    for number in 0..random.between(1, 4) {
+        let retained = *random.pick(&[0, 50, 300]);
+        let role = Role::Publisher(Trade { pause, retained, bytes, qos });
+        let wake = begins + random.span(Duration::from_secs(1));
+        let node = place(random);
+        let client = Client::new(format!("p{number}"), node, role, random.fork(), wake);
+        world.add(client);
+    }
+    for number in 0..random.between(2, 8).max(count as u64 / 4) {
+        let class = [Class::Plain, Class::Noticed, Class::SemiDurable][random.weighted(&[2, 2, 3])];
+        let every = Duration::from_millis(*random.pick(&[300, 2_000, 8_000]));
+        let role = Client::life(class, changes.then_some(every), random);
+        let wake = begins + random.span(Duration::from_secs(2));
+        let node = place(random);
+        let client = Client::new(format!("s{number}"), node, role, random.fork(), wake);
+        world.add(client);
+    }
+}
+
+/// What happens during the storm.
+fn faults(world: &World<'_>, random: &mut Random, plan: &mut Plan, is_apart: bool) -> Vec<(Time, Fault)> {
+    let (edges, nodes) = (world.net.edges.len() as u64, world.net.nodes.len() as u64);
+    let mut faults = Vec::new();
+    let weights = [4, u64::from(random.chance(700)), u64::from(random.chance(300)), u64::from(random.chance(300))];
+    let weights = weights.map(|weight| weight * random.below(3));
+    if weights.iter().sum::<u64>() == 0 {
+        return faults;
+    }
+    let every = *random.pick(&[Duration::from_secs(1), Duration::from_secs(4)]);
+    let mut at = START + random.span(every);
+    while at < START + plan.storm {
+        let mean = *random.pick(&[Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(8)]);
+        let lasts = random.span(mean);
+        match random.weighted(&weights) {
+            0 => {
+                let edge = random.below(edges) as usize;
+                let sides = *random.pick(&[[true; 2], [true; 2], [true, false], [false, true]]);
+                faults.push((at, Fault::Cut(edge, sides)));
+                faults.push((at + lasts, Fault::Heal(edge)));
+            }
+            1 => faults.push((at, Fault::Reset(random.below(edges) as usize))),
+            2 => {
+                plan.crashes += 1;
+                let node = random.below(nodes) as usize;
+                faults.push((at, Fault::Crash(node, random.chance(500))));
+                let ahead = if is_apart { ahead(random) } else { 0 };
+                faults.push((at + lasts, Fault::Start(node, ahead)));
+            }
+            _ => {
+                // Some brokers are cut off from the others.
+                let part: Vec<bool> = (0..nodes).map(|_| random.chance(500)).collect();
+                for (edge, known) in world.net.edges.iter().enumerate() {
+                    if part[known.ends.0] != part[known.ends.1] {
+                        faults.push((at, Fault::Cut(edge, [true; 2])));
+                        faults.push((at + lasts, Fault::Heal(edge)));
+                    }
+                }
+            }
+        }
+        at = at + random.span(every) + Duration::from_millis(1);
+    }
+    plan.is_steady &= plan.crashes == 0;
+    faults
+}
+
+/// The storm is over: everything works.
+pub(super) fn heal(world: &mut World<'_>) {
+    world.plan(Vec::new());
+    for edge in 0..world.net.edges.len() {
+        world.happen(Fault::Heal(edge));
+    }
+    for node in 0..world.net.nodes.len() {
+        let ahead = world.net.nodes[node].ahead;
+        world.happen(Fault::Start(node, ahead));
+    }
+}

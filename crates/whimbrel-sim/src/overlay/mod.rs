@@ -1,0 +1,162 @@
+//! Worlds of many brokers, drawn from one seed: connections of a wide area between them, which are cut, break and heal; processes that end and
+//! are started again; clients that come, go and move. The book sees only what clients say and hear.
+
+mod book;
+mod client;
+mod draw;
+mod line;
+mod net;
+mod world;
+
+use std::fmt;
+use std::time::Duration;
+
+use whimbrel_mqtt::Broker;
+
+pub use book::{ARRIVE_MAX, Counts, Rule, Violation};
+pub use client::Class;
+pub use draw::Size;
+pub use net::{AHEAD_MAX, Traffic};
+
+use crate::rig::START;
+use world::World;
+
+/// After the storm: until then all that was held up has come, and brokers have found each other again.
+const SETTLE: Duration = Duration::from_secs(40);
+
+/// How long publishers go on after the storm.
+const GO_ON: Duration = Duration::from_secs(5);
+
+/// Unsent bytes on one way of a connection, at most: what brokers bound, and the largest frame.
+const UNSENT_MAX: usize = 8 << 20;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The run's seed.
+    pub seed: u64,
+    /// Two runs with the same digest did the same.
+    pub digest: u64,
+    /// Brokers.
+    pub brokers: usize,
+    /// What was seen.
+    pub counts: Counts,
+    /// What was seen of the connections between brokers.
+    pub traffic: Traffic,
+    /// Events that came to a broker for its subscriptions.
+    pub received: u64,
+    /// Those of them that nobody there wanted.
+    pub unwanted: u64,
+    /// Nacks.
+    pub nacks: u64,
+    /// Processes that ended.
+    pub crashes: u64,
+    /// Broken rules.
+    pub violations: Vec<Violation>,
+    /// The last of what clients said and heard, if that was asked for.
+    pub story: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { seed, brokers, counts, traffic, received, unwanted, nacks, crashes, digest, .. } = self;
+        write!(
+            f,
+            "seed {seed}: {brokers} brokers, {counts:?}, {traffic:?}, {received} received, {unwanted} of them unwanted, "
+        )?;
+        write!(f, "{nacks} nacks, {crashes} crashes, digest {digest:016x}")?;
+        if self.violations.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\n{}", self.story)?;
+        for violation in &self.violations {
+            writeln!(f, "{violation}")?;
+        }
+        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test overlay replay -- --nocapture")
+    }
+}
+
+/// Plays the scenario of that seed.
+pub fn run(seed: u64) -> Report {
+    play(seed, Size::Drawn, None, |_| {})
+}
+
+/// As [`run`], with as many brokers as is said.
+pub fn run_sized(seed: u64, size: Size) -> Report {
+    play(seed, size, None, |_| {})
+}
+
+/// As [`run`], with the last `kept` things that happened, at least one.
+pub fn replay(seed: u64, size: Size, kept: usize) -> Report {
+    play(seed, size, Some(kept), |_| {})
+}
+
+/// As [`run`], with a fault in all brokers.
+#[cfg(feature = "mutants")]
+pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
+    play(seed, Size::Drawn, None, |broker| broker.build_in(mutant))
+}
+
+/// Tells the seed of a world in which something panics.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("this happened in the world of seed {}", self.0);
+        }
+    }
+}
+
+fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut Broker)) -> Report {
+    let _told = Told(seed);
+    let mut world = World::new(seed, draw::config(seed), kept, Box::new(change));
+    let plan = draw::world(&mut world, size);
+    world.run_until(START + plan.storm);
+    draw::heal(&mut world);
+    world.calm();
+    world.run_until(START + plan.storm + GO_ON);
+    world.hush();
+    world.run_until(START + plan.storm + GO_ON + SETTLE);
+    let probes = world.now();
+    for _ in 0..2 {
+        world.publish_all();
+        world.run_until(world.now() + Duration::from_millis(50));
+    }
+    world.run_until(world.now() + ARRIVE_MAX + Duration::from_secs(1));
+    world.collect();
+    let names: Vec<String> = world.net.nodes.iter().map(|node| node.name.clone()).collect();
+    let now = world.now();
+    world.book.close(now, &names, probes);
+    report(seed, &mut world, &plan)
+}
+
+fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
+    let (received, unwanted) =
+        (world.net.sum(|stats| stats.events_received), world.net.sum(|stats| stats.events_unwanted));
+    if plan.is_steady && unwanted > 0 {
+        world
+            .book
+            .breaks(Rule::Interest, format!("{unwanted} of {received} events came to brokers that did not want them"));
+    }
+    let invalid = world.net.sum(|stats| stats.frames_invalid);
+    if invalid > 0 {
+        world.book.breaks(Rule::Bounds, format!("{invalid} frames made no sense"));
+    }
+    if world.net.traffic.unsent > UNSENT_MAX {
+        world.book.breaks(Rule::Bounds, format!("{} bytes were unsent", world.net.traffic.unsent));
+    }
+    Report {
+        seed,
+        digest: world.digest(),
+        brokers: world.net.nodes.len(),
+        counts: world.book.counts,
+        traffic: world.net.traffic,
+        received,
+        unwanted,
+        nacks: world.net.sum(|stats| stats.nacks_out),
+        crashes: plan.crashes,
+        violations: world.book.violations.clone(),
+        story: world.story(),
+    }
+}

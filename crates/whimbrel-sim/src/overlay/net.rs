@@ -1,0 +1,504 @@
+//! Brokers and the connections between them: what a driver does for a broker, in virtual time.
+//!
+//! Clients are at the door of a broker without any delay. Each broker has its own clock, which differs from the world's by a constant.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use whimbrel_core::overlay::OverlayStats;
+use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, PeerLink};
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+
+use super::line::{CHANNELS, Edge, Line, STREAMS};
+use crate::random::Random;
+use crate::trunk::{Event, Side, Trunk};
+
+/// How often something may happen in one moment before the world is said to stand still.
+const AT_ONCE_MAX: u32 = 200_000;
+
+/// Unsent bytes are told again when they have become fewer by so many.
+const ROOM_STEP: usize = 16 << 10;
+
+/// How the clocks of brokers and the worlds differ at most, either way.
+pub const AHEAD_MAX: Duration = Duration::from_secs(5 * 365 * 24 * 3600);
+
+/// One broker: a process that may be there or not.
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) broker: Option<Broker>,
+    /// Which process of that name it is, from 1.
+    pub(super) life: u32,
+    /// How far its clock is ahead of the world's, nanoseconds.
+    pub(super) ahead: i64,
+    /// Which client has a connection.
+    conns: Vec<Option<usize>>,
+    /// Which end of which line a link is.
+    peers: Vec<Option<(usize, Side)>>,
+}
+
+impl Node {
+    fn clock(&self, now: Time) -> Time {
+        Time::from_nanos(now.as_nanos().saturating_add_signed(self.ahead))
+    }
+
+    fn world(&self, clock: Time) -> Time {
+        Time::from_nanos(clock.as_nanos().saturating_add_signed(-self.ahead))
+    }
+}
+
+/// What has something to do at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Item {
+    Node(usize),
+    Line(usize),
+    Edge(usize),
+    /// The other end of a line is told that it has ended.
+    End(usize),
+}
+
+/// What a client is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Told {
+    Bytes(Vec<u8>),
+    Closed,
+}
+
+/// What was seen of the connections between brokers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// Connections that were made.
+    pub dialed: u64,
+    /// Connections that a broker ended.
+    pub hung_up: u64,
+    /// The most bytes that were unsent on one way of one connection.
+    pub unsent: usize,
+}
+
+/// See the module's documentation.
+pub(super) struct Net {
+    pub(super) now: Time,
+    pub(super) nodes: Vec<Node>,
+    pub(super) edges: Vec<Edge>,
+    lines: BTreeMap<usize, Line>,
+    next_line: usize,
+    agenda: BTreeSet<(Time, Item)>,
+    planned: BTreeMap<Item, Time>,
+    /// What clients are told, in order.
+    pub(super) told: VecDeque<(usize, Told)>,
+    pub(super) traffic: Traffic,
+    /// Why brokers have ended connections, in order of [`HangUp::ALL`].
+    pub(super) hang_ups: [u64; HangUp::ALL.len()],
+    /// What the processes that are gone have counted.
+    past: Vec<OverlayStats>,
+    random: Random,
+    at_once: u32,
+}
+
+/// Where what a broker does goes.
+struct Door<'a> {
+    now: Time,
+    conns: &'a [Option<usize>],
+    peers: &'a [Option<(usize, Side)>],
+    lines: &'a mut BTreeMap<usize, Line>,
+    told: &'a mut VecDeque<(usize, Told)>,
+    touched: BTreeSet<usize>,
+    hang_ups: Vec<(PeerLink, HangUp)>,
+    closed: Vec<ConnId>,
+    unsent: usize,
+}
+
+impl Output for Door<'_> {
+    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
+        if let Some(client) = self.conns[conn.0 as usize] {
+            self.told.push_back((client, Told::Bytes(core::mem::take(bytes))));
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(client) = self.conns[conn.0 as usize] {
+            self.told.push_back((client, Told::Closed));
+        }
+        self.closed.push(conn);
+    }
+
+    fn backlog(&self, _conn: ConnId) -> usize {
+        0
+    }
+
+    fn notify_drained(&mut self, conn: ConnId) {
+        panic!("nothing waits for {conn:?}");
+    }
+
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        let Some((number, side)) = self.peers[link.0 as usize] else { return 0 };
+        let line = self.lines.get_mut(&number).expect("a link that is there has a line");
+        self.touched.insert(number);
+        let unsent = line.write(self.now, side, channel, bytes);
+        self.unsent = self.unsent.max(unsent);
+        unsent
+    }
+
+    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        self.hang_ups.push((link, why));
+    }
+}
+
+impl Net {
+    pub(super) fn new(now: Time, random: Random) -> Net {
+        Net {
+            now,
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            lines: BTreeMap::new(),
+            next_line: 0,
+            agenda: BTreeSet::new(),
+            planned: BTreeMap::new(),
+            told: VecDeque::new(),
+            traffic: Traffic::default(),
+            hang_ups: Default::default(),
+            past: Vec::new(),
+            random,
+            at_once: 0,
+        }
+    }
+
+    /// Adds a machine on which a broker may be started.
+    pub(super) fn add_node(&mut self, ahead: i64) -> usize {
+        let name = format!("b{}", self.nodes.len());
+        let (conns, peers) = (Vec::new(), Vec::new());
+        self.nodes.push(Node { name, broker: None, life: 0, ahead, conns, peers });
+        self.nodes.len() - 1
+    }
+
+    /// Adds a connection that is to be there whenever it can.
+    pub(super) fn add_edge(&mut self, mut edge: Edge) -> usize {
+        edge.dial_at = self.now + self.random.span(Duration::from_millis(100));
+        self.edges.push(edge);
+        let number = self.edges.len() - 1;
+        self.plan_edge(number);
+        number
+    }
+
+    /// Starts a process that knows nothing.
+    pub(super) fn start(&mut self, node: usize, mut config: Config, change: impl FnOnce(&mut Broker)) {
+        config.sys_interval = None;
+        let seed = self.random.next();
+        let now = self.nodes[node].clock(self.now);
+        let mut broker = Broker::new(config, seed, now);
+        change(&mut broker);
+        let name = self.nodes[node].name.as_str().into();
+        let overlay = OverlayConfig { name, addresses: vec![], interest_max: 256, links_wanted: 0 };
+        broker.open_overlay(now, overlay);
+        self.nodes[node].broker = Some(broker);
+        self.nodes[node].life += 1;
+        self.plan_node(node);
+    }
+
+    /// The process ends without a word. `is_told`: its machine stays, and tells the others that its connections are gone.
+    pub(super) fn crash(&mut self, node: usize, is_told: bool) {
+        let known = &mut self.nodes[node];
+        let Some(broker) = known.broker.take() else { return };
+        self.past.extend(broker.core().overlay_stats().cloned());
+        let clients: Vec<usize> = known.conns.iter().flatten().copied().collect();
+        known.conns.clear();
+        let ends: Vec<(usize, Side)> = core::mem::take(&mut known.peers).into_iter().flatten().collect();
+        self.told.extend(clients.into_iter().map(|client| (client, Told::Closed)));
+        for (number, side) in ends {
+            self.let_go(number, side);
+            let Some(line) = self.lines.get_mut(&number).filter(|_| !is_told) else { continue };
+            // The other end finds out by itself; meanwhile another connection may be made.
+            [Side::Near, Side::Far].into_iter().for_each(|side| line.trunk.cut(side));
+            let edge = line.edge;
+            self.unplan(Item::End(number));
+            self.edges[edge].line = None;
+            self.edges[edge].dial_at = self.now + self.edges[edge].pause;
+            self.plan_edge(edge);
+        }
+        self.unplan(Item::Node(node));
+    }
+
+    pub(super) fn is_up(&self, node: usize) -> bool {
+        self.nodes[node].broker.is_some()
+    }
+
+    /// What all processes have counted together, as `part` says.
+    pub(super) fn sum(&self, part: impl Fn(&OverlayStats) -> u64) -> u64 {
+        let present = self.nodes.iter().filter_map(|node| node.broker.as_ref()?.core().overlay_stats());
+        present.chain(&self.past).map(part).sum()
+    }
+
+    /// A client connects to a broker that is up.
+    pub(super) fn open(&mut self, node: usize, client: usize) -> ConnId {
+        let conns = &mut self.nodes[node].conns;
+        let place = conns.iter().position(Option::is_none).unwrap_or_else(|| {
+            conns.push(None);
+            conns.len() - 1
+        });
+        conns[place] = Some(client);
+        let conn = ConnId(place as u32);
+        self.handle(node, Input::Opened { conn, origin: Origin::Tcp });
+        conn
+    }
+
+    /// A client sends something.
+    pub(super) fn say(&mut self, node: usize, conn: ConnId, bytes: &[u8]) {
+        self.handle(node, Input::Bytes { conn, bytes });
+    }
+
+    /// A client's connection ends without a word.
+    pub(super) fn close(&mut self, node: usize, conn: ConnId) {
+        if self.nodes[node].conns.get_mut(conn.0 as usize).is_some_and(|place| place.take().is_some()) {
+            self.handle(node, Input::Closed { conn });
+        }
+    }
+
+    fn handle(&mut self, node: usize, input: Input<'_>) {
+        let known = &mut self.nodes[node];
+        let now = known.clock(self.now);
+        let Some(broker) = known.broker.as_mut() else { return };
+        let mut door = Door {
+            now: self.now,
+            conns: &known.conns,
+            peers: &known.peers,
+            lines: &mut self.lines,
+            told: &mut self.told,
+            touched: BTreeSet::new(),
+            hang_ups: Vec::new(),
+            closed: Vec::new(),
+            unsent: 0,
+        };
+        broker.handle(now, input, &mut door);
+        let Door { touched, hang_ups, closed, unsent, .. } = door;
+        self.traffic.unsent = self.traffic.unsent.max(unsent);
+        for conn in closed {
+            known.conns[conn.0 as usize] = None;
+        }
+        for (link, why) in hang_ups {
+            self.traffic.hung_up += 1;
+            self.hang_ups[why as usize] += 1;
+            let end = self.nodes[node].peers[link.0 as usize].take();
+            let (number, side) = end.expect("a broker hangs up what is there");
+            let line = self.lines.get_mut(&number).expect("a link has a line");
+            if why == HangUp::Itself {
+                self.edges[line.edge].is_loop = true;
+            }
+            self.let_go(number, side);
+        }
+        touched.into_iter().for_each(|number| self.plan_line(number));
+        self.plan_node(node);
+    }
+
+    /// One end of a line is gone; the other is told after the delay.
+    fn let_go(&mut self, number: usize, side: Side) {
+        let Some(line) = self.lines.get_mut(&number) else { return };
+        line.is_open[side as usize] = false;
+        let at = self.now + line.delay(side);
+        if !line.is_open[side.other() as usize] {
+            self.end_line(number);
+        } else if !self.planned.contains_key(&Item::End(number)) {
+            self.plan(Item::End(number), Some(at));
+        }
+    }
+
+    fn end_line(&mut self, number: usize) {
+        let Some(line) = self.lines.remove(&number) else { return };
+        self.unplan(Item::Line(number));
+        self.unplan(Item::End(number));
+        let edge = &mut self.edges[line.edge];
+        if edge.line != Some(number) {
+            return;
+        }
+        edge.line = None;
+        if self.now.since(line.opened) > super::line::STEADY {
+            edge.pause = super::line::PAUSE_MIN;
+        }
+        edge.dial_at = self.now + edge.pause + self.random.span(edge.pause / 4);
+        edge.pause = (edge.pause * 2).min(super::line::PAUSE_MAX);
+        self.plan_edge(line.edge);
+    }
+
+    fn plan(&mut self, item: Item, at: Option<Time>) {
+        if let Some(at) = at {
+            let at = at.max(self.now);
+            match self.planned.insert(item, at) {
+                Some(old) if old == at => return,
+                Some(old) => self.agenda.remove(&(old, item)),
+                None => true,
+            };
+            self.agenda.insert((at, item));
+        } else {
+            self.unplan(item);
+        }
+    }
+
+    fn unplan(&mut self, item: Item) {
+        if let Some(old) = self.planned.remove(&item) {
+            self.agenda.remove(&(old, item));
+        }
+    }
+
+    fn plan_node(&mut self, node: usize) {
+        let known = &self.nodes[node];
+        let at = known.broker.as_ref().and_then(|broker| broker.next_deadline()).map(|(at, _)| known.world(at));
+        self.plan(Item::Node(node), at);
+    }
+
+    fn plan_line(&mut self, number: usize) {
+        if let Some(line) = self.lines.get(&number) {
+            let at = line.trunk.next_event();
+            self.plan(Item::Line(number), at);
+        }
+    }
+
+    fn plan_edge(&mut self, number: usize) {
+        let edge = &self.edges[number];
+        let at = (edge.line.is_none() && !edge.is_loop).then_some(edge.dial_at);
+        self.plan(Item::Edge(number), at);
+    }
+
+    /// When something happens next by itself.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// The next thing happens, which is due.
+    pub(super) fn step(&mut self) {
+        let Some((at, item)) = self.agenda.pop_first() else { return };
+        self.planned.remove(&item);
+        self.at_once = if at > self.now { 0 } else { self.at_once + 1 };
+        assert!(self.at_once < AT_ONCE_MAX, "{item:?} goes on and on in one moment");
+        self.now = self.now.max(at);
+        match item {
+            Item::Node(node) => self.handle(node, Input::Deadline),
+            Item::Line(number) => self.poll(number),
+            Item::Edge(number) => self.dial(number),
+            Item::End(number) => {
+                if let Some(line) = self.lines.get_mut(&number) {
+                    line.trunk.reset(self.now);
+                    self.plan_line(number);
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self, number: usize) {
+        while let Some(line) = self.lines.get_mut(&number)
+            && let Some(event) = line.trunk.poll(self.now)
+        {
+            match event {
+                Event::Bytes { to, stream, bytes } => self.carry(number, to, CHANNELS[stream], &bytes),
+                Event::Datagram { to, bytes } => self.carry(number, to, Channel::Datagram, &bytes),
+                Event::Closed { side, .. } => {
+                    let (node, link) = line.ends[side as usize];
+                    if line.is_open[side as usize] {
+                        self.nodes[node].peers[link.0 as usize] = None;
+                        self.let_go(number, side);
+                        self.handle(node, Input::Peer(PeerInput::Closed { link }));
+                    }
+                }
+            }
+        }
+        self.tell_room(number);
+        self.plan_line(number);
+    }
+
+    fn carry(&mut self, number: usize, to: Side, channel: Channel, bytes: &[u8]) {
+        let line = &self.lines[&number];
+        if line.is_open[to as usize] {
+            let (node, link) = line.ends[to as usize];
+            self.handle(node, Input::Peer(PeerInput::Bytes { link, channel, bytes }));
+        }
+    }
+
+    /// Both ends are told where less is unsent than they know.
+    fn tell_room(&mut self, number: usize) {
+        for side in [Side::Near, Side::Far] {
+            for stream in 0..STREAMS {
+                let Some(line) = self.lines.get_mut(&number).filter(|line| line.is_open[side as usize]) else { break };
+                let known = &mut line.unsent[side as usize][stream];
+                let unsent = line.trunk.unsent(side, stream);
+                if *known > 0 && (unsent == 0 || unsent + ROOM_STEP <= *known) {
+                    *known = unsent;
+                    let (node, link) = line.ends[side as usize];
+                    let channel = CHANNELS[stream];
+                    self.handle(node, Input::Peer(PeerInput::Room { link, channel, unsent }));
+                }
+            }
+        }
+    }
+
+    /// An edge tries to connect.
+    fn dial(&mut self, number: usize) {
+        let edge = &self.edges[number];
+        let (from, to) = edge.ends;
+        let is_linked = |net: &Net| {
+            let ends = |line: &Line| [line.ends[0].0, line.ends[1].0];
+            let lines = net.nodes[from].peers.iter().flatten().map(|(line, _)| &net.lines[line]);
+            lines.into_iter().any(|line| ends(line) == [from, to] || ends(line) == [to, from])
+        };
+        let is_possible = self.is_up(from) && self.is_up(to) && !edge.is_cut.contains(&true);
+        if !is_possible || (!edge.is_stubborn && is_linked(self)) {
+            let edge = &mut self.edges[number];
+            edge.dial_at = self.now + edge.pause;
+            if self.nodes[from].broker.is_some() {
+                edge.pause = (edge.pause * 2).min(super::line::PAUSE_MAX);
+            }
+            return self.plan_edge(number);
+        }
+        let trunk = Trunk::new(self.now, edge.shape, self.random.fork());
+        let name = self.next_line;
+        self.next_line += 1;
+        self.traffic.dialed += 1;
+        let ends = [(from, Side::Near), (to, Side::Far)].map(|(node, side)| {
+            let peers = &mut self.nodes[node].peers;
+            let place = peers.iter().position(Option::is_none).unwrap_or_else(|| {
+                peers.push(None);
+                peers.len() - 1
+            });
+            peers[place] = Some((name, side));
+            (node, PeerLink(place as u32))
+        });
+        self.lines.insert(name, Line::new(self.now, number, trunk, ends));
+        self.edges[number].line = Some(name);
+        for (side, dialed) in [(Side::Near, true), (Side::Far, false)] {
+            let (node, link) = ends[side as usize];
+            if self.lines.get(&name).is_some_and(|line| line.is_open[side as usize]) {
+                self.handle(node, Input::Peer(PeerInput::Opened { link, dialed, name: None }));
+            }
+        }
+        self.plan_line(name);
+    }
+
+    /// What one end of an edge, or both, send is lost from now on.
+    pub(super) fn cut(&mut self, number: usize, sides: [bool; 2]) {
+        let edge = &mut self.edges[number];
+        for side in [Side::Near, Side::Far].into_iter().filter(|side| sides[*side as usize]) {
+            edge.is_cut[side as usize] = true;
+            if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line)) {
+                line.trunk.cut(side);
+            }
+        }
+    }
+
+    /// All that an edge carries arrives again.
+    pub(super) fn heal(&mut self, number: usize) {
+        let edge = &mut self.edges[number];
+        edge.is_cut = [false; 2];
+        if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line))
+            && self.nodes[edge.ends.0].broker.is_some()
+            && self.nodes[edge.ends.1].broker.is_some()
+            && line.is_open == [true; 2]
+        {
+            [Side::Near, Side::Far].into_iter().for_each(|side| line.trunk.heal(side));
+        }
+    }
+
+    /// The connection of an edge breaks, if there is one.
+    pub(super) fn reset(&mut self, number: usize) {
+        if let Some(name) = self.edges[number].line {
+            self.lines.get_mut(&name).expect("an edge knows its line").trunk.reset(self.now);
+            self.plan_line(name);
+        }
+    }
+}

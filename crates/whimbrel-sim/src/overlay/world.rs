@@ -1,0 +1,276 @@
+//! A world of many brokers: the net between them, their clients, and the book.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Broker, Config};
+
+use super::book::Book;
+use super::client::{Client, Deed, Role};
+use super::net::Net;
+use crate::random::Random;
+use crate::rig::START;
+
+/// What happens to brokers and connections at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// What the near and the far end of an edge send is lost.
+    Cut(usize, [bool; 2]),
+    /// It is not any more.
+    Heal(usize),
+    /// The connection of an edge breaks.
+    Reset(usize),
+    /// A process ends; whether others are told.
+    Crash(usize, bool),
+    /// Another one is started there, whose clock is ahead by so many nanoseconds.
+    Start(usize, i64),
+}
+
+/// How a process is started.
+type Starter<'a> = Box<dyn Fn(&mut Broker) + 'a>;
+
+/// See the module's documentation.
+pub(super) struct World<'a> {
+    pub(super) net: Net,
+    pub(super) clients: Vec<Client>,
+    pub(super) book: Book,
+    pub(super) random: Random,
+    wakes: BTreeSet<(Time, usize)>,
+    /// What is to happen, soonest last.
+    faults: Vec<(Time, Fault)>,
+    config: Config,
+    starter: Starter<'a>,
+    is_calm: bool,
+    digest: u64,
+    story: Option<(usize, VecDeque<String>)>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(seed: u64, config: Config, kept: Option<usize>, starter: Starter<'a>) -> World<'a> {
+        let mut random = Random::new(seed ^ 0x6f76_6572_6c61_79);
+        World {
+            net: Net::new(START, random.fork()),
+            clients: Vec::new(),
+            book: Book::default(),
+            random,
+            wakes: BTreeSet::new(),
+            faults: Vec::new(),
+            config,
+            starter,
+            is_calm: false,
+            digest: 0xcbf2_9ce4_8422_2325,
+            story: kept.map(|kept| (kept, VecDeque::new())),
+        }
+    }
+
+    /// Adds a machine with a broker and a witness.
+    pub(super) fn add_node(&mut self, ahead: i64) -> usize {
+        let node = self.net.add_node(ahead);
+        self.net.start(node, self.config.clone(), &self.starter);
+        let witness = Client::new(format!("w{node}"), node, Role::Witness, self.random.fork(), self.net.now);
+        self.add(witness);
+        node
+    }
+
+    pub(super) fn add(&mut self, client: Client) -> usize {
+        self.clients.push(client);
+        self.clients.len() - 1
+    }
+
+    /// Things happen from now on at these moments.
+    pub(super) fn plan(&mut self, mut faults: Vec<(Time, Fault)>) {
+        // Those of one moment in the order in which they were planned.
+        faults.sort_by_key(|(at, _)| *at);
+        faults.reverse();
+        self.faults = faults;
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.net.now
+    }
+
+    /// Nobody changes anything any more; who is away comes back. Publishers go on.
+    pub(super) fn calm(&mut self) {
+        self.is_calm = true;
+        let now = self.now();
+        for client in &mut self.clients {
+            if !client.is_connected() {
+                client.wake = Some(now);
+            }
+        }
+    }
+
+    /// All publishers fall silent.
+    pub(super) fn hush(&mut self) {
+        for client in self.clients.iter_mut().filter(|client| matches!(client.role, Role::Publisher(_))) {
+            client.wake = None;
+        }
+    }
+
+    /// All publishers publish once.
+    pub(super) fn publish_all(&mut self) {
+        for number in 0..self.clients.len() {
+            if matches!(self.clients[number].role, Role::Publisher(_)) {
+                let mut deeds = Vec::new();
+                self.clients[number].publish(&mut self.net, &mut deeds);
+                self.settle(number, deeds);
+                self.tell();
+            }
+        }
+    }
+
+    /// Lets the world go on until then.
+    pub(super) fn run_until(&mut self, until: Time) {
+        loop {
+            self.wakes =
+                self.clients.iter().zip(0..).filter_map(|(client, number)| Some((client.wake?, number))).collect();
+            if !self.run_part(until) {
+                break;
+            }
+        }
+        self.net.now = self.net.now.max(until);
+    }
+
+    /// Lets the world go on until somebody has other plans than before; whether there is more to do.
+    fn run_part(&mut self, until: Time) -> bool {
+        loop {
+            let wake = self.wakes.first().copied();
+            let fault = self.faults.last().map(|(at, _)| *at);
+            let net = self.net.next();
+            let Some(at) = [wake.map(|(at, _)| at), fault, net].into_iter().flatten().min().filter(|at| *at <= until)
+            else {
+                return false;
+            };
+            if fault == Some(at) {
+                let (_, fault) = self.faults.pop().expect("just seen");
+                self.net.now = self.net.now.max(at);
+                self.happen(fault);
+            } else if net == Some(at) {
+                self.net.step();
+            } else {
+                let (_, number) = wake.expect("something is due");
+                self.net.now = self.net.now.max(at);
+                self.wakes.pop_first();
+                let mut deeds = Vec::new();
+                self.clients[number].act(&mut self.net, number, self.is_calm, &mut deeds);
+                self.settle(number, deeds);
+                self.rewake(number);
+            }
+            self.tell();
+        }
+    }
+
+    fn rewake(&mut self, number: usize) {
+        self.wakes.retain(|(_, known)| *known != number);
+        if let Some(at) = self.clients[number].wake {
+            self.wakes.insert((at, number));
+        }
+    }
+
+    /// Clients hear what they are told.
+    fn tell(&mut self) {
+        while let Some((number, told)) = self.net.told.pop_front() {
+            let mut deeds = Vec::new();
+            let before = self.clients[number].wake;
+            self.clients[number].hear(&mut self.net, told, &mut deeds);
+            if self.clients[number].wake != before {
+                self.rewake(number);
+            }
+            self.settle(number, deeds);
+        }
+    }
+
+    /// The book is told what a client did and heard.
+    fn settle(&mut self, number: usize, deeds: Vec<Deed>) {
+        let now = self.net.now;
+        for deed in deeds {
+            self.digest_of(now, number, &deed);
+            let client = &self.clients[number];
+            let at = (client.node, self.net.nodes[client.node].life);
+            if let Some((kept, story)) = &mut self.story {
+                if story.len() >= *kept {
+                    story.pop_front();
+                }
+                let text = deed.words();
+                let after = now.since(START).as_secs_f64();
+                story.push_back(format!("{after:>12.6} {}@{}.{}: {text}", client.name, at.0, at.1));
+            }
+            match (&client.role, deed) {
+                (Role::Witness, Deed::Heard(crate::speech::Heard::Publish(message))) => {
+                    self.book.witnessed(at, &message);
+                }
+                (Role::Collector, Deed::Heard(crate::speech::Heard::Publish(message))) => {
+                    self.book.collected(at.0, &message);
+                }
+                (Role::Witness | Role::Collector, _) => {}
+                (_, deed) => self.book.note(now, (number, &client.name), at, deed),
+            }
+        }
+    }
+
+    fn digest_of(&mut self, now: Time, number: usize, deed: &Deed) {
+        let mut mix = |value: u64| self.digest = (self.digest ^ value).wrapping_mul(0x0100_0000_01b3);
+        mix(now.as_nanos());
+        mix(number as u64);
+        if let Deed::Heard(crate::speech::Heard::Publish(message)) = deed {
+            message.payload.iter().take(32).for_each(|byte| mix(u64::from(*byte)));
+        }
+    }
+
+    /// A number that two runs share only if the same happened in both.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The last of what happened, one line each.
+    pub(super) fn story(&self) -> String {
+        let lines = self.story.iter().flat_map(|(_, story)| story);
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    fn tell_story(&mut self, text: &str) {
+        let after = self.net.now.since(START).as_secs_f64();
+        if let Some((_, story)) = &mut self.story {
+            story.push_back(format!("{after:>12.6} {text}"));
+        }
+    }
+
+    pub(super) fn happen(&mut self, fault: Fault) {
+        self.tell_story(&format!("{fault:?}"));
+        match fault {
+            Fault::Cut(edge, sides) => self.net.cut(edge, sides),
+            Fault::Heal(edge) => self.net.heal(edge),
+            Fault::Reset(edge) => self.net.reset(edge),
+            Fault::Crash(node, is_told) => {
+                if self.net.is_up(node) {
+                    self.book.crashed((node, self.net.nodes[node].life));
+                    self.net.crash(node, is_told);
+                    self.tell();
+                }
+            }
+            Fault::Start(node, ahead) => {
+                if !self.net.is_up(node) {
+                    self.net.nodes[node].ahead = ahead;
+                    self.net.start(node, self.config.clone(), &self.starter);
+                    // The witness is there before anybody else.
+                    let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));
+                    let witness = witness.expect("each machine has a witness");
+                    let mut deeds = Vec::new();
+                    self.clients[witness].act(&mut self.net, witness, self.is_calm, &mut deeds);
+                    self.settle(witness, deeds);
+                    self.tell();
+                }
+            }
+        }
+    }
+
+    /// At every broker somebody asks for what is retained.
+    pub(super) fn collect(&mut self) {
+        for node in 0..self.net.nodes.len() {
+            let collector = Client::new(format!("r{node}"), node, Role::Collector, self.random.fork(), self.net.now);
+            self.add(collector);
+        }
+        self.run_until(self.net.now + Duration::from_secs(3));
+    }
+}
