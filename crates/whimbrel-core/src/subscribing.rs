@@ -267,10 +267,9 @@ impl Core {
             spot: None,
         };
         let id = self.router.insert(new);
-        let is_return = !matches!(asked.following.start, Start::Own);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        if is_return {
+        if !matches!(asked.following.start, Start::Own) {
             self.await_interest(id, track);
         }
         let session = self.sessions.get_mut(index);

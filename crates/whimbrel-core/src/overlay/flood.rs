@@ -483,19 +483,6 @@ impl Core {
     }
 }
 
-impl Core {
-    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
-    pub(super) fn follow_host(&mut self, host: HostId, pubends: (u8, u8), birth: Tick) {
-        let is_new = !self.streams.knows(host.pubend(0));
-        if !self.streams.add_host(host, pubends, birth, true)
-            && is_new
-            && let Some(overlay) = self.overlay.as_deref_mut()
-        {
-            overlay.stats.hosts_refused += 1;
-        }
-    }
-}
-
 impl Overlay {
     /// A broker came back without what it had, under its name: that which had it and is out of reach gives it up.
     fn drop_namesake(&mut self, state: &LinkState) {

@@ -108,6 +108,17 @@ impl Core {
         self.probe(now, link, out);
     }
 
+    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
+    pub(super) fn follow_host(&mut self, host: HostId, pubends: (u8, u8), birth: Tick) {
+        let is_new = !self.streams.knows(host.pubend(0));
+        if !self.streams.add_host(host, pubends, birth, true)
+            && is_new
+            && let Some(overlay) = self.overlay.as_deref_mut()
+        {
+            overlay.stats.hosts_refused += 1;
+        }
+    }
+
     /// Looks at a link, and asks how long it takes to its other end and back.
     pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
         let Some(overlay) = &mut self.overlay else { return };

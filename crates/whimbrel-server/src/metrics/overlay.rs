@@ -14,7 +14,7 @@ use super::{put, put_family};
 /// Name, help text, and where the number is found.
 type Row<F> = (&'static str, &'static str, F);
 
-// tidy: table
+// tidy: table — a list of counters, each read by its name
 const COUNTERS: &[Row<fn(&OverlayStats) -> u64>] = &[
     ("whimbrel_overlay_links_up", "Links to other brokers that came up", |s| s.links_up),
     ("whimbrel_overlay_links_lost", "Links to other brokers that were up and are gone", |s| s.links_lost),
