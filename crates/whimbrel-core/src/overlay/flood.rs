@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Neighbour as WireNeighbour};
 
 use super::peers::{CONTROL_HIGH, Pending};

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho};
 
 use super::estimate::PROBE_EVERY;

@@ -2,8 +2,8 @@
 
 use crate::api::HangUp;
 
-/// Counters since the broker has become one of many.
 // tidy: table — a list of counters, each read by its name
+/// Counters since the broker has become one of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverlayStats {
     /// Links that came up.
