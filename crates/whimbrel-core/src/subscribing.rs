@@ -8,7 +8,7 @@ use crate::broker::Core;
 use crate::confirming::{Asked, Confirmed};
 use crate::content::Content;
 use crate::follow::Follow;
-use crate::overlay::Unanswered;
+use crate::overlay::{Made, Unanswered};
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Publication, Terms};
 use crate::store::Whom;
@@ -115,7 +115,7 @@ impl Core {
         now: Time,
         (whom, tag): (Whom, u16),
         index: u32,
-        (made, pending): (Vec<(Asked, bool, Result<Granted, Refusal>)>, &[Box<str>]),
+        (made, pending): (Made, &[Box<str>]),
         out: &mut impl Output,
     ) {
         let mut results = Vec::with_capacity(made.len());

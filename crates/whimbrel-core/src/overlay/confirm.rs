@@ -23,14 +23,16 @@ pub const WAITING_MAX: usize = 16_384;
 /// Brokers that are named as not having confirmed.
 const NAMES_MAX: usize = 64;
 
+/// The subscriptions of a SUBSCRIBE: each with whether it is new, and what was granted.
+pub(crate) type Made = Vec<(Asked, bool, Result<Granted, Refusal>)>;
+
 /// A SUBSCRIBE whose subscriptions are there, and that has not been answered.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub(crate) whom: Whom,
     pub(crate) tag: u16,
     pub(crate) index: u32,
-    /// Each with whether it is new, and what was granted.
-    pub(crate) made: Vec<(Asked, bool, Result<Granted, Refusal>)>,
+    pub(crate) made: Made,
 }
 
 #[derive(Debug)]

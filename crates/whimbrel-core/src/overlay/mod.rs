@@ -39,7 +39,7 @@ use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 
-pub(crate) use confirm::{Unanswered, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use peers::{

@@ -38,7 +38,8 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, Path(text): Path<Str
     let hub = &shared.hub;
     let own = hub.look(|broker, _, _| broker.core().own_name().map_or(String::new(), String::from));
     let (known, question) = hub.trace(event);
-    let is_answered = || hub.look(|broker, _, _| broker.core().trace_answered(question.id)) >= question.asked.len();
+    let wanted = question.asked.len();
+    let is_answered = || hub.look(|broker, _, _| broker.core().trace_answered(question.id)) >= wanted;
     let _ = tokio::time::timeout(PATIENCE, async {
         while !is_answered() {
             tokio::time::sleep(LOOK).await;
@@ -50,8 +51,8 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, Path(text): Path<Str
         .into_iter()
         .map(|(name, text)| (name.into(), text.into()))
         .collect();
-    let is_silent = |name: &&Box<str>| !answers.contains_key(&***name);
-    let silent = question.asked.iter().filter(is_silent).map(ToString::to_string).collect();
+    let asked = question.asked.into_iter().map(String::from);
+    let silent = asked.filter(|name| !answers.contains_key(name)).collect();
     answers.insert(own, known);
     let (brokers, ignorant) = in_order(answers);
     let missed = question.missed.into_iter().map(String::from).collect();

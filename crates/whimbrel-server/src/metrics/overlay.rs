@@ -13,9 +13,12 @@ use super::{put, put_family};
 
 /// Name, help text, and where the number is found.
 type Row<F> = (&'static str, &'static str, F);
+type Number = fn(&OverlayStats) -> u64;
+type LinkNumber = fn(&LinkInfo) -> u64;
+type LinkValue = fn(&LinkInfo) -> Option<f64>;
 
 // tidy: table — a list of counters, each read by its name
-const COUNTERS: &[Row<fn(&OverlayStats) -> u64>] = &[
+const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_overlay_links_up", "Links to other brokers that came up", |s| s.links_up),
     ("whimbrel_overlay_links_lost", "Links to other brokers that were up and are gone", |s| s.links_lost),
     ("whimbrel_overlay_frames_invalid", "Frames of other brokers that made no sense", |s| s.frames_invalid),
@@ -85,7 +88,7 @@ const COUNTERS: &[Row<fn(&OverlayStats) -> u64>] = &[
 ];
 
 /// What went over a link since it is up.
-const LINK_COUNTERS: [Row<fn(&LinkInfo) -> u64>; 7] = [
+const LINK_COUNTERS: [Row<LinkNumber>; 7] = [
     ("whimbrel_link_frames_sent", "Frames sent over a link since it is up", |l| l.counters.frames_out),
     ("whimbrel_link_frame_bytes_sent", "Bytes of frames sent over a link since it is up", |l| l.counters.bytes_out),
     ("whimbrel_link_frames_received", "Frames that came over a link since it is up", |l| l.counters.frames_in),
@@ -100,7 +103,7 @@ const LINK_COUNTERS: [Row<fn(&LinkInfo) -> u64>; 7] = [
 ];
 
 /// What a link is like; nothing where that is not known yet.
-const LINK_GAUGES: [Row<fn(&LinkInfo) -> Option<f64>>; 4] = [
+const LINK_GAUGES: [Row<LinkValue>; 4] = [
     ("whimbrel_link_delay_seconds", "Delay of a link in one direction, by probes", |l| {
         Some(f64::from(l.delay_us?) / 1e6)
     }),
