@@ -375,7 +375,7 @@ impl Core {
                     pending.states.insert(host);
                 });
                 overlay.watch_expiry();
-                self.follow_host(host, (state.reliable, state.best_effort), birth);
+                self.follow_host(now, host, ((state.reliable, state.best_effort), birth), out);
                 self.pump_all(now, out);
             }
             Learned::Old => {
@@ -419,6 +419,8 @@ impl Core {
         update: &InterestUpdate<'_>,
         out: &mut impl Output,
     ) {
+        #[cfg(feature = "mutants")]
+        let is_kept = self.has(crate::Mutant::InterestStays);
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
         if host == overlay.host {
@@ -435,9 +437,15 @@ impl Core {
         match overlay.interests.take(now, update) {
             Taken::News => {
                 overlay.stats.interests_learned += 1;
-                overlay.note_all(Some(link), |pending| {
-                    pending.interests.insert(host);
-                });
+                #[cfg(feature = "mutants")]
+                let stays = is_kept;
+                #[cfg(not(feature = "mutants"))]
+                let stays = false;
+                if !stays {
+                    overlay.note_all(Some(link), |pending| {
+                        pending.interests.insert(host);
+                    });
+                }
                 self.adopt(now, host, out);
                 self.pump_all(now, out);
             }
@@ -485,12 +493,23 @@ impl Core {
 
 impl Core {
     /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
-    pub(super) fn follow_host(&mut self, host: HostId, pubends: (u8, u8), birth: Tick) {
-        let is_new = !self.streams.knows(host.pubend(0));
-        if !self.streams.add_host(host, pubends, birth, true)
-            && is_new
-            && let Some(overlay) = self.overlay.as_deref_mut()
-        {
+    pub(super) fn follow_host(
+        &mut self,
+        now: Time,
+        host: HostId,
+        (pubends, birth): ((u8, u8), Tick),
+        out: &mut impl Output,
+    ) {
+        let is_known = self.streams.knows(host.pubend(0));
+        let is_new = self.streams.add_host(host, pubends, birth, true);
+        if is_new {
+            // Subscriptions that have been answered do not wait for it: what it tells counts from a version on that has them all.
+            self.tell_interest(now, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if is_new {
+            self.streams.follow_from(host, overlay.wants.version());
+        } else if !is_known {
             overlay.stats.hosts_refused += 1;
         }
     }

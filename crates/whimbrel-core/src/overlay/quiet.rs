@@ -103,6 +103,12 @@ impl Core {
         }
         self.streams.close(now);
         let passed = self.passed_own();
+        #[cfg(feature = "mutants")]
+        let passed = if self.has(crate::Mutant::SilenceAhead) {
+            passed.map(|tick| Tick(tick.0 + 1_000_000_000))
+        } else {
+            passed
+        };
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let destination = overlay.serves.get_mut(number).expect("it is served");
         let part = |own: usize| Part {

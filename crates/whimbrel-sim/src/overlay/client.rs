@@ -100,7 +100,12 @@ pub(super) enum Role {
 pub(super) enum Deed {
     Said(Said),
     /// It subscribes; `goes_on`: where it stood before.
-    Subscribes { id: u16, class: Class, wish: Wish, goes_on: bool },
+    Subscribes {
+        id: u16,
+        class: Class,
+        wish: Wish,
+        goes_on: bool,
+    },
     Unsubscribes,
     Heard(Heard),
     /// Its connection is gone, by its own will or not.
@@ -229,7 +234,8 @@ impl Client {
                 }
                 let Role::Subscriber(life) = &mut self.role else { return };
                 life.goes_on = class == Class::SemiDurable;
-                let away = if self.random.chance(300) { Duration::ZERO } else { self.random.span(Duration::from_secs(2)) };
+                let away =
+                    if self.random.chance(300) { Duration::ZERO } else { self.random.span(Duration::from_secs(2)) };
                 self.wake = Some(net.now + away);
             }
             1 => {
@@ -322,7 +328,8 @@ impl Client {
         let id = self.fresh_id();
         let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][self.random.weighted(&qos)];
         let retain = self.random.chance(retained);
-        let topic = if retain { format!("r/{}", self.random.below(4)) } else { (*self.random.pick(&TOPICS)).to_owned() };
+        let topic =
+            if retain { format!("r/{}", self.random.below(4)) } else { (*self.random.pick(&TOPICS)).to_owned() };
         let mut payload = format!("{}-{} ", self.name, self.next_id).into_bytes();
         let length = self.random.below(bytes + 1) as usize;
         if self.random.chance(100) && payload.len() < length {
@@ -417,7 +424,8 @@ impl Client {
             }
             return;
         }
-        let Some((id, (stream, tick))) = message.user_property("w-id").and_then(|id| Some((id, id.split_once(':')?))) else {
+        let Some((id, (stream, tick))) = message.user_property("w-id").and_then(|id| Some((id, id.split_once(':')?)))
+        else {
             return;
         };
         let Ok(tick) = tick.parse() else { return };

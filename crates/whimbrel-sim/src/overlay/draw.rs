@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use whimbrel_core::cache::{Capacity, DefaultPlan, Plan as Cache, Policy};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
@@ -50,6 +51,10 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
         Size::Drawn if random.chance(30) => random.between(10, 20) as usize,
         Size::Drawn => random.between(2, 6) as usize,
     };
+    if random.chance(200) {
+        world.net.cache = Some(tiny(&mut random));
+        world.book.is_tiny = true;
+    }
     let is_apart = random.chance(500);
     for _ in 0..count {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
@@ -62,6 +67,12 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     let faults = faults(world, &mut random, &mut plan, is_apart);
     world.plan(faults);
     plan
+}
+
+/// A cache that does not hold what comes within seconds.
+fn tiny(random: &mut Random) -> Cache {
+    let capacity = Capacity::Events(*random.pick(&[4, 20, 100]));
+    Cache { default: DefaultPlan { capacity, policy: Policy::Lrp }, ..Cache::default() }
 }
 
 /// Clocks are off by nothing, some seconds, or years.
@@ -81,7 +92,8 @@ fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
         4 if count <= 10 => (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other))).collect(),
         _ => {
             let tree = (1..count).map(|node| (random.below(node as u64) as usize, node)).collect::<Vec<_>>();
-            let more = (0..count / 2).map(|_| (random.below(count as u64) as usize, random.below(count as u64) as usize));
+            let more =
+                (0..count / 2).map(|_| (random.below(count as u64) as usize, random.below(count as u64) as usize));
             tree.into_iter().chain(more).collect()
         }
     };

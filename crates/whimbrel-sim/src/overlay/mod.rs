@@ -60,7 +60,10 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { seed, brokers, counts, traffic, received, unwanted, nacks, crashes, digest, .. } = self;
-        write!(f, "seed {seed}: {brokers} brokers, {counts:?}, {traffic:?}, {received} received, {unwanted} of them unwanted, ")?;
+        write!(
+            f,
+            "seed {seed}: {brokers} brokers, {counts:?}, {traffic:?}, {received} received, {unwanted} of them unwanted, "
+        )?;
         write!(f, "{nacks} nacks, {crashes} crashes, digest {digest:016x}")?;
         if self.violations.is_empty() {
             return Ok(());
@@ -129,9 +132,12 @@ fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut Broker)
 }
 
 fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
-    let (received, unwanted) = (world.net.sum(|stats| stats.events_received), world.net.sum(|stats| stats.events_unwanted));
+    let (received, unwanted) =
+        (world.net.sum(|stats| stats.events_received), world.net.sum(|stats| stats.events_unwanted));
     if plan.is_steady && unwanted > 0 {
-        world.book.breaks(Rule::Interest, format!("{unwanted} of {received} events came to brokers that did not want them"));
+        world
+            .book
+            .breaks(Rule::Interest, format!("{unwanted} of {received} events came to brokers that did not want them"));
     }
     let invalid = world.net.sum(|stats| stats.frames_invalid);
     if invalid > 0 {

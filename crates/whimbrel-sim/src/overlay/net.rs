@@ -89,6 +89,8 @@ pub(super) struct Net {
     pub(super) traffic: Traffic,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
+    /// How brokers divide their caches, if not as usual.
+    pub(super) cache: Option<whimbrel_core::cache::Plan>,
     /// What the processes that are gone have counted.
     past: Vec<OverlayStats>,
     random: Random,
@@ -157,6 +159,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             hang_ups: Default::default(),
+            cache: None,
             past: Vec::new(),
             random,
             at_once: 0,
@@ -192,6 +195,9 @@ impl Net {
         broker.open_overlay(now, overlay);
         self.nodes[node].broker = Some(broker);
         self.nodes[node].life += 1;
+        if let Some(plan) = self.cache.clone() {
+            self.handle(node, Input::Cache(&plan));
+        }
         self.plan_node(node);
     }
 

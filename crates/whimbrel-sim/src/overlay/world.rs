@@ -123,7 +123,8 @@ impl<'a> World<'a> {
     /// Lets the world go on until then.
     pub(super) fn run_until(&mut self, until: Time) {
         loop {
-            self.wakes = self.clients.iter().zip(0..).filter_map(|(client, number)| Some((client.wake?, number))).collect();
+            self.wakes =
+                self.clients.iter().zip(0..).filter_map(|(client, number)| Some((client.wake?, number))).collect();
             if !self.run_part(until) {
                 break;
             }
