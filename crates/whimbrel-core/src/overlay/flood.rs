@@ -83,7 +83,7 @@ impl Interests {
         known.delta = is_next.then_some(delta);
     }
 
-    fn take(&mut self, now: Time, update: &InterestUpdate<'_>) -> Taken {
+    fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> Taken {
         let known = self.of.entry(update.host).or_default();
         let stand = (known.incarnation, known.version);
         if (update.incarnation, update.version) <= stand {
@@ -112,7 +112,7 @@ impl Interests {
             }
         }
         (known.incarnation, known.version) = (update.incarnation, update.version);
-        (known.age, known.at) = (Duration::from_millis(update.age_ms), now);
+        (known.age, known.at) = (Duration::from_millis(update.age_ms.saturating_add(1)) + way, now);
         Taken::News
     }
 }
@@ -434,7 +434,9 @@ impl Core {
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
-        match overlay.interests.take(now, update) {
+        // Its age does not have the way over this link, which varies: rather too old than too young, as what came before does no harm.
+        let way = Duration::from_micros(2 * u64::from(peer.estimate.delay_us().unwrap_or(DELAY_UNKNOWN_US)));
+        match overlay.interests.take(now, way, update) {
             Taken::News => {
                 overlay.stats.interests_learned += 1;
                 #[cfg(feature = "mutants")]

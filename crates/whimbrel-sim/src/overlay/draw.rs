@@ -18,6 +18,9 @@ use crate::wan::{Jitter, Loss, WanProfile};
 /// How long things happen.
 const STORM: [u64; 3] = [5, 10, 20];
 
+/// With more brokers links are steady.
+const MANY: usize = 30;
+
 /// How many brokers there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
@@ -107,9 +110,14 @@ fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
         pairs.push(if random.chance(500) { (one, other) } else { (other, one) });
     }
     let is_lan = random.chance(200);
+    // Each change of a delay is told to all: many brokers with unsteady links do little else.
+    let is_steady = count > MANY;
     for (one, other) in pairs {
         let ends = if random.chance(500) { (one, other) } else { (other, one) };
-        let profiles = if is_lan { [lan(); 2] } else { [profile(random), profile(random)] };
+        let mut profiles = if is_lan { [lan(); 2] } else { [profile(random), profile(random)] };
+        if is_steady {
+            profiles = profiles.map(|profile| WanProfile { jitter: Jitter::NONE, ..profile });
+        }
         let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
         let mut edge = Edge::new(ends, shape);
         edge.is_stubborn = random.chance(100);
