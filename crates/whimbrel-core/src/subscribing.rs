@@ -293,9 +293,18 @@ impl Core {
         let partitions = (track != NO_TRACK).then(|| self.tracks.get(track).partitions);
         let is_cached = |id| partitions.is_some_and(|partitions| self.cache.holds(&partitions, id));
         for event in self.retained.matching(filter, now) {
-            // What an unreachable broker had on its way may never come.
-            let is_reachable = |host| self.overlay.as_deref().is_none_or(|overlay| overlay.routes.is_reachable(host));
-            let is_to_come = |id: EventId| self.streams.is_to_come(id) && is_reachable(id.pubend.host());
+            // What an unreachable broker had on its way may never come, nor what passed one that did not know of the subscription.
+            let is_to_come = |id: EventId| match self.overlay.as_deref() {
+                Some(overlay) => {
+                    let version = overlay.wants.version();
+                    self.streams.is_to_come(id, version) && overlay.routes.is_reachable(id.pubend.host())
+                }
+                None => self.streams.is_to_come(id, 0),
+            };
+            #[cfg(feature = "mutants")]
+            if self.has(crate::Mutant::RetainedWithheld) && self.streams.is_to_come(event.id(), 0) {
+                continue;
+            }
             if comes(event.id()) && is_cached(event.id()) || is_to_come(event.id()) {
                 continue;
             }

@@ -5,7 +5,7 @@
 
 mod seeds;
 
-use whimbrel_sim::overlay::{Report, Size, replay as play_again, run};
+use whimbrel_sim::overlay::{Report, Size, replay as play_again, run, run_sized};
 
 use seeds::{number, play};
 
@@ -60,4 +60,11 @@ fn replay() {
     let report = play_again(number("WHIMBREL_SEED").unwrap_or(1), Size::Drawn, kept.max(1));
     println!("{report}");
     assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());
+}
+
+#[test]
+fn a_hundred_brokers_keep_every_promise() {
+    let report = run_sized(1, Size::Of(100));
+    assert!(report.violations.is_empty(), "{report}");
+    assert!(report.counts.remote > 100, "events travel: {report}");
 }

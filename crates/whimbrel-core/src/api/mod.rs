@@ -68,6 +68,40 @@ pub enum Mutant {
     WishUnnamed,
     /// Who does not find the next event in the chain of those that it wants takes it for the last.
     ChainBelieved,
+    /// Holes of other brokers' streams are not asked for.
+    SkipNack,
+    /// Silence before an event counts under whatever version of the interest it was told.
+    IntervalAcrossVersions,
+    /// Silence counts under old versions of the interest, too.
+    OldVersionBelieved,
+    /// The first silence of a broker counts also for what it passed under versions that were not told.
+    FirstSilenceBelieved,
+    /// Where a subscription stands in streams that are not known yet is forgotten.
+    StrangersForgotten,
+    /// What comes a second time is passed on a second time.
+    DeliverTwice,
+    /// An event that was not sent, as there is no way, is taken for silence when the next one is.
+    PreviousNotMoved,
+    /// Whatever somebody lacks is answered with silence.
+    AnswersNothing,
+    /// What the cache has overwritten is answered with silence.
+    AnswersFromHoles,
+    /// A subscription is answered before other brokers know of it.
+    ConfirmEarly,
+    /// The retained message that was known first stays.
+    RetainedOlderWins,
+    /// Retained messages are not compared.
+    RetainedNotCompared,
+    /// A retained message is not given to who subscribes, as it may come anyway.
+    RetainedWithheld,
+    /// Silence is told up to a moment that has not come.
+    SilenceAhead,
+    /// Interests are not passed on.
+    InterestStays,
+    /// Events are sent to all brokers that want anything.
+    SentToAll,
+    /// Who comes back is not told that its interest was not in force.
+    ReturnsWithoutGap,
 }
 
 /// What can happen to the core.

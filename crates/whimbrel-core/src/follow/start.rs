@@ -195,6 +195,10 @@ impl Core {
             }
         }
         positions.retain(|pubend| !is_ended(pubend));
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::StrangersForgotten) {
+            positions.retain(|pubend| self.streams.knows(pubend));
+        }
         for (pubend, birth) in self.streams.births() {
             positions.advance(pubend, birth);
         }

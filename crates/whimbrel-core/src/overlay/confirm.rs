@@ -79,6 +79,10 @@ impl Core {
     /// # Errors
     /// It need not wait: it is given back.
     pub(crate) fn wait_for_brokers(&mut self, now: Time, what: Unanswered) -> Result<(), Unanswered> {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::ConfirmEarly) {
+            return Err(what);
+        }
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
             result.is_ok() && !wants::is_local(&asked.filter)
@@ -96,6 +100,10 @@ impl Core {
 
     /// A subscription that names where it begins is there: what comes before its interest is in force is a gap, unless it was wanted here anyway.
     pub(crate) fn await_interest(&mut self, subscription: u32, track: u32) {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::ReturnsWithoutGap) {
+            return;
+        }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if track == NO_TRACK || overlay.waiting.returned.len() >= WAITING_MAX {
             return;
@@ -120,9 +128,10 @@ impl Core {
     pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.waiting.entries.is_empty() {
+        if overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
             return;
         }
+        // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
         let is_ready = |entry: &Entry| {
             entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(&self.streams, *host, version)))

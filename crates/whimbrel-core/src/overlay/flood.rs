@@ -83,7 +83,7 @@ impl Interests {
         known.delta = is_next.then_some(delta);
     }
 
-    fn take(&mut self, now: Time, update: &InterestUpdate<'_>) -> Taken {
+    fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> Taken {
         let known = self.of.entry(update.host).or_default();
         let stand = (known.incarnation, known.version);
         if (update.incarnation, update.version) <= stand {
@@ -112,7 +112,7 @@ impl Interests {
             }
         }
         (known.incarnation, known.version) = (update.incarnation, update.version);
-        (known.age, known.at) = (Duration::from_millis(update.age_ms), now);
+        (known.age, known.at) = (Duration::from_millis(update.age_ms.saturating_add(1)) + way, now);
         Taken::News
     }
 }
@@ -375,7 +375,7 @@ impl Core {
                     pending.states.insert(host);
                 });
                 overlay.watch_expiry();
-                self.follow_host(host, (state.reliable, state.best_effort), birth);
+                self.follow_host(now, host, ((state.reliable, state.best_effort), birth), out);
                 self.pump_all(now, out);
             }
             Learned::Old => {
@@ -419,6 +419,8 @@ impl Core {
         update: &InterestUpdate<'_>,
         out: &mut impl Output,
     ) {
+        #[cfg(feature = "mutants")]
+        let is_kept = self.has(crate::Mutant::InterestStays);
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
         if host == overlay.host {
@@ -432,12 +434,20 @@ impl Core {
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
-        match overlay.interests.take(now, update) {
+        // Its age does not have the way over this link, which varies: rather too old than too young, as what came before does no harm.
+        let way = Duration::from_micros(2 * u64::from(peer.estimate.delay_us().unwrap_or(DELAY_UNKNOWN_US)));
+        match overlay.interests.take(now, way, update) {
             Taken::News => {
                 overlay.stats.interests_learned += 1;
-                overlay.note_all(Some(link), |pending| {
-                    pending.interests.insert(host);
-                });
+                #[cfg(feature = "mutants")]
+                let stays = is_kept;
+                #[cfg(not(feature = "mutants"))]
+                let stays = false;
+                if !stays {
+                    overlay.note_all(Some(link), |pending| {
+                        pending.interests.insert(host);
+                    });
+                }
                 self.adopt(now, host, out);
                 self.pump_all(now, out);
             }

@@ -59,8 +59,14 @@ impl Sending<'_> {
 impl Core {
     /// An event of an own stream passes that other brokers want, as `brokers` of the overlay tell.
     pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut impl Output) {
+        #[cfg(feature = "mutants")]
+        let (to_all, forgets) = (self.has(crate::Mutant::SentToAll), self.has(crate::Mutant::PreviousNotMoved));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let mut wanted = core::mem::take(&mut self.brokers);
+        #[cfg(feature = "mutants")]
+        if to_all {
+            wanted = overlay.serves.numbers();
+        }
         if !wants::is_local(event.event.topic) {
             wanted.sort_unstable();
             wanted.dedup();
@@ -75,6 +81,14 @@ impl Core {
             overlay.stats.destinations += dests.len() as u64;
             overlay.dispatch(now, &sending, &dests, out);
             overlay.traffic.event = bytes;
+            #[cfg(feature = "mutants")]
+            for (host, dest) in dests.iter().filter(|_| forgets) {
+                if !overlay.is_reachable(*host) {
+                    let number = overlay.serves.number(*host).expect("it was just matched");
+                    let own = usize::from(event.id.pubend.index());
+                    overlay.serves.get_mut(number).expect("it is served").last[own] = dest.previous;
+                }
+            }
         }
         wanted.clear();
         self.brokers = wanted;

@@ -103,18 +103,29 @@ impl Core {
         overlay.peers.bring_up(link, who);
         overlay.stats.links_up += 1;
         overlay.announce_soon(now);
-        self.follow_host(hello.host, (hello.reliable, hello.best_effort), hello.birth);
+        self.follow_host(now, hello.host, ((hello.reliable, hello.best_effort), hello.birth), out);
         self.compare(now, link, out);
         self.probe(now, link, out);
     }
 
     /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
-    pub(super) fn follow_host(&mut self, host: HostId, pubends: (u8, u8), birth: Tick) {
-        let is_new = !self.streams.knows(host.pubend(0));
-        if !self.streams.add_host(host, pubends, birth, true)
-            && is_new
-            && let Some(overlay) = self.overlay.as_deref_mut()
-        {
+    pub(super) fn follow_host(
+        &mut self,
+        now: Time,
+        host: HostId,
+        (pubends, birth): ((u8, u8), Tick),
+        out: &mut impl Output,
+    ) {
+        let is_known = self.streams.knows(host.pubend(0));
+        let is_new = self.streams.add_host(host, pubends, birth, true);
+        if is_new {
+            // Subscriptions that have been answered do not wait for it: what it tells counts from a version on that has them all.
+            self.tell_interest(now, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if is_new {
+            self.streams.follow_from(host, overlay.wants.version());
+        } else if !is_known {
             overlay.stats.hosts_refused += 1;
         }
     }

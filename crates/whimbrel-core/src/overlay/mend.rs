@@ -102,6 +102,10 @@ impl Core {
 
     /// Asks for the holes of a stream, and sees to it that they are asked for again.
     pub(super) fn mend(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::SkipNack) {
+            return;
+        }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let version = overlay.wants.version();
         let Some(remote) = self.streams.remote(pubend) else { return };

@@ -103,6 +103,10 @@ impl Core {
         }
         self.streams.close(now);
         let passed = self.passed_own();
+        #[cfg(feature = "mutants")]
+        let beyond = if self.has(crate::Mutant::SilenceAhead) { 1_000_000_000 } else { 0 };
+        #[cfg(not(feature = "mutants"))]
+        let beyond = 0;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let destination = overlay.serves.get_mut(number).expect("it is served");
         let part = |own: usize| Part {
@@ -110,7 +114,7 @@ impl Core {
             begin: destination.begin[own],
             since: destination.since[own],
             after: destination.last[own].min(passed[own]),
-            upto: passed[own],
+            upto: Tick(passed[own].0 + beyond),
             lost: false,
         };
         let parts = (0..Streams::COUNT).map(part).collect();

@@ -144,6 +144,8 @@ impl Core {
         age: Duration,
         out: &mut impl Output,
     ) {
+        #[cfg(feature = "mutants")]
+        let believes_all = self.has(crate::Mutant::IntervalAcrossVersions);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
         let Ok(mut event) = compact::read(frame.event, id) else {
@@ -160,6 +162,8 @@ impl Core {
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         // Silence counts if it is about what is wanted now: under the version that was told last, or before that came into force.
         let is_believed = remote.told > 0 && (version >= remote.told || id.tick <= remote.since);
+        #[cfg(feature = "mutants")]
+        let is_believed = is_believed || believes_all;
         let after = if is_believed {
             own.previous
         } else {
@@ -199,24 +203,32 @@ impl Core {
         (version, part): (u64, &whimbrel_wire::Part),
         out: &mut impl Output,
     ) {
+        #[cfg(feature = "mutants")]
+        let (believes_old, believes_first) =
+            (self.has(crate::Mutant::OldVersionBelieved), self.has(crate::Mutant::FirstSilenceBelieved));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (began, _) = overlay.wants.began();
         let version_now = overlay.wants.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
-        if version > version_now || part.upto < part.after {
+        // Subscriptions that were answered when its broker was not known did not wait for it: it counts once it knows of them.
+        let least = began.max(remote.least);
+        #[cfg(feature = "mutants")]
+        let version = if believes_old { version_now } else { version };
+        if version > version_now || version < remote.told.max(least) || part.upto < part.after {
             return;
         }
         let mut after = part.after;
-        if remote.told < began && version >= began {
+        if remote.told < least {
             // Nothing was wanted before, so nobody is missing anything.
             self.begin_stream(now, pubend, part.begin, out);
-            // What came before this version was looked at under ones that nobody here knew to be in force: it is asked for.
+            // What came before this version was looked at under others: it is asked for.
             after = after.max(part.since);
+            #[cfg(feature = "mutants")]
+            if believes_first {
+                after = part.begin;
+            }
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
-        if version < remote.told {
-            return;
-        }
         (remote.told, remote.since) = (version, part.since);
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };

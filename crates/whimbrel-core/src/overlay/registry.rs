@@ -137,6 +137,10 @@ impl Core {
         digest: &RegistryDigest,
         out: &mut impl Output,
     ) {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::RetainedNotCompared) {
+            return;
+        }
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let own: Vec<u64> = retained.hashes().collect();
@@ -172,6 +176,10 @@ impl Core {
                 continue;
             }
             if self.retained.version(entry.key).is_some_and(|known| known >= entry.version) {
+                continue;
+            }
+            #[cfg(feature = "mutants")]
+            if self.has(crate::Mutant::RetainedOlderWins) && self.retained.version(entry.key).is_some() {
                 continue;
             }
             if !self.take_retained(now, entry) {

@@ -25,6 +25,8 @@ pub(crate) struct Remote {
     pub(crate) told: u64,
     /// After which tick that is.
     pub(crate) since: Tick,
+    /// The version of the own interest with which it is followed, or a later one.
+    pub(crate) least: u64,
     /// Nothing passes before it is known from where on it is followed.
     pub(crate) is_held: bool,
 }
@@ -132,6 +134,7 @@ impl Sources {
             knowledge: Knowledge::new(pubend, birth),
             retained: BTreeSet::new(),
             told: 0,
+            least: 0,
             since: Tick(0),
             is_held,
         }));
@@ -158,10 +161,10 @@ impl Sources {
         own.chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.birth)))
     }
 
-    /// Whether an event of another broker has not been passed yet, and will be.
-    pub(crate) fn is_to_come(&self, id: EventId) -> bool {
+    /// Whether an event of another broker has not been passed yet, and will be, as that broker knows this version of the own interest.
+    pub(crate) fn is_to_come(&self, id: EventId, version: u64) -> bool {
         let at = self.remotes.binary_search_by_key(&id.pubend, |remote| remote.pubend);
-        at.is_ok_and(|at| self.remotes[at].told > 0 && self.remotes[at].passed < id.tick)
+        at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
     }
 
     /// When each own stream began.
@@ -172,6 +175,12 @@ impl Sources {
     /// When the own streams began.
     pub(crate) fn birth(&self) -> Tick {
         self.birth
+    }
+
+    /// A host that has become known is followed from that version of the own interest on.
+    pub(crate) fn follow_from(&mut self, host: HostId, least: u64) {
+        let of_host = self.remotes.iter_mut().filter(|remote| remote.pubend.host() == host);
+        of_host.for_each(|remote| remote.least = least);
     }
 
     /// The streams of a host that are followed.
@@ -223,8 +232,8 @@ impl Sources {
         token
     }
 
-    /// Which of these positions lie ahead of what the consolidated stream has passed, or in streams that are not known yet. In an own stream that is so while an event waits
-    /// that a client does not want, because it asked for what comes after a later moment.
+    /// Which of these positions lie ahead of what the consolidated stream has passed, or in streams that are not known yet. In an own
+    /// stream that is so while an event waits that a client does not want, because it asked for what comes after a later moment.
     pub(crate) fn ahead_of(&self, positions: &Positions) -> Positions {
         let passed: Positions = self.positions().collect();
         positions.iter().filter(|(pubend, tick)| *tick > passed.get(*pubend)).collect()

@@ -68,8 +68,16 @@ pub(super) struct Life {
     ids: BTreeMap<String, (u64, String)>,
     /// What it has at the broker is to go on where it stood.
     goes_on: bool,
-    /// SUBACK has come.
-    pub(super) is_there: bool,
+    /// SUBACK has come: before that it waits where it is, as gaps before its interest was in force are told only then.
+    is_there: bool,
+}
+
+impl Life {
+    /// It has not begun.
+    pub(super) fn new(class: Class, wish: Wish, changes: Option<Duration>) -> Life {
+        let (token, ids) = (None, BTreeMap::new());
+        Life { class, wish, changes, token, ids, goes_on: false, is_there: false }
+    }
 }
 
 /// How a publisher lives.
@@ -158,15 +166,7 @@ impl Client {
 
     /// A subscriber that wants something drawn.
     pub(super) fn life(class: Class, changes: Option<Duration>, random: &mut Random) -> Role {
-        Role::Subscriber(Box::new(Life {
-            class,
-            wish: Wish::draw(random),
-            changes,
-            token: None,
-            ids: BTreeMap::new(),
-            goes_on: false,
-            is_there: false,
-        }))
+        Role::Subscriber(Box::new(Life::new(class, Wish::draw(random), changes)))
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -224,6 +224,9 @@ impl Client {
         let pause = life.changes.unwrap_or_default();
         let class = life.class;
         self.wake = Some(net.now + self.random.exponential(pause) + Duration::from_millis(1));
+        if !core::mem::take(&mut life.is_there) {
+            return;
+        }
         match self.random.weighted(&[4, 3, 1]) {
             // It moves, or just leaves for a while.
             0 => {
@@ -268,16 +271,12 @@ impl Client {
             net.close(self.node, conn);
             self.conn = None;
             deeds.push(Deed::Gone);
-            if let Role::Subscriber(life) = &mut self.role {
-                life.is_there = false;
-            }
         }
     }
 
     fn unsubscribe(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         let id = self.fresh_id();
-        let Role::Subscriber(life) = &mut self.role else { return };
-        life.is_there = false;
+        let Role::Subscriber(life) = &self.role else { return };
         let filters = vec![life.wish.filter.clone()];
         deeds.push(Deed::Unsubscribes);
         self.say(net, &Said::Unsubscribe { id, filters });
@@ -358,7 +357,6 @@ impl Client {
             Told::Closed => {
                 self.conn = None;
                 if let Role::Subscriber(life) = &mut self.role {
-                    life.is_there = false;
                     life.goes_on = life.class == Class::SemiDurable && life.token.is_some();
                 }
                 deeds.push(Deed::Gone);

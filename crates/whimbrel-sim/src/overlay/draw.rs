@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use whimbrel_core::cache::{Capacity, DefaultPlan, Plan as Cache, Policy};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
@@ -16,6 +17,9 @@ use crate::wan::{Jitter, Loss, WanProfile};
 
 /// How long things happen.
 const STORM: [u64; 3] = [5, 10, 20];
+
+/// With more brokers links are steady.
+const MANY: usize = 30;
 
 /// How many brokers there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +54,10 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
         Size::Drawn if random.chance(30) => random.between(10, 20) as usize,
         Size::Drawn => random.between(2, 6) as usize,
     };
+    if random.chance(200) {
+        world.net.cache = Some(tiny(&mut random));
+        world.book.is_tiny = true;
+    }
     let is_apart = random.chance(500);
     for _ in 0..count {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
@@ -62,6 +70,12 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     let faults = faults(world, &mut random, &mut plan, is_apart);
     world.plan(faults);
     plan
+}
+
+/// A cache that does not hold what comes within seconds.
+fn tiny(random: &mut Random) -> Cache {
+    let capacity = Capacity::Events(*random.pick(&[4, 20, 100]));
+    Cache { default: DefaultPlan { capacity, policy: Policy::Lrp }, ..Cache::default() }
 }
 
 /// Clocks are off by nothing, some seconds, or years.
@@ -96,9 +110,14 @@ fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
         pairs.push(if random.chance(500) { (one, other) } else { (other, one) });
     }
     let is_lan = random.chance(200);
+    // Each change of a delay is told to all: many brokers with unsteady links do little else.
+    let is_steady = count > MANY;
     for (one, other) in pairs {
         let ends = if random.chance(500) { (one, other) } else { (other, one) };
-        let profiles = if is_lan { [lan(); 2] } else { [profile(random), profile(random)] };
+        let mut profiles = if is_lan { [lan(); 2] } else { [profile(random), profile(random)] };
+        if is_steady {
+            profiles = profiles.map(|profile| WanProfile { jitter: Jitter::NONE, ..profile });
+        }
         let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
         let mut edge = Edge::new(ends, shape);
         edge.is_stubborn = random.chance(100);

@@ -6,6 +6,8 @@ mod client;
 mod draw;
 mod line;
 mod net;
+#[cfg(test)]
+mod tests;
 mod world;
 
 use std::fmt;
@@ -49,6 +51,8 @@ pub struct Report {
     pub unwanted: u64,
     /// Nacks.
     pub nacks: u64,
+    /// Link states of others that were news to a broker.
+    pub states: u64,
     /// Processes that ended.
     pub crashes: u64,
     /// Broken rules.
@@ -59,12 +63,12 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { seed, brokers, counts, traffic, received, unwanted, nacks, crashes, digest, .. } = self;
+        let Report { seed, brokers, counts, traffic, received, unwanted, nacks, states, crashes, digest, .. } = self;
         write!(
             f,
             "seed {seed}: {brokers} brokers, {counts:?}, {traffic:?}, {received} received, {unwanted} of them unwanted, "
         )?;
-        write!(f, "{nacks} nacks, {crashes} crashes, digest {digest:016x}")?;
+        write!(f, "{nacks} nacks, {states} link states, {crashes} crashes, digest {digest:016x}")?;
         if self.violations.is_empty() {
             return Ok(());
         }
@@ -113,11 +117,17 @@ fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut Broker)
     let mut world = World::new(seed, draw::config(seed), kept, Box::new(change));
     let plan = draw::world(&mut world, size);
     world.run_until(START + plan.storm);
-    draw::heal(&mut world);
+    finish(&mut world);
+    report(seed, &mut world, &plan)
+}
+
+/// All is made well, and then everything is looked at.
+fn finish(world: &mut World<'_>) {
+    draw::heal(world);
     world.calm();
-    world.run_until(START + plan.storm + GO_ON);
+    world.run_until(world.now() + GO_ON);
     world.hush();
-    world.run_until(START + plan.storm + GO_ON + SETTLE);
+    world.run_until(world.now() + SETTLE);
     let probes = world.now();
     for _ in 0..2 {
         world.publish_all();
@@ -128,7 +138,6 @@ fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut Broker)
     let names: Vec<String> = world.net.nodes.iter().map(|node| node.name.clone()).collect();
     let now = world.now();
     world.book.close(now, &names, probes);
-    report(seed, &mut world, &plan)
 }
 
 fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
@@ -155,6 +164,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
         received,
         unwanted,
         nacks: world.net.sum(|stats| stats.nacks_out),
+        states: world.net.sum(|stats| stats.states_learned),
         crashes: plan.crashes,
         violations: world.book.violations.clone(),
         story: world.story(),

@@ -89,6 +89,8 @@ pub(super) struct Net {
     pub(super) traffic: Traffic,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
+    /// How brokers divide their caches, if not as usual.
+    pub(super) cache: Option<whimbrel_core::cache::Plan>,
     /// What the processes that are gone have counted.
     past: Vec<OverlayStats>,
     random: Random,
@@ -105,6 +107,7 @@ struct Door<'a> {
     touched: BTreeSet<usize>,
     hang_ups: Vec<(PeerLink, HangUp)>,
     closed: Vec<ConnId>,
+    drained: Vec<ConnId>,
     unsent: usize,
 }
 
@@ -127,7 +130,8 @@ impl Output for Door<'_> {
     }
 
     fn notify_drained(&mut self, conn: ConnId) {
-        panic!("nothing waits for {conn:?}");
+        // One step may have had more than a broker writes at once; the client has read it.
+        self.drained.push(conn);
     }
 
     fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
@@ -157,6 +161,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             hang_ups: Default::default(),
+            cache: None,
             past: Vec::new(),
             random,
             at_once: 0,
@@ -192,6 +197,9 @@ impl Net {
         broker.open_overlay(now, overlay);
         self.nodes[node].broker = Some(broker);
         self.nodes[node].life += 1;
+        if let Some(plan) = self.cache.clone() {
+            self.handle(node, Input::Cache(&plan));
+        }
         self.plan_node(node);
     }
 
@@ -226,6 +234,13 @@ impl Net {
     pub(super) fn sum(&self, part: impl Fn(&OverlayStats) -> u64) -> u64 {
         let present = self.nodes.iter().filter_map(|node| node.broker.as_ref()?.core().overlay_stats());
         present.chain(&self.past).map(part).sum()
+    }
+
+    /// What all present links have counted together, as `part` says.
+    #[cfg(test)]
+    pub(super) fn sum_of_links(&self, part: impl Fn(&whimbrel_core::overlay::LinkInfo) -> u64) -> u64 {
+        let links = self.nodes.iter().filter_map(|node| Some(node.broker.as_ref()?.core().links()));
+        links.flatten().map(|link| part(&link)).sum()
     }
 
     /// A client connects to a broker that is up.
@@ -266,10 +281,11 @@ impl Net {
             touched: BTreeSet::new(),
             hang_ups: Vec::new(),
             closed: Vec::new(),
+            drained: Vec::new(),
             unsent: 0,
         };
         broker.handle(now, input, &mut door);
-        let Door { touched, hang_ups, closed, unsent, .. } = door;
+        let Door { touched, hang_ups, closed, drained, unsent, .. } = door;
         self.traffic.unsent = self.traffic.unsent.max(unsent);
         for conn in closed {
             known.conns[conn.0 as usize] = None;
@@ -287,6 +303,11 @@ impl Net {
         }
         touched.into_iter().for_each(|number| self.plan_line(number));
         self.plan_node(node);
+        for conn in drained {
+            if self.nodes[node].conns.get(conn.0 as usize).is_some_and(Option::is_some) {
+                self.handle(node, Input::Drained { conn });
+            }
+        }
     }
 
     /// One end of a line is gone; the other is told after the delay.
