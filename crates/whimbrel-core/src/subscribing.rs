@@ -270,7 +270,8 @@ impl Core {
         let is_return = !matches!(asked.following.start, Start::Own);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        if is_return {
+        // What comes here anyway has come, whichever version of the own interest is in force.
+        if is_return && !self.is_buffered(shared.filter, selector) {
             self.await_interest(id, track);
         }
         let session = self.sessions.get_mut(index);

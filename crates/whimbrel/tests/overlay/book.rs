@@ -61,8 +61,9 @@ pub enum Kind {
 /// What a client saw of its subscription.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// The subscription was granted; these brokers had not confirmed it.
+    /// The subscription was granted in this life of a broker; these other brokers had not confirmed it.
     Granted {
+        life: Life,
         pending: Vec<String>,
     },
     /// The connection is over.
@@ -120,6 +121,10 @@ pub struct Book {
     pub histories: Vec<History>,
     /// Lives of brokers that ended by `kill -9`.
     pub ended: BTreeSet<Life>,
+    /// When lives of brokers began.
+    pub began: BTreeMap<Life, Instant>,
+    /// When everybody was seen to reach everybody.
+    pub whole: Vec<Instant>,
 }
 
 /// How far the run is.

@@ -8,8 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Everything is cached at every broker, so that a roamer finds it anywhere.
-const SETTINGS: &str = "[buffer]\nsubscribe = [\"load/#\"]\n[overlay]\nlinks = 0\n";
+/// Everything is cached at every broker, so that a roamer finds it anywhere, and what a test floods the broker with does not take the room.
+const SETTINGS: &str = "[buffer]\nsubscribe = [\"load/#\"]\n[overlay]\nlinks = 0\n\
+    [[partition]]\nfilter = \"flood\"\ncapacity = \"1 MB\"\n";
 
 /// A process that is killed with its test.
 struct Killed(Child);

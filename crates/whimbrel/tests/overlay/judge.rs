@@ -1,8 +1,8 @@
 //! The judge: from what clients saw, what the brokers owed them and did not do. It is a pure function of a [`Book`].
 //!
 //! A reliable event is *due* to a subscription if it was acknowledged, was sent after the subscription had been granted and before its connection ended
-//! (a roamer's subscription does not end with its connection), and it wants it. Two things nobody can be asked for: what was on its way when a subscriber's own
-//! connection ended, and the end of a broker's life: what it had acknowledged and told nobody of when it was killed.
+//! (a roamer's subscription does not end with its connection), and it wants it. Three things nobody can be asked for: what was on its way when a subscriber's own
+//! connection ended; the end of a broker's life, of which only who is told of gaps and stays connected must hear what others have seen; and what others sent before a broker that had just begun knew of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -30,6 +30,8 @@ pub struct Verdict {
     pub disordered: Vec<(Name, Name)>,
     /// Came although it was not wanted, or nobody had sent it.
     pub unwanted: Vec<String>,
+    /// In which lives of brokers it was, and how many events came there.
+    pub stays: Vec<(Life, usize)>,
     /// Gaps by reason.
     pub gaps: BTreeMap<String, usize>,
 }
@@ -66,17 +68,51 @@ pub fn print(verdicts: &[Verdict]) {
     }
 }
 
-/// Prints the table, and panics with all faults if there is one.
-pub fn demand(verdicts: &[Verdict]) {
-    print(verdicts);
+/// Judges, prints the table, and panics with all faults if there is one.
+pub fn demand(book: &Book) -> Vec<Verdict> {
+    let verdicts = judge(book);
+    print(&verdicts);
     let mut report = String::new();
     for verdict in verdicts.iter().filter(|verdict| !verdict.is_good()) {
         let Verdict { lost, twice, disordered, unwanted, .. } = verdict;
         let shown = (&lost[..lost.len().min(4)], &twice[..twice.len().min(4)]);
         let also = (&disordered[..disordered.len().min(4)], &unwanted[..unwanted.len().min(4)]);
-        report += &format!("{}: lost and twice {shown:?}, disordered and unwanted {also:?}\n", verdict.subscription);
+        report += &format!("{}: lost and twice {shown:?}, disordered and unwanted {also:?}; ", verdict.subscription);
+        report += &format!("it was at {:?}\n", verdict.stays);
+        let first = [lost.first(), twice.first(), disordered.first().map(|(name, _)| name)];
+        for name in first.into_iter().flatten() {
+            report += &format!("  {name:?}:\n{}", trail(book, &verdict.subscription, *name));
+        }
     }
     assert!(report.is_empty(), "\n{report}");
+    verdicts
+}
+
+/// What a subscription saw about an event's publisher and stream before the event came for the last time, or up to the end: for whoever looks for a fault.
+pub fn trail(book: &Book, subscription: &str, name: Name) -> String {
+    const LINES: usize = 16;
+    let ids = |seen: &Seen| match seen {
+        Seen::Delivered { name: other, id } if *other == name => id.map(|id| id.pubend),
+        _ => None,
+    };
+    let all = book.histories.iter().flat_map(|history| &history.seen);
+    let pubend = all.filter_map(|(_, seen)| ids(seen)).next();
+    let history = book.histories.iter().find(|history| history.subscription == subscription).expect("it was judged");
+    let is_near = |seen: &Seen| match seen {
+        Seen::Granted { .. } | Seen::Away => true,
+        Seen::Delivered { name: other, .. } => other.publisher == name.publisher,
+        Seen::Gap { pubend: of, .. } => Some(*of) == pubend,
+        Seen::Stray(_) => false,
+    };
+    let of_it = |seen: &Seen| matches!(seen, Seen::Delivered { name: other, .. } if *other == name);
+    let near: Vec<&(Instant, Seen)> = history.seen.iter().filter(|(_, seen)| is_near(seen)).collect();
+    let end = near.iter().rposition(|(_, seen)| of_it(seen)).map_or(near.len(), |at| at + 1);
+    let sent = book.published.get(&name).map(|event| event.sent);
+    let line = |(at, seen): &&(Instant, Seen)| {
+        let after = sent.map(|sent| at.saturating_duration_since(sent).as_millis());
+        format!("    {after:?} ms after it was sent: {seen:?}\n")
+    };
+    near[end.saturating_sub(LINES)..end].iter().map(line).collect()
 }
 
 /// One connection, or with a roamer all of them.
@@ -84,6 +120,8 @@ struct Era {
     granted: Instant,
     ended: Option<Instant>,
     pending: BTreeSet<String>,
+    /// Its broker had just begun, and did not know all others yet: when it was seen to reach them, if ever.
+    alone: Option<Option<Instant>>,
     /// The least and greatest number of each publisher, in each life of its broker, that came.
     came: BTreeMap<(u32, Life), (u32, u32)>,
 }
@@ -109,7 +147,7 @@ impl<'a> Trial<'a> {
         let (mut numbers, mut ticks) = (BTreeMap::new(), BTreeMap::new());
         for (at, seen) in &self.history.seen {
             match seen {
-                Seen::Granted { pending } => self.begin(*at, pending),
+                Seen::Granted { life, pending } => self.begin(*at, *life, pending),
                 Seen::Away if self.history.kind == Kind::Roamer => {}
                 Seen::Away => self.eras.last_mut().expect("it was granted").ended = Some(*at),
                 Seen::Delivered { name, id } => {
@@ -134,10 +172,14 @@ impl<'a> Trial<'a> {
         self.verdict
     }
 
-    fn begin(&mut self, at: Instant, pending: &[String]) {
+    fn begin(&mut self, at: Instant, life: Life, pending: &[String]) {
+        self.verdict.stays.push((life, 0));
         if self.history.kind != Kind::Roamer || self.eras.is_empty() {
             let pending = pending.iter().cloned().collect();
-            self.eras.push(Era { granted: at, ended: None, pending, came: BTreeMap::new() });
+            let began = self.book.began[&life];
+            let whole = self.book.whole.iter().find(|whole| **whole > began).copied();
+            let alone = whole.is_none_or(|whole| whole > at).then_some(whole);
+            self.eras.push(Era { granted: at, ended: None, pending, alone, came: BTreeMap::new() });
         }
     }
 
@@ -146,6 +188,7 @@ impl<'a> Trial<'a> {
     }
 
     fn deliver(&mut self, name: Name) {
+        self.verdict.stays.last_mut().expect("nothing comes before it is granted").1 += 1;
         match self.book.published.get(&name) {
             Some(event) if self.history.wants(event) => {
                 let era = self.eras.last_mut().expect("nothing comes before it is granted");
@@ -174,7 +217,10 @@ impl<'a> Trial<'a> {
             let later = era.came.get(&(name.publisher, event.life)).is_some_and(|(_, last)| *last > name.number);
             if self.is_told(*name, event) {
                 self.verdict.told += 1;
-            } else if self.book.ended.contains(&event.life) && !later {
+            } else if self.book.ended.contains(&event.life)
+                && !later
+                && (self.history.kind != Kind::Notices || !self.ids.contains_key(name))
+            {
                 self.verdict.died += 1;
             } else {
                 self.verdict.lost.push(*name);
@@ -209,7 +255,8 @@ fn is_due(era: &Era, name: Name, event: &Published, acknowledged: Instant) -> bo
     let was_granted = era.granted < event.sent;
     // When a broker that had not confirmed did so is seen by the first event that came from it.
     let is_confirmed = !era.pending.contains(&format!("b{}", event.life.0));
-    let began = is_confirmed || range.is_some_and(|(first, _)| *first < name.number);
+    let is_known = era.alone.is_none_or(|whole| whole.is_some_and(|whole| whole < event.sent));
+    let began = (is_confirmed && is_known) || range.is_some_and(|(first, _)| *first < name.number);
     // Of what was on its way when the connection ended, only that is owed after which something else came.
     let lasted =
         era.ended.is_none_or(|ended| acknowledged < ended && range.is_some_and(|(_, last)| *last > name.number));

@@ -19,6 +19,9 @@ fn verdict(kind: Kind, ended: bool, seen: &[(u64, Seen)]) -> Verdict {
         let event = Published { topic, level, last, reliable, life, sent, acknowledged };
         book.published.insert(Name { publisher: 7, number }, event);
     }
+    book.began.extend([((1, 1), begun - Duration::from_millis(2)), ((1, 2), begun - Duration::from_millis(1))]);
+    // Of the first life of the subscriber's broker before it was granted, of the second after the third event had been sent.
+    book.whole.extend([begun - Duration::from_micros(1500), at(35)]);
     if ended {
         book.ended.insert((0, 1));
     }
@@ -29,7 +32,7 @@ fn verdict(kind: Kind, ended: bool, seen: &[(u64, Seen)]) -> Verdict {
 }
 
 fn granted() -> (u64, Seen) {
-    (0, Seen::Granted { pending: Vec::new() })
+    (0, Seen::Granted { life: (1, 1), pending: Vec::new() })
 }
 
 fn came(number: u32) -> (u64, Seen) {
@@ -88,9 +91,17 @@ fn the_end_of_a_broker_and_of_a_connection_excuse_what_is_last() {
 
 #[test]
 fn a_broker_that_had_not_confirmed_owes_what_comes_after_its_first() {
-    let pending = (0, Seen::Granted { pending: vec!["b0".into()] });
+    let pending = (0, Seen::Granted { life: (1, 1), pending: vec!["b0".into()] });
     let late = [pending.clone(), came(3), came(5)];
     assert_eq!(counts(&verdict(Kind::Notices, false, &late)), [2, 0, 0, 1, 0, 0, 0]);
-    let elsewhere = (0, Seen::Granted { pending: vec!["b1".into()] });
+    let elsewhere = (0, Seen::Granted { life: (1, 1), pending: vec!["b1".into()] });
     assert_eq!(counts(&verdict(Kind::Notices, false, &[elsewhere, came(3), came(4), came(5)])), [4, 0, 0, 1, 0, 0, 0]);
+}
+
+#[test]
+fn a_broker_that_has_just_begun_owes_what_is_sent_when_all_know_of_it() {
+    let young = (0, Seen::Granted { life: (1, 2), pending: Vec::new() });
+    assert_eq!(counts(&verdict(Kind::Notices, false, &[young.clone(), came(4), came(5)])), [2, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(&verdict(Kind::Notices, false, &[young.clone(), came(5)])), [2, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(counts(&verdict(Kind::Notices, false, &[young, came(2), came(4), came(5)])), [3, 0, 0, 1, 0, 0, 0]);
 }

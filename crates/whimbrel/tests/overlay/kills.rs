@@ -1,6 +1,6 @@
 //! Brokers that are killed and begin anew, and a ring that becomes a line.
 
-use crate::judge::{demand, judge};
+use crate::judge::demand;
 use crate::world::{LINK, World};
 
 /// Events that everybody together sends in about a second.
@@ -25,6 +25,5 @@ async fn a_ring_of_which_a_link_and_two_brokers_end_loses_nothing_in_silence() {
     world.kill(1);
     world.desk.events(SECOND).await;
     world.restart(1);
-    let verdicts = judge(&world.finish().await);
-    demand(&verdicts);
+    demand(&world.finish().await);
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use crate::broker::Broker;
-use crate::judge::{demand, judge};
+use crate::judge::demand;
 use crate::world::World;
 
 /// The variable that asks for it.
@@ -126,8 +126,7 @@ async fn brokers_in_namespaces_of_their_own_lose_nothing_when_links_are_cut() {
     world.converge("with one link again").await;
     namespaces.shape(0, 2, &WORKS).expect("it was shaped before");
     world.desk.events(THREE_SECONDS / 3).await;
-    let verdicts = judge(&world.finish().await);
-    demand(&verdicts);
+    let verdicts = demand(&world.finish().await);
     let told: usize = verdicts.iter().map(|verdict| verdict.told).sum();
     assert_eq!(told, 0, "gaps were told of what the brokers had");
     assert!(verdicts.iter().all(|verdict| verdict.due > 100), "there was no load");

@@ -48,8 +48,10 @@ impl Subscriber {
     pub async fn work(mut self) {
         let mut at = self.home;
         loop {
-            let up = self.up[at].wait_for(|up| up.url.is_some()).await.expect("the world outlives it").clone();
-            let ended = match self.connect(&up).await {
+            let is_roamer = self.kind == Kind::Roamer;
+            let is_there = |up: &Up| up.url.is_some() && (up.whole || !is_roamer);
+            let up = self.up[at].wait_for(is_there).await.expect("the world outlives it").clone();
+            let ended = match self.connect(&up, at).await {
                 Ok((client, mut events)) => {
                     let ended = self.stay(&mut events).await;
                     if matches!(ended, Ended::Moved) {
@@ -81,7 +83,7 @@ impl Subscriber {
         }
     }
 
-    async fn connect(&mut self, up: &Up) -> Result<(Client, Events), Error> {
+    async fn connect(&mut self, up: &Up, at: usize) -> Result<(Client, Events), Error> {
         let url = up.url.clone().expect("it is there");
         let options = Options::new(url).client_id(format!("subscriber-{}", self.index));
         let (client, events) = Client::connect(options.timeout(Duration::from_secs(5))).await?;
@@ -106,7 +108,7 @@ impl Subscriber {
         assert!(!answer.reasons[0].is_error(), "refused: {answer:?}");
         let named = answer.properties.iter().filter(|(name, _)| name == "w-pending");
         let pending = named.map(|(_, broker)| broker.clone()).collect();
-        self.see(Seen::Granted { pending });
+        self.see(Seen::Granted { life: (at, up.life), pending });
         if self.kind == Kind::Roamer {
             let token = answer.tokens().next().flatten().expect("SUBACK names the position");
             match &mut self.position {

@@ -42,6 +42,8 @@ pub struct Up {
     pub life: u32,
     /// Where, if it runs.
     pub url: Option<String>,
+    /// It was seen to reach all others. A broker that has just begun does not know their streams, and takes them for lost: roamers wait for this.
+    pub whole: bool,
 }
 
 /// Several brokers and their clients.
@@ -77,10 +79,12 @@ impl World {
 
     /// Of brokers that run; waits until all reach all.
     pub async fn of(brokers: Vec<Broker>, relays: Vec<((usize, usize), Relay)>) -> World {
-        let up = |broker: &Broker| watch::Sender::new(Up { life: broker.life, url: Some(broker.url()) });
+        let up = |broker: &Broker| watch::Sender::new(Up { life: broker.life, url: Some(broker.url()), whole: true });
         let up = brokers.iter().map(up).collect();
         let (publishers, subscribers) = (JoinSet::new(), JoinSet::new());
-        let mut world = World { brokers, desk: Desk::new(), up, relays, publishers, subscribers, probes: 0 };
+        let desk = Desk::new();
+        desk.book().began = (0..brokers.len()).map(|site| ((site, brokers[site].life), Instant::now())).collect();
+        let mut world = World { brokers, desk, up, relays, publishers, subscribers, probes: 0 };
         world.converge("at the start").await;
         world
     }
@@ -149,7 +153,8 @@ impl World {
     pub fn restart(&mut self, site: usize) {
         tokio::task::block_in_place(|| self.brokers[site].start());
         let (life, url) = (self.brokers[site].life, Some(self.brokers[site].url()));
-        self.up[site].send_replace(Up { life, url });
+        self.desk.book().began.insert((site, life), Instant::now());
+        self.up[site].send_replace(Up { life, url, whole: false });
     }
 
     /// Waits until everybody gets what anybody publishes.
@@ -193,6 +198,8 @@ impl World {
             self.tell_logs();
             panic!("{when} not everybody reaches everybody: {:?}", seen.borrow());
         }
+        self.desk.book().whole.push(Instant::now());
+        self.up.iter().for_each(|up| up.send_modify(|up| up.whole = true));
         println!("{when} all reach all after {:.1} s", begun.elapsed().as_secs_f64());
     }
 
