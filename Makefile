@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak audit format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak audit format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -20,6 +20,9 @@ run: ## build, and watch a city's buses report through a broker
 
 test: ## check and test everything, real MQTT clients included
 	@scripts/test.sh
+
+test-net: ## test brokers in network namespaces whose links are cut (needs root, else it skips)
+	@scripts/test-net.sh
 
 bench: ## measure side by side with other brokers (installs them under target/)
 	@scripts/require.sh cc=build-essential

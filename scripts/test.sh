@@ -62,8 +62,10 @@ step docs env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-dep
 if step build cargo test --locked --workspace --profile $profile --no-run; then
     step tests cargo test --locked --workspace --profile $profile --no-fail-fast || true
     step clients env WHIMBREL_BIN="$target/$profile/whimbrel" tests/clients/run || true
+    step net scripts/test-net.sh || true
 else
     note tests 0 1 "not run, because the build failed"
     note clients 0 1 "not run, because the build failed"
+    note net 0 1 "not run, because the build failed"
 fi
 finish

@@ -269,7 +269,8 @@ impl Core {
         let id = self.router.insert(new);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        if !matches!(asked.following.start, Start::Own) {
+        // What comes here anyway has come, whichever version of the own interest is in force.
+        if !matches!(asked.following.start, Start::Own) && !self.is_buffered(shared.filter, selector) {
             self.await_interest(id, track);
         }
         let session = self.sessions.get_mut(index);

@@ -71,7 +71,8 @@ pub const LAYERS: &[Layer] = &[
         pure: false,
         // Of selector: checking a selector on the command line before anything is connected, so that the error can point into it.
         uses: &["whimbrel-selector", "whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
-        tests_use: &["whimbrel-mqtt"],
+        // Of wire: what strangers say to the port of the links.
+        tests_use: &["whimbrel-mqtt", "whimbrel-wire"],
     },
     Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },
 ];
