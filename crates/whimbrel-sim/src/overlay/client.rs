@@ -10,7 +10,8 @@ use mqtt_protocol_core::mqtt::packet::{Qos, UserProperty};
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
-use super::net::{Net, Told};
+use super::door::Told;
+use super::net::Net;
 use crate::check::notice::{self, Notice};
 use crate::choice::Choice;
 use crate::packets::next_packet;

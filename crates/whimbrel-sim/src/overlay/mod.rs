@@ -3,6 +3,7 @@
 
 mod book;
 mod client;
+mod door;
 mod draw;
 mod line;
 mod net;

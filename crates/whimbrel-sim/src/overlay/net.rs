@@ -8,8 +8,9 @@ use std::time::Duration;
 use whimbrel_core::overlay::OverlayStats;
 use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 
+use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line, STREAMS};
 use crate::random::Random;
 use crate::trunk::{Event, Side, Trunk};
@@ -57,13 +58,6 @@ enum Item {
     End(usize),
 }
 
-/// What a client is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Told {
-    Bytes(Vec<u8>),
-    Closed,
-}
-
 /// What was seen of the connections between brokers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
@@ -95,57 +89,6 @@ pub(super) struct Net {
     past: Vec<OverlayStats>,
     random: Random,
     at_once: u32,
-}
-
-/// Where what a broker does goes.
-struct Door<'a> {
-    now: Time,
-    conns: &'a [Option<usize>],
-    peers: &'a [Option<(usize, Side)>],
-    lines: &'a mut BTreeMap<usize, Line>,
-    told: &'a mut VecDeque<(usize, Told)>,
-    touched: BTreeSet<usize>,
-    hang_ups: Vec<(PeerLink, HangUp)>,
-    closed: Vec<ConnId>,
-    drained: Vec<ConnId>,
-    unsent: usize,
-}
-
-impl Output for Door<'_> {
-    fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
-        if let Some(client) = self.conns[conn.0 as usize] {
-            self.told.push_back((client, Told::Bytes(core::mem::take(bytes))));
-        }
-    }
-
-    fn close(&mut self, conn: ConnId) {
-        if let Some(client) = self.conns[conn.0 as usize] {
-            self.told.push_back((client, Told::Closed));
-        }
-        self.closed.push(conn);
-    }
-
-    fn backlog(&self, _conn: ConnId) -> usize {
-        0
-    }
-
-    fn notify_drained(&mut self, conn: ConnId) {
-        // One step may have had more than a broker writes at once; the client has read it.
-        self.drained.push(conn);
-    }
-
-    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        let Some((number, side)) = self.peers[link.0 as usize] else { return 0 };
-        let line = self.lines.get_mut(&number).expect("a link that is there has a line");
-        self.touched.insert(number);
-        let unsent = line.write(self.now, side, channel, bytes);
-        self.unsent = self.unsent.max(unsent);
-        unsent
-    }
-
-    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
-        self.hang_ups.push((link, why));
-    }
 }
 
 impl Net {

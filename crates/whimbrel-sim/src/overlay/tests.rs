@@ -58,10 +58,10 @@ fn end(world: &mut World<'_>) {
 /// More waits on a link than may: what is not sent then is asked for later.
 #[test]
 fn what_finds_no_room_comes_later() {
-    let mut world = line(2, WanProfile { rate: 300_000, queue: 64 << 10, ..path() });
+    let mut world = line(2, WanProfile { rate: 600_000, queue: 64 << 10, ..path() });
     subscriber(&mut world, (0, Class::Noticed), "#", SECOND);
     subscriber(&mut world, (0, Class::Plain), "#", SECOND);
-    publisher(&mut world, 1, (Duration::from_micros(500), 100_000), SECOND * 2);
+    publisher(&mut world, 1, (Duration::from_millis(4), 100_000), SECOND * 2);
     world.run_until(START + SECOND * 12);
     let held_back: u64 = world.net.sum_of_links(|link| link.counters.events_held_back);
     assert!(held_back > 0, "the link was full");
