@@ -160,8 +160,6 @@ impl Overlay {
                 below.push((host, dest));
             }
         });
-        below.sort_unstable_by_key(|(host, _)| *host);
-        below.dedup_by_key(|(host, _)| *host);
         self.repair(now, sending, part.port(), below, out);
     }
 
@@ -182,9 +180,12 @@ impl Overlay {
         now: Time,
         sending: &Sending<'_>,
         port: u16,
-        below: Vec<(HostId, Dest)>,
+        mut below: Vec<(HostId, Dest)>,
         out: &mut impl Output,
     ) {
+        // A part of a tree has them in the order of their ways.
+        below.sort_unstable_by_key(|(host, _)| *host);
+        below.dedup_by_key(|(host, _)| *host);
         let mut repairers = sending.repairers;
         if below.is_empty() || repairers.as_slice().contains(&self.host) || !repairers.push(self.host) {
             self.stats.repairs_given_up += 1;

@@ -39,7 +39,7 @@ pub(super) struct Plan {
 }
 
 pub(super) fn config(seed: u64) -> Config {
-    let mut random = Random::new(seed ^ 0x0063_6f6e_6669_67);
+    let mut random = Random::new(seed ^ 0x636f_6e66_6967);
     let mut config = Config::default();
     config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
     config

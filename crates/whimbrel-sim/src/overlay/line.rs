@@ -8,7 +8,7 @@ use whimbrel_event::Time;
 use crate::trunk::{Shape, Side, Trunk};
 
 /// Streams of a connection.
-pub(super) const STREAMS: usize = 3;
+const STREAMS: usize = 3;
 
 /// What each of them is for.
 pub(super) const CHANNELS: [Channel; STREAMS] = [Channel::Control, Channel::Reliable, Channel::BestEffort];

@@ -11,7 +11,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 
 use super::door::{Door, Told};
-use super::line::{CHANNELS, Edge, Line, STREAMS};
+use super::line::{CHANNELS, Edge, Line};
 use crate::random::Random;
 use crate::trunk::{Event, Side, Trunk};
 
@@ -378,14 +378,13 @@ impl Net {
     /// Both ends are told where less is unsent than they know.
     fn tell_room(&mut self, number: usize) {
         for side in [Side::Near, Side::Far] {
-            for stream in 0..STREAMS {
+            for (stream, channel) in CHANNELS.into_iter().enumerate() {
                 let Some(line) = self.lines.get_mut(&number).filter(|line| line.is_open[side as usize]) else { break };
                 let known = &mut line.unsent[side as usize][stream];
                 let unsent = line.trunk.unsent(side, stream);
                 if *known > 0 && (unsent == 0 || unsent + ROOM_STEP <= *known) {
                     *known = unsent;
                     let (node, link) = line.ends[side as usize];
-                    let channel = CHANNELS[stream];
                     self.handle(node, Input::Peer(PeerInput::Room { link, channel, unsent }));
                 }
             }

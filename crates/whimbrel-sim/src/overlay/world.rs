@@ -48,7 +48,7 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(super) fn new(seed: u64, config: Config, kept: Option<usize>, starter: Starter<'a>) -> World<'a> {
-        let mut random = Random::new(seed ^ 0x6f76_6572_6c61_79);
+        let mut random = Random::new(seed ^ 0x6f_7665_726c_6179);
         World {
             net: Net::new(START, random.fork()),
             clients: Vec::new(),
