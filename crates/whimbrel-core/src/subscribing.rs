@@ -125,6 +125,9 @@ impl Core {
             let begins = (asked.wants_token() && is_there).then(|| self.begins(now, index, &asked.view()));
             results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.wants.note_answered(now);
+        }
         out.subscribed(whom.link, tag, &results, pending);
         for (asked, new, result) in &made {
             let asked = asked.view();
@@ -235,8 +238,7 @@ impl Core {
         let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
         let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
         let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
-        let qos = asked.granted_qos();
-        let attached_only = durability != Durability::Queued;
+        let (qos, attached_only) = (asked.granted_qos(), durability != Durability::Queued);
         let is_durable = confirmed.is_some() || lasts;
         let text = selector.filter(|_| self.remembers(index)).map(|selector| selector.to_string().into());
         let follow = Follow { index, asked, track, partitions, begin, confirmed };

@@ -20,6 +20,12 @@ pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
 /// The delay that a link is told to have before the first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
 
+/// What was told for a subscription that was not answered yet passes for that so long while it is passed on.
+const ANSWERED_AFTER: Duration = Duration::from_millis(50);
+
+/// So long after the first neighbour has told what it knows, who is not known is taken for gone.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// Entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
 
@@ -64,6 +70,14 @@ enum Taken {
     Known,
     /// What it builds on is not there.
     Lacking,
+}
+
+impl Known {
+    /// How long somebody has counted on what comes; zero: it has just been told, and nobody did then. Whoever subscribed was answered soon after.
+    fn age_at(&self, now: Time) -> Duration {
+        let held = now.since(self.at);
+        if self.age.is_zero() && held < ANSWERED_AFTER { self.age } else { self.age + held }
+    }
 }
 
 impl Interests {
@@ -112,7 +126,8 @@ impl Interests {
             }
         }
         (known.incarnation, known.version) = (update.incarnation, update.version);
-        (known.age, known.at) = (Duration::from_millis(update.age_ms.saturating_add(1)) + way, now);
+        let margin = if update.age_ms > 0 { way + Duration::from_millis(1) } else { Duration::ZERO };
+        (known.age, known.at) = (Duration::from_millis(update.age_ms).saturating_add(margin), now);
         Taken::News
     }
 }
@@ -191,13 +206,13 @@ impl Overlay {
             None => (None, Vec::new(), known.entries.iter().map(wire_entry).collect()),
         };
         let (incarnation, version) = (known.incarnation, known.version);
-        let age = if host == self.host { now.since(self.wants.began().1) } else { known.age + now.since(known.at) };
+        let age = if host == self.host { self.wants.age(now) } else { known.age_at(now) };
         let age_ms = age.as_millis() as u64;
         Frame::Interest(InterestUpdate { host, incarnation, version, base, removed, added, age_ms }).encode(frame);
     }
 
     /// All neighbours but one are to be told something.
-    fn note_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut Pending)) {
+    pub(super) fn note_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut Pending)) {
         for link in self.peers.links_up() {
             if Some(link) != but {
                 note(&mut self.peers.get_mut(link).expect("it is up").pending);
@@ -321,6 +336,9 @@ impl Core {
             peer.pending.has.insert(*host, (*incarnation, *version));
         }
         peer.pending.is_compared |= !digest.more;
+        if !digest.more {
+            overlay.settled_at.get_or_insert(now + SETTLE);
+        }
         self.pump(now, link, out);
         self.compare_retained(now, link, out);
     }
@@ -351,7 +369,6 @@ impl Core {
         state: &whimbrel_wire::LinkState<'_>,
         out: &mut impl Output,
     ) {
-        let Some(overlay) = &mut self.overlay else { return };
         let neighbour =
             |end: &WireNeighbour| Neighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
         let host = state.host;
@@ -367,7 +384,8 @@ impl Core {
             addresses: state.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
         };
-        overlay.drop_namesake(&learned);
+        self.end_namesake(now, &learned, out);
+        let Some(overlay) = &mut self.overlay else { return };
         match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
             Learned::New => {
                 overlay.stats.states_learned += 1;
@@ -472,36 +490,11 @@ impl Core {
         self.pump_all(now, out);
     }
 
-    /// A broker is gone from the topology: nothing of it is kept.
-    pub(super) fn forget_broker(&mut self, host: HostId) {
-        let Some(overlay) = &mut self.overlay else { return };
-        overlay.interests.of.remove(&host);
-        overlay.note_all(None, |pending| {
-            pending.states.remove(&host);
-            pending.interests.remove(&host);
-            pending.has.remove(&host);
-        });
-        self.serve_no_more(host);
-    }
-
     /// A frame that makes no sense has come.
     pub(super) fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
         if let Some(overlay) = &mut self.overlay {
             overlay.stats.frames_invalid += 1;
         }
         self.hang_up(now, link, HangUp::Garbage, out);
-    }
-}
-
-impl Overlay {
-    /// A broker came back without what it had, under its name: that which had it and is out of reach gives it up.
-    fn drop_namesake(&mut self, state: &LinkState) {
-        if let Some(holder) = self.topology.by_name(&state.name)
-            && holder != state.host
-            && holder != self.host
-            && !self.is_reachable(holder)
-        {
-            self.topology.forget(holder);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_event::Time;
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho};
 
 use super::estimate::PROBE_EVERY;
@@ -108,28 +108,6 @@ impl Core {
         self.probe(now, link, out);
     }
 
-    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
-    pub(super) fn follow_host(
-        &mut self,
-        now: Time,
-        host: HostId,
-        (pubends, birth): ((u8, u8), Tick),
-        out: &mut impl Output,
-    ) {
-        let is_known = self.streams.knows(host.pubend(0));
-        let is_new = self.streams.add_host(host, pubends, birth, true);
-        if is_new {
-            // Subscriptions that have been answered do not wait for it: what it tells counts from a version on that has them all.
-            self.tell_interest(now, out);
-        }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if is_new {
-            self.streams.follow_from(host, overlay.wants.version());
-        } else if !is_known {
-            overlay.stats.hosts_refused += 1;
-        }
-    }
-
     /// Looks at a link, and asks how long it takes to its other end and back.
     pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
         let Some(overlay) = &mut self.overlay else { return };
@@ -208,17 +186,6 @@ impl Core {
         }
         for link in overlay.peers.links_up() {
             self.compare_retained(now, link, out);
-        }
-    }
-
-    /// Brokers that were not heard of for long are forgotten.
-    pub(super) fn expire_brokers(&mut self, now: Time) {
-        let Some(overlay) = &mut self.overlay else { return };
-        let gone: Vec<HostId> = overlay.topology.expire(now);
-        overlay.stats.brokers_expired += gone.len() as u64;
-        overlay.watch_expiry();
-        for host in gone {
-            self.forget_broker(host);
         }
     }
 }

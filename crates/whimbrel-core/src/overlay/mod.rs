@@ -14,6 +14,7 @@ mod answer;
 mod confirm;
 pub mod estimate;
 mod flood;
+mod follow;
 mod forward;
 mod greet;
 mod look;
@@ -110,6 +111,8 @@ pub(crate) struct Overlay {
     pub(crate) incarnation: u64,
     /// Of the last own link state.
     sequence: u64,
+    /// From when on who is not known is taken for gone.
+    pub(crate) settled_at: Option<Time>,
     /// When the last own link state was told.
     announced: Time,
     pub(crate) peers: Peers,
@@ -151,6 +154,7 @@ impl Overlay {
             host,
             incarnation,
             sequence: 0,
+            settled_at: None,
             announced: Time::ZERO,
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
@@ -204,6 +208,9 @@ impl Core {
         let overlay = Overlay::new(now, self.streams.own.host(), incarnation, whose, config);
         self.overlay = Some(Box::new(overlay));
         self.router.watch();
+        if let Some(overlay) = &mut self.overlay {
+            overlay.wants.is_restored = self.router.has_changes();
+        }
         self.router.note_buffer(&[], &self.buffer);
         self.take_wants(now);
     }
@@ -266,7 +273,7 @@ impl Core {
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
                 Due::Mend(pubend) => self.mend(now, pubend, out),
                 Due::Confirm => self.confirm_overdue(now, out),
-                Due::Expire => self.expire_brokers(now),
+                Due::Expire => self.expire_brokers(now, out),
                 Due::Refresh => self.refresh(now, out),
             }
         }

@@ -46,6 +46,10 @@ pub(crate) struct Wants {
     told_at: Time,
     /// The version with which something was wanted again after nothing was, and when that was.
     began: (u64, Time),
+    /// When the first of those that want something was answered: from then on it counts on what comes.
+    answered_at: Option<Time>,
+    /// What is wanted first was wanted in an earlier life, too.
+    pub(super) is_restored: bool,
 }
 
 /// A subscription that the router has got or lost.
@@ -71,12 +75,24 @@ impl Wants {
             version: incarnation >> VERSION_SHIFT,
             told_at: Time::ZERO,
             began: (0, Time::ZERO),
+            answered_at: None,
+            is_restored: false,
         }
     }
 
     /// The present version.
     pub(crate) fn version(&self) -> u64 {
         self.version
+    }
+
+    /// A subscription is answered.
+    pub(crate) fn note_answered(&mut self, now: Time) {
+        self.answered_at.get_or_insert(now);
+    }
+
+    /// How long somebody has counted on what comes; zero: nobody does yet. Otherwise at least a millisecond.
+    pub(super) fn age(&self, now: Time) -> Duration {
+        self.answered_at.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)))
     }
 
     /// What others were told.
@@ -178,6 +194,8 @@ impl Wants {
         self.told_at = now;
         if was_empty {
             self.began = (self.version, now);
+            // Those that were restored were answered in an earlier life.
+            self.answered_at = core::mem::take(&mut self.is_restored).then_some(now);
         }
         Some(delta)
     }

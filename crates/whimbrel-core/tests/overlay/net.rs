@@ -80,6 +80,9 @@ struct Wire {
     is_cut: bool,
 }
 
+/// Whether what a broker says on a way is lost.
+type Drops = Box<dyn FnMut(usize, Channel, &[u8]) -> bool>;
+
 pub struct Net {
     pub nodes: Vec<Node>,
     pub now: Time,
@@ -87,7 +90,7 @@ pub struct Net {
     flying: VecDeque<(Time, usize, PeerLink, Channel, Vec<u8>)>,
     next_link: u32,
     /// Drops what it is true for.
-    pub drops: Box<dyn FnMut(usize, Channel, &[u8]) -> bool>,
+    pub drops: Drops,
 }
 
 pub fn config(name: &str) -> OverlayConfig {

@@ -1,0 +1,85 @@
+//! Brokers come to be known, end, and are forgotten.
+
+use whimbrel_event::{HostId, Tick, Time};
+
+use super::topology::LinkState;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::follow::GapReason;
+
+impl Core {
+    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
+    pub(super) fn follow_host(
+        &mut self,
+        now: Time,
+        host: HostId,
+        (pubends, birth): ((u8, u8), Tick),
+        out: &mut impl Output,
+    ) {
+        let is_known = self.streams.knows(host.pubend(0));
+        let is_new = self.streams.add_host(host, pubends, birth, true);
+        if is_new {
+            // Subscriptions that have been answered do not wait for it: what it tells counts from a version on that has them all.
+            self.tell_interest(now, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if is_new {
+            self.streams.follow_from(host, overlay.wants.version());
+        } else if !is_known {
+            overlay.stats.hosts_refused += 1;
+        }
+    }
+
+    /// A broker came back without what it had, under its name: that which had it, and is out of reach, has ended.
+    pub(super) fn end_namesake(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(holder) = overlay.topology.by_name(&state.name) else { return };
+        if holder != state.host && holder != overlay.host && !overlay.is_reachable(holder) {
+            overlay.topology.forget(holder);
+            self.forget_broker(holder);
+            self.end_host(now, holder, out);
+        }
+    }
+
+    /// A host will not be heard of again, or was never followed: whatever somebody lacks of it is lost.
+    fn end_host(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+        let streams: Vec<_> = self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
+        for (pubend, passed) in streams {
+            // Its clock may be another one; somebody may have had more of it elsewhere.
+            let stands = self.tracks.ids().into_iter().map(|id| {
+                let track = self.tracks.get(id);
+                track.lag.as_ref().map_or(Tick(0), |lag| lag.positions.get(pubend)).max(track.ahead.get(pubend))
+            });
+            let last = stands.fold(passed, Tick::max);
+            let to = Tick(last.0 + 1).max(Tick(now.as_nanos()));
+            self.pass_gap(now, pubend, (passed, to), GapReason::Lost, out);
+        }
+        self.streams.remove_host(host);
+    }
+
+    /// Brokers that were not heard of for long are forgotten. What was followed of their streams stays known: they may come back.
+    pub(super) fn expire_brokers(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let gone: Vec<HostId> = overlay.topology.expire(now);
+        overlay.stats.brokers_expired += gone.len() as u64;
+        overlay.watch_expiry();
+        for host in gone {
+            self.forget_broker(host);
+            if self.streams.of_host(host).all(|remote| remote.told == 0) {
+                self.end_host(now, host, out);
+            }
+        }
+    }
+
+    /// A broker is gone from the topology: nothing of it is kept.
+    pub(super) fn forget_broker(&mut self, host: HostId) {
+        let Some(overlay) = &mut self.overlay else { return };
+        overlay.interests.of.remove(&host);
+        overlay.note_all(None, |pending| {
+            pending.states.remove(&host);
+            pending.interests.remove(&host);
+            pending.has.remove(&host);
+        });
+        self.serve_no_more(host);
+    }
+}
