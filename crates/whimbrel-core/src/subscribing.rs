@@ -267,13 +267,9 @@ impl Core {
             spot: None,
         };
         let id = self.router.insert(new);
-        let is_return = !matches!(asked.following.start, Start::Own);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        // What comes here anyway has come, whichever version of the own interest is in force.
-        if is_return && !self.is_buffered(shared.filter, selector) {
-            self.await_interest(id, track);
-        }
+        self.await_interest(asked, shared.filter, (id, track));
         let session = self.sessions.get_mut(index);
         session.subscriptions.push(id);
         if group != NO_GROUP && !session.groups.contains(&group) {
