@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MURMUR: Duration = Duration::from_millis(500);
 
 /// A broker that holds what a stranger makes it hold has no more memory than before and this.
-const GROWTH_MAX: u64 = 96 << 20;
+const GROWTH_MAX: u64 = 48 << 20;
 
 /// Connections that a stranger makes.
 const CONNECTIONS: usize = 1_000;
