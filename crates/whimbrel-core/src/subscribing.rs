@@ -271,10 +271,7 @@ impl Core {
         let id = self.router.insert(new);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        // What comes here anyway has come, whichever version of the own interest is in force.
-        if !matches!(asked.following.start, Start::Own) && !self.is_buffered(shared.filter, selector) {
-            self.await_interest(id, track);
-        }
+        self.await_interest(asked, shared.filter, (id, track));
         let session = self.sessions.get_mut(index);
         session.subscriptions.push(id);
         if group != NO_GROUP && !session.groups.contains(&group) {

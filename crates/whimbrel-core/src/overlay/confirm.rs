@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_selector::TopicFilter;
 
 use super::{Due, Overlay, wants};
-use crate::api::{Granted, Output, Refusal};
+use crate::api::{Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
@@ -98,10 +99,19 @@ impl Core {
         Ok(())
     }
 
-    /// A subscription that names where it begins is there: what comes before its interest is in force is a gap, unless it was wanted here anyway.
-    pub(crate) fn await_interest(&mut self, subscription: u32, track: u32) {
+    /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
+    /// version of the own interest is in force.
+    pub(crate) fn await_interest(
+        &mut self,
+        asked: &Filter<'_>,
+        filter: TopicFilter<'_>,
+        (subscription, track): (u32, u32),
+    ) {
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::ReturnsWithoutGap) {
+            return;
+        }
+        if matches!(asked.following.start, Start::Own) || self.is_buffered(filter, asked.selector) {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
