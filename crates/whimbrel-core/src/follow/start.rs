@@ -179,9 +179,7 @@ impl Core {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers has not heard of all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();
-        let settled_at = self.overlay.as_ref().map(|overlay| overlay.settled_at.unwrap_or(Time::MAX));
-        let knows_all = settled_at.is_none_or(|at| at <= now);
-        let is_ended = |pubend: PubendId| knows_all && !self.streams.knows(pubend);
+        let is_ended = |pubend: PubendId| is_alone && !self.streams.knows(pubend);
         // The clock may have been set back since.
         let reached = self.streams.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max);
         if positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {

@@ -23,9 +23,6 @@ const DELAY_UNKNOWN_US: u32 = 1_000;
 /// What was told for a subscription that was not answered yet passes for that so long while it is passed on.
 const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
-/// So long after the first neighbour has told what it knows, who is not known is taken for gone.
-const SETTLE: Duration = Duration::from_secs(5);
-
 /// Entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
 
@@ -336,9 +333,6 @@ impl Core {
             peer.pending.has.insert(*host, (*incarnation, *version));
         }
         peer.pending.is_compared |= !digest.more;
-        if !digest.more {
-            overlay.settled_at.get_or_insert(now + SETTLE);
-        }
         self.pump(now, link, out);
         self.compare_retained(now, link, out);
     }

@@ -41,7 +41,7 @@ impl Core {
         }
     }
 
-    /// A host will not be heard of again, or was never followed: whatever somebody lacks of it is lost.
+    /// A host will not be heard of again: whatever somebody lacks of it is lost.
     fn end_host(&mut self, now: Time, host: HostId, out: &mut impl Output) {
         let streams: Vec<_> = self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
         for (pubend, passed) in streams {
@@ -58,16 +58,13 @@ impl Core {
     }
 
     /// Brokers that were not heard of for long are forgotten. What was followed of their streams stays known: they may come back.
-    pub(super) fn expire_brokers(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn expire_brokers(&mut self, now: Time) {
         let Some(overlay) = &mut self.overlay else { return };
         let gone: Vec<HostId> = overlay.topology.expire(now);
         overlay.stats.brokers_expired += gone.len() as u64;
         overlay.watch_expiry();
         for host in gone {
             self.forget_broker(host);
-            if self.streams.of_host(host).all(|remote| remote.told == 0) {
-                self.end_host(now, host, out);
-            }
         }
     }
 

@@ -111,8 +111,6 @@ pub(crate) struct Overlay {
     pub(crate) incarnation: u64,
     /// Of the last own link state.
     sequence: u64,
-    /// From when on who is not known is taken for gone.
-    pub(crate) settled_at: Option<Time>,
     /// When the last own link state was told.
     announced: Time,
     pub(crate) peers: Peers,
@@ -154,7 +152,6 @@ impl Overlay {
             host,
             incarnation,
             sequence: 0,
-            settled_at: None,
             announced: Time::ZERO,
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
@@ -273,7 +270,7 @@ impl Core {
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
                 Due::Mend(pubend) => self.mend(now, pubend, out),
                 Due::Confirm => self.confirm_overdue(now, out),
-                Due::Expire => self.expire_brokers(now, out),
+                Due::Expire => self.expire_brokers(now),
                 Due::Refresh => self.refresh(now, out),
             }
         }
