@@ -26,11 +26,6 @@ fn holes_are_asked_for() {
 }
 
 #[test]
-fn silence_before_an_event_counts_under_the_version_that_was_told() {
-    caught(Mutant::IntervalAcrossVersions, &[Rule::Lost]);
-}
-
-#[test]
 fn silence_counts_under_the_version_in_force() {
     caught(Mutant::OldVersionBelieved, &[Rule::Lost, Rule::Late]);
 }

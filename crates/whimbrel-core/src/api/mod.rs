@@ -70,8 +70,6 @@ pub enum Mutant {
     ChainBelieved,
     /// Holes of other brokers' streams are not asked for.
     SkipNack,
-    /// Silence before an event counts under whatever version of the interest it was told.
-    IntervalAcrossVersions,
     /// Silence counts under old versions of the interest, too.
     OldVersionBelieved,
     /// The first silence of a broker counts also for what it passed under versions that were not told.

@@ -433,6 +433,8 @@ impl Core {
     ) {
         #[cfg(feature = "mutants")]
         let is_kept = self.has(crate::Mutant::InterestStays);
+        #[cfg(not(feature = "mutants"))]
+        let is_kept = false;
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
         if host == overlay.host {
@@ -451,11 +453,7 @@ impl Core {
         match overlay.interests.take(now, way, update) {
             Taken::News => {
                 overlay.stats.interests_learned += 1;
-                #[cfg(feature = "mutants")]
-                let stays = is_kept;
-                #[cfg(not(feature = "mutants"))]
-                let stays = false;
-                if !stays {
+                if !is_kept {
                     overlay.note_all(Some(link), |pending| {
                         pending.interests.insert(host);
                     });
