@@ -379,7 +379,8 @@ impl Core {
         let track = self.tracks.get(id);
         let (told_at, session) = (track.told_at, track.session);
         // Also one that gets events: its position in the streams that have none for it would stay behind.
-        if track.notices && track.lag.is_none() {
+        // Where a gap is still to be told, a token that lies behind it would hide it.
+        if track.notices && track.lag.is_none() && !self.awaits_interest(id) {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);

@@ -124,6 +124,12 @@ impl Core {
         }
     }
 
+    /// Whether a subscription came back, and its interest is not in force everywhere.
+    pub(crate) fn awaits_interest(&self, track: u32) -> bool {
+        let returned = self.overlay.as_deref().map(|overlay| &overlay.waiting.returned);
+        returned.is_some_and(|returned| returned.iter().any(|one| one.track == track))
+    }
+
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
