@@ -27,7 +27,7 @@ Examples:
 pub struct Trace {
     #[command(flatten)]
     reach: Reach,
-    /// The event's id: <stream>:<tick>
+    /// The event's id: `<stream>:<tick>`
     event: String,
     /// As JSON
     #[arg(long)]

@@ -89,8 +89,8 @@ pub(crate) struct Peer {
     pub(crate) port: u16,
     pub(crate) cutters: [Cutter; 3],
     pub(crate) unsent: [usize; 4],
-    /// Since when much is unsent without any of it being taken.
-    pub(crate) stuck_since: Option<Time>,
+    /// For each way, since when much is unsent on it without any of it being taken.
+    stuck_since: [Option<Time>; 4],
     pub(crate) estimate: Estimate,
     pub(crate) pending: Pending,
     pub(crate) counters: LinkCounters,
@@ -107,7 +107,7 @@ impl Peer {
             port: 0,
             cutters: Default::default(),
             unsent: [0; 4],
-            stuck_since: None,
+            stuck_since: [None; 4],
             estimate: Estimate::new(now),
             pending: Pending::default(),
             counters: LinkCounters::default(),
@@ -117,11 +117,12 @@ impl Peer {
     /// So much is unsent on a way now.
     pub(crate) fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
-        let is_much = self.unsent.iter().any(|unsent| *unsent > UNSENT_LITTLE);
+        let is_much = unsent > UNSENT_LITTLE;
+        let stuck_since = &mut self.stuck_since[channel as usize];
         if !is_much || unsent < before {
-            self.stuck_since = is_much.then_some(now);
+            *stuck_since = is_much.then_some(now);
         } else {
-            self.stuck_since.get_or_insert(now);
+            stuck_since.get_or_insert(now);
         }
     }
 
@@ -141,7 +142,7 @@ impl Peer {
     }
 
     pub(crate) fn is_stuck(&self, now: Time) -> bool {
-        self.stuck_since.is_some_and(|since| now.since(since) >= STUCK_AFTER)
+        self.stuck_since.iter().flatten().any(|since| now.since(*since) >= STUCK_AFTER)
     }
 
     /// The broker at the other end, once it is known.
