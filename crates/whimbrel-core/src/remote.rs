@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Everyone who may have wanted something of a part that does not come is told.
-    pub(crate) fn pass_gap(
+    fn pass_gap(
         &mut self,
         now: Time,
         pubend: PubendId,

@@ -378,7 +378,7 @@ impl Core {
             addresses: state.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
         };
-        self.end_namesake(now, &learned, out);
+        self.end_namesake(&learned);
         let Some(overlay) = &mut self.overlay else { return };
         match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
             Learned::New => {

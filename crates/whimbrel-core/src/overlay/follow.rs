@@ -5,7 +5,6 @@ use whimbrel_event::{HostId, Tick, Time};
 use super::topology::LinkState;
 use crate::api::Output;
 use crate::broker::Core;
-use crate::follow::GapReason;
 
 impl Core {
     /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
@@ -31,7 +30,7 @@ impl Core {
     }
 
     /// A broker came back without what it had, under its name: that which had it, and is out of reach, has ended.
-    pub(super) fn end_namesake(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
+    pub(super) fn end_namesake(&mut self, state: &LinkState) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(holder) = overlay.topology.by_name(&state.name) else { return };
         // What is still told of the one that has ended does not end the one that came after it.
@@ -40,24 +39,7 @@ impl Core {
         {
             overlay.topology.forget(holder);
             self.forget_broker(holder);
-            self.end_host(now, holder, out);
         }
-    }
-
-    /// A host will not be heard of again: whatever somebody lacks of it is lost.
-    fn end_host(&mut self, now: Time, host: HostId, out: &mut impl Output) {
-        let streams: Vec<_> = self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
-        for (pubend, passed) in streams {
-            // Its clock may be another one; somebody may have had more of it elsewhere.
-            let stands = self.tracks.ids().into_iter().map(|id| {
-                let track = self.tracks.get(id);
-                track.lag.as_ref().map_or(Tick(0), |lag| lag.positions.get(pubend)).max(track.ahead.get(pubend))
-            });
-            let last = stands.fold(passed, Tick::max);
-            let to = Tick(last.0 + 1).max(Tick(now.as_nanos()));
-            self.pass_gap(now, pubend, (passed, to), GapReason::Lost, out);
-        }
-        self.streams.remove_host(host);
     }
 
     /// Brokers that were not heard of for long are forgotten. What was followed of their streams stays known: they may come back.

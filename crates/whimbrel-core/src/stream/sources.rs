@@ -183,12 +183,6 @@ impl Sources {
         of_host.for_each(|remote| remote.least = least);
     }
 
-    /// A host has ended: its streams are followed no more.
-    pub(crate) fn remove_host(&mut self, host: HostId) {
-        self.hosts.retain(|known| known.id != host);
-        self.remotes.retain(|remote| remote.pubend.host() != host);
-    }
-
     /// The streams of a host that are followed.
     pub(crate) fn of_host(&self, host: HostId) -> impl Iterator<Item = &Remote> {
         self.remotes.iter().filter(move |remote| remote.pubend.host() == host)

@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use common::{CLEAN, Client, Told, event, plain};
 use net::Net;
-use whimbrel_core::{Attach, Durability, Filter, Following, Input, Link, Publish};
+use whimbrel_core::{Attach, Filter, Input, Link, Publish};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
 
@@ -368,24 +368,4 @@ fn a_log_that_fails_makes_another_host_that_is_followed_again() {
     net.publish(0, 2, "a", "after", Qos::AtLeastOnce);
     net.advance(SECOND);
     assert_eq!(net.payloads(1, 1), ["after"]);
-}
-
-#[test]
-fn who_follows_a_broker_that_dies_for_good_is_told_what_is_lost() {
-    let mut net = Net::line(2);
-    net.attach(1, 1, "s");
-    let following = Following { durability: Durability::SemiDurable, notices: true, ..Following::default() };
-    net.subscribe(1, 1, Filter { following, ..plain("a", Qos::AtLeastOnce) });
-    net.attach(0, 1, "p");
-    net.advance(SECOND);
-    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
-    net.advance(SECOND);
-    assert!(net.payloads(1, 1).contains(&"one".into()));
-    net.restart(0, 99);
-    net.advance(SECOND);
-    net.join(0, 1, Duration::from_millis(1));
-    net.advance(SECOND * 2);
-    let lost = net.payloads(1, 1).into_iter().filter(|notice| notice.contains("\"lost\"")).count();
-    assert!(lost > 0, "what the first one had published last may not have come");
-    assert_eq!(net.nodes[1].core.topology(net.now).len(), 2);
 }

@@ -15,7 +15,9 @@ use whimbrel_server::identity::Role;
 use whimbrel_server::identity::authority::{self, Wanted};
 use whimbrel_server::identity::credentials::{self, Credentials};
 use whimbrel_sim::wan::WanProfile;
-use whimbrel_wire::{Cutter, Digest, FRAME_BYTES_MAX, Frame, Hello, InterestEntry, InterestUpdate, LinkState};
+use whimbrel_wire::{
+    Cutter, Digest, FRAME_BYTES_MAX, Frame, Hello, InterestEntry, InterestUpdate, LinkState, Neighbour,
+};
 
 use crate::broker::Broker;
 use crate::judge::demand;
@@ -145,6 +147,15 @@ fn hello<'a>(name: &'a str, deployment: u64, host: u64) -> Hello<'a> {
 async fn deployment(stranger: &mut Stranger, cutter: &mut Cutter) -> u64 {
     let of_hello = |frame: &Frame<'_>| match frame {
         Frame::Hello(hello) => Some(hello.deployment),
+        _ => None,
+    };
+    stranger.hears(cutter, of_hello).await
+}
+
+/// The broker's deployment and host, as its hello tells.
+async fn greeting(stranger: &mut Stranger, cutter: &mut Cutter) -> (u64, HostId) {
+    let of_hello = |frame: &Frame<'_>| match frame {
+        Frame::Hello(hello) => Some((hello.deployment, hello.host)),
         _ => None,
     };
     stranger.hears(cutter, of_hello).await
@@ -285,11 +296,13 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
     let (world, credentials, address) = world().await;
     let before = world.brokers[0].memory();
     let mut stranger = Stranger::at(&credentials, address).await;
-    let deployment = deployment(&mut stranger, &mut Cutter::new()).await;
+    let (deployment, broker) = greeting(&mut stranger, &mut Cutter::new()).await;
     let own = hello("stranger", deployment, 0x7770);
     stranger.say(&Frame::Hello(own)).await;
     let (host, incarnation) = (own.host, own.incarnation);
-    let (addresses, neighbours) = (Vec::new(), Vec::new());
+    // A way leads to it only if both ends tell of the link.
+    let end = Neighbour { host: broker, port: 0, delay_us: 1_000, loss: 0 };
+    let (addresses, neighbours) = (Vec::new(), vec![end]);
     let (name, reliable, best_effort, birth, age_ms, sequence) = (own.name, 4, 4, own.birth, 0, 1);
     let state =
         LinkState { host, incarnation, sequence, name, reliable, best_effort, birth, age_ms, addresses, neighbours };
