@@ -33,10 +33,7 @@ impl Core {
     pub(super) fn end_namesake(&mut self, state: &LinkState) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(holder) = overlay.topology.by_name(&state.name) else { return };
-        // What is still told of the one that has ended does not end the one that came after it.
-        let began = overlay.topology.get(holder).map_or(0, |known| known.incarnation);
-        if state.incarnation > began && holder != state.host && holder != overlay.host && !overlay.is_reachable(holder)
-        {
+        if holder != state.host && holder != overlay.host && !overlay.is_reachable(holder) {
             overlay.topology.forget(holder);
             self.forget_broker(holder);
         }
