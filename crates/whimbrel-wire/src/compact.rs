@@ -103,7 +103,7 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
 /// Reads an event with the name that its frame gives it. The grammar of its topic is not checked.
 ///
 /// # Errors
-/// When the bytes are not what [`write`] could have written.
+/// When the bytes are not what [`write()`] could have written.
 pub fn read(bytes: &[u8], id: EventId) -> Result<AcceptedEvent<'_>, Invalid> {
     if bytes.len() > FRAME_BYTES_MAX {
         return Err(Invalid::TooLong);

@@ -7,7 +7,7 @@ use super::outbound::Outbound;
 use super::{Broker, Output};
 
 impl Broker {
-    /// From now on the broker is one of many; see [`Core::open_overlay`].
+    /// From now on the broker is one of many; see [`whimbrel_core::Core::open_overlay`].
     ///
     /// # Panics
     /// When it is one already, or its name is none.
