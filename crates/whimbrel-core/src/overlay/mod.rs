@@ -17,6 +17,7 @@ mod flood;
 mod follow;
 mod forward;
 mod greet;
+mod joining;
 mod look;
 mod mend;
 mod peers;
@@ -53,6 +54,7 @@ pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
 
 use flood::Interests;
+use joining::Joining;
 use mend::{Mending, OpenNacks};
 use peers::{Peer, Peers};
 use routes::Routes;
@@ -111,6 +113,10 @@ pub(crate) struct Overlay {
     pub(crate) incarnation: u64,
     /// Of the last own link state.
     sequence: u64,
+    /// Who had this broker's name before it, and up to where its streams have ended.
+    former: Vec<(HostId, Tick)>,
+    /// It has just begun, and does not know of all others.
+    joining: Option<Joining>,
     /// When the last own link state was told.
     announced: Time,
     pub(crate) peers: Peers,
@@ -152,6 +158,8 @@ impl Overlay {
             host,
             incarnation,
             sequence: 0,
+            former: Vec::new(),
+            joining: Some(Joining::begun(now)),
             announced: Time::ZERO,
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
