@@ -131,12 +131,7 @@ impl HangUp {
     pub fn is_passing(self) -> bool {
         matches!(
             self,
-            HangUp::Double
-                | HangUp::TooMany
-                | HangUp::Silent
-                | HangUp::Stuck
-                | HangUp::Rehosted
-                | HangUp::Left
+            HangUp::Double | HangUp::TooMany | HangUp::Silent | HangUp::Stuck | HangUp::Rehosted | HangUp::Left
         )
     }
 }

@@ -175,12 +175,7 @@ impl Core {
 
     /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is a gap, and what is not named begins
     /// at its birth. One that had begun before what else is `named`, and has ended, is not named any more.
-    fn checked(
-        &self,
-        now: Time,
-        (mut positions, named): (Positions, Tick),
-        mut gaps: Gaps,
-    ) -> Result<Lag, Refusal> {
+    fn checked(&self, now: Time, (mut positions, named): (Positions, Tick), mut gaps: Gaps) -> Result<Lag, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers has not heard of all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use whimbrel_event::{HostId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
+use super::joining::NOBODY_YET;
 use super::{Due, Overlay, wants};
 use crate::api::{Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
@@ -97,7 +98,7 @@ impl Core {
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
             result.is_ok() && !wants::is_local(&asked.filter)
         };
-        let is_alone = overlay.topology.len() < 2 && overlay.joining.as_ref().is_none_or(|joining| joining.is_over(now));
+        let is_alone = overlay.topology.len() < 2 && !overlay.is_young(now) && !overlay.lacks_everyone();
         if is_alone || !what.made.iter().any(wanted) {
             return Err(what);
         }
@@ -153,8 +154,7 @@ impl Core {
     pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_young = overlay.joining.as_ref().is_some_and(|joining| !joining.is_over(now));
-        if is_young || overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
+        if overlay.is_young(now) || overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
             return;
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
@@ -200,6 +200,9 @@ impl Core {
             if pending.len() < NAMES_MAX && !has_confirmed(&self.streams, state.host, version) {
                 pending.push(&*state.name);
             }
+        }
+        if overlay.lacks_everyone() {
+            pending.push(NOBODY_YET);
         }
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());

@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, Time};
 
+use super::Overlay;
 use super::confirm::CONFIRM_MAX;
 use crate::api::Output;
 use crate::broker::Core;
 
-/// What a young broker waits for, for [`CONFIRM_MAX`] at most.
+/// Stands for all other brokers in the answer to a SUBSCRIBE at a broker that has never been linked with any.
+pub const NOBODY_YET: &str = "*";
+
+/// What a young broker waits for: it holds answers back for [`CONFIRM_MAX`] at most.
 #[derive(Debug)]
 pub(super) struct Joining {
     since: Time,
@@ -21,11 +25,6 @@ pub(super) struct Joining {
 impl Joining {
     pub(super) fn begun(since: Time) -> Joining {
         Joining { since, lacking: BTreeSet::new(), is_compared: false }
-    }
-
-    /// Whether it has been told of all, or has waited for long enough.
-    pub(super) fn is_over(&self, now: Time) -> bool {
-        self.is_compared && self.lacking.is_empty() || now.since(self.since) >= CONFIRM_MAX
     }
 
     /// A neighbour has link states that are lacking here; `is_last`: and no others.
@@ -41,13 +40,33 @@ impl Joining {
     }
 }
 
+impl Overlay {
+    /// Whether others may come to be known in a moment, so that answers wait.
+    pub(super) fn is_young(&self, now: Time) -> bool {
+        self.joining.as_ref().is_some_and(|joining| now.since(joining.since) < CONFIRM_MAX)
+    }
+
+    /// Whether there are others that it has never been linked with.
+    pub(super) fn lacks_everyone(&self) -> bool {
+        self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| !joining.is_compared)
+    }
+}
+
 impl Core {
-    /// Something is news to a young broker; perhaps it is young no more.
+    /// Something is news to a young broker; perhaps it is young no more: it has been told of all others, and there is a way to each of them.
     pub(super) fn look_at_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut impl Output) {
-        let Some(joining) = self.overlay.as_deref_mut().and_then(|overlay| overlay.joining.as_mut()) else { return };
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(joining) = &mut overlay.joining else { return };
         note(joining);
-        if joining.is_over(now) {
-            self.overlay.as_deref_mut().expect("it was there").joining = None;
+        if !joining.is_compared {
+            return;
+        }
+        let is_told = joining.lacking.is_empty();
+        let is_young = overlay.is_young(now);
+        overlay.routes.update(&overlay.topology);
+        let Overlay { topology, routes, host, .. } = overlay;
+        if !is_young || is_told && topology.hosts().all(|other| other == *host || routes.is_reachable(other)) {
+            overlay.joining = None;
             self.confirm_ready(now, out);
         }
     }

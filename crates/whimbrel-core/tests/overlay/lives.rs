@@ -177,7 +177,8 @@ fn what_comes_for_the_sake_of_others_before_an_interest_is_in_force_has_its_gap_
     net.advance(SECOND);
     let told = net.told(1, 1);
     assert!(is_answered(&told));
-    let got: Vec<Got> = told.into_iter().filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect();
+    let got: Vec<Got> =
+        told.into_iter().filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect();
     let places = story(&got);
     let gap = places.iter().position(|line| line == "gap: not-buffered").expect("low has not come");
     let high = places.iter().position(|line| line == "high").expect("it comes for the other");
@@ -211,6 +212,7 @@ fn a_young_broker_answers_when_a_neighbour_has_told_it_of_all_others() {
     net.subscribe(0, 1, plain("a", Qos::AtLeastOnce));
     net.advance(SECOND);
     assert!(is_answered(&net.told(0, 1)));
+    assert_eq!(net.nodes[0].side.pending, [whimbrel_core::NOBODY_YET.into()]);
 }
 
 #[test]

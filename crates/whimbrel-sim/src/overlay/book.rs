@@ -408,7 +408,8 @@ impl Book {
         let Some(began) = following.began else { return };
         let is_probe = of.sent >= probes;
         let is_promised = of.is_answered && of.sent > began && !self.ended.contains(&of.at);
-        let is_pending = !is_probe && following.pending.contains(&names[of.at.0]);
+        let is_named = |name: &String| *name == names[of.at.0] || *name == whimbrel_core::NOBODY_YET;
+        let is_pending = !is_probe && following.pending.iter().any(is_named);
         if !is_promised || is_pending || !wants(&following.wish, &of.message) {
             return;
         }
