@@ -397,7 +397,8 @@ impl Client {
             }
             Heard::Ack { ack: Ack::Pubrel, id, .. } => said = Some(answer(Ack::Pubcomp, *id)),
             Heard::Ack { ack: Ack::Pubrec, id, .. } => said = Some(answer(Ack::Pubrel, *id)),
-            Heard::Suback { properties, .. } => {
+            // One of a subscription that it has ended since tells nothing.
+            Heard::Suback { id, properties, .. } if *id == self.next_id => {
                 if let Role::Subscriber(life) = &mut self.role {
                     life.is_there = true;
                     let token = user_properties(properties).into_iter().find(|(name, _)| name == "w-token");
