@@ -387,6 +387,7 @@ impl Core {
         };
         self.end_namesakes(now, &learned, out);
         let Some(overlay) = &mut self.overlay else { return };
+        let was_there = overlay.topology.get(host).is_some();
         match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
             Learned::New => {
                 overlay.stats.states_learned += 1;
@@ -394,7 +395,12 @@ impl Core {
                     pending.states.insert(host);
                 });
                 overlay.watch_expiry();
-                self.follow_host(now, (host, state.name), ((state.reliable, state.best_effort), state.birth), out);
+                self.follow_host(
+                    now,
+                    (host, state.name, was_there),
+                    ((state.reliable, state.best_effort), state.birth),
+                    out,
+                );
                 self.pump_all(now, out);
             }
             Learned::Old => {
