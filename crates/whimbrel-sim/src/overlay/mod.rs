@@ -5,7 +5,9 @@ mod book;
 mod client;
 mod door;
 mod draw;
+mod judge;
 mod line;
+mod logs;
 mod net;
 #[cfg(test)]
 mod tests;
