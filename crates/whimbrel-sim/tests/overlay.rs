@@ -36,6 +36,9 @@ fn no_promise_is_broken_in_any_world() {
         ("unwanted", sum(|report| report.unwanted)),
         ("nacks", sum(|report| report.nacks)),
         ("crashes", sum(|report| report.crashes)),
+        ("resumed", sum(|report| report.counts.resumed)),
+        ("survived", sum(|report| report.counts.survived)),
+        ("repeated", sum(|report| report.counts.repeated)),
     ];
     println!("{count} seeds from {first}: {totals:?}");
     if count >= SEEDS {
