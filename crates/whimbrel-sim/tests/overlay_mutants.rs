@@ -99,3 +99,28 @@ fn events_travel_only_to_those_who_want_them() {
 fn who_comes_back_is_told_what_it_missed() {
     caught(Mutant::ReturnsWithoutGap, &[Rule::Lost]);
 }
+
+#[test]
+fn what_came_before_an_event_for_somebody_else_is_no_silence() {
+    caught(Mutant::SilenceOfOtherInterest, &[Rule::Lost, Rule::Late]);
+}
+
+#[test]
+fn who_waits_for_an_answer_is_not_told_what_came_before_for_the_asker() {
+    caught(Mutant::MergedRangeNacks, &[Rule::Lost, Rule::Late]);
+}
+
+#[test]
+fn nothing_goes_round() {
+    caught(Mutant::RepairLoop, &[Rule::Bounds]);
+}
+
+#[test]
+fn a_process_that_starts_again_is_another_one() {
+    caught(Mutant::IncarnationIgnored, &[Rule::Lost, Rule::Duplicate, Rule::Order]);
+}
+
+#[test]
+fn what_came_before_an_event_counts_under_the_version_in_force() {
+    caught(Mutant::IntervalAcrossVersions, &[Rule::Lost, Rule::Late]);
+}

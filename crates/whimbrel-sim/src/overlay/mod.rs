@@ -35,6 +35,9 @@ const GO_ON: Duration = Duration::from_secs(5);
 /// Unsent bytes on one way of a connection, at most: what brokers bound, and the largest frame.
 const UNSENT_MAX: usize = 8 << 20;
 
+/// How often the way of what is sent to one broker is changed at most.
+const REPAIRS_MAX: u64 = 3;
+
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -157,6 +160,11 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
     }
     if world.net.traffic.unsent > UNSENT_MAX {
         world.book.breaks(Rule::Bounds, format!("{} bytes were unsent", world.net.traffic.unsent));
+    }
+    let (repairs, sent) =
+        (world.net.sum(|stats| stats.repairs), world.net.sum(|stats| stats.destinations + stats.events_answered));
+    if repairs > sent * REPAIRS_MAX {
+        world.book.breaks(Rule::Bounds, format!("{sent} times an event was sent to somebody, and {repairs} repaired"));
     }
     Report {
         seed,
