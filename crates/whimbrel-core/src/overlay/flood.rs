@@ -384,6 +384,7 @@ impl Core {
         };
         self.end_namesake(&learned);
         let Some(overlay) = &mut self.overlay else { return };
+        let was_there = overlay.topology.get(host).is_some();
         match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
             Learned::New => {
                 overlay.stats.states_learned += 1;
@@ -392,6 +393,9 @@ impl Core {
                 });
                 overlay.watch_expiry();
                 self.follow_host(now, host, ((state.reliable, state.best_effort), birth), out);
+                if !was_there {
+                    self.wait_for_host(now, host, out);
+                }
                 self.pump_all(now, out);
             }
             Learned::Old => {

@@ -18,15 +18,18 @@ impl Core {
         let is_known = self.streams.knows(host.pubend(0));
         let is_new = self.streams.add_host(host, pubends, birth, true);
         if is_new {
-            // Subscriptions that have been answered do not wait for it: what it tells counts from a version on that has them all.
-            self.tell_interest(now, out);
-        }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if is_new {
-            self.streams.follow_from(host, overlay.wants.version());
-        } else if !is_known {
+            self.wait_for_host(now, host, out);
+        } else if !is_known && let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_refused += 1;
         }
+    }
+
+    /// A broker is there that was not. Subscriptions that have been answered did not wait for it, nor was it named to them: what it tells counts from a version
+    /// on that has them all.
+    pub(super) fn wait_for_host(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+        self.tell_interest(now, out);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        self.streams.follow_from(host, overlay.wants.version());
     }
 
     /// A broker came back without what it had, under its name: that which had it, and is out of reach, has ended.
