@@ -38,7 +38,6 @@ fn no_promise_is_broken_in_any_world() {
         ("crashes", sum(|report| report.crashes)),
         ("resumed", sum(|report| report.counts.resumed)),
         ("survived", sum(|report| report.counts.survived)),
-        ("repeated", sum(|report| report.counts.repeated)),
     ];
     println!("{count} seeds from {first}: {totals:?}");
     if count >= SEEDS {
