@@ -37,6 +37,7 @@ fn no_promise_is_broken_in_any_world() {
         ("nacks", sum(|report| report.nacks)),
         ("crashes", sum(|report| report.crashes)),
         ("resumed", sum(|report| report.counts.resumed)),
+        ("clearing", sum(|report| report.counts.clearing)),
         ("survived", sum(|report| report.counts.survived)),
     ];
     println!("{count} seeds from {first}: {totals:?}");

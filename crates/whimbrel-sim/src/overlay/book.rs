@@ -10,7 +10,7 @@ use std::time::Duration;
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
-use super::client::{Class, Deed, Wish};
+use super::client::{Class, Deed, KEY, Wish};
 use crate::check::notice::{self, Notice};
 use crate::check::topic;
 use crate::speech::{Ack, Heard, Message, Said, user_properties};
@@ -84,6 +84,8 @@ pub struct Counts {
     pub returned: u64,
     /// SUBACKs that named brokers.
     pub pending: u64,
+    /// Those of them that clear what is retained.
+    pub clearing: u64,
     /// Sessions that went on after a connection or a process ended.
     pub resumed: u64,
     /// Events that had to come, did, and had been accepted by a process that ended.
@@ -159,7 +161,11 @@ pub(super) struct Book {
     pub(super) broken: u64,
 }
 
-fn key_of(message: &Message) -> String {
+/// What the publisher calls a message.
+pub(super) fn key_of(message: &Message) -> String {
+    if let Some(key) = message.user_property(KEY) {
+        return key.to_owned();
+    }
     let text = String::from_utf8_lossy(&message.payload[..message.payload.len().min(64)]);
     text.split(' ').next().unwrap_or_default().to_owned()
 }
@@ -239,6 +245,7 @@ impl Book {
 
     fn published(&mut self, now: Time, client: usize, at: Process, message: Message) {
         self.counts.published += 1;
+        self.counts.clearing += u64::from(message.retain && message.payload.is_empty());
         let number = self.facts.len();
         if message.qos != Qos::AtMostOnce {
             self.unanswered.insert((client, message.id), number);

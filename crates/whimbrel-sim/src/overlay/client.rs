@@ -30,6 +30,12 @@ const SESSION_SECONDS: u32 = 1_000;
 /// The attribute that tells which broker accepted an event.
 pub(super) const ORIGIN: &str = "origin";
 
+/// The attribute that tells which event one without payload is.
+pub(super) const KEY: &str = "key";
+
+/// Of a thousand events that are retained, how many are without payload: they clear what is retained.
+const CLEARS_PERMILLE: u64 = 200;
+
 /// Why `expect` on text that this file chose cannot fail.
 const VALID: &str = "valid text";
 
@@ -132,6 +138,7 @@ impl Deed {
     /// In a line.
     pub(super) fn words(&self) -> String {
         let message = |message: &Message| {
+            let key = super::book::key_of(message);
             let text = String::from_utf8_lossy(&message.payload);
             let name = message.user_property("w-id").unwrap_or_default();
             if message.topic == notice::TOPIC {
@@ -139,7 +146,7 @@ impl Deed {
                 return text;
             }
             let retain = if message.retain { ", retained" } else { "" };
-            format!("{} on {} {name}{retain}", text.split(' ').next().unwrap_or_default(), message.topic)
+            format!("{key} on {} {name}{retain}", message.topic)
         };
         match self {
             Deed::Said(Said::Publish(published)) => format!("-> {} QoS {}", message(published), published.qos as u8),
@@ -362,6 +369,12 @@ impl Client {
         if self.random.chance(100) && payload.len() < length {
             payload.resize(length, b'.');
         }
+        // What is retained of the topic goes; the book knows it by an attribute.
+        let clears = retain && self.random.chance(CLEARS_PERMILLE);
+        let key = format!("{}-{}", self.name, self.next_id);
+        if clears {
+            payload.clear();
+        }
         let property = |name: &str, value: &str| UserProperty::new(name, value).expect(VALID);
         let mut message = Message::new(&topic, payload).retain(retain);
         if self.random.chance(900) {
@@ -369,6 +382,9 @@ impl Client {
         }
         if self.random.chance(800) {
             message = message.property(property("line", &self.random.below(12).to_string()));
+        }
+        if clears {
+            message = message.property(property(KEY, &key));
         }
         message = message.property(property(ORIGIN, &net.nodes[self.node].name));
         let message = message.qos(qos, if qos == Qos::AtMostOnce { 0 } else { id });

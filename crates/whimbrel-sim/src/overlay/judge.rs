@@ -117,19 +117,32 @@ impl Book {
                 broken.push(format!("broker {first} retains {retained:?}, broker {other} {others:?}"));
             }
         }
-        let version = |key: &str| {
-            let fact = &self.facts[*self.by_key.get(key)?];
-            fact.name.map(|(stream, tick)| (tick, stream))
-        };
-        for fact in &self.facts {
-            if !fact.message.retain || !fact.is_answered || self.ended.contains(&fact.at) {
-                continue;
+        // The greatest of what was promised, by topic; and of what cleared a topic, promised or not: what is not known may have been the last.
+        let mut promised: BTreeMap<&str, ((u64, u64), &str)> = BTreeMap::new();
+        let mut cleared: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for fact in self.facts.iter().filter(|fact| fact.message.retain) {
+            let version = fact.name.map(|(stream, tick)| (tick, stream));
+            let topic = &*fact.message.topic;
+            if fact.message.payload.is_empty() {
+                let known = cleared.entry(topic).or_default();
+                *known = version.unwrap_or((u64::MAX, 0)).max(*known);
             }
-            let present = retained.get(&fact.message.topic);
-            let is_older =
-                present.is_none_or(|key| version(key).is_some_and(|present| Some(present) < version(&fact.key)));
+            if let Some(version) = version.filter(|_| fact.is_answered && !self.ended.contains(&fact.at)) {
+                let known = promised.entry(topic).or_insert((version, &fact.key));
+                *known = (version, &*fact.key).max(*known);
+            }
+        }
+        for (topic, (least, newer)) in promised {
+            let present = retained.get(topic);
+            let is_older = match present {
+                Some(key) => {
+                    let name = self.by_key.get(key).and_then(|fact| self.facts[*fact].name);
+                    name.is_some_and(|(stream, tick)| (tick, stream) < least)
+                }
+                None => cleared.get(topic).is_none_or(|cleared| *cleared < least),
+            };
             if is_older {
-                broken.push(format!("{present:?} is retained of {}, and {} is newer", fact.message.topic, fact.key));
+                broken.push(format!("{present:?} is retained of {topic}, and {newer} is newer"));
             }
         }
         for what in broken {

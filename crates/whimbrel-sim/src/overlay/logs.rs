@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whimbrel_core::store::{Disk, Fetched, Profile, Restoring};
+use whimbrel_core::store::{Fetched, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
 use whimbrel_mqtt::{Broker, Config, Input};
@@ -72,18 +72,6 @@ impl Log {
             State::On(driver) => Some(driver),
             State::Off(_) | State::Between => None,
         }
-    }
-
-    /// The next sync fails.
-    pub(super) fn fail(&mut self) {
-        if let Some(driver) = self.driver() {
-            driver.fail(true);
-        }
-    }
-
-    /// A sync has failed: what is on the disk stays as it is.
-    pub(super) fn has_failed(&self) -> bool {
-        matches!(&self.disk, State::On(driver) if driver.disk() == Disk::Poisoned)
     }
 }
 

@@ -9,6 +9,8 @@ mod judge;
 mod line;
 mod logs;
 mod net;
+#[cfg(all(test, feature = "mutants"))]
+mod scenes;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -161,11 +163,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
     if world.net.traffic.unsent > UNSENT_MAX {
         world.book.breaks(Rule::Bounds, format!("{} bytes were unsent", world.net.traffic.unsent));
     }
-    let (repairs, sent) =
-        (world.net.sum(|stats| stats.repairs), world.net.sum(|stats| stats.destinations + stats.events_answered));
-    if repairs > sent * REPAIRS_MAX {
-        world.book.breaks(Rule::Bounds, format!("{sent} times an event was sent to somebody, and {repairs} repaired"));
-    }
+    check_repairs(world);
     Report {
         seed,
         digest: world.digest(),
@@ -179,5 +177,14 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
         crashes: plan.crashes,
         violations: world.book.violations.clone(),
         story: world.story(),
+    }
+}
+
+/// Nothing goes round.
+fn check_repairs(world: &mut World<'_>) {
+    let (repairs, sent) =
+        (world.net.sum(|stats| stats.repairs), world.net.sum(|stats| stats.destinations + stats.events_answered));
+    if repairs > sent * REPAIRS_MAX {
+        world.book.breaks(Rule::Bounds, format!("{sent} times an event was sent to somebody, and {repairs} repaired"));
     }
 }

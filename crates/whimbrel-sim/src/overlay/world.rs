@@ -66,11 +66,12 @@ impl<'a> World<'a> {
     }
 
     /// Adds a machine with a broker and a witness.
+    #[cfg(test)]
     pub(super) fn add_node(&mut self, ahead: i64) -> usize {
         self.add_machine(ahead, None)
     }
 
-    /// The same, perhaps with a disk.
+    /// Adds a machine, perhaps with a disk, with a broker and a witness.
     pub(super) fn add_machine(&mut self, ahead: i64, log: Option<Log>) -> usize {
         let node = self.net.add_node(ahead);
         if log.is_some() {
