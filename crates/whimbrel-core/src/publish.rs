@@ -76,7 +76,12 @@ impl Core {
             self.forward(now, &publication.accepted(), retain, out);
         }
         while let Some(track) = self.fallen.pop() {
-            self.fall_behind(track, Some(publication.id), true);
+            // A gap goes before it: that it is there is not its client's fault.
+            let is_unsettled = self.tracks.get(track).is_unsettled(publication.id);
+            self.fall_behind(track, Some(publication.id), !is_unsettled);
+            if is_unsettled {
+                self.catch_up_soon(track);
+            }
         }
         if is_news {
             self.tell_retained(now, publication.event.topic, out);
@@ -171,6 +176,10 @@ impl<'a> Round<'a> {
         }
         let track = tracks.get_mut(id);
         if track.lag.is_some() || track.has_had(publication.id) {
+            return;
+        }
+        if track.is_unsettled(publication.id) {
+            self.fallen.push(id);
             return;
         }
         track.told_at = self.now;

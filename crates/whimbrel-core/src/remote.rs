@@ -6,6 +6,7 @@ use whimbrel_selector::TopicName;
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
 use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
+use crate::route::NO_TRACK;
 use crate::session::Publication;
 use crate::stream::{Knowledge, Passed};
 
@@ -90,7 +91,7 @@ impl Core {
     }
 
     /// Passes on what is known of a stream up to the first doubt.
-    fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+    pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         if remote.is_held {
             return;
@@ -112,6 +113,7 @@ impl Core {
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);
+                    self.streams.remote(pubend).expect("the stream is known").lost.add(after, upto);
                     self.pass_gap(now, pubend, (after, upto), GapReason::Lost, out);
                 }
                 Passed::Silence { upto, .. } => self.moved(pubend, upto),
@@ -130,9 +132,21 @@ impl Core {
             (remote.knowledge, remote.passed) = (knowledge, begin);
             remote.retained = remote.retained.split_off(&Tick(begin.0 + 1));
             self.cache.miss(pubend, begin);
+            self.begin_unanswered(pubend, begin);
             self.pass_gap(now, pubend, (before, begin), GapReason::NotBuffered, out);
         }
         self.pass_known(now, pubend, out);
+    }
+
+    /// Subscriptions that begin now, and have not been answered, begin in a stream where that does: they have missed nothing of it.
+    fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
+        let Some(overlay) = self.overlay.as_deref() else { return };
+        for (index, filter) in overlay.waiting.new_ones() {
+            let known = self.router.find(index, filter).map(|id| self.router.get(id).track);
+            if let Some(track) = known.filter(|track| *track != NO_TRACK) {
+                self.tracks.get_mut(track).ahead.advance(pubend, begin);
+            }
+        }
     }
 
     fn moved(&mut self, pubend: PubendId, upto: Tick) {

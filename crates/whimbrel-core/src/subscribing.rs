@@ -250,7 +250,12 @@ impl Core {
                 (s.selector_bytes, s.track) = (selector_bytes, track);
                 (s.attached_only, s.is_durable, s.selector) = (attached_only, is_durable, text);
             };
+            let stood = self.router.get(id).spot.map(|spot| spot.place);
             self.router.update(id, change, shared.filter, selector);
+            if self.router.get(id).spot.map(|spot| spot.place) != stood {
+                // Under its other selector it is as one that comes back.
+                self.await_interest(asked, shared.filter, (id, track));
+            }
             return Ok(false);
         }
         let new = Subscription {

@@ -282,6 +282,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<Socket
         name: config.name.as_str().into(),
         addresses: Vec::new(),
         interest_max: asked.interest_max,
+        expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
     };
     let address = hub.open_overlay(&plan, broker).map_err(|error| match error {

@@ -2,7 +2,7 @@
 
 use crate::bytes::{Reader, varint};
 use crate::{
-    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Goodbye, Hello, InterestUpdate, Invalid, LinkState, Nack, Probe,
+    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Former, Goodbye, Hello, InterestUpdate, Invalid, LinkState, Nack, Probe,
     ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence, TraceAsk, TraceTell,
 };
 
@@ -105,6 +105,8 @@ frames! {
     15 TraceAsk(TraceAsk),
     /// The answer to that.
     16 TraceTell(TraceTell<'a>),
+    /// Who had the receiver's name before it?
+    17 Former(Former),
 }
 
 /// The type of [`Frame::Event`], whose header is also written without its event.

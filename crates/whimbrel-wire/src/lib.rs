@@ -25,13 +25,13 @@ pub use interest::{InterestEntry, InterestUpdate};
 pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
 pub use limits::{
-    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, LIST_MAX, LOSS_MAX,
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, FORMER_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, LIST_MAX, LOSS_MAX,
     NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, REGISTRY_RANGES, REPAIRERS_MAX,
     SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
-pub use topology::{Ask, Digest, HostVersion, LinkState, Neighbour};
+pub use topology::{Ask, Digest, Former, HostVersion, LinkState, Neighbour};
 pub use trace::{TraceAsk, TraceTell};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 

@@ -18,6 +18,9 @@ pub const ADDRESS_BYTES_MAX: usize = 64;
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 
+/// Hosts that had a broker's name before it.
+pub const FORMER_MAX: usize = 16;
+
 /// The greatest loss, in thousandths: nothing arrives.
 pub const LOSS_MAX: u16 = 1000;
 

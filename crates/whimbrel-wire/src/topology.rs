@@ -5,7 +5,7 @@ use whimbrel_event::{HostId, Tick};
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::link::{put_pubends, read_pubends};
-use crate::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX};
+use crate::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, FORMER_MAX, Invalid, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX};
 
 /// A broker and its neighbours, as it said itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct LinkState<'a> {
     pub addresses: Vec<&'a str>,
     /// Whom it has a link to, at most [`NEIGHBOURS_MAX`].
     pub neighbours: Vec<Neighbour>,
+    /// Who had its name before it and lost what it had, at most [`FORMER_MAX`]: up to which tick its streams have ended.
+    pub former: Vec<(HostId, Tick)>,
 }
 
 /// The end of a link.
@@ -86,7 +88,20 @@ impl<'a> Body<'a> for LinkState<'a> {
         let age_ms = input.small("an age")?;
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
         let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", Neighbour::read)?;
-        Ok(LinkState { host, incarnation, sequence, name, reliable, best_effort, birth, age_ms, addresses, neighbours })
+        let former = input.list(FORMER_MAX, "former hosts", |input| Ok((input.host()?, input.tick()?)))?;
+        Ok(LinkState {
+            host,
+            incarnation,
+            sequence,
+            name,
+            reliable,
+            best_effort,
+            birth,
+            age_ms,
+            addresses,
+            neighbours,
+            former,
+        })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -102,6 +117,27 @@ impl<'a> Body<'a> for LinkState<'a> {
             out.put_bytes(address.as_bytes(), ADDRESS_BYTES_MAX, "an address");
         });
         out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
+        out.put_list(&self.former, FORMER_MAX, "former hosts", |out, (host, upto)| {
+            out.put_u64(host.as_u64());
+            out.put_u64(upto.0);
+        });
+    }
+}
+
+/// Tells a neighbour who had its name before it, as far as the sender knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Former {
+    /// Those hosts, at most [`FORMER_MAX`].
+    pub hosts: Vec<HostId>,
+}
+
+impl Body<'_> for Former {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(Former { hosts: input.list(FORMER_MAX, "former hosts", Reader::host)? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_list(&self.hosts, FORMER_MAX, "former hosts", |out, host| out.put_u64(host.as_u64()));
     }
 }
 

@@ -53,6 +53,7 @@ fn link_state() -> LinkState<'static> {
         age_ms: 4,
         addresses: Vec::new(),
         neighbours: Vec::new(),
+        former: Vec::new(),
     }
 }
 
@@ -208,8 +209,9 @@ fn link_states_have_their_bounds() {
     refused(&state(vec!["a b"], vec![]));
     let mut bytes = accepted(&state(vec!["1:5"], vec![neighbour]));
     let end = bytes.len();
-    assert_eq!(bytes[end - 2..], [0xe8, 7]);
-    bytes[end - 2] = 0xe9;
+    // Behind it there is the number of former hosts.
+    assert_eq!(bytes[end - 3..], [0xe8, 7, 0]);
+    bytes[end - 3] = 0xe9;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("a loss")));
     let at = bytes.windows(3).position(|three| three == b"1:5").unwrap();
     bytes[at] = b'\n';
@@ -257,8 +259,10 @@ fn too_many(frame: &Frame<'_>, behind: usize, max: usize, what: &'static str) {
 #[test]
 fn each_list_and_text_of_others_has_its_bound() {
     let state = Frame::LinkState(link_state());
-    too_many(&state, 1, ADDRESSES_MAX, "addresses");
-    too_many(&state, 0, NEIGHBOURS_MAX, "neighbours");
+    too_many(&state, 2, ADDRESSES_MAX, "addresses");
+    too_many(&state, 1, NEIGHBOURS_MAX, "neighbours");
+    too_many(&state, 0, FORMER_MAX, "former hosts");
+    too_many(&Frame::Former(Former::default()), 0, FORMER_MAX, "former hosts");
     let digest = Frame::Digest(Digest::default());
     too_many(&digest, 1, LIST_MAX, "link states");
     too_many(&digest, 0, LIST_MAX, "interests");
@@ -306,6 +310,9 @@ fn what_is_sent_has_the_bounds_of_what_is_read() {
     let address: String = "9".repeat(ADDRESS_BYTES_MAX + 1);
     accepted(&Frame::LinkState(LinkState { addresses: vec![&address[1..]], ..link_state() }));
     refused(&Frame::LinkState(LinkState { addresses: vec![&address], ..link_state() }));
+    accepted(&Frame::Former(Former { hosts: vec![host(); FORMER_MAX] }));
+    refused(&Frame::Former(Former { hosts: vec![host(); FORMER_MAX + 1] }));
+    refused(&Frame::LinkState(LinkState { former: vec![(host(), Tick(1)); FORMER_MAX + 1], ..link_state() }));
 }
 
 #[test]

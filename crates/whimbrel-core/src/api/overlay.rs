@@ -86,11 +86,13 @@ pub enum HangUp {
     Stuck,
     /// This broker goes on with other streams: its log has failed.
     Rehosted,
+    /// It has said goodbye.
+    Left,
 }
 
 impl HangUp {
     /// All of them.
-    pub const ALL: [HangUp; 12] = [
+    pub const ALL: [HangUp; 13] = [
         HangUp::NotOpen,
         HangUp::Garbage,
         HangUp::OtherVersion,
@@ -103,6 +105,7 @@ impl HangUp {
         HangUp::Silent,
         HangUp::Stuck,
         HangUp::Rehosted,
+        HangUp::Left,
     ];
 
     /// In a few words, for a log and the other side.
@@ -120,11 +123,15 @@ impl HangUp {
             HangUp::Silent => "nothing came from it for too long",
             HangUp::Stuck => "it takes nothing",
             HangUp::Rehosted => "this broker goes on with other streams, as its log has failed",
+            HangUp::Left => "it has said goodbye",
         }
     }
 
     /// Whether trying again at once could help.
     pub fn is_passing(self) -> bool {
-        matches!(self, HangUp::Double | HangUp::TooMany | HangUp::Silent | HangUp::Stuck | HangUp::Rehosted)
+        matches!(
+            self,
+            HangUp::Double | HangUp::TooMany | HangUp::Silent | HangUp::Stuck | HangUp::Rehosted | HangUp::Left
+        )
     }
 }

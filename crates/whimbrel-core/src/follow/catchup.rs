@@ -83,6 +83,14 @@ impl Core {
         }
     }
 
+    /// A subscription that lags has its turn at the end of this one.
+    pub(crate) fn catch_up_soon(&mut self, id: u32) {
+        let index = self.tracks.get(id).session;
+        if !core::mem::replace(&mut self.sessions.get_mut(index).follow.catching_up, true) {
+            self.catching_up.queue.push_back(index);
+        }
+    }
+
     /// Gives sessions that catch up their turns: as much work as a slice, and as was accepted since the last time.
     pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut impl Output) {
         let accepted = self.serial - core::mem::replace(&mut self.catching_up.upto, self.serial);
@@ -133,6 +141,8 @@ impl Core {
             Item::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
                 ControlFlow::Continue(())
             }
+            // Its host has ended so long ago that nobody is told of it any more.
+            Item::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
         let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
@@ -324,6 +334,9 @@ impl<O: Output> Reader<'_, O> {
         }
         if self.wants(serial, packed) && !self.has_had(packed.id()) {
             let qos = packed.qos().min(self.track.qos);
+            if let Some(gap) = self.track.settle(packed.id()) {
+                self.lag.gaps.add(gap);
+            }
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
                 None => true,

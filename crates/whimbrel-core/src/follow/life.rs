@@ -77,6 +77,7 @@ impl Core {
             parked: false,
             lag: None,
             ahead: Positions::default(),
+            unsettled: Positions::default(),
             acknowledged: Positions::default(),
             told_at: now,
             silence_at: None,
@@ -118,6 +119,7 @@ impl Core {
     pub(super) fn settled_position(&self, index: u32, id: u32) -> Positions {
         let untold = self.tracks.get(id).lag.as_ref().map(|lag| lag.untold());
         let mut positions = untold.unwrap_or_else(|| self.streams.positions().collect());
+        self.tracks.get(id).step_back_to_settled(&mut positions);
         self.unanswered(index, id, true).into_iter().for_each(|id| step_back(&mut positions, id));
         positions
     }
@@ -152,12 +154,13 @@ impl Core {
         let old = self.tracks.get_mut(id);
         let (lag, silence_at, told_at) = (old.lag.take(), old.silence_at.take(), old.told_at);
         let (ahead, mut acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
+        let unsettled = core::mem::take(&mut old.unsettled);
         if !new.by_token {
             acknowledged = Positions::default();
         }
         let parked = old.parked && new.by_token;
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
-        *old = Track { id, lag, silence_at, told_at, ahead, acknowledged, parked, ..new };
+        *old = Track { id, lag, silence_at, told_at, ahead, unsettled, acknowledged, parked, ..new };
         if freed && lags {
             self.sessions.get_mut(session).follow.lagging.push_back(id);
         }
@@ -246,11 +249,12 @@ impl Core {
         let of_track = self.tracks.get(track);
         // What was sent on this connection comes to the client before this answer.
         let unsent = self.unanswered(index, track, false);
-        if of_track.lag.is_none() && of_track.ahead.is_empty() && unsent.is_empty() {
+        if of_track.lag.is_none() && of_track.ahead.is_empty() && of_track.unsettled.is_empty() && unsent.is_empty() {
             return self.live_token(now);
         }
         let lag = of_track.lag.as_ref();
         let mut positions = lag.map_or_else(|| self.ahead_positions(&of_track.ahead), |lag| lag.positions.clone());
+        of_track.step_back_to_settled(&mut positions);
         for id in &unsent {
             step_back(&mut positions, *id);
         }
@@ -379,8 +383,7 @@ impl Core {
         let track = self.tracks.get(id);
         let (told_at, session) = (track.told_at, track.session);
         // Also one that gets events: its position in the streams that have none for it would stay behind.
-        // Where a gap is still to be told, a token that lies behind it would hide it.
-        if track.notices && track.lag.is_none() && !self.awaits_interest(id) {
+        if track.notices && track.lag.is_none() {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);
@@ -400,12 +403,13 @@ impl Core {
 
     fn silence_token(&mut self, now: Time, id: u32) -> Box<str> {
         let passed: Positions = self.streams.positions().collect();
-        let ahead = &mut self.tracks.get_mut(id).ahead;
-        ahead.retain_above(&passed);
-        if !ahead.is_empty() {
-            let ahead = ahead.clone();
+        self.tracks.get_mut(id).ahead.retain_above(&passed);
+        let track = self.tracks.get(id);
+        if !track.ahead.is_empty() || !track.unsettled.is_empty() {
+            let mut positions = self.ahead_positions(&track.ahead);
+            track.step_back_to_settled(&mut positions);
             self.streams.close(now);
-            return self.token_at(&self.ahead_positions(&ahead), &Gaps::default()).to_string().into();
+            return self.token_at(&positions, &Gaps::default()).to_string().into();
         }
         if (self.silence.0, self.silence.1) != (now, self.serial) {
             self.silence = (now, self.serial, self.live_token(now).to_string().into());

@@ -73,6 +73,9 @@ pub(crate) struct Track {
     pub(crate) lag: Option<Box<Lag>>,
     /// Streams that it is ahead of: what is at or below these positions it has had before.
     pub(crate) ahead: Positions,
+    /// Streams of brokers that may not know yet that it is there: up to where it has had what it wants of them. What comes beyond comes for
+    /// others' sake, and a gap before it.
+    pub(crate) unsettled: Positions,
     /// Up to where its client has acknowledged, if it keeps the position.
     pub(crate) acknowledged: Positions,
     /// When it was last told anything.
@@ -102,6 +105,30 @@ impl Track {
         }
         self.ahead.remove(id.pubend);
         false
+    }
+
+    /// Whether something before an event may not have come, as its broker did not know that it was wanted.
+    pub(crate) fn is_unsettled(&self, id: EventId) -> bool {
+        let from = self.unsettled.get(id.pubend);
+        from != Tick(0) && from < id.tick
+    }
+
+    /// It gets an event now: what may not have come before it.
+    pub(crate) fn settle(&mut self, id: EventId) -> Option<Gap> {
+        let EventId { pubend, tick } = id;
+        let from = self.unsettled.get(pubend);
+        if from == Tick(0) || from >= tick {
+            return None;
+        }
+        self.unsettled.set(pubend, tick);
+        Some(Gap { pubend, from, to: Tick(tick.0 - 1), reason: GapReason::NotBuffered })
+    }
+
+    /// Where a gap is still to be told, a token that lies behind it would hide it.
+    pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
+        for (pubend, tick) in self.unsettled.iter() {
+            positions.set(pubend, positions.get(pubend).min(tick));
+        }
     }
 
     /// Under which terms it gets a live event.

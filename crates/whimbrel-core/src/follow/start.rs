@@ -70,7 +70,7 @@ impl Core {
             Start::Own => {
                 let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked);
                 let Some(track) = parked else { return Ok(Begin::Keep) };
-                let mut lag = self.checked(now, track.acknowledged.clone(), Gaps::default())?;
+                let mut lag = self.checked(now, (track.acknowledged.clone(), Tick(0)), Gaps::default())?;
                 self.note_lost(&mut lag);
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
@@ -152,7 +152,7 @@ impl Core {
         for id in later {
             positions.advance(id.pubend, id.tick);
         }
-        self.checked(now, positions, Gaps::default())
+        self.checked(now, (positions, token.common()), Gaps::default())
     }
 
     fn after_ids(&self, now: Time, ids: &[EventId]) -> Result<Lag, Refusal> {
@@ -170,12 +170,12 @@ impl Core {
                 gaps.add(Gap { pubend, from: birth, to: assumed, reason: GapReason::Assumed });
             }
         }
-        self.checked(now, positions, gaps)
+        self.checked(now, (positions, Tick(smallest)), gaps)
     }
 
     /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is a gap, and what is not named begins
-    /// at its birth.
-    fn checked(&self, now: Time, mut positions: Positions, mut gaps: Gaps) -> Result<Lag, Refusal> {
+    /// at its birth. One that had begun before what else is `named`, and has ended, is not named any more.
+    fn checked(&self, now: Time, (mut positions, named): (Positions, Tick), mut gaps: Gaps) -> Result<Lag, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers has not heard of all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();
@@ -199,8 +199,11 @@ impl Core {
         if self.has(crate::Mutant::StrangersForgotten) {
             positions.retain(|pubend| self.streams.knows(pubend));
         }
+        let ended: Vec<_> = self.streams.positions().filter(|(pubend, _)| self.streams.has_ended(*pubend)).collect();
         for (pubend, birth) in self.streams.births() {
-            positions.advance(pubend, birth);
+            let is_named = positions.get(pubend) != Tick(0);
+            let end = ended.iter().find(|(other, _)| *other == pubend && !is_named && named >= birth);
+            positions.advance(pubend, end.map_or(birth, |(_, end)| *end));
         }
         Ok(Lag { gaps, ..at(positions) })
     }
@@ -226,6 +229,11 @@ impl Core {
         let mut token = self.streams.token(self.sessions.limits.deployment, common);
         for (pubend, _) in self.streams.positions() {
             token.set(pubend, positions.get(pubend));
+        }
+        // Streams of brokers that are not known here, but were named, are elsewhere.
+        for (pubend, tick) in positions.iter().filter(|(pubend, _)| !self.streams.knows(*pubend)) {
+            // A token that is full begins them at their birth.
+            let _ = token.advance(EventId { pubend, tick });
         }
         token
     }

@@ -3,9 +3,10 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{HostId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
+use super::joining::NOBODY_YET;
 use super::{Due, Overlay, wants};
 use crate::api::{Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
@@ -50,8 +51,6 @@ struct Returned {
     subscription: u32,
     track: u32,
     version: Option<u64>,
-    /// Per stream where that is so, up to where it has had everything.
-    from: Vec<(PubendId, Tick)>,
 }
 
 /// What waits for other brokers.
@@ -61,6 +60,17 @@ pub(crate) struct Waiting {
     returned: Vec<Returned>,
     /// Brokers that did not confirm in time: nobody waits for them until they do.
     late: Vec<HostId>,
+}
+
+impl Waiting {
+    /// The subscriptions that begin now, and have not been answered, each with its session: those of which nobody has named a place.
+    pub(crate) fn new_ones(&self) -> impl Iterator<Item = (u32, &str)> {
+        let begins = |(asked, new, result): &&(Asked, bool, Result<Granted, Refusal>)| {
+            *new && result.is_ok() && matches!(asked.view().following.start, Start::Own)
+        };
+        let all = self.entries.iter().flat_map(|entry| entry.what.made.iter().map(|made| (entry.what.index, made)));
+        all.filter(move |(_, made)| begins(made)).map(|(index, made)| (index, &*made.0.filter))
+    }
 }
 
 /// Whether a broker has confirmed a version in all of its streams, and those have been passed up to there.
@@ -88,7 +98,8 @@ impl Core {
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
             result.is_ok() && !wants::is_local(&asked.filter)
         };
-        if overlay.topology.len() < 2 || !what.made.iter().any(wanted) {
+        let is_alone = overlay.topology.len() < 2 && !overlay.is_young(now) && !overlay.lacks_everyone();
+        if is_alone || !what.made.iter().any(wanted) {
             return Err(what);
         }
         let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
@@ -118,16 +129,15 @@ impl Core {
         if track == NO_TRACK || overlay.waiting.returned.len() >= WAITING_MAX {
             return;
         }
-        let from: Vec<_> = self.streams.remote_positions().collect();
-        if !from.is_empty() {
-            overlay.waiting.returned.push(Returned { subscription, track, version: None, from });
+        let of_track = self.tracks.get_mut(track);
+        let lag = of_track.lag.as_deref();
+        let had = |pubend| lag.map_or(Tick(0), |lag| lag.positions.get(pubend));
+        of_track.unsettled =
+            self.streams.remote_positions().map(|(pubend, passed)| (pubend, passed.max(had(pubend)))).collect();
+        if !of_track.unsettled.is_empty() {
+            overlay.waiting.returned.retain(|one| one.track != track);
+            overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }
-    }
-
-    /// Whether a subscription came back, and its interest is not in force everywhere.
-    pub(crate) fn awaits_interest(&self, track: u32) -> bool {
-        let returned = self.overlay.as_deref().map(|overlay| &overlay.waiting.returned);
-        returned.is_some_and(|returned| returned.iter().any(|one| one.track == track))
     }
 
     /// The own interest has a version that has everything there is.
@@ -144,7 +154,7 @@ impl Core {
     pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
+        if overlay.is_young(now) || overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
             return;
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
@@ -191,6 +201,9 @@ impl Core {
                 pending.push(&*state.name);
             }
         }
+        if overlay.lacks_everyone() {
+            pending.push(NOBODY_YET);
+        }
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         self.answer_subscribed(now, (whom, tag), index, (made, &pending), out);
@@ -202,24 +215,25 @@ impl Core {
         if overlay.waiting.returned.is_empty() {
             return;
         }
+        let Core { tracks, streams, .. } = self;
+        overlay.waiting.returned.retain(|one| tracks.is_of(one.track, one.subscription));
         let mut gaps = Vec::new();
-        for one in &mut overlay.waiting.returned {
+        for one in &overlay.waiting.returned {
             let Some(version) = one.version else { continue };
-            let (streams, track) = (&mut self.streams, one.track);
-            one.from.retain(|(pubend, from)| {
-                let Some(remote) = streams.remote(*pubend) else { return false };
+            let unsettled = &mut tracks.get_mut(one.track).unsettled;
+            for (pubend, from) in core::mem::take(unsettled).iter() {
+                let Some(remote) = streams.remote(pubend) else { continue };
                 if remote.told < version {
-                    return true;
+                    unsettled.set(pubend, from);
+                } else {
+                    // What has been passed meanwhile was looked at under what was wanted then.
+                    gaps.push((one.track, pubend, from, remote.since));
                 }
-                // What has been passed meanwhile was looked at under what was wanted then.
-                gaps.push((one.subscription, track, *pubend, *from, remote.since));
-                false
-            });
+            }
         }
-        overlay.waiting.returned.retain(|one| !one.from.is_empty());
-        for (subscription, track, pubend, from, to) in gaps {
-            let is_there = self.tracks.is_of(track, subscription);
-            if !is_there || from >= to {
+        overlay.waiting.returned.retain(|one| !tracks.get(one.track).unsettled.is_empty());
+        for (track, pubend, from, to) in gaps {
+            if from >= to {
                 continue;
             }
             let session = self.tracks.get(track).session;

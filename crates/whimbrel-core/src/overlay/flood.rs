@@ -171,6 +171,7 @@ impl Overlay {
             birth: self.wants.birth,
             addresses: self.config.addresses.clone(),
             neighbours: self.peers.up().map(neighbour).collect(),
+            former: self.former.clone(),
         }
     }
 
@@ -191,6 +192,7 @@ impl Overlay {
             age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
             addresses: state.addresses.iter().map(|address| &**address).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
+            former: state.former.clone(),
         };
         Frame::LinkState(state).encode(frame);
     }
@@ -337,6 +339,11 @@ impl Core {
             peer.pending.has.insert(*host, (*incarnation, *version));
         }
         peer.pending.is_compared |= !digest.more;
+        let known = |host: &HostId| *host == overlay.host || overlay.topology.get(*host).is_some();
+        let lacking: Vec<HostId> =
+            digest.link_states.iter().map(|(host, ..)| *host).filter(|host| !known(host)).collect();
+        let is_last = !digest.more;
+        self.look_at_joining(now, |joining| joining.compared(lacking, is_last), out);
         self.pump(now, link, out);
         self.compare_retained(now, link, out);
     }
@@ -370,19 +377,19 @@ impl Core {
         let neighbour =
             |end: &WireNeighbour| Neighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
         let host = state.host;
-        let (name, birth) = (Box::from(state.name), state.birth);
         let learned = LinkState {
             host,
             incarnation: state.incarnation,
             sequence: state.sequence,
-            name,
+            name: state.name.into(),
             reliable: state.reliable,
             best_effort: state.best_effort,
-            birth,
+            birth: state.birth,
             addresses: state.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
+            former: state.former.clone(),
         };
-        self.end_namesake(&learned);
+        self.end_namesakes(now, &learned, out);
         let Some(overlay) = &mut self.overlay else { return };
         let was_there = overlay.topology.get(host).is_some();
         match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
@@ -392,7 +399,7 @@ impl Core {
                     pending.states.insert(host);
                 });
                 overlay.watch_expiry();
-                self.follow_host(now, host, ((state.reliable, state.best_effort), birth), out);
+                self.follow_host(now, (host, state.name), ((state.reliable, state.best_effort), state.birth), out);
                 if !was_there {
                     self.wait_for_host(now, host, out);
                 }
@@ -408,6 +415,7 @@ impl Core {
             Learned::Outbid { incarnation, sequence } => self.outbid(now, incarnation, sequence),
             Learned::Refused(_) => overlay.stats.states_refused += 1,
         }
+        self.look_at_joining(now, |joining| joining.came(host), out);
     }
 
     /// Others know of a greater state of this broker than it has told: it says a still greater one.

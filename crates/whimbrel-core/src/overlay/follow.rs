@@ -1,9 +1,14 @@
 //! Brokers come to be known, end, and are forgotten.
+//!
+//! A broker that comes back without its disk is another host of the same name. Its neighbours tell it who had the name before it, and it tells everyone,
+//! with its link state, up to where those streams have ended: nobody else could say so. What a broker has not got of them by then is lost, and
+//! whoever may have wanted it is told.
 
-use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_wire::{FORMER_MAX, Former, Frame, Hello};
 
 use super::topology::LinkState;
-use crate::api::Output;
+use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
 
 impl Core {
@@ -11,12 +16,13 @@ impl Core {
     pub(super) fn follow_host(
         &mut self,
         now: Time,
-        host: HostId,
+        (host, name): (HostId, &str),
         (pubends, birth): ((u8, u8), Tick),
         out: &mut impl Output,
     ) {
         let is_known = self.streams.knows(host.pubend(0));
         let is_new = self.streams.add_host(host, pubends, birth, true);
+        self.streams.name_host(host, name);
         if is_new {
             self.wait_for_host(now, host, out);
         } else if !is_known && let Some(overlay) = self.overlay.as_deref_mut() {
@@ -32,13 +38,88 @@ impl Core {
         self.streams.follow_from(host, overlay.wants.version());
     }
 
-    /// A broker came back without what it had, under its name: that which had it, and is out of reach, has ended.
-    pub(super) fn end_namesake(&mut self, state: &LinkState) {
+    /// A new neighbour is told who had its name before it.
+    pub(super) fn tell_former(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut impl Output) {
+        let hosts: Vec<HostId> = self.streams.of_name(hello.name).filter(|host| *host != hello.host).collect();
+        if hosts.is_empty() {
+            return;
+        }
+        // The last ones are those that others have not heard of yet.
+        let hosts = hosts[hosts.len().saturating_sub(FORMER_MAX)..].to_vec();
+        let mut frame = Vec::new();
+        Frame::Former(Former { hosts }).encode(&mut frame);
+        self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
+    }
+
+    /// A neighbour tells who had this broker's name before it. What a broker has on its own disk, with which it comes back, has not ended.
+    pub(super) fn former_came(&mut self, now: Time, former: &Former, out: &mut impl Output) {
+        let own = [self.streams.own.host(), self.streams.logged().host()];
+        let birth = self.streams.birth();
+        for host in former.hosts.iter().filter(|host| !own.contains(host)) {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            if overlay.former.iter().any(|(known, _)| known == host) {
+                continue;
+            }
+            if overlay.former.len() == FORMER_MAX {
+                overlay.former.remove(0);
+            }
+            overlay.former.push((*host, birth));
+            overlay.announce_soon(now);
+            self.end_host(now, (*host, birth), out);
+        }
+    }
+
+    /// A broker came back without what it had, under its name: those that had it have ended. One that it does not name gives the name up if it is out of
+    /// reach.
+    pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
+        for (host, upto) in &state.former {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let is_namesake = overlay.topology.get(*host).is_some_and(|known| known.name == state.name);
+            if is_namesake && *host != overlay.host {
+                overlay.topology.forget(*host);
+                self.forget_broker(*host);
+            }
+            if self.streams.of_name(&state.name).any(|known| known == *host) {
+                self.end_host(now, (*host, *upto), out);
+            }
+        }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(holder) = overlay.topology.by_name(&state.name) else { return };
-        if holder != state.host && holder != overlay.host && !overlay.is_reachable(holder) {
+        // What is still told of one that has ended does not end the one that came after it.
+        let holders = overlay.topology.get(holder).map(|holder| &holder.former);
+        let is_older = holders.is_some_and(|former| former.iter().any(|(host, _)| *host == state.host));
+        if holder != state.host && holder != overlay.host && !is_older && !overlay.is_reachable(holder) {
             overlay.topology.forget(holder);
             self.forget_broker(holder);
+        }
+    }
+
+    /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
+    fn end_host(&mut self, now: Time, (host, upto): (HostId, Tick), out: &mut impl Output) {
+        if !self.streams.end_host(host) {
+            return;
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.hosts_ended += 1;
+        }
+        let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
+        for pubend in streams {
+            // Its clock may have been another one, and somebody may have had more of it elsewhere.
+            let stand = |id: u32| {
+                let track = self.tracks.get(id);
+                track.lag.as_ref().map_or(Tick(0), |lag| lag.positions.get(pubend)).max(track.ahead.get(pubend))
+            };
+            let farthest = self.tracks.ids().into_iter().map(stand).fold(Tick(0), Tick::max);
+            let remote = self.streams.remote(pubend).expect("it is followed");
+            let last = farthest.max(remote.passed).max(remote.knowledge.last());
+            let upto = upto.max(Tick(last.0 + 1));
+            remote.is_held = false;
+            let base = remote.knowledge.base();
+            match pubend.reliability() {
+                Reliability::Reliable => remote.knowledge.lost(base, upto),
+                Reliability::BestEffort => remote.knowledge.silence(base, upto),
+            }
+            self.pass_known(now, pubend, out);
         }
     }
 

@@ -103,7 +103,8 @@ impl Core {
         overlay.peers.bring_up(link, who);
         overlay.stats.links_up += 1;
         overlay.announce_soon(now);
-        self.follow_host(now, hello.host, ((hello.reliable, hello.best_effort), hello.birth), out);
+        self.follow_host(now, (hello.host, hello.name), ((hello.reliable, hello.best_effort), hello.birth), out);
+        self.tell_former(now, link, hello, out);
         self.compare(now, link, out);
         self.probe(now, link, out);
     }

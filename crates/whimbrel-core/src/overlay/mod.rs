@@ -17,6 +17,7 @@ mod flood;
 mod follow;
 mod forward;
 mod greet;
+mod joining;
 mod look;
 mod mend;
 mod peers;
@@ -42,6 +43,7 @@ use crate::broker::Core;
 
 pub(crate) use confirm::{Made, Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
+pub use joining::NOBODY_YET;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
@@ -53,6 +55,7 @@ pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
 
 use flood::Interests;
+use joining::Joining;
 use mend::{Mending, OpenNacks};
 use peers::{Peer, Peers};
 use routes::Routes;
@@ -71,6 +74,8 @@ pub struct OverlayConfig {
     pub addresses: Vec<Box<str>>,
     /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually [`reduce::INTEREST_MAX`].
     pub interest_max: usize,
+    /// There are others that it is to be linked with: as long as it has never been, it names [`NOBODY_YET`] in the answer to a SUBSCRIBE.
+    pub expects_peers: bool,
     /// It asks for links to brokers that it learns of, until it has so many.
     pub links_wanted: usize,
 }
@@ -111,6 +116,10 @@ pub(crate) struct Overlay {
     pub(crate) incarnation: u64,
     /// Of the last own link state.
     sequence: u64,
+    /// Who had this broker's name before it, and up to where its streams have ended.
+    former: Vec<(HostId, Tick)>,
+    /// It has just begun, and does not know of all others.
+    joining: Option<Joining>,
     /// When the last own link state was told.
     announced: Time,
     pub(crate) peers: Peers,
@@ -157,6 +166,8 @@ impl Overlay {
             host,
             incarnation,
             sequence: 0,
+            former: Vec::new(),
+            joining: Some(Joining::begun(now)),
             announced: Time::ZERO,
             peers: Peers::new(incarnation),
             topology: Topology::new(host),

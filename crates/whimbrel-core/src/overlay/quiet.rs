@@ -150,5 +150,6 @@ impl Core {
             destination.is_reachable = is_reachable;
         }
         self.confirm_ready(now, out);
+        self.look_at_joining(now, |_| (), out);
     }
 }

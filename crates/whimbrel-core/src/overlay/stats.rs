@@ -32,6 +32,8 @@ pub struct OverlayStats {
     pub brokers_expired: u64,
     /// Brokers whose streams are not followed, as too many are.
     pub hosts_refused: u64,
+    /// Brokers that have ended: another one came up under their name.
+    pub hosts_ended: u64,
     /// Versions of the own interest.
     pub interest_versions: u64,
     /// Interests of others that were news.

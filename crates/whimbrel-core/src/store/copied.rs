@@ -21,7 +21,11 @@ const LOST_MAX: usize = 16;
 pub(crate) struct LostParts(Vec<(Tick, Tick)>);
 
 impl LostParts {
-    fn add(&mut self, from: Tick, to: Tick) {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, from: Tick, to: Tick) {
         match self.0.last_mut() {
             // Nothing was logged in between.
             Some(last) if from <= last.1 => last.1 = to.max(last.1),
@@ -99,6 +103,12 @@ impl Core {
             for (from, to) in &parts.0 {
                 let from = *at.max(from);
                 lag.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
+            }
+        }
+        for (pubend, parts) in self.streams.lost() {
+            for (from, to) in &parts.0 {
+                let from = lag.positions.get(pubend).max(*from);
+                lag.gaps.add(Gap { pubend, from, to: *to, reason: GapReason::Lost });
             }
         }
     }

@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{Packed, Tick, Time};
 
-pub(crate) use copied::Lost;
+pub(crate) use copied::{Lost, LostParts};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};

@@ -155,6 +155,11 @@ impl<I: Interest> Knowledge<I> {
         self.keep_bounds();
     }
 
+    /// The last tick of which anything is known.
+    pub fn last(&self) -> Tick {
+        self.runs.last_key_value().map_or(self.base, |(_, run)| run.upto)
+    }
+
     /// Learns that whatever was in the range is gone for good.
     pub fn lost(&mut self, after: Tick, upto: Tick) {
         self.raise(after, upto, RunState::Lost);

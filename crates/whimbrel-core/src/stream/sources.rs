@@ -6,9 +6,13 @@ use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Rel
 
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
+use crate::store::LostParts;
 
 /// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of which there are two after its log has failed.
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
+
+/// Hosts that have ended and stay known, so that what is cached of them is found, and tokens that name them are understood.
+pub const ENDED_MAX: usize = 64;
 
 /// A stream of another broker.
 #[derive(Debug)]
@@ -29,14 +33,20 @@ pub(crate) struct Remote {
     pub(crate) least: u64,
     /// Nothing passes before it is known from where on it is followed.
     pub(crate) is_held: bool,
+    /// What is lost of what it has passed.
+    pub(crate) lost: LostParts,
 }
 
 /// A broker whose streams are known here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Host {
     id: HostId,
     reliable: u8,
     best_effort: u8,
+    /// What it is called, if that was told.
+    name: Box<str>,
+    /// Another one came up under its name.
+    has_ended: bool,
 }
 
 /// The consolidated stream's sources.
@@ -117,12 +127,13 @@ impl Sources {
         is_held: bool,
     ) -> bool {
         let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);
+        self.forget_ended();
         let pubends = usize::from(reliable) + usize::from(best_effort);
         let room = CheckpointToken::PUBENDS_MAX - 2 * usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
         if known || self.hosts.len() >= HOSTS_MAX || self.remotes.len() + pubends > room {
             return false;
         }
-        let host = Host { id, reliable, best_effort };
+        let host = Host { id, reliable, best_effort, name: "".into(), has_ended: false };
         self.hosts.push(host);
         let mut token = CheckpointToken::new(Deployment::named(""), birth);
         token.cover(id, reliable, best_effort).expect("one host fits into a token");
@@ -137,9 +148,50 @@ impl Sources {
             least: 0,
             since: Tick(0),
             is_held,
+            lost: LostParts::default(),
         }));
         self.remotes.sort_by_key(|remote| remote.pubend);
         true
+    }
+
+    /// The streams of a host are followed under that name; it has not ended.
+    pub(crate) fn name_host(&mut self, id: HostId, name: &str) {
+        if let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) {
+            host.has_ended = false;
+            if *host.name != *name {
+                host.name = name.into();
+            }
+        }
+    }
+
+    /// The hosts of that name whose streams are followed, those last that were known last.
+    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = HostId> {
+        self.hosts.iter().filter(move |host| *host.name == *name).map(|host| host.id)
+    }
+
+    /// A host has ended; `false` if it had before, or is not known.
+    pub(crate) fn end_host(&mut self, id: HostId) -> bool {
+        let host = self.hosts.iter_mut().find(|host| host.id == id);
+        host.is_some_and(|host| !core::mem::replace(&mut host.has_ended, true))
+    }
+
+    /// Whether a stream's host has ended.
+    pub(crate) fn has_ended(&self, pubend: PubendId) -> bool {
+        self.hosts.iter().any(|host| host.has_ended && host.id == pubend.host())
+    }
+
+    /// Makes room for one more host: of those that have ended only the last [`ENDED_MAX`] stay known.
+    fn forget_ended(&mut self) {
+        while self.hosts.iter().filter(|host| host.has_ended).count() > ENDED_MAX {
+            let first = self.hosts.iter().position(|host| host.has_ended).expect("there are some");
+            let Host { id, .. } = self.hosts.remove(first);
+            self.remotes.retain(|remote| remote.pubend.host() != id);
+        }
+    }
+
+    /// What is lost of other brokers' streams, for those of which something is.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = (PubendId, &LostParts)> {
+        self.remotes.iter().filter(|remote| !remote.lost.is_empty()).map(|remote| (remote.pubend, &remote.lost))
     }
 
     pub(crate) fn remote(&mut self, pubend: PubendId) -> Option<&mut Remote> {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod estimate;
+mod lives;
 mod look;
 mod net;
 mod paths;

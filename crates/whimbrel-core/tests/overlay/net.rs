@@ -94,7 +94,7 @@ pub struct Net {
 }
 
 pub fn config(name: &str) -> OverlayConfig {
-    OverlayConfig { name: name.into(), addresses: Vec::new(), interest_max: 256, links_wanted: 0 }
+    OverlayConfig { name: name.into(), addresses: Vec::new(), interest_max: 256, expects_peers: true, links_wanted: 0 }
 }
 
 impl Net {
@@ -105,7 +105,7 @@ impl Net {
         Net { nodes, now: START, wires: Vec::new(), flying: VecDeque::new(), next_link: 0, drops }
     }
 
-    fn node(number: usize, seed: u64, now: Time) -> Node {
+    pub fn node(number: usize, seed: u64, now: Time) -> Node {
         let mut core = Core::new(Limits::default(), seed, now);
         core.open_overlay(now, config(&format!("b{number}")));
         Node { core, side: Side::default(), ahead: Duration::ZERO }

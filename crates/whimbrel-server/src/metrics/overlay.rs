@@ -37,6 +37,9 @@ const COUNTERS: &[Row<Number>] = &[
     }),
     ("whimbrel_overlay_brokers_expired", "Brokers that were not heard of for too long", |s| s.brokers_expired),
     ("whimbrel_overlay_hosts_refused", "Brokers whose streams are not followed, as too many are", |s| s.hosts_refused),
+    ("whimbrel_overlay_hosts_ended", "Brokers that came back under their name without what they had", |s| {
+        s.hosts_ended
+    }),
     ("whimbrel_overlay_interest_versions", "Versions of the own interest", |s| s.interest_versions),
     ("whimbrel_overlay_interests_learned", "Interests of other brokers that were news", |s| s.interests_learned),
     ("whimbrel_overlay_interests_refused", "Interests of brokers that are not known", |s| s.interests_refused),

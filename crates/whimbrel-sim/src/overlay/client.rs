@@ -80,7 +80,7 @@ pub(super) struct Life {
     ids: BTreeMap<String, (u64, String)>,
     /// What it has at the broker is to go on where it stood.
     goes_on: bool,
-    /// SUBACK has come: before that it waits where it is, as gaps before its interest was in force are told only then.
+    /// SUBACK has come: who does not know where it stands waits for it.
     is_there: bool,
     /// Tags of deliveries of [`Qos::ExactlyOnce`] that are not over.
     received: BTreeSet<u16>,
@@ -251,7 +251,7 @@ impl Client {
         let pause = life.changes.unwrap_or_default();
         let class = life.class;
         self.wake = Some(net.now + self.random.exponential(pause) + Duration::from_millis(1));
-        if !core::mem::take(&mut life.is_there) {
+        if !core::mem::take(&mut life.is_there) && life.token.is_none() {
             return;
         }
         if class == Class::Durable {

@@ -72,7 +72,8 @@ impl Book {
         // What was accepted where there is a disk survives, or a gap is told, which can be looked at if its name is known.
         let is_kept = self.disks.contains(&of.at.0) && (is_near || of.name.is_some());
         let is_promised = of.is_answered && of.sent > began && (!is_ended || is_kept);
-        let is_pending = !is_probe && following.pending.contains(&names[of.at.0]);
+        let is_named = |name: &String| *name == names[of.at.0] || *name == whimbrel_core::NOBODY_YET;
+        let is_pending = !is_probe && following.pending.iter().any(is_named);
         if !is_promised || is_pending || !wants(&following.wish, &of.message) {
             return;
         }

@@ -147,7 +147,8 @@ impl Net {
         };
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();
-        let overlay = OverlayConfig { name, addresses: vec![], interest_max: 256, links_wanted: 0 };
+        let (addresses, expects_peers) = (vec![], self.nodes.len() > 1);
+        let overlay = OverlayConfig { name, addresses, interest_max: 256, expects_peers, links_wanted: 0 };
         broker.open_overlay(now, overlay);
         self.nodes[node].broker = Some(broker);
         self.nodes[node].life += 1;

@@ -134,7 +134,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 /// Makes one frame of any kind and shows it to `check`.
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
-    let frame = match c.below(17) {
+    let frame = match c.below(18) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -160,7 +160,8 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             let (to, hops, id, host) = (c.host(), c.byte(), c.u64(), c.host());
             Frame::TraceTell(TraceTell { to, hops, id, host, name: c.name(), text: c.text() })
         }
-        _ => Frame::Unknown(17 + c.byte() % 111),
+        16 => Frame::Former(Former { hosts: c.list(Choices::host) }),
+        _ => Frame::Unknown(18 + c.byte() % 110),
     };
     check(&frame)
 }
@@ -197,6 +198,7 @@ fn link_state<'a>(c: &mut Choices<'_>) -> LinkState<'a> {
             delay_us: c.u32(),
             loss: c.below(1001) as u16,
         }),
+        former: c.list(|c| (c.host(), c.tick())),
     }
 }
 

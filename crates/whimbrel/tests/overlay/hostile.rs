@@ -270,6 +270,7 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
             age_ms,
             addresses,
             neighbours,
+            former: Vec::new(),
         })
     };
     for round in 0..1_000 {
@@ -302,10 +303,19 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
     let (host, incarnation) = (own.host, own.incarnation);
     // A way leads to it only if both ends tell of the link.
     let end = Neighbour { host: broker, port: 0, delay_us: 1_000, loss: 0 };
-    let (addresses, neighbours) = (Vec::new(), vec![end]);
-    let (name, reliable, best_effort, birth, age_ms, sequence) = (own.name, 4, 4, own.birth, 0, 1);
-    let state =
-        LinkState { host, incarnation, sequence, name, reliable, best_effort, birth, age_ms, addresses, neighbours };
+    let state = LinkState {
+        host,
+        incarnation,
+        sequence: 1,
+        name: own.name,
+        reliable: 4,
+        best_effort: 4,
+        birth: own.birth,
+        age_ms: 0,
+        addresses: Vec::new(),
+        neighbours: vec![end],
+        former: Vec::new(),
+    };
     stranger.say(&Frame::LinkState(state)).await;
     let added = vec![InterestEntry { id: 1, filter: "#", selector: None }];
     let (version, base, removed, age_ms) = (1 << 20, None, Vec::new(), 0);

@@ -142,6 +142,7 @@ async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
         name: name.into(),
         addresses: Vec::new(),
         interest_max: 256,
+        expects_peers: true,
         links_wanted: 0,
     };
     let address = a.open_overlay(&plan, others("a")).expect("a free port");

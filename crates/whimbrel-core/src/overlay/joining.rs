@@ -1,0 +1,73 @@
+//! A broker that has just begun knows of no other: until a neighbour has told it of all that there are, it is not alone but young.
+
+use std::collections::BTreeSet;
+
+use whimbrel_event::{HostId, Time};
+
+use super::Overlay;
+use super::confirm::CONFIRM_MAX;
+use crate::api::Output;
+use crate::broker::Core;
+
+/// Stands for all other brokers in the answer to a SUBSCRIBE at a broker that has never been linked with any.
+pub const NOBODY_YET: &str = "*";
+
+/// What a young broker waits for: it holds answers back for [`CONFIRM_MAX`] at most.
+#[derive(Debug)]
+pub(super) struct Joining {
+    since: Time,
+    /// Brokers of which a neighbour has the link state; no more than a broker knows at all are noted.
+    lacking: BTreeSet<HostId>,
+    /// A neighbour has named all that it knows.
+    is_compared: bool,
+}
+
+impl Joining {
+    pub(super) fn begun(since: Time) -> Joining {
+        Joining { since, lacking: BTreeSet::new(), is_compared: false }
+    }
+
+    /// A neighbour has link states that are lacking here; `is_last`: and no others.
+    pub(super) fn compared(&mut self, lacking: Vec<HostId>, is_last: bool) {
+        let room = super::topology::BROKERS_MAX.saturating_sub(self.lacking.len());
+        self.lacking.extend(lacking.into_iter().take(room));
+        self.is_compared |= is_last;
+    }
+
+    /// A link state has come, whatever became of it.
+    pub(super) fn came(&mut self, host: HostId) {
+        self.lacking.remove(&host);
+    }
+}
+
+impl Overlay {
+    /// Whether others may come to be known in a moment, so that answers wait.
+    pub(super) fn is_young(&self, now: Time) -> bool {
+        self.joining.as_ref().is_some_and(|joining| now.since(joining.since) < CONFIRM_MAX)
+    }
+
+    /// Whether there are others that it has never been linked with.
+    pub(super) fn lacks_everyone(&self) -> bool {
+        self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| !joining.is_compared)
+    }
+}
+
+impl Core {
+    /// Something is news to a young broker; perhaps it is young no more: it has been told of all others, and there is a way to each of them.
+    pub(super) fn look_at_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(joining) = &mut overlay.joining else { return };
+        note(joining);
+        if !joining.is_compared {
+            return;
+        }
+        let is_told = joining.lacking.is_empty();
+        let is_young = overlay.is_young(now);
+        overlay.routes.update(&overlay.topology);
+        let Overlay { topology, routes, host, .. } = overlay;
+        if !is_young || is_told && topology.hosts().all(|other| other == *host || routes.is_reachable(other)) {
+            overlay.joining = None;
+            self.confirm_ready(now, out);
+        }
+    }
+}

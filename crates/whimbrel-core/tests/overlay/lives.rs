@@ -1,0 +1,238 @@
+//! Brokers begin, end and come back as others, and subscribers that move between them know what they have missed.
+
+use core::time::Duration;
+
+use whimbrel_core::{Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, Publish, Start};
+use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos};
+use whimbrel_selector::Selector;
+
+use super::common::{Got, Told, event, plain};
+use super::net::Net;
+use super::{SECOND, is_answered};
+
+/// A semi-durable subscription with notices, from there on.
+fn roaming(start: Start<'_>) -> Filter<'_> {
+    let following = Following {
+        durability: Durability::SemiDurable,
+        notices: true,
+        wants_token: true,
+        start,
+        ..Following::default()
+    };
+    Filter { following, ..plain("a", Qos::AtLeastOnce) }
+}
+
+impl Net {
+    fn got(&mut self, node: usize, link: u32) -> Vec<Got> {
+        let told = self.told(node, link).into_iter();
+        told.filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect()
+    }
+
+    fn detach(&mut self, node: usize, link: u32) {
+        self.input(node, Input::Detach { link: Link(link), publish_will: false, expiry: None });
+        self.told(node, link);
+    }
+
+    fn publish_as(&mut self, node: usize, payload: &str, importance: u8) {
+        let event = EventRef { importance, ..event("a", payload, Qos::AtLeastOnce) };
+        self.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: false, number: None, event }));
+    }
+
+    /// Where a subscription stands, as the next notice of silence says.
+    fn token_of_silence(&mut self, node: usize, link: u32) -> CheckpointToken {
+        self.advance(SECOND * 31);
+        let got = self.got(node, link);
+        let silence = got.iter().rev().find(|got| got.payload.contains("silence")).expect("it is told after 30 s");
+        let token = part(&silence.payload, "token").expect("with a token");
+        token.parse().expect("that can be read")
+    }
+
+    /// Subscribes, and tells where the subscription begins.
+    fn begins(&mut self, node: usize, link: u32, filter: Filter<'_>) -> CheckpointToken {
+        self.subscribe(node, link, filter);
+        self.advance(SECOND);
+        let told = self.told(node, link);
+        let granted = |told: &Told| match told {
+            Told::Subscribed(results) => results[0].clone().ok(),
+            _ => None,
+        };
+        let Some(Granted { begins: Some(token), .. }) = told.iter().find_map(granted) else {
+            panic!("no place to begin: {told:?}")
+        };
+        token
+    }
+}
+
+/// What stands there between quotes.
+fn part<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!(r#""{name}":""#))?;
+    rest.split('"').next()
+}
+
+/// What came of the streams that had events, or else of all, each by itself: events by their payload, gaps by their reason. Silence is left out.
+fn story(got: &[Got]) -> Vec<String> {
+    let line = |got: &Got| {
+        if got.topic != NOTICE_TOPIC {
+            return Some((got.id.pubend.to_string(), got.payload.clone()));
+        }
+        let gap = format!("gap: {}", part(&got.payload, "reason")?);
+        Some((part(&got.payload, "pubend")?.to_owned(), gap))
+    };
+    let mut lines: Vec<(String, String)> = got.iter().filter_map(line).collect();
+    let with_events: Vec<String> = names(got).iter().map(|id| id.pubend.to_string()).collect();
+    if !with_events.is_empty() {
+        lines.retain(|(pubend, _)| with_events.contains(pubend));
+    }
+    let mut story: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+    story.dedup();
+    story
+}
+
+fn names(got: &[Got]) -> Vec<EventId> {
+    got.iter().filter(|got| got.topic != NOTICE_TOPIC).map(|got| got.id).collect()
+}
+
+#[test]
+fn who_follows_a_broker_that_comes_back_without_its_disk_is_told_what_is_lost_and_once() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, roaming(Start::Own));
+    net.attach(0, 1, "p");
+    net.advance(SECOND);
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(1, 1)), ["one"]);
+    net.restart(0, 99);
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(1, 1)), Vec::<String>::new(), "it may come back as it was");
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 2);
+    let lost = net.got(1, 1);
+    assert_eq!(story(&lost), ["gap: lost"]);
+    let of_streams = lost.iter().filter(|got| got.payload.contains("lost")).count();
+    assert_eq!(of_streams, 4, "one for each reliable stream");
+    // What is told again and again is heard once.
+    net.advance(SECOND * 70);
+    assert_eq!(story(&net.got(1, 1)), Vec::<String>::new());
+    assert_eq!(net.nodes[1].core.topology(net.now).len(), 2);
+    net.attach(0, 1, "p");
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(1, 1)), ["two"]);
+}
+
+#[test]
+fn who_comes_back_after_a_host_has_ended_gets_what_is_cached_and_is_told_of_the_rest_once() {
+    let mut net = Net::line(3);
+    for node in [1, 2] {
+        net.nodes[node].core.set_buffer(vec![Interest { filter: "a".into(), selector: None }]);
+    }
+    net.advance(SECOND);
+    net.attach(1, 1, "s");
+    let start = net.begins(1, 1, roaming(Start::Own));
+    net.attach(0, 1, "p");
+    net.detach(1, 1);
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    net.restart(0, 99);
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 3);
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, roaming(Start::Token(&start, &[])));
+    net.advance(SECOND);
+    let got = net.got(1, 1);
+    assert_eq!(story(&got), ["one", "two", "gap: lost"]);
+    // Elsewhere the same, from where it has got to: nothing is told twice.
+    let token = net.token_of_silence(1, 1);
+    net.attach(2, 1, "t");
+    net.subscribe(2, 1, roaming(Start::Token(&token, &[])));
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(2, 1)), Vec::<String>::new());
+    // And who knows of events only.
+    net.attach(2, 2, "u");
+    net.subscribe(2, 2, roaming(Start::Token(&start, &names(&got))));
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(2, 2)), ["gap: lost"]);
+}
+
+#[test]
+fn what_comes_for_the_sake_of_others_before_an_interest_is_in_force_has_its_gap_before_it() {
+    let mut net = Net::line(2);
+    net.attach(1, 9, "other");
+    let high = Selector::parse("JMSPriority > 5").unwrap();
+    net.subscribe(1, 9, Filter { selector: Some(&high), ..plain("a", Qos::AtLeastOnce) });
+    net.attach(1, 1, "s");
+    let start = net.begins(1, 1, roaming(Start::Own));
+    net.detach(1, 1);
+    net.attach(0, 1, "p");
+    // Its interest has to go away first.
+    net.advance(SECOND * 2);
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, roaming(Start::Token(&start, &[])));
+    // The publisher's broker does not know of it yet.
+    net.publish_as(0, "low", 1);
+    net.publish_as(0, "high", 9);
+    net.publish_as(0, "higher", 10);
+    net.advance(SECOND);
+    let told = net.told(1, 1);
+    assert!(is_answered(&told));
+    let got: Vec<Got> =
+        told.into_iter().filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect();
+    let places = story(&got);
+    let gap = places.iter().position(|line| line == "gap: not-buffered").expect("low has not come");
+    let high = places.iter().position(|line| line == "high").expect("it comes for the other");
+    assert!(gap < high, "{places:?}");
+    assert!(!places.contains(&"low".into()), "{places:?}");
+    net.publish_as(0, "lower", 1);
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(1, 1)), ["lower"]);
+}
+
+#[test]
+fn a_young_broker_answers_when_a_neighbour_has_told_it_of_all_others() {
+    let mut net = Net::line(3);
+    net.advance(SECOND * 3);
+    net.attach(0, 1, "p");
+    net.restart(2, 99);
+    net.attach(2, 1, "s");
+    net.subscribe(2, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(Duration::from_millis(200));
+    assert!(!is_answered(&net.told(2, 1)), "it does not know of anyone yet");
+    net.join(1, 2, Duration::from_millis(1));
+    while !is_answered(&net.told(2, 1)) {
+        net.advance(Duration::from_millis(1));
+    }
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(2, 1), ["one"]);
+    // Without anyone it is answered all the same.
+    net.restart(0, 98);
+    net.attach(0, 1, "s");
+    net.subscribe(0, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    assert!(is_answered(&net.told(0, 1)));
+    assert_eq!(net.nodes[0].side.pending, [whimbrel_core::NOBODY_YET.into()]);
+}
+
+#[test]
+fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    let start = net.begins(1, 1, roaming(Start::Own));
+    net.attach(0, 1, "p");
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    let got = names(&net.got(1, 1));
+    // It comes to one that was never linked with the others, and goes on with the token of that one.
+    let lone = 2;
+    net.nodes.push(Net::node(lone, 55, net.now));
+    net.attach(lone, 1, "s");
+    net.subscribe(lone, 1, roaming(Start::Token(&start, &got)));
+    net.advance(SECOND);
+    let token = net.token_of_silence(lone, 1);
+    net.attach(1, 2, "t");
+    net.subscribe(1, 2, roaming(Start::Token(&token, &[])));
+    net.advance(SECOND);
+    assert_eq!(names(&net.got(1, 2)), []);
+}
