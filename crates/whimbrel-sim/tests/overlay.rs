@@ -36,6 +36,9 @@ fn no_promise_is_broken_in_any_world() {
         ("unwanted", sum(|report| report.unwanted)),
         ("nacks", sum(|report| report.nacks)),
         ("crashes", sum(|report| report.crashes)),
+        ("resumed", sum(|report| report.counts.resumed)),
+        ("clearing", sum(|report| report.counts.clearing)),
+        ("survived", sum(|report| report.counts.survived)),
     ];
     println!("{count} seeds from {first}: {totals:?}");
     if count >= SEEDS {

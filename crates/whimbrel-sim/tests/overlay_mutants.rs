@@ -1,5 +1,5 @@
 //! The book of worlds of many brokers is checked: brokers with a fault about what travels between them are caught by a rule that forbids it,
-//! within few worlds.
+//! within few worlds. Two of them need a scene of their own: `src/overlay/scenes.rs`.
 
 use whimbrel_core::Mutant;
 use whimbrel_sim::overlay::{Rule, run, run_mutant};
@@ -98,4 +98,19 @@ fn events_travel_only_to_those_who_want_them() {
 #[test]
 fn who_comes_back_is_told_what_it_missed() {
     caught(Mutant::ReturnsWithoutGap, &[Rule::Lost]);
+}
+
+#[test]
+fn what_came_before_an_event_for_somebody_else_is_no_silence() {
+    caught(Mutant::SilenceOfOtherInterest, &[Rule::Lost, Rule::Late]);
+}
+
+#[test]
+fn who_waits_for_an_answer_is_not_told_what_came_before_for_the_asker() {
+    caught(Mutant::MergedRangeNacks, &[Rule::Lost, Rule::Late]);
+}
+
+#[test]
+fn a_process_that_starts_again_is_another_one() {
+    caught(Mutant::IncarnationIgnored, &[Rule::Lost, Rule::Duplicate, Rule::Order]);
 }

@@ -100,6 +100,16 @@ pub enum Mutant {
     SentToAll,
     /// Who comes back is not told that its interest was not in force.
     ReturnsWithoutGap,
+    /// A broker that was started again as the same host is taken for the process that was there before.
+    IncarnationIgnored,
+    /// Who has passed on an event tells whoever lacks it what came before it for somebody else.
+    SilenceOfOtherInterest,
+    /// Who waits for the answer to somebody else's nack is told what came before the event for that one.
+    MergedRangeNacks,
+    /// Who changes the way of an event does not tell who has done so before.
+    RepairLoop,
+    /// What came before an event is believed under whatever version it was matched.
+    IntervalAcrossVersions,
 }
 
 /// What can happen to the core.

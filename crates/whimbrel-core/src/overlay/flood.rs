@@ -23,6 +23,10 @@ const DELAY_UNKNOWN_US: u32 = 1_000;
 /// What was told for a subscription that was not answered yet passes for that so long while it is passed on.
 const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
+/// How long what is told on a link takes at most, as many times its delay, and this: what was lost is sent again.
+const WAY_DELAYS: u64 = 6;
+const WAY_REPEATED: Duration = Duration::from_millis(100);
+
 /// Entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
 
@@ -463,7 +467,11 @@ impl Core {
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
         // Its age does not have the way over this link, which varies: rather too old than too young, as what came before does no harm.
-        let way = Duration::from_micros(2 * u64::from(peer.estimate.delay_us().unwrap_or(DELAY_UNKNOWN_US)));
+        let way = peer.estimate.delay_us().map_or(Duration::MAX, |delay| {
+            Duration::from_micros(WAY_DELAYS * u64::from(delay)).saturating_add(WAY_REPEATED)
+        });
+        // It was told since the link is there.
+        let way = way.min(now.since(peer.opened));
         match overlay.interests.take(now, way, update) {
             Taken::News => {
                 overlay.stats.interests_learned += 1;

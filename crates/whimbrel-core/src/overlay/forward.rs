@@ -183,6 +183,12 @@ impl Overlay {
         mut below: Vec<(HostId, Dest)>,
         out: &mut impl Output,
     ) {
+        #[cfg(feature = "mutants")]
+        let sending = &if self.has(crate::Mutant::RepairLoop) {
+            Sending { repairers: Repairers::NONE, ..*sending }
+        } else {
+            *sending
+        };
         // A part of a tree has them in the order of their ways.
         below.sort_unstable_by_key(|(host, _)| *host);
         below.dedup_by_key(|(host, _)| *host);

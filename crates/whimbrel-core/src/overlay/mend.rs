@@ -200,6 +200,11 @@ impl Overlay {
                 told = Some(dest);
             }
         });
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::SilenceOfOtherInterest) {
+            let (_, version) = self.interests.stand(to)?;
+            told = Some(Dest { tag: super::wants::tag_of(to, version), previous: frame.default_previous });
+        }
         let dest = told?;
         self.stats.events_answered += 1;
         self.traffic.traces.note(now, id, What::Answered);
@@ -220,6 +225,13 @@ impl Overlay {
         let also = self.traffic.open.answered(sending.id);
         for to in also {
             let destination = Dest { tag: 0, previous: Tick(sending.id.tick.0 - 1) };
+            #[cfg(feature = "mutants")]
+            let destination = match self.interests.stand(to) {
+                Some((_, version)) if self.has(crate::Mutant::MergedRangeNacks) => {
+                    Dest { tag: super::wants::tag_of(to, version), previous: self.traffic.previous }
+                }
+                _ => destination,
+            };
             self.stats.events_answered += 1;
             self.dispatch(now, sending, &[(to, destination)], out);
         }

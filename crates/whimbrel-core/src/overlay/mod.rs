@@ -153,6 +153,11 @@ struct Traffic {
     /// The number of the last question about an event, and what was answered.
     asked: u64,
     told: Vec<(Box<str>, Box<str>)>,
+    #[cfg(feature = "mutants")]
+    fault: Option<crate::Mutant>,
+    /// What came before the event that is being passed on, for the first one whom it is for.
+    #[cfg(feature = "mutants")]
+    previous: Tick,
 }
 
 impl Overlay {
@@ -178,6 +183,12 @@ impl Overlay {
             stats: OverlayStats::default(),
             config,
         }
+    }
+
+    /// Whether that fault is built in.
+    #[cfg(feature = "mutants")]
+    fn has(&self, mutant: crate::Mutant) -> bool {
+        self.traffic.fault == Some(mutant)
     }
 
     fn set_timer(&mut self, at: Time, due: Due) {
@@ -216,6 +227,10 @@ impl Core {
         let overlay = Overlay::new(now, self.streams.own.host(), incarnation, whose, config);
         self.overlay = Some(Box::new(overlay));
         self.router.watch();
+        #[cfg(feature = "mutants")]
+        if let Some(overlay) = &mut self.overlay {
+            overlay.traffic.fault = self.mutant;
+        }
         if let Some(overlay) = &mut self.overlay {
             overlay.wants.is_restored = self.router.has_changes();
         }

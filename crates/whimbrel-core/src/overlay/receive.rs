@@ -129,6 +129,10 @@ impl Core {
                 overlay.traffic.transit.keep(id, bytes);
             }
         }
+        #[cfg(feature = "mutants")]
+        {
+            overlay.traffic.previous = frame.default_previous;
+        }
         if frame.answer {
             overlay.serve_merged(now, &sending, out);
         }
@@ -160,7 +164,10 @@ impl Core {
         let version = overlay.wants.version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         // Silence counts if it is about what is wanted now: under the version that was told last, or before that came into force.
-        let is_believed = remote.told > 0 && (version >= remote.told || id.tick <= remote.since);
+        let is_told = remote.told > 0 && remote.told >= remote.least;
+        let is_believed = is_told && (version >= remote.told || id.tick <= remote.since);
+        #[cfg(feature = "mutants")]
+        let is_believed = is_believed || overlay.has(crate::Mutant::IntervalAcrossVersions) && remote.told > 0;
         let after = if is_believed {
             own.previous
         } else {

@@ -135,6 +135,10 @@ impl Core {
     pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut impl Output) {
         self.streams.close(now);
         let passed = self.passed_own();
+        #[cfg(feature = "mutants")]
+        let ignores = self.has(crate::Mutant::IncarnationIgnored);
+        #[cfg(not(feature = "mutants"))]
+        let ignores = false;
         let Core { overlay, router, streams, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Overlay { serves, interests, .. } = overlay;
@@ -175,7 +179,7 @@ impl Core {
         for (entry, spot) in old {
             router.remove_broker(number, TopicFilter::checked(&entry.filter), spot);
         }
-        let is_new_life = destination.incarnation != known.incarnation;
+        let is_new_life = destination.incarnation != known.incarnation && !(ignores && destination.incarnation > 0);
         destination.incarnation = known.incarnation;
         destination.version = known.version;
         destination.tag = wants::tag_of(host, known.version);

@@ -10,13 +10,16 @@ use std::time::Duration;
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
-use super::client::{Class, Deed, Wish};
+use super::client::{Class, Deed, KEY, Wish};
 use crate::check::notice::{self, Notice};
 use crate::check::topic;
 use crate::speech::{Ack, Heard, Message, Said, user_properties};
 
 /// How long a SUBSCRIBE may wait for other brokers, and a little.
-const ANSWER_MAX: Duration = Duration::from_millis(1_050);
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(1_050);
+
+/// How much longer a SUBSCRIBE may wait for what is written of it.
+pub(super) const WRITE_MAX: Duration = Duration::from_millis(500);
 
 /// How long an event takes at most when all is well.
 pub const ARRIVE_MAX: Duration = Duration::from_secs(8);
@@ -81,6 +84,14 @@ pub struct Counts {
     pub returned: u64,
     /// SUBACKs that named brokers.
     pub pending: u64,
+    /// Those of them that clear what is retained.
+    pub clearing: u64,
+    /// Sessions that went on after a connection or a process ended.
+    pub resumed: u64,
+    /// Events that had to come, did, and had been accepted by a process that ended.
+    pub survived: u64,
+    /// Deliveries of [`Qos::AtLeastOnce`] that were repeated.
+    pub repeated: u64,
 }
 
 /// A process: its machine, and which of that machine's.
@@ -89,50 +100,60 @@ pub(super) type Process = (usize, u32);
 /// An event's name: its stream and tick.
 type Name = (u64, u64);
 
-struct Fact {
-    key: String,
-    message: Message,
-    at: Process,
-    sent: Time,
-    is_answered: bool,
-    name: Option<Name>,
+pub(super) struct Fact {
+    pub(super) key: String,
+    pub(super) message: Message,
+    pub(super) at: Process,
+    pub(super) sent: Time,
+    pub(super) is_answered: bool,
+    pub(super) name: Option<Name>,
 }
 
-struct Following {
-    client: String,
-    class: Class,
-    wish: Wish,
-    at: Process,
-    asked: (Time, u16),
+pub(super) struct Following {
+    pub(super) client: String,
+    pub(super) class: Class,
+    pub(super) wish: Wish,
+    pub(super) at: Process,
+    pub(super) asked: (Time, u16),
     /// When the first SUBACK came.
-    began: Option<Time>,
+    pub(super) began: Option<Time>,
     /// Brokers that the first SUBACK named.
-    pending: Vec<String>,
+    pub(super) pending: Vec<String>,
     /// It is answered where it is now.
-    is_answered: bool,
-    is_over: bool,
-    got: BTreeMap<usize, Time>,
+    pub(super) is_answered: bool,
+    pub(super) is_over: bool,
+    /// When it came first, and in which life of its broker it came last.
+    pub(super) got: BTreeMap<usize, (Time, u32)>,
     /// The same in order, with the place behind the notices.
-    order: Vec<usize>,
-    gaps: Vec<(u64, u64, u64)>,
+    pub(super) order: Vec<usize>,
+    pub(super) gaps: Vec<(u64, u64, u64)>,
     /// The last tick that was told of each stream, by event or gap.
-    last: BTreeMap<u64, u64>,
+    pub(super) last: BTreeMap<u64, u64>,
     /// The same by event alone: what a gap hid may be found when the subscription goes on elsewhere.
-    named: BTreeMap<u64, u64>,
+    pub(super) named: BTreeMap<u64, u64>,
+}
+
+impl Following {
+    /// How long its SUBSCRIBE may wait.
+    pub(super) fn answer_max(&self) -> Duration {
+        if self.class == Class::Durable { ANSWER_MAX + WRITE_MAX } else { ANSWER_MAX }
+    }
 }
 
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Book {
-    facts: Vec<Fact>,
-    by_key: BTreeMap<String, usize>,
-    followings: Vec<Following>,
+    pub(super) facts: Vec<Fact>,
+    pub(super) by_key: BTreeMap<String, usize>,
+    pub(super) followings: Vec<Following>,
     /// The latest of each client.
-    current: BTreeMap<usize, usize>,
-    unanswered: BTreeMap<(usize, u16), usize>,
-    ended: BTreeSet<Process>,
+    pub(super) current: BTreeMap<usize, usize>,
+    pub(super) unanswered: BTreeMap<(usize, u16), usize>,
+    pub(super) ended: BTreeSet<Process>,
     /// What collectors got: by machine, then topic.
-    retained: BTreeMap<usize, BTreeMap<String, String>>,
+    pub(super) retained: BTreeMap<usize, BTreeMap<String, String>>,
+    /// Machines with a disk.
+    pub(super) disks: BTreeSet<usize>,
     /// Caches are so small that what nobody is told of may be overwritten before it is asked for.
     pub(super) is_tiny: bool,
     pub(super) counts: Counts,
@@ -140,7 +161,11 @@ pub(super) struct Book {
     pub(super) broken: u64,
 }
 
-fn key_of(message: &Message) -> String {
+/// What the publisher calls a message.
+pub(super) fn key_of(message: &Message) -> String {
+    if let Some(key) = message.user_property(KEY) {
+        return key.to_owned();
+    }
     let text = String::from_utf8_lossy(&message.payload[..message.payload.len().min(64)]);
     text.split(' ').next().unwrap_or_default().to_owned()
 }
@@ -199,6 +224,9 @@ impl Book {
             Deed::Unsubscribes | Deed::Gone => {
                 if let Some(known) = self.current.get(&client) {
                     let following = &mut self.followings[*known];
+                    if following.class == Class::Durable {
+                        return;
+                    }
                     following.is_answered = false;
                     if following.class != Class::SemiDurable {
                         self.end(client);
@@ -217,6 +245,7 @@ impl Book {
 
     fn published(&mut self, now: Time, client: usize, at: Process, message: Message) {
         self.counts.published += 1;
+        self.counts.clearing += u64::from(message.retain && message.payload.is_empty());
         let number = self.facts.len();
         if message.qos != Qos::AtMostOnce {
             self.unanswered.insert((client, message.id), number);
@@ -236,6 +265,19 @@ impl Book {
                     self.breaks(Rule::Answer, format!("a publish is refused with {code:02x}"));
                 }
             }
+            Heard::Connack { session_present, .. } => {
+                let Some(following) = self.current.get(&client) else { return };
+                let following = &mut self.followings[*following];
+                if following.class != Class::Durable || !following.is_answered {
+                    return;
+                }
+                following.at = at;
+                if !session_present {
+                    let what = format!("the session of {} is gone", following.client);
+                    self.breaks(Rule::Lost, what);
+                }
+                self.counts.resumed += 1;
+            }
             Heard::Suback { id, codes, properties } => {
                 let Some(following) = self.current.get(&client) else { return };
                 let following = &mut self.followings[*following];
@@ -243,6 +285,7 @@ impl Book {
                     return;
                 }
                 following.is_answered = true;
+                let answer_max = following.answer_max();
                 let waited = now.since(following.asked.0);
                 let who = following.client.clone();
                 let named: Vec<String> = user_properties(&properties)
@@ -257,7 +300,7 @@ impl Book {
                 if codes.iter().any(|code| *code >= 0x80) {
                     self.breaks(Rule::Answer, format!("{who} is refused: {codes:02x?}"));
                 }
-                if waited > ANSWER_MAX {
+                if waited > answer_max {
                     self.breaks(Rule::Answer, format!("{who} waits {waited:?} for its SUBACK"));
                 }
             }
@@ -330,8 +373,16 @@ impl Book {
             let what = format!("{who} gets {key}, and wants {:?}", of.wish);
             return self.breaks(Rule::Unwanted, what);
         }
-        if of.got.insert(number, now).is_some() {
-            return self.breaks(Rule::Duplicate, format!("{who} gets {key} again"));
+        let came = of.got.get(&number).copied();
+        of.got.insert(number, (came.map_or(now, |(first, _)| first), at.1));
+        if let Some((_, life)) = came {
+            // What was not durably acknowledged comes again.
+            let is_allowed = of.class == Class::Durable && message.qos == Qos::AtLeastOnce;
+            self.counts.repeated += 1;
+            if !is_allowed || !message.dup && life == at.1 {
+                self.breaks(Rule::Duplicate, format!("{who} gets {key} again"));
+            }
+            return;
         }
         of.order.push(number);
         if of.class == Class::Plain {
@@ -347,131 +398,8 @@ impl Book {
             self.breaks(Rule::Order, format!("{who} gets {key} ({stream:x}:{tick}) after {before}"));
         }
     }
-
-    /// The world is over: what had to come has come. `probes` is when all had been well for a while.
-    pub(super) fn close(&mut self, now: Time, names: &[String], probes: Time) {
-        let lacking: Vec<(usize, u16)> = self
-            .unanswered
-            .iter()
-            .filter(|(_, fact)| !self.is_ended(self.facts[**fact].at))
-            .map(|(key, _)| *key)
-            .collect();
-        for (client, id) in lacking {
-            self.breaks(Rule::Answer, format!("client {client} gets no answer to its publish {id}"));
-        }
-        for number in 0..self.followings.len() {
-            self.check_order(number);
-            let following = &self.followings[number];
-            if following.is_over || self.is_ended(following.at) {
-                continue;
-            }
-            if !following.is_answered {
-                let text = format!("{} gets no SUBACK", following.client);
-                if now.since(following.asked.0) > ANSWER_MAX {
-                    self.breaks(Rule::Answer, text);
-                }
-                continue;
-            }
-            for fact in 0..self.facts.len() {
-                self.check_arrival(number, fact, names, probes);
-            }
-        }
-        self.check_retained();
-    }
-
-    fn is_ended(&self, process: Process) -> bool {
-        self.ended.contains(&process)
-    }
-
-    /// Names of events are known from the witnesses; so the order is looked at also where the subscription does not tell names.
-    fn check_order(&mut self, number: usize) {
-        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut broken = Vec::new();
-        let following = &self.followings[number];
-        for fact in &following.order {
-            let Some((stream, tick)) = self.facts[*fact].name else { continue };
-            let before = last.insert(stream, tick).unwrap_or(0);
-            if tick <= before {
-                broken.push(format!(
-                    "{} ({:?}) gets {} out of order",
-                    following.client, following.class, self.facts[*fact].key
-                ));
-            }
-        }
-        for what in broken {
-            self.breaks(Rule::Order, what);
-        }
-    }
-
-    fn check_arrival(&mut self, number: usize, fact: usize, names: &[String], probes: Time) {
-        let (following, of) = (&self.followings[number], &self.facts[fact]);
-        let Some(began) = following.began else { return };
-        let is_probe = of.sent >= probes;
-        let is_promised = of.is_answered && of.sent > began && !self.ended.contains(&of.at);
-        let is_named = |name: &String| *name == names[of.at.0] || *name == whimbrel_core::NOBODY_YET;
-        let is_pending = !is_probe && following.pending.iter().any(is_named);
-        if !is_promised || is_pending || !wants(&following.wish, &of.message) {
-            return;
-        }
-        let who = format!("{} ({:?}, at {:?}, since {:?})", following.client, following.class, following.at, began);
-        let what = format!("{} of {:?}, sent at {:?}", of.key, of.at, of.sent);
-        match following.got.get(&fact) {
-            Some(at) => {
-                self.counts.due += 1;
-                let took = at.since(of.sent);
-                if is_probe && took > ARRIVE_MAX {
-                    self.breaks(Rule::Late, format!("{who} gets {what} after {took:?}"));
-                }
-            }
-            None => {
-                let is_excused = of.name.is_some_and(|(stream, tick)| {
-                    following
-                        .gaps
-                        .iter()
-                        .any(|(pubend, from, to)| *pubend == stream && (*from + 1..=*to).contains(&tick))
-                });
-                self.counts.excused += u64::from(is_excused);
-                let rule = if is_probe { Rule::Late } else { Rule::Lost };
-                // Who is not told of gaps may have some.
-                let is_silent = self.is_tiny && following.class == Class::Plain;
-                if !is_excused && !is_silent || is_probe {
-                    let name = of.name.map(|(stream, tick)| format!("{stream:x}:{tick}"));
-                    self.breaks(rule, format!("{who} does not get {what}, {name:?}"));
-                }
-            }
-        }
-    }
-
-    fn check_retained(&mut self) {
-        let mut all = core::mem::take(&mut self.retained).into_iter();
-        let Some((first, retained)) = all.next() else { return };
-        let mut broken = Vec::new();
-        for (other, others) in all {
-            if retained != others {
-                broken.push(format!("broker {first} retains {retained:?}, broker {other} {others:?}"));
-            }
-        }
-        let version = |key: &str| {
-            let fact = &self.facts[*self.by_key.get(key)?];
-            fact.name.map(|(stream, tick)| (tick, stream))
-        };
-        for fact in &self.facts {
-            if !fact.message.retain || !fact.is_answered || self.ended.contains(&fact.at) {
-                continue;
-            }
-            let present = retained.get(&fact.message.topic);
-            let is_older =
-                present.is_none_or(|key| version(key).is_some_and(|present| Some(present) < version(&fact.key)));
-            if is_older {
-                broken.push(format!("{present:?} is retained of {}, and {} is newer", fact.message.topic, fact.key));
-            }
-        }
-        for what in broken {
-            self.breaks(Rule::Retained, what);
-        }
-    }
 }
 
-fn wants(wish: &Wish, message: &Message) -> bool {
+pub(super) fn wants(wish: &Wish, message: &Message) -> bool {
     topic::matches(&wish.filter, &message.topic) && wish.choice.is_none_or(|choice| choice.wants(message))
 }

@@ -2,7 +2,7 @@
 //!
 //! They know where they stand as an application would: by the token of their SUBACK, the names of what came since, and notices of silence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
@@ -24,8 +24,17 @@ pub(super) const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "d/b", "d/c", 
 /// Filters that subscribers use.
 const FILTERS: [&str; 13] = ["r/+", "a/b", "a/c", "d/b", "e", "a/+", "+/b", "a/#", "d/#", "+/+/c", "e/#", "a/b/#", "#"];
 
+/// How long a session is kept: longer than a world lasts.
+const SESSION_SECONDS: u32 = 1_000;
+
 /// The attribute that tells which broker accepted an event.
 pub(super) const ORIGIN: &str = "origin";
+
+/// The attribute that tells which event one without payload is.
+pub(super) const KEY: &str = "key";
+
+/// Of a thousand events that are retained, how many are without payload: they clear what is retained.
+const CLEARS_PERMILLE: u64 = 200;
 
 /// Why `expect` on text that this file chose cannot fail.
 const VALID: &str = "valid text";
@@ -39,6 +48,8 @@ pub enum Class {
     Noticed,
     /// What came in its absence comes later, at any broker; gaps are told.
     SemiDurable,
+    /// Its broker, which has a disk, keeps its session: what was logged there comes, whatever happens to the two; gaps of the rest are told.
+    Durable,
 }
 
 /// What somebody wants.
@@ -71,13 +82,15 @@ pub(super) struct Life {
     goes_on: bool,
     /// SUBACK has come: who does not know where it stands waits for it.
     is_there: bool,
+    /// Tags of deliveries of [`Qos::ExactlyOnce`] that are not over.
+    received: BTreeSet<u16>,
 }
 
 impl Life {
     /// It has not begun.
     pub(super) fn new(class: Class, wish: Wish, changes: Option<Duration>) -> Life {
-        let (token, ids) = (None, BTreeMap::new());
-        Life { class, wish, changes, token, ids, goes_on: false, is_there: false }
+        let (token, ids, received) = (None, BTreeMap::new(), BTreeSet::new());
+        Life { class, wish, changes, token, ids, goes_on: false, is_there: false, received }
     }
 }
 
@@ -125,6 +138,7 @@ impl Deed {
     /// In a line.
     pub(super) fn words(&self) -> String {
         let message = |message: &Message| {
+            let key = super::book::key_of(message);
             let text = String::from_utf8_lossy(&message.payload);
             let name = message.user_property("w-id").unwrap_or_default();
             if message.topic == notice::TOPIC {
@@ -132,7 +146,7 @@ impl Deed {
                 return text;
             }
             let retain = if message.retain { ", retained" } else { "" };
-            format!("{} on {} {name}{retain}", text.split(' ').next().unwrap_or_default(), message.topic)
+            format!("{key} on {} {name}{retain}", message.topic)
         };
         match self {
             Deed::Said(Said::Publish(published)) => format!("-> {} QoS {}", message(published), published.qos as u8),
@@ -165,9 +179,18 @@ impl Client {
         Client { name, node, role, conn: None, heard: Vec::new(), next_id: 0, random, wake: Some(wake) }
     }
 
+    /// It has a session at one broker, which keeps it.
+    fn is_durable(&self) -> bool {
+        matches!(&self.role, Role::Subscriber(life) if life.class == Class::Durable)
+    }
+
     /// A subscriber that wants something drawn.
     pub(super) fn life(class: Class, changes: Option<Duration>, random: &mut Random) -> Role {
-        Role::Subscriber(Box::new(Life::new(class, Wish::draw(random), changes)))
+        let mut wish = Wish::draw(random);
+        if class == Class::Durable && wish.qos == Qos::AtMostOnce {
+            wish.qos = Qos::ExactlyOnce;
+        }
+        Role::Subscriber(Box::new(Life::new(class, wish, changes)))
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -203,7 +226,7 @@ impl Client {
     }
 
     fn connect(&mut self, net: &mut Net, number: usize, calm: bool) {
-        let is_bound = !matches!(self.role, Role::Subscriber(_));
+        let is_bound = !matches!(self.role, Role::Subscriber(_)) || self.is_durable();
         if !net.is_up(self.node) {
             if is_bound || calm && net.nodes.iter().all(|node| node.broker.is_none()) {
                 self.wake = Some(net.now + Duration::from_millis(200));
@@ -215,8 +238,11 @@ impl Client {
         }
         self.conn = Some(net.open(self.node, number));
         self.heard.clear();
-        let name = self.name.clone();
-        self.say(net, &Said::Connect(Hello::v5(&name)));
+        let mut hello = Hello::v5(&self.name);
+        if self.is_durable() {
+            hello = hello.clean_start(false).session_expiry(SESSION_SECONDS);
+        }
+        self.say(net, &Said::Connect(hello));
     }
 
     /// A subscriber changes its mind: about what it wants, or where it is.
@@ -226,6 +252,11 @@ impl Client {
         let class = life.class;
         self.wake = Some(net.now + self.random.exponential(pause) + Duration::from_millis(1));
         if !core::mem::take(&mut life.is_there) && life.token.is_none() {
+            return;
+        }
+        if class == Class::Durable {
+            self.leave(net, deeds);
+            self.wake = Some(net.now + self.random.span(Duration::from_secs(2)));
             return;
         }
         match self.random.weighted(&[4, 3, 1]) {
@@ -300,6 +331,9 @@ impl Client {
                     term("w-notices", "on");
                 }
                 let mut goes_on = false;
+                if *class == Class::Durable {
+                    term("w-durability", "durable");
+                }
                 if *class == Class::SemiDurable {
                     term("w-durability", "semi-durable");
                     if let Some(token) = life.token.as_ref().filter(|_| life.goes_on) {
@@ -335,6 +369,12 @@ impl Client {
         if self.random.chance(100) && payload.len() < length {
             payload.resize(length, b'.');
         }
+        // What is retained of the topic goes; the book knows it by an attribute.
+        let clears = retain && self.random.chance(CLEARS_PERMILLE);
+        let key = format!("{}-{}", self.name, self.next_id);
+        if clears {
+            payload.clear();
+        }
         let property = |name: &str, value: &str| UserProperty::new(name, value).expect(VALID);
         let mut message = Message::new(&topic, payload).retain(retain);
         if self.random.chance(900) {
@@ -342,6 +382,9 @@ impl Client {
         }
         if self.random.chance(800) {
             message = message.property(property("line", &self.random.below(12).to_string()));
+        }
+        if clears {
+            message = message.property(property(KEY, &key));
         }
         message = message.property(property(ORIGIN, &net.nodes[self.node].name));
         let message = message.qos(qos, if qos == Qos::AtMostOnce { 0 } else { id });
@@ -357,7 +400,9 @@ impl Client {
         match told {
             Told::Closed => {
                 self.conn = None;
-                if let Role::Subscriber(life) = &mut self.role {
+                if let Role::Subscriber(life) = &mut self.role
+                    && life.class != Class::Durable
+                {
                     life.goes_on = life.class == Class::SemiDurable && life.token.is_some();
                 }
                 deeds.push(Deed::Gone);
@@ -379,8 +424,15 @@ impl Client {
         let answer = |ack, id| Said::Ack { ack, id, code: 0 };
         let mut said = None;
         match &heard {
-            Heard::Connack { .. } => {
-                self.subscribe(net, deeds);
+            Heard::Connack { session_present, .. } => {
+                match &mut self.role {
+                    Role::Subscriber(life) if *session_present && life.goes_on => life.is_there = true,
+                    Role::Subscriber(life) => {
+                        life.received.clear();
+                        self.subscribe(net, deeds);
+                    }
+                    _ => self.subscribe(net, deeds),
+                }
                 self.wake = match &self.role {
                     Role::Publisher(trade) => Some(net.now + self.random.exponential(trade.pause)),
                     Role::Subscriber(life) => life.changes.map(|pause| net.now + self.random.exponential(pause)),
@@ -388,6 +440,9 @@ impl Client {
                 };
             }
             Heard::Publish(message) => {
+                if self.had(message) {
+                    return self.say(net, &answer(Ack::Pubrec, message.id));
+                }
                 self.note(message);
                 said = match message.qos {
                     Qos::AtMostOnce => None,
@@ -395,12 +450,18 @@ impl Client {
                     Qos::ExactlyOnce => Some(answer(Ack::Pubrec, message.id)),
                 };
             }
-            Heard::Ack { ack: Ack::Pubrel, id, .. } => said = Some(answer(Ack::Pubcomp, *id)),
+            Heard::Ack { ack: Ack::Pubrel, id, .. } => {
+                if let Role::Subscriber(life) = &mut self.role {
+                    life.received.remove(id);
+                }
+                said = Some(answer(Ack::Pubcomp, *id));
+            }
             Heard::Ack { ack: Ack::Pubrec, id, .. } => said = Some(answer(Ack::Pubrel, *id)),
             // One of a subscription that it has ended since tells nothing.
             Heard::Suback { id, properties, .. } if *id == self.next_id => {
                 if let Role::Subscriber(life) = &mut self.role {
                     life.is_there = true;
+                    life.goes_on |= life.class == Class::Durable;
                     let token = user_properties(properties).into_iter().find(|(name, _)| name == "w-token");
                     if let Some((_, token)) = token.filter(|_| !life.goes_on || life.token.is_none()) {
                         (life.token, life.ids) = (Some(token), BTreeMap::new());
@@ -412,6 +473,16 @@ impl Client {
         deeds.push(Deed::Heard(heard));
         if let Some(said) = said {
             self.say(net, &said);
+        }
+    }
+
+    /// Whether it has a delivery of [`Qos::ExactlyOnce`] already.
+    fn had(&mut self, message: &Message) -> bool {
+        match &mut self.role {
+            Role::Subscriber(life) if life.class == Class::Durable && message.qos == Qos::ExactlyOnce => {
+                !life.received.insert(message.id)
+            }
+            _ => false,
         }
     }
 

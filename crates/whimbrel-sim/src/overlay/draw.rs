@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan as Cache, Policy};
+use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
 use super::client::{Class, Client, Role, Trade};
 use super::line::Edge;
+use super::logs::Log;
 use super::net::AHEAD_MAX;
 use super::world::{Fault, World};
 use crate::random::Random;
@@ -17,6 +19,9 @@ use crate::wan::{Jitter, Loss, WanProfile};
 
 /// How long things happen.
 const STORM: [u64; 3] = [5, 10, 20];
+
+/// Bytes of the largest events where there are disks: what is around them has to fit into a batch of the log, too.
+const LOGGED_BYTES_MAX: u64 = 4_000;
 
 /// With more brokers links are steady.
 const MANY: usize = 30;
@@ -59,13 +64,17 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
         world.book.is_tiny = true;
     }
     let is_apart = random.chance(500);
+    let mut drawn = random.fork();
+    let has_disks = drawn.chance(600);
     for _ in 0..count {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
-        world.add_node(ahead);
+        let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn));
+        world.add_machine(ahead, log);
     }
     links(world, &mut random, count);
     let changes = random.chance(700);
     clients(world, &mut random, (count, changes));
+    durable(world, &mut drawn, changes);
     let mut plan = Plan { storm, crashes: 0, is_steady: !changes };
     let faults = faults(world, &mut random, &mut plan, is_apart);
     world.plan(faults);
@@ -83,6 +92,28 @@ fn ahead(random: &mut Random) -> i64 {
     let most = *random.pick(&[Duration::from_millis(10), Duration::from_secs(30), AHEAD_MAX]);
     let span = random.below(most.as_nanos() as u64) as i64;
     if random.chance(500) { span } else { -span }
+}
+
+/// A disk; mostly everything that is published there is written, and otherwise what somebody wants durably.
+fn log(random: &mut Random) -> Log {
+    let persistent = Profile { filter: "#".into(), persistence: Persistence::Persistent };
+    let profiles = if random.chance(600) { vec![persistent] } else { Vec::new() };
+    Log::new(profiles, random.fork())
+}
+
+/// Those whose session is kept by a broker with a disk.
+fn durable(world: &mut World<'_>, random: &mut Random, changes: bool) {
+    let begins = START + Duration::from_millis(1);
+    for node in world.book.disks.clone() {
+        for _ in 0..random.below(3) {
+            let every = Duration::from_millis(*random.pick(&[300, 2_000, 8_000]));
+            let role = Client::life(Class::Durable, changes.then_some(every), random);
+            let wake = begins + random.span(Duration::from_secs(2));
+            let name = format!("d{}", world.clients.len());
+            let client = Client::new(name, node, role, random.fork(), wake);
+            world.add(client);
+        }
+    }
 }
 
 fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
@@ -147,7 +178,8 @@ fn clients(world: &mut World<'_>, random: &mut Random, (count, changes): (usize,
     let begins = START + Duration::from_millis(1);
     let pause = Duration::from_millis(*random.pick(&[20, 100, 500]));
     let qos = *random.pick(&[[0, 1, 0], [1, 3, 1], [3, 1, 0]]);
-    let bytes = *random.pick(&[0, 200, 200, 20_000]);
+    let bytes: u64 = *random.pick(&[0, 200, 200, 20_000]);
+    let bytes = if world.book.disks.is_empty() { bytes } else { bytes.min(LOGGED_BYTES_MAX) };
     for number in 0..random.between(1, 4) {
         let retained = *random.pick(&[0, 50, 300]);
         let role = Role::Publisher(Trade { pause, retained, bytes, qos });

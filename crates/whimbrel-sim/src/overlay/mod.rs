@@ -5,8 +5,12 @@ mod book;
 mod client;
 mod door;
 mod draw;
+mod judge;
 mod line;
+mod logs;
 mod net;
+#[cfg(all(test, feature = "mutants"))]
+mod scenes;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -32,6 +36,9 @@ const GO_ON: Duration = Duration::from_secs(5);
 
 /// Unsent bytes on one way of a connection, at most: what brokers bound, and the largest frame.
 const UNSENT_MAX: usize = 8 << 20;
+
+/// How often the way of what is sent to one broker is changed at most.
+const REPAIRS_MAX: u64 = 3;
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -156,6 +163,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
     if world.net.traffic.unsent > UNSENT_MAX {
         world.book.breaks(Rule::Bounds, format!("{} bytes were unsent", world.net.traffic.unsent));
     }
+    check_repairs(world);
     Report {
         seed,
         digest: world.digest(),
@@ -169,5 +177,14 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
         crashes: plan.crashes,
         violations: world.book.violations.clone(),
         story: world.story(),
+    }
+}
+
+/// Nothing goes round.
+fn check_repairs(world: &mut World<'_>) {
+    let (repairs, sent) =
+        (world.net.sum(|stats| stats.repairs), world.net.sum(|stats| stats.destinations + stats.events_answered));
+    if repairs > sent * REPAIRS_MAX {
+        world.book.breaks(Rule::Bounds, format!("{sent} times an event was sent to somebody, and {repairs} repaired"));
     }
 }

@@ -12,6 +12,7 @@ use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
+use super::logs::Log;
 use crate::random::Random;
 use crate::trunk::{Event, Side, Trunk};
 
@@ -36,10 +37,14 @@ pub(super) struct Node {
     conns: Vec<Option<usize>>,
     /// Which end of which line a link is.
     peers: Vec<Option<(usize, Side)>>,
+    /// What it writes to, if anything survives its process.
+    pub(super) log: Option<Log>,
+    /// What clients have said and the broker has not taken yet, as it has too much to write.
+    pub(super) held: VecDeque<(ConnId, Vec<u8>)>,
 }
 
 impl Node {
-    fn clock(&self, now: Time) -> Time {
+    pub(super) fn clock(&self, now: Time) -> Time {
         Time::from_nanos(now.as_nanos().saturating_add_signed(self.ahead))
     }
 
@@ -50,8 +55,10 @@ impl Node {
 
 /// What has something to do at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Item {
+pub(super) enum Item {
     Node(usize),
+    /// The disk of a broker.
+    Disk(usize),
     Line(usize),
     Edge(usize),
     /// The other end of a line is told that it has ended.
@@ -115,7 +122,8 @@ impl Net {
     pub(super) fn add_node(&mut self, ahead: i64) -> usize {
         let name = format!("b{}", self.nodes.len());
         let (conns, peers) = (Vec::new(), Vec::new());
-        self.nodes.push(Node { name, broker: None, life: 0, ahead, conns, peers });
+        let held = VecDeque::new();
+        self.nodes.push(Node { name, broker: None, life: 0, ahead, conns, peers, log: None, held });
         self.nodes.len() - 1
     }
 
@@ -128,12 +136,15 @@ impl Net {
         number
     }
 
-    /// Starts a process that knows nothing.
+    /// Starts a process that knows nothing but what its log tells, if it has one.
     pub(super) fn start(&mut self, node: usize, mut config: Config, change: impl FnOnce(&mut Broker)) {
         config.sys_interval = None;
         let seed = self.random.next();
         let now = self.nodes[node].clock(self.now);
-        let mut broker = Broker::new(config, seed, now);
+        let mut broker = match &mut self.nodes[node].log {
+            Some(log) => log.open(config, seed, now),
+            None => Broker::new(config, seed, now),
+        };
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();
         let (addresses, expects_peers) = (vec![], self.nodes.len() > 1);
@@ -144,6 +155,7 @@ impl Net {
         if let Some(plan) = self.cache.clone() {
             self.handle(node, Input::Cache(&plan));
         }
+        self.submit(node);
         self.plan_node(node);
     }
 
@@ -152,6 +164,10 @@ impl Net {
         let known = &mut self.nodes[node];
         let Some(broker) = known.broker.take() else { return };
         self.past.extend(broker.core().overlay_stats().cloned());
+        known.held.clear();
+        if let Some(log) = &mut known.log {
+            log.crash();
+        }
         let clients: Vec<usize> = known.conns.iter().flatten().copied().collect();
         known.conns.clear();
         let ends: Vec<(usize, Side)> = core::mem::take(&mut known.peers).into_iter().flatten().collect();
@@ -168,6 +184,7 @@ impl Net {
             self.plan_edge(edge);
         }
         self.unplan(Item::Node(node));
+        self.unplan(Item::Disk(node));
     }
 
     pub(super) fn is_up(&self, node: usize) -> bool {
@@ -202,17 +219,27 @@ impl Net {
 
     /// A client sends something.
     pub(super) fn say(&mut self, node: usize, conn: ConnId, bytes: &[u8]) {
+        if self.is_congested(node) {
+            return self.nodes[node].held.push_back((conn, bytes.to_vec()));
+        }
         self.handle(node, Input::Bytes { conn, bytes });
     }
 
     /// A client's connection ends without a word.
     pub(super) fn close(&mut self, node: usize, conn: ConnId) {
+        self.nodes[node].held.retain(|(of, _)| *of != conn);
         if self.nodes[node].conns.get_mut(conn.0 as usize).is_some_and(|place| place.take().is_some()) {
             self.handle(node, Input::Closed { conn });
         }
     }
 
     fn handle(&mut self, node: usize, input: Input<'_>) {
+        self.handle_once(node, input);
+        self.submit(node);
+    }
+
+    /// Gives a broker something without writing what it wants written.
+    pub(super) fn handle_once(&mut self, node: usize, input: Input<'_>) {
         let known = &mut self.nodes[node];
         let now = known.clock(self.now);
         let Some(broker) = known.broker.as_mut() else { return };
@@ -233,6 +260,7 @@ impl Net {
         self.traffic.unsent = self.traffic.unsent.max(unsent);
         for conn in closed {
             known.conns[conn.0 as usize] = None;
+            known.held.retain(|(of, _)| *of != conn);
         }
         for (link, why) in hang_ups {
             self.traffic.hung_up += 1;
@@ -283,7 +311,7 @@ impl Net {
         self.plan_edge(line.edge);
     }
 
-    fn plan(&mut self, item: Item, at: Option<Time>) {
+    pub(super) fn plan(&mut self, item: Item, at: Option<Time>) {
         if let Some(at) = at {
             let at = at.max(self.now);
             match self.planned.insert(item, at) {
@@ -303,7 +331,7 @@ impl Net {
         }
     }
 
-    fn plan_node(&mut self, node: usize) {
+    pub(super) fn plan_node(&mut self, node: usize) {
         let known = &self.nodes[node];
         let at = known.broker.as_ref().and_then(|broker| broker.next_deadline()).map(|(at, _)| known.world(at));
         self.plan(Item::Node(node), at);
@@ -336,6 +364,7 @@ impl Net {
         self.now = self.now.max(at);
         match item {
             Item::Node(node) => self.handle(node, Input::Deadline),
+            Item::Disk(node) => self.disk_changed(node),
             Item::Line(number) => self.poll(number),
             Item::Edge(number) => self.dial(number),
             Item::End(number) => {

@@ -27,12 +27,12 @@ fn line(brokers: usize, profile: WanProfile) -> World<'static> {
     world
 }
 
-fn path() -> WanProfile {
+pub(super) fn path() -> WanProfile {
     WanProfile { delay: Duration::from_millis(20), ..WanProfile::PERFECT }
 }
 
 /// Wants everything on `filter` from `after` the world's beginning on.
-fn subscriber(world: &mut World<'_>, (node, class): (usize, Class), filter: &str, after: Duration) {
+pub(super) fn subscriber(world: &mut World<'_>, (node, class): (usize, Class), filter: &str, after: Duration) {
     let wish = Wish { filter: filter.to_owned(), choice: None, qos: Qos::AtLeastOnce };
     let name = format!("s{}", world.clients.len());
     let random = world.random.fork();
@@ -40,7 +40,7 @@ fn subscriber(world: &mut World<'_>, (node, class): (usize, Class), filter: &str
 }
 
 /// Publishes events of QoS 1 from `after` the world's beginning on.
-fn publisher(world: &mut World<'_>, node: usize, (pause, bytes): (Duration, u64), after: Duration) {
+pub(super) fn publisher(world: &mut World<'_>, node: usize, (pause, bytes): (Duration, u64), after: Duration) {
     let role = Role::Publisher(Trade { pause, retained: 0, bytes, qos: [0, 1, 0] });
     let name = format!("p{}", world.clients.len());
     let random = world.random.fork();

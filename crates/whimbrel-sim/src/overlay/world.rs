@@ -8,6 +8,7 @@ use whimbrel_mqtt::{Broker, Config};
 
 use super::book::Book;
 use super::client::{Client, Deed, Role};
+use super::logs::Log;
 use super::net::Net;
 use crate::random::Random;
 use crate::rig::START;
@@ -65,8 +66,18 @@ impl<'a> World<'a> {
     }
 
     /// Adds a machine with a broker and a witness.
+    #[cfg(test)]
     pub(super) fn add_node(&mut self, ahead: i64) -> usize {
+        self.add_machine(ahead, None)
+    }
+
+    /// Adds a machine, perhaps with a disk, with a broker and a witness.
+    pub(super) fn add_machine(&mut self, ahead: i64, log: Option<Log>) -> usize {
         let node = self.net.add_node(ahead);
+        if log.is_some() {
+            self.book.disks.insert(node);
+        }
+        self.net.nodes[node].log = log;
         self.net.start(node, self.config.clone(), &self.starter);
         let witness = Client::new(format!("w{node}"), node, Role::Witness, self.random.fork(), self.net.now);
         self.add(witness);
@@ -251,7 +262,9 @@ impl<'a> World<'a> {
             }
             Fault::Start(node, ahead) => {
                 if !self.net.is_up(node) {
-                    self.net.nodes[node].ahead = ahead;
+                    if self.net.nodes[node].log.is_none() {
+                        self.net.nodes[node].ahead = ahead;
+                    }
                     self.net.start(node, self.config.clone(), &self.starter);
                     // The witness is there before anybody else.
                     let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));

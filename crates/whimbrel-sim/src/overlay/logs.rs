@@ -1,0 +1,136 @@
+//! Brokers of a world that have a disk: what they have written is there when another process is started on their machine.
+
+use std::time::Duration;
+
+use whimbrel_core::store::{Fetched, Profile, Restoring};
+use whimbrel_event::Time;
+use whimbrel_journal::twin::Twin;
+use whimbrel_mqtt::{Broker, Config, Input};
+
+use super::net::{Item, Net};
+use crate::disk::{Driver, EVENT_BYTES_MAX, News, Pace};
+use crate::random::Random;
+
+/// How long commits take.
+const PACES: [Pace; 3] = [
+    Pace { least: Duration::from_micros(100), most: Duration::from_micros(200) },
+    Pace { least: Duration::from_millis(1), most: Duration::from_millis(5) },
+    Pace { least: Duration::from_millis(1), most: Duration::from_millis(100) },
+];
+
+/// The disk of a machine, and what is written there.
+pub(super) struct Log {
+    disk: State,
+    profiles: Vec<Profile>,
+    pace: Pace,
+    random: Random,
+}
+
+enum State {
+    /// No process is there.
+    Off(Twin),
+    On(Box<Driver>),
+    /// On the way from one to the other.
+    Between,
+}
+
+impl Log {
+    /// An empty disk; of which topics what is published is logged in any case.
+    pub(super) fn new(profiles: Vec<Profile>, mut random: Random) -> Log {
+        let pace = *random.pick(&PACES);
+        Log { disk: State::Off(Twin::new()), profiles, pace, random }
+    }
+
+    /// A broker that goes on where what was written says.
+    pub(super) fn open(&mut self, mut config: Config, seed: u64, now: Time) -> Broker {
+        let State::Off(twin) = core::mem::replace(&mut self.disk, State::Between) else {
+            panic!("one process at a time has the disk");
+        };
+        config.core.logged_event_bytes = EVENT_BYTES_MAX;
+        let (driver, found) = Driver::open(twin, self.pace, self.random.fork());
+        self.disk = State::On(Box::new(driver));
+        let mut restoring = Restoring::default();
+        restoring.set_profiles(self.profiles.clone());
+        for (key, value) in &found.entries {
+            restoring.entry(key, value).expect("what a broker writes, another reads");
+        }
+        let broker = Broker::restored(config, seed, now, restoring, &found.state);
+        let mut broker = broker.expect("what was written makes sense");
+        broker.set_profiles(self.profiles.clone());
+        broker
+    }
+
+    /// The process is gone, and what was not synced may be.
+    pub(super) fn crash(&mut self) {
+        if let State::On(driver) = core::mem::replace(&mut self.disk, State::Between) {
+            self.disk = State::Off(driver.crash());
+        }
+    }
+
+    fn driver(&mut self) -> Option<&mut Driver> {
+        match &mut self.disk {
+            State::On(driver) => Some(driver),
+            State::Off(_) | State::Between => None,
+        }
+    }
+}
+
+impl Net {
+    /// Whether no bytes of clients are given to a broker at present.
+    pub(super) fn is_congested(&self, node: usize) -> bool {
+        let known = &self.nodes[node];
+        !known.held.is_empty() || known.broker.as_ref().is_some_and(Broker::is_congested)
+    }
+
+    /// The end of a turn: what a broker wants written is written.
+    pub(super) fn submit(&mut self, node: usize) {
+        let now = self.now;
+        let known = &mut self.nodes[node];
+        if known.log.is_none() {
+            return;
+        }
+        let clock = known.clock(now);
+        if let Some(broker) = &mut known.broker {
+            broker.flush(clock);
+        }
+        loop {
+            let known = &mut self.nodes[node];
+            let (Some(broker), Some(log)) = (&mut known.broker, &mut known.log) else { return };
+            let Some(news) = log.driver().and_then(|driver| driver.submit(now, broker)) else { break };
+            self.tell_news(node, news);
+        }
+        let next = self.nodes[node].log.as_mut().and_then(Log::driver).and_then(|driver| driver.next_change());
+        self.plan(Item::Disk(node), next);
+        self.plan_node(node);
+    }
+
+    /// A disk has done something.
+    pub(super) fn disk_changed(&mut self, node: usize) {
+        let now = self.now;
+        let driver = self.nodes[node].log.as_mut().and_then(Log::driver);
+        let news = driver.map_or(Vec::new(), |driver| driver.change(now));
+        for news in news {
+            self.tell_news(node, news);
+        }
+        self.submit(node);
+        // What clients said meanwhile, in its order.
+        while self.nodes[node].broker.as_ref().is_some_and(|broker| !broker.is_congested())
+            && let Some((conn, bytes)) = self.nodes[node].held.pop_front()
+        {
+            self.handle_once(node, Input::Bytes { conn, bytes: &bytes });
+            self.submit(node);
+        }
+    }
+
+    fn tell_news(&mut self, node: usize, news: News) {
+        match news {
+            News::Committed(upto) => self.handle_once(node, Input::Committed { upto }),
+            News::Disk(disk) => self.handle_once(node, Input::Disk(disk)),
+            News::Fetched(slice) => {
+                let records: Vec<_> = slice.records.iter().map(|(tick, body)| (*tick, body.as_slice())).collect();
+                let fetched = Fetched { number: slice.number, records: &records, upto: slice.upto, lost: None };
+                self.handle_once(node, Input::Fetched(fetched));
+            }
+        }
+    }
+}
