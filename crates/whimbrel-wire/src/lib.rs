@@ -31,7 +31,7 @@ pub use limits::{
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
-pub use topology::{Ask, Digest, Former, HostVersion, LinkState, Neighbour};
+pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};
 pub use trace::{TraceAsk, TraceTell};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 

@@ -25,7 +25,7 @@ pub struct Hello<'a> {
     pub time: u64,
     /// How many reliable pubends it has, at most [`HOST_RELIABLE_MAX`].
     pub reliable: u8,
-    /// How many best-effort pubends it has, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`].
+    /// How many best-effort pubends it has, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`]; it has some pubend.
     pub best_effort: u8,
     /// The tick before the first that its pubends can have used.
     pub birth: Tick,
@@ -47,7 +47,9 @@ pub(crate) fn put_pubends(reliable: u8, best_effort: u8, out: &mut Vec<u8>) {
 }
 
 fn are_pubends(reliable: u8, best_effort: u8) -> bool {
-    reliable <= HOST_RELIABLE_MAX && best_effort <= HOST_PUBENDS_MAX - HOST_RELIABLE_MAX
+    (reliable, best_effort) != (0, 0)
+        && reliable <= HOST_RELIABLE_MAX
+        && best_effort <= HOST_PUBENDS_MAX - HOST_RELIABLE_MAX
 }
 
 impl<'a> Body<'a> for Hello<'a> {

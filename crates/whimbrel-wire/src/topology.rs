@@ -30,8 +30,38 @@ pub struct LinkState<'a> {
     pub addresses: Vec<&'a str>,
     /// Whom it has a link to, at most [`NEIGHBOURS_MAX`].
     pub neighbours: Vec<Neighbour>,
-    /// Who had its name before it and lost what it had, at most [`FORMER_MAX`]: up to which tick its streams have ended.
-    pub former: Vec<(HostId, Tick)>,
+    /// Who had its name before it and has ended, at most [`FORMER_MAX`].
+    pub former: Vec<FormerHost>,
+}
+
+/// A host that had a broker's name before, and has ended with what it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormerHost {
+    /// Its id.
+    pub host: HostId,
+    /// How many reliable pubends it had.
+    pub reliable: u8,
+    /// How many best-effort pubends it had.
+    pub best_effort: u8,
+    /// The tick before the first that its pubends can have used.
+    pub birth: Tick,
+    /// Up to which tick they have ended.
+    pub upto: Tick,
+}
+
+impl FormerHost {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let host = input.host()?;
+        let (reliable, best_effort) = read_pubends(input)?;
+        Ok(FormerHost { host, reliable, best_effort, birth: input.tick()?, upto: input.tick()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.host.as_u64());
+        put_pubends(self.reliable, self.best_effort, out);
+        out.put_u64(self.birth.0);
+        out.put_u64(self.upto.0);
+    }
 }
 
 /// The end of a link.
@@ -88,7 +118,7 @@ impl<'a> Body<'a> for LinkState<'a> {
         let age_ms = input.small("an age")?;
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
         let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", Neighbour::read)?;
-        let former = input.list(FORMER_MAX, "former hosts", |input| Ok((input.host()?, input.tick()?)))?;
+        let former = input.list(FORMER_MAX, "former hosts", FormerHost::read)?;
         Ok(LinkState {
             host,
             incarnation,
@@ -117,10 +147,7 @@ impl<'a> Body<'a> for LinkState<'a> {
             out.put_bytes(address.as_bytes(), ADDRESS_BYTES_MAX, "an address");
         });
         out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
-        out.put_list(&self.former, FORMER_MAX, "former hosts", |out, (host, upto)| {
-            out.put_u64(host.as_u64());
-            out.put_u64(upto.0);
-        });
+        out.put_list(&self.former, FORMER_MAX, "former hosts", |out, host| host.put(out));
     }
 }
 
@@ -128,16 +155,16 @@ impl<'a> Body<'a> for LinkState<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Former {
     /// Those hosts, at most [`FORMER_MAX`].
-    pub hosts: Vec<HostId>,
+    pub hosts: Vec<FormerHost>,
 }
 
 impl Body<'_> for Former {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Former { hosts: input.list(FORMER_MAX, "former hosts", Reader::host)? })
+        Ok(Former { hosts: input.list(FORMER_MAX, "former hosts", FormerHost::read)? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_list(&self.hosts, FORMER_MAX, "former hosts", |out, host| out.put_u64(host.as_u64()));
+        out.put_list(&self.hosts, FORMER_MAX, "former hosts", |out, host| host.put(out));
     }
 }
 

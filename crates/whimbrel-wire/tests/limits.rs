@@ -310,9 +310,10 @@ fn what_is_sent_has_the_bounds_of_what_is_read() {
     let address: String = "9".repeat(ADDRESS_BYTES_MAX + 1);
     accepted(&Frame::LinkState(LinkState { addresses: vec![&address[1..]], ..link_state() }));
     refused(&Frame::LinkState(LinkState { addresses: vec![&address], ..link_state() }));
-    accepted(&Frame::Former(Former { hosts: vec![host(); FORMER_MAX] }));
-    refused(&Frame::Former(Former { hosts: vec![host(); FORMER_MAX + 1] }));
-    refused(&Frame::LinkState(LinkState { former: vec![(host(), Tick(1)); FORMER_MAX + 1], ..link_state() }));
+    let former = FormerHost { host: host(), reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(2) };
+    accepted(&Frame::Former(Former { hosts: vec![former; FORMER_MAX] }));
+    refused(&Frame::Former(Former { hosts: vec![former; FORMER_MAX + 1] }));
+    refused(&Frame::LinkState(LinkState { former: vec![former; FORMER_MAX + 1], ..link_state() }));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! whoever may have wanted it is told.
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
-use whimbrel_wire::{FORMER_MAX, Former, Frame, Hello};
+use whimbrel_wire::{FORMER_MAX, Former, FormerHost, Frame, Hello};
 
 use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
@@ -37,7 +37,8 @@ impl Core {
 
     /// A new neighbour is told who had its name before it.
     pub(super) fn tell_former(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut impl Output) {
-        let hosts: Vec<HostId> = self.streams.of_name(hello.name).filter(|host| *host != hello.host).collect();
+        let hosts: Vec<FormerHost> =
+            self.streams.of_name(hello.name).filter(|known| known.host != hello.host).collect();
         if hosts.is_empty() {
             return;
         }
@@ -52,39 +53,48 @@ impl Core {
     pub(super) fn former_came(&mut self, now: Time, former: &Former, out: &mut impl Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
-        for host in former.hosts.iter().filter(|host| !own.contains(host)) {
+        for named in former.hosts.iter().filter(|named| !own.contains(&named.host)) {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            if overlay.former.iter().any(|(known, _)| known == host) {
+            if overlay.former.iter().any(|known| known.host == named.host) {
                 continue;
             }
             if overlay.former.len() == FORMER_MAX {
                 overlay.former.remove(0);
             }
-            overlay.former.push((*host, birth));
+            let ended = FormerHost { upto: named.upto.max(birth), ..*named };
+            overlay.former.push(ended);
             overlay.announce_soon(now);
-            self.end_host(now, (*host, birth), out);
+            self.end_host(now, ended, out);
         }
     }
 
     /// A broker came back without what it had, under its name: those that had it have ended. One that it does not name gives the name up if it is out of
     /// reach.
     pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
-        for (host, upto) in &state.former {
+        for former in &state.former {
+            let host = former.host;
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let is_namesake = overlay.topology.get(*host).is_some_and(|known| known.name == state.name);
-            if is_namesake && *host != overlay.host {
-                overlay.topology.forget(*host);
-                self.forget_broker(*host);
+            let was_here = overlay.joining.is_none();
+            if host == overlay.host || host == self.streams.logged().host() {
+                continue;
             }
-            if self.streams.of_name(&state.name).any(|known| known == *host) {
-                self.end_host(now, (*host, *upto), out);
+            if overlay.topology.get(host).is_some_and(|known| known.name == state.name) {
+                overlay.topology.forget(host);
+                self.forget_broker(host);
+            }
+            // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
+            if was_here && self.streams.add_host(host, (former.reliable, former.best_effort), former.birth, true) {
+                self.streams.name_host(host, &state.name);
+            }
+            if self.streams.of_name(&state.name).any(|known| known.host == host) {
+                self.end_host(now, *former, out);
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(holder) = overlay.topology.by_name(&state.name) else { return };
         // What is still told of one that has ended does not end the one that came after it.
         let holders = overlay.topology.get(holder).map(|holder| &holder.former);
-        let is_older = holders.is_some_and(|former| former.iter().any(|(host, _)| *host == state.host));
+        let is_older = holders.is_some_and(|former| former.iter().any(|former| former.host == state.host));
         if holder != state.host && holder != overlay.host && !is_older && !overlay.is_reachable(holder) {
             overlay.topology.forget(holder);
             self.forget_broker(holder);
@@ -92,7 +102,7 @@ impl Core {
     }
 
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
-    fn end_host(&mut self, now: Time, (host, upto): (HostId, Tick), out: &mut impl Output) {
+    fn end_host(&mut self, now: Time, FormerHost { host, upto, .. }: FormerHost, out: &mut impl Output) {
         if !self.streams.end_host(host) {
             return;
         }

@@ -64,6 +64,7 @@ use topology::Topology;
 use traces::Traces;
 use transit::Transit;
 use wants::Wants;
+use whimbrel_wire::FormerHost;
 
 /// How a broker appears to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,8 +117,8 @@ pub(crate) struct Overlay {
     pub(crate) incarnation: u64,
     /// Of the last own link state.
     sequence: u64,
-    /// Who had this broker's name before it, and up to where its streams have ended.
-    former: Vec<(HostId, Tick)>,
+    /// Who had this broker's name before it.
+    former: Vec<FormerHost>,
     /// It has just begun, and does not know of all others.
     joining: Option<Joining>,
     /// When the last own link state was told.

@@ -7,6 +7,7 @@ use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Rel
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
 use crate::store::LostParts;
+use whimbrel_wire::FormerHost;
 
 /// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of which there are two after its log has failed.
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
@@ -165,8 +166,13 @@ impl Sources {
     }
 
     /// The hosts of that name whose streams are followed, those last that were known last.
-    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = HostId> {
-        self.hosts.iter().filter(move |host| *host.name == *name).map(|host| host.id)
+    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = FormerHost> {
+        let former = |host: &Host| {
+            let Host { id, reliable, best_effort, .. } = *host;
+            let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
+            FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
+        };
+        self.hosts.iter().filter(move |host| *host.name == *name).map(former)
     }
 
     /// A host has ended; `false` if it had before, or is not known.

@@ -155,6 +155,7 @@ fn label(why: HangUp) -> &'static str {
         HangUp::Silent => "silent",
         HangUp::Stuck => "stuck",
         HangUp::Rehosted => "rehosted",
+        HangUp::Left => "left",
     }
 }
 

@@ -71,7 +71,15 @@ impl Book {
         let is_near = is_durable && of.at.0 == following.at.0;
         // What was accepted where there is a disk survives, or a gap is told, which can be looked at if its name is known.
         let is_kept = self.disks.contains(&of.at.0) && (is_near || of.name.is_some());
-        let is_promised = of.is_answered && of.sent > began && (!is_ended || is_kept);
+        // What was lost with a process is told to those who were there all the time and had something of it: of one that nobody ever heard of nobody
+        // can tell.
+        let heard_of = |(fact, (at, _)): (&usize, &(Time, _))| self.facts[*fact].at == of.at && *at < of.sent;
+        let is_told = !matches!(following.class, Class::Plain | Class::Durable)
+            && of.name.is_some()
+            && of.sent.since(following.asked.0) > following.answer_max()
+            && is_ended
+            && following.got.iter().any(heard_of);
+        let is_promised = of.is_answered && of.sent > began && (!is_ended || is_kept || is_told);
         let is_named = |name: &String| *name == names[of.at.0] || *name == whimbrel_core::NOBODY_YET;
         let is_pending = !is_probe && following.pending.iter().any(is_named);
         if !is_promised || is_pending || !wants(&following.wish, &of.message) {

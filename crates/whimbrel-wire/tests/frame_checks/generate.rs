@@ -160,7 +160,7 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             let (to, hops, id, host) = (c.host(), c.byte(), c.u64(), c.host());
             Frame::TraceTell(TraceTell { to, hops, id, host, name: c.name(), text: c.text() })
         }
-        16 => Frame::Former(Former { hosts: c.list(Choices::host) }),
+        16 => Frame::Former(Former { hosts: c.list(former_host) }),
         _ => Frame::Unknown(18 + c.byte() % 110),
     };
     check(&frame)
@@ -175,10 +175,15 @@ fn hello<'a>(c: &mut Choices<'_>) -> Hello<'a> {
         incarnation: c.u64(),
         name: c.name(),
         time: c.u64(),
-        reliable: c.byte() % 5,
+        reliable: 1 + c.byte() % 4,
         best_effort: c.byte() % 13,
         birth: c.tick(),
     }
+}
+
+fn former_host(c: &mut Choices<'_>) -> FormerHost {
+    let (reliable, best_effort) = (1 + c.byte() % 4, c.byte() % 13);
+    FormerHost { host: c.host(), reliable, best_effort, birth: c.tick(), upto: c.tick() }
 }
 
 fn link_state<'a>(c: &mut Choices<'_>) -> LinkState<'a> {
@@ -187,7 +192,7 @@ fn link_state<'a>(c: &mut Choices<'_>) -> LinkState<'a> {
         incarnation: c.u64(),
         sequence: c.u64(),
         name: c.name(),
-        reliable: c.byte() % 5,
+        reliable: 1 + c.byte() % 4,
         best_effort: c.byte() % 13,
         birth: c.tick(),
         age_ms: c.u32(),
@@ -198,7 +203,7 @@ fn link_state<'a>(c: &mut Choices<'_>) -> LinkState<'a> {
             delay_us: c.u32(),
             loss: c.below(1001) as u16,
         }),
-        former: c.list(|c| (c.host(), c.tick())),
+        former: c.list(former_host),
     }
 }
 

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use whimbrel_event::{HostId, Tick};
+use whimbrel_wire::FormerHost;
 
 /// Most neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1_024;
@@ -35,8 +36,8 @@ pub struct LinkState {
     pub addresses: Vec<Box<str>>,
     /// Whom it is linked with: at most [`NEIGHBOURS_MAX`], no host and no port twice. [`super::Topology`] keeps them sorted by host.
     pub neighbours: Vec<Neighbour>,
-    /// Who had its name before it and lost what it had, and up to which tick its streams have ended; the wire bounds how many.
-    pub former: Vec<(HostId, Tick)>,
+    /// Who had its name before it and has ended; the wire bounds how many.
+    pub former: Vec<FormerHost>,
 }
 
 /// One end of a link, as its broker sees it.
