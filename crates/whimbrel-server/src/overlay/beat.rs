@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ pub(super) struct Beat {
 #[derive(Debug, Default)]
 struct Waiting {
     /// The links of which something may wait; each once, so [`super::LINKS_MAX`] at most.
-    links: Vec<Arc<Port>>,
+    links: Vec<Weak<Port>>,
     /// What the timer is set to.
     armed: Option<Instant>,
 }
@@ -44,21 +44,21 @@ impl Beat {
     }
 
     /// Something of a link waits from `now` until `at`, and it was not on the list.
-    pub(super) fn enlist(&self, port: Arc<Port>, now: Instant, at: Instant) {
-        self.arm_with(Some(port), now, at);
+    pub(super) fn enlist(&self, port: &Arc<Port>, now: Instant, at: Instant) {
+        self.arm_with(Some(Arc::downgrade(port)), now, at);
     }
 
     /// The same for a link that is on the list. If there is no other, the timer need not wake anybody for what has been written meanwhile.
     pub(super) fn renew(&self, port: &Arc<Port>, now: Instant, at: Instant) {
         let mut waiting = self.waiting.lock();
         if let [only] = &*waiting.links
-            && Arc::ptr_eq(only, port)
+            && std::ptr::eq(only.as_ptr(), Arc::as_ptr(port))
         {
             self.arm(&mut waiting, now, at);
         }
     }
 
-    fn arm_with(&self, links: impl IntoIterator<Item = Arc<Port>>, now: Instant, at: Instant) {
+    fn arm_with(&self, links: impl IntoIterator<Item = Weak<Port>>, now: Instant, at: Instant) {
         let mut waiting = self.waiting.lock();
         waiting.links.extend(links);
         if waiting.armed.is_none_or(|armed| at < armed) {
@@ -96,7 +96,7 @@ impl Beat {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         links.retain(|port| {
-            let at = port.flush_due(now);
+            let at = port.upgrade().and_then(|port| port.flush_due(now));
             next = next.into_iter().chain(at).min();
             at.is_some()
         });

@@ -90,12 +90,12 @@ struct Outbound {
 }
 
 impl Outbound {
-    /// Whether what came waits for more, and until when. State and probes never wait, nor what is with them.
+    /// Whether what came waits for more, and until when. State, probes and the end of the link never wait, nor what is with them.
     fn wait(&mut self, now: Instant) -> Option<Instant> {
         let [control, reliable, best_effort] = &self.outlets;
         let bytes = reliable.unsent() + best_effort.unsent();
         let until = self.gather.wait(now, bytes);
-        until.filter(|_| control.unsent() == 0 && self.datagrams.is_empty())
+        until.filter(|_| control.unsent() == 0 && self.datagrams.is_empty() && self.hang_up.is_none())
     }
 }
 
@@ -192,7 +192,7 @@ impl Port {
             self.beat.renew(self, now, until);
         } else {
             outbound.is_listed = true;
-            self.beat.enlist(self.clone(), now, until);
+            self.beat.enlist(self, now, until);
         }
     }
 
