@@ -288,6 +288,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<Socket
     let address = hub.open_overlay(&plan, broker).map_err(|error| match error {
         StartError::Bind(cause) => Error::Listen { key: Listener::Overlay.key(), address: listen, cause },
         StartError::Credentials(cause) => Error::Certificate(io::Error::other(cause)),
+        StartError::Timer(cause) => Error::System(cause),
     })?;
     Ok((links, is_open.then_some(address)))
 }

@@ -226,6 +226,21 @@ async fn bytes_pass_both_ways_in_order_in_each_channel() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_of_what_comes_closely_goes_without_anything_behind_it() {
+    const BURSTS: usize = 20;
+    const EACH: usize = 500;
+    let (_a, b, to_b, _to_a) = linked().await;
+    for burst in 1..=BURSTS {
+        for _ in 0..EACH {
+            to_b.send(Channel::Reliable, b"e");
+            to_b.flush();
+        }
+        let all = |links: &[Seen]| (links[0].bytes.get(&1)?.len() == burst * EACH).then_some(());
+        b.sees("the end of a burst", all).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_is_gone_is_noticed_and_dialled_again() {
     let (a, b, ..) = linked().await;
     let address = a.address();

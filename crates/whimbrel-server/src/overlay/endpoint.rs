@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig,
-    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    AckFrequencyConfig, ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, Incoming,
+    MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
 use rustls::pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -21,8 +21,10 @@ use tokio::time::timeout;
 use whimbrel_core::HangUp;
 
 use super::admit::{Gate, Place, hung_up};
+use super::beat::Beat;
 use super::counts::{Counts, LinkCounts};
 use super::link::{self, Streams};
+use super::runtime::Runtime;
 use super::{LINKS_MAX, Uplink, dial};
 use crate::identity::Identity;
 use crate::identity::credentials::Credentials;
@@ -51,6 +53,10 @@ const DATAGRAMS: usize = 512 << 10;
 /// The round-trip time that is assumed before the first is measured: links are often long.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 
+/// Packets that the other end may leave unacknowledged before it must answer at once, unless one is missing: an acknowledgement costs both ends as much as
+/// a packet with events. With more, a link whose window has become small would wait for the acknowledgements' timer, 25 ms.
+const UNACKNOWLEDGED_MAX: u32 = 5;
+
 /// Handshakes at once with those who dial. More are refused.
 const HANDSHAKES_MAX: usize = 64;
 
@@ -78,6 +84,9 @@ pub enum StartError {
     /// The address cannot be bound.
     #[error("{0}")]
     Bind(io::Error),
+    /// The system has no timer left.
+    #[error("no timer: {0}")]
+    Timer(io::Error),
     /// The credentials are of no use for QUIC.
     #[error("the credentials cannot be used for QUIC: {0}")]
     Credentials(String),
@@ -104,6 +113,7 @@ pub(super) struct Shared {
     pub(super) gate: Arc<Gate>,
     handshakes: AtomicUsize,
     local: SocketAddr,
+    beat: Arc<Beat>,
     /// Links that have ended.
     pub(super) ends: watch::Sender<u64>,
 }
@@ -144,12 +154,13 @@ impl Overlay {
         server.transport_config(transport).max_incoming(INCOMING_MAX);
         server.incoming_buffer_size(INCOMING_BYTES.0).incoming_buffer_size_total(INCOMING_BYTES.1);
         let server = plan.is_open.then_some(server);
-        let endpoint = Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime));
+        let endpoint = Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(Runtime));
         let endpoint = endpoint.map_err(StartError::Bind)?;
         let local = endpoint.local_addr().map_err(StartError::Bind)?;
         let (gate, ends) = (Gate::new(counts), watch::Sender::new(0));
         let handshakes = AtomicUsize::new(0);
-        let shared = Arc::new(Shared { endpoint, client, uplink, gate, handshakes, local, ends });
+        let beat = Arc::new(Beat::start().map_err(StartError::Timer)?);
+        let shared = Arc::new(Shared { endpoint, client, uplink, gate, handshakes, local, beat, ends });
         Ok(Overlay { shared, tasks: Arc::default() })
     }
 
@@ -157,6 +168,8 @@ impl Overlay {
     pub fn begin(&self, peers: &[String]) {
         let mut tasks = self.tasks.lock();
         tasks.running.spawn(accept_all(self.shared.clone()));
+        let beat = self.shared.beat.clone();
+        tasks.running.spawn(async move { drop(beat.keep().await) });
         for peer in peers.iter().take(LINKS_MAX) {
             if tasks.dialed.insert(peer.clone()) {
                 tasks.running.spawn(dial::keep(self.shared.clone(), peer.clone()));
@@ -214,6 +227,8 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 fn transport() -> TransportConfig {
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(UNACKNOWLEDGED_MAX));
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_uni_streams(VarInt::from_u32(3))
@@ -228,6 +243,7 @@ fn transport() -> TransportConfig {
         .datagram_send_buffer_size(DATAGRAMS)
         .initial_rtt(INITIAL_RTT)
         .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
+        .ack_frequency_config(Some(acks))
         .enable_segmentation_offload(true);
     transport
 }
@@ -298,7 +314,8 @@ impl Shared {
         tracing::info!(peer, %address, dialed, "link to another broker");
         let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
         let up = self.gate.counts.up(counts.clone());
-        let here = link::run(self.uplink.clone(), connection.clone(), streams, counts, (dialed, name)).await;
+        let (uplink, beat) = (self.uplink.clone(), self.beat.clone());
+        let here = link::run(uplink, (connection.clone(), streams), counts, beat, (dialed, name)).await;
         drop(up);
         let why = connection.close_reason().unwrap_or(ConnectionError::LocallyClosed);
         match here {

@@ -10,6 +10,7 @@ use quinn::{Connection, ConnectionError, ReadDatagram, ReadError, RecvStream, Se
 use tokio::task::yield_now;
 use whimbrel_core::{Channel, HangUp};
 
+use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
 use super::port::Port;
@@ -86,13 +87,13 @@ enum Turn {
 /// Serves a link until it ends. Returns why the core has let go of it, if it has.
 pub(super) async fn run(
     uplink: Arc<dyn Uplink>,
-    connection: Connection,
-    streams: Streams,
+    (connection, streams): (Connection, Streams),
     counts: Arc<LinkCounts>,
+    beat: Arc<Beat>,
     (dialed, name): (bool, Option<String>),
 ) -> Option<HangUp> {
     let Streams { sending, mut receiving } = streams;
-    let port = Arc::new(Port::new(connection.clone(), sending, counts.clone()));
+    let port = Arc::new(Port::new(connection.clone(), sending, counts.clone(), beat));
     let opened = Opened { port: &port, dialed, name: name.as_deref(), address: connection.remote_address() };
     let mut inlet = uplink.opened(&opened);
     let mut datagram = pin!(connection.read_datagram());

@@ -3,12 +3,15 @@
 //! Only bytes are moved here. What they mean, and which of two links between the same brokers stays, is the core's.
 
 mod admit;
+mod beat;
 mod channel;
 mod counts;
 mod dial;
 mod endpoint;
+mod gather;
 mod link;
 mod port;
+mod runtime;
 
 pub use channel::CHANNELS;
 pub use counts::{Counts, LinkAccount, OverlayAccount};

@@ -5,14 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quinn::{Connection, SendStream, VarInt};
 use whimbrel_core::{Channel, HangUp};
 
+use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
+use super::gather::Gather;
 
 /// With so little unsent in a channel there is always room for more.
 pub const LOW_WATER: usize = 64 << 10;
@@ -79,6 +82,21 @@ struct Outbound {
     /// Writing failed: the link has ended, or is about to.
     broken: bool,
     task: Option<Waker>,
+    gather: Gather,
+    /// Until when what is unsent waits for more.
+    until: Option<Instant>,
+    /// The timer knows of this link.
+    is_listed: bool,
+}
+
+impl Outbound {
+    /// Whether what came waits for more, and until when. State, probes and the end of the link never wait, nor what is with them.
+    fn wait(&mut self, now: Instant) -> Option<Instant> {
+        let [control, reliable, best_effort] = &self.outlets;
+        let bytes = reliable.unsent() + best_effort.unsent();
+        let until = self.gather.wait(now, bytes);
+        until.filter(|_| control.unsent() == 0 && self.datagrams.is_empty() && self.hang_up.is_none())
+    }
 }
 
 /// What goes out on one link: bounded, written by whoever has just let go of the machine, and by the link's task when the path takes more.
@@ -87,13 +105,28 @@ pub struct Port {
     connection: Connection,
     counts: Arc<LinkCounts>,
     outbound: Mutex<Outbound>,
+    beat: Arc<Beat>,
 }
 
 impl Port {
-    pub(super) fn new(connection: Connection, streams: [SendStream; 3], counts: Arc<LinkCounts>) -> Port {
+    pub(super) fn new(
+        connection: Connection,
+        streams: [SendStream; 3],
+        counts: Arc<LinkCounts>,
+        beat: Arc<Beat>,
+    ) -> Port {
         let outlets = streams.map(|stream| Outlet { stream, buffer: Vec::new(), written: 0, told: 0 });
-        let outbound = Outbound { outlets, datagrams: VecDeque::new(), hang_up: None, broken: false, task: None };
-        Port { connection, counts, outbound: Mutex::new(outbound) }
+        let outbound = Outbound {
+            outlets,
+            datagrams: VecDeque::new(),
+            hang_up: None,
+            broken: false,
+            task: None,
+            gather: Gather::new(Instant::now()),
+            until: None,
+            is_listed: false,
+        };
+        Port { connection, counts, outbound: Mutex::new(outbound), beat }
     }
 
     /// The task to wake when there is something to do.
@@ -146,10 +179,40 @@ impl Port {
         self.outbound.lock().hang_up
     }
 
-    /// Writes what waits, as far as the path takes it, the most urgent first; the rest is the link's task's.
-    pub fn flush(&self) {
+    /// Writes what waits, as far as the path takes it, the most urgent first; the rest is the link's task's. Events that come closely after each
+    /// other wait for others.
+    pub fn flush(self: &Arc<Self>) {
+        let now = Instant::now();
         let mut outbound = self.outbound.lock();
-        let Outbound { outlets, datagrams, hang_up, broken, task } = &mut *outbound;
+        let Some(until) = outbound.wait(now) else { return self.write(&mut outbound, now) };
+        if outbound.until.replace(until).is_some() {
+            return;
+        }
+        if outbound.is_listed {
+            self.beat.renew(self, now, until);
+        } else {
+            outbound.is_listed = true;
+            self.beat.enlist(self, now, until);
+        }
+    }
+
+    /// For the timer: writes what has waited until now; until when it waits otherwise. If nothing does, the timer is to forget the link.
+    pub(super) fn flush_due(&self, now: Instant) -> Option<Instant> {
+        let mut outbound = self.outbound.lock();
+        let until = outbound.until.filter(|until| *until > now);
+        if until.is_none() {
+            outbound.is_listed = false;
+            if outbound.until.is_some() {
+                self.write(&mut outbound, now);
+            }
+        }
+        until
+    }
+
+    fn write(&self, outbound: &mut Outbound, now: Instant) {
+        outbound.gather.written(now);
+        outbound.until = None;
+        let Outbound { outlets, datagrams, hang_up, broken, task, .. } = outbound;
         if let Some(why) = *hang_up {
             let place = HangUp::ALL.iter().position(|known| *known == why).expect("the list is complete");
             self.connection.close(VarInt::from_u32(HUNG_UP + place as u32), why.text().as_bytes());
@@ -179,9 +242,10 @@ impl Port {
         self.attend(cx.waker());
         let mut rooms = [None; 3];
         let mut outbound = self.outbound.lock();
+        let is_waiting = outbound.until.is_some();
         if !outbound.broken && outbound.hang_up.is_none() {
             for (outlet, room) in outbound.outlets.iter_mut().zip(&mut rooms) {
-                if outlet.unsent() > 0 && outlet.flush(cx).is_err() {
+                if !is_waiting && outlet.unsent() > 0 && outlet.flush(cx).is_err() {
                     outlet.told = 0;
                 }
                 if outlet.is_room_due() {
