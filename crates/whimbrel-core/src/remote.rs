@@ -139,7 +139,7 @@ impl Core {
     }
 
     /// Subscriptions that begin now, and have not been answered, begin in a stream where that does: they have missed nothing of it.
-    fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
+    pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         for (index, filter) in overlay.waiting.new_ones() {
             let known = self.router.find(index, filter).map(|id| self.router.get(id).track);

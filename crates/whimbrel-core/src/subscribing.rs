@@ -277,11 +277,7 @@ impl Core {
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
         self.await_interest(asked, shared.filter, (id, track));
-        let session = self.sessions.get_mut(index);
-        session.subscriptions.push(id);
-        if group != NO_GROUP && !session.groups.contains(&group) {
-            session.groups.push(group);
-        }
+        self.sessions.get_mut(index).note_subscription(id, group);
         Ok(true)
     }
 

@@ -2,11 +2,11 @@
 //! to be told is a set of hosts, and slow links are told less often instead of later and later.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Neighbour as WireNeighbour};
 
+use super::interests::{Delta, Entry, Taken};
 use super::peers::{CONTROL_HIGH, Pending};
 use super::topology::{Learned, LinkState, Neighbour};
 use super::{Due, Overlay};
@@ -20,127 +20,12 @@ pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
 /// The delay that a link is told to have before the first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
 
-/// What was told for a subscription that was not answered yet passes for that so long while it is passed on.
-const ANSWERED_AFTER: Duration = Duration::from_millis(50);
-
 /// How long what is told on a link takes at most, as many times its delay, and this: what was lost is sent again.
 const WAY_DELAYS: u64 = 6;
 const WAY_REPEATED: Duration = Duration::from_millis(100);
 
 /// Entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
-
-/// What is known of the interest of one broker.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) incarnation: u64,
-    pub(super) version: u64,
-    pub(super) entries: BTreeMap<u32, Entry>,
-    /// What has changed with this version, if it followed another.
-    delta: Option<Delta>,
-    /// How long that broker had wanted anything at all when this came, and when that was.
-    pub(super) age: Duration,
-    at: Time,
-}
-
-/// One topic filter with its selector, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) filter: Box<str>,
-    pub(crate) selector: Option<Box<str>>,
-}
-
-/// What makes a version out of the one before it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delta {
-    pub(crate) base: u64,
-    pub(crate) removed: Vec<u32>,
-    pub(crate) added: Vec<(u32, Entry)>,
-}
-
-/// The interests of all brokers, this one's included.
-#[derive(Debug, Default)]
-pub(super) struct Interests {
-    pub(super) of: BTreeMap<HostId, Known>,
-}
-
-/// What became of an interest that has come.
-#[derive(Debug, PartialEq, Eq)]
-enum Taken {
-    News,
-    Known,
-    /// What it builds on is not there.
-    Lacking,
-}
-
-impl Known {
-    /// How long somebody has counted on what comes; zero: it has just been told, and nobody did then. Whoever subscribed was answered soon after.
-    fn age_at(&self, now: Time) -> Duration {
-        let held = now.since(self.at);
-        if self.age.is_zero() && held < ANSWERED_AFTER { self.age } else { self.age + held }
-    }
-}
-
-impl Interests {
-    pub(super) fn stand(&self, host: HostId) -> Option<(u64, u64)> {
-        self.of.get(&host).map(|known| (known.incarnation, known.version))
-    }
-
-    /// The own interest has changed.
-    pub(super) fn set_own(&mut self, host: HostId, (incarnation, version): (u64, u64), delta: Delta) {
-        let known = self.of.entry(host).or_default();
-        if known.incarnation != incarnation {
-            known.entries.clear();
-        }
-        let is_next = known.incarnation == incarnation && known.version == delta.base && delta.base > 0;
-        apply(&mut known.entries, &delta);
-        (known.incarnation, known.version) = (incarnation, version);
-        known.delta = is_next.then_some(delta);
-    }
-
-    fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> Taken {
-        let known = self.of.entry(update.host).or_default();
-        let stand = (known.incarnation, known.version);
-        if (update.incarnation, update.version) <= stand {
-            return Taken::Known;
-        }
-        let entry = |entry: &InterestEntry<'_>| {
-            (entry.id, Entry { filter: entry.filter.into(), selector: entry.selector.map(Box::from) })
-        };
-        let added = update.added.iter().map(entry).collect();
-        match update.base {
-            None => {
-                known.entries.clear();
-                known.delta = None;
-                known.entries.extend::<Vec<_>>(added);
-            }
-            Some(base) if stand == (update.incarnation, base) => {
-                let delta = Delta { base, removed: update.removed.clone(), added };
-                apply(&mut known.entries, &delta);
-                known.delta = Some(delta);
-            }
-            Some(_) => {
-                if stand == (0, 0) {
-                    self.of.remove(&update.host);
-                }
-                return Taken::Lacking;
-            }
-        }
-        (known.incarnation, known.version) = (update.incarnation, update.version);
-        let margin = if update.age_ms > 0 { way + Duration::from_millis(1) } else { Duration::ZERO };
-        (known.age, known.at) = (Duration::from_millis(update.age_ms).saturating_add(margin), now);
-        Taken::News
-    }
-}
-
-fn apply(entries: &mut BTreeMap<u32, Entry>, delta: &Delta) {
-    for id in &delta.removed {
-        entries.remove(id);
-    }
-    for (id, entry) in &delta.added {
-        entries.insert(*id, entry.clone());
-    }
-}
 
 fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
     InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref() }

@@ -64,6 +64,9 @@ impl Core {
             let ended = FormerHost { upto: named.upto.max(birth), ..*named };
             overlay.former.push(ended);
             overlay.announce_soon(now);
+            // Who stood in its streams comes back here before all.
+            let name = overlay.config.name.clone();
+            self.know_former(&ended, &name);
             self.end_host(now, ended, out);
         }
     }
@@ -83,8 +86,8 @@ impl Core {
                 self.forget_broker(host);
             }
             // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
-            if was_here && self.streams.add_host(host, (former.reliable, former.best_effort), former.birth, true) {
-                self.streams.name_host(host, &state.name);
+            if was_here {
+                self.know_former(former, &state.name);
             }
             if self.streams.of_name(&state.name).any(|known| known.host == host) {
                 self.end_host(now, *former, out);
@@ -98,6 +101,14 @@ impl Core {
         if holder != state.host && holder != overlay.host && !is_older && !overlay.is_reachable(holder) {
             overlay.topology.forget(holder);
             self.forget_broker(holder);
+        }
+    }
+
+    /// A host has ended of which perhaps nothing was known here.
+    fn know_former(&mut self, former: &FormerHost, name: &str) {
+        let pubends = (former.reliable, former.best_effort);
+        if self.streams.add_host(former.host, pubends, former.birth, true) {
+            self.streams.name_host(former.host, name);
         }
     }
 
@@ -122,6 +133,8 @@ impl Core {
             let upto = upto.max(Tick(last.0 + 1));
             remote.is_held = false;
             let base = remote.knowledge.base();
+            self.begin_unanswered(pubend, upto);
+            let remote = self.streams.remote(pubend).expect("it is followed");
             match pubend.reliability() {
                 Reliability::Reliable => remote.knowledge.lost(base, upto),
                 Reliability::BestEffort => remote.knowledge.silence(base, upto),

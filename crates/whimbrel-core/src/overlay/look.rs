@@ -132,7 +132,7 @@ impl Core {
     /// many others.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let texts = |entry: &super::flood::Entry| (entry.filter.clone(), entry.selector.clone());
+        let texts = |entry: &super::interests::Entry| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
             name: overlay.config.name.clone(),
             host: overlay.host,

@@ -4,7 +4,7 @@
 //!
 //! - `peers`, `greet`: links come up and go; who is at the other end; what is unsent.
 //! - [`estimate`], [`topology`], [`routes`]: what links are like, who is linked with whom, and the best ways.
-//! - `flood`: link states, interests and retained messages reach everyone.
+//! - `flood`, `interests`: link states, interests and retained messages reach everyone.
 //! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
 //! - `forward`, `receive`: events on their way out, through, and in. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
 //! - `confirm`: a subscription is answered when the others know of it.
@@ -17,6 +17,7 @@ mod flood;
 mod follow;
 mod forward;
 mod greet;
+mod interests;
 mod joining;
 mod look;
 mod mend;
@@ -54,7 +55,7 @@ pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
 
-use flood::Interests;
+use interests::Interests;
 use joining::Joining;
 use mend::{Mending, OpenNacks};
 use peers::{Peer, Peers};

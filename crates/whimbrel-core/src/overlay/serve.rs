@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 
-use super::flood::Entry;
+use super::interests::Entry;
 use super::{Due, Overlay, wants};
 use crate::api::Output;
 use crate::broker::Core;

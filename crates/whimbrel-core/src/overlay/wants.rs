@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use whimbrel_event::{Deployment, HostId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use super::flood::{Delta, Entry};
+use super::interests::{Delta, Entry};
 use super::reduce::{Even, Reduction};
 use super::{Due, Overlay};
 use crate::api::Output;

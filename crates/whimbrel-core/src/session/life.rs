@@ -4,9 +4,11 @@ use core::time::Duration;
 
 use whimbrel_event::Time;
 
+use super::Session;
 use crate::accept::WILL_AGAIN;
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Core;
+use crate::route::NO_GROUP;
 use crate::store::Disk;
 
 impl Core {
@@ -160,5 +162,15 @@ impl Core {
         }
         self.end_work(now, index, shared, out);
         self.sessions.remove(index);
+    }
+}
+
+impl Session {
+    /// It has one more subscription, and perhaps is a member of one more group.
+    pub(crate) fn note_subscription(&mut self, id: u32, group: u32) {
+        self.subscriptions.push(id);
+        if group != NO_GROUP && !self.groups.contains(&group) {
+            self.groups.push(group);
+        }
     }
 }

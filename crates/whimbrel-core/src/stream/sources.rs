@@ -13,7 +13,7 @@ use whimbrel_wire::FormerHost;
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 
 /// Hosts that have ended and stay known, so that what is cached of them is found, and tokens that name them are understood.
-pub const ENDED_MAX: usize = 64;
+pub const ENDED_MAX: usize = 16;
 
 /// A stream of another broker.
 #[derive(Debug)]
