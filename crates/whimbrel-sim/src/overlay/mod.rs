@@ -13,6 +13,7 @@ mod net;
 mod scenes;
 #[cfg(test)]
 mod tests;
+pub mod traffic;
 mod world;
 
 use std::fmt;

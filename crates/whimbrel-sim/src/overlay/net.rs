@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::overlay::OverlayStats;
+use whimbrel_core::overlay::reduce::INTEREST_MAX;
 use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
@@ -90,6 +91,8 @@ pub(super) struct Net {
     pub(super) traffic: Traffic,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
+    /// Entries of the interest that a broker tells at most.
+    pub(super) interest_max: usize,
     /// How brokers divide their caches, if not as usual.
     pub(super) cache: Option<whimbrel_core::cache::Plan>,
     /// What the processes that are gone have counted.
@@ -111,6 +114,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             hang_ups: Default::default(),
+            interest_max: INTEREST_MAX,
             cache: None,
             past: Vec::new(),
             random,
@@ -148,7 +152,8 @@ impl Net {
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();
         let (addresses, expects_peers) = (vec![], self.nodes.len() > 1);
-        let overlay = OverlayConfig { name, addresses, interest_max: 256, expects_peers, links_wanted: 0 };
+        let overlay =
+            OverlayConfig { name, addresses, interest_max: self.interest_max, expects_peers, links_wanted: 0 };
         broker.open_overlay(now, overlay);
         self.nodes[node].broker = Some(broker);
         self.nodes[node].life += 1;
@@ -198,7 +203,6 @@ impl Net {
     }
 
     /// What all present links have counted together, as `part` says.
-    #[cfg(test)]
     pub(super) fn sum_of_links(&self, part: impl Fn(&whimbrel_core::overlay::LinkInfo) -> u64) -> u64 {
         let links = self.nodes.iter().filter_map(|node| Some(node.broker.as_ref()?.core().links()));
         links.flatten().map(|link| part(&link)).sum()
