@@ -399,10 +399,12 @@ impl Core {
                     pending.states.insert(host);
                 });
                 overlay.watch_expiry();
-                self.follow_host(now, (host, state.name), ((state.reliable, state.best_effort), state.birth), out);
-                if !was_there {
-                    self.wait_for_host(now, host, out);
-                }
+                self.follow_host(
+                    now,
+                    (host, state.name, was_there),
+                    ((state.reliable, state.best_effort), state.birth),
+                    out,
+                );
                 self.pump_all(now, out);
             }
             Learned::Old => {

@@ -12,30 +12,27 @@ use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
 
 impl Core {
-    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one.
+    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one. `was_there`: others
+    /// have told of it all the time.
     pub(super) fn follow_host(
         &mut self,
         now: Time,
-        (host, name): (HostId, &str),
+        (host, name, was_there): (HostId, &str, bool),
         (pubends, birth): ((u8, u8), Tick),
         out: &mut impl Output,
     ) {
-        let is_known = self.streams.knows(host.pubend(0));
-        let is_new = self.streams.add_host(host, pubends, birth, true);
+        self.streams.add_host(host, pubends, birth, true);
         self.streams.name_host(host, name);
-        if is_new {
-            self.wait_for_host(now, host, out);
-        } else if !is_known && let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.hosts_refused += 1;
+        if !was_there {
+            // Subscriptions that were answered when it was not there did not wait for it, nor was it named: what it tells counts from a version on that
+            // has them all, also if its streams were followed before.
+            self.tell_interest(now, out);
         }
-    }
-
-    /// A broker is there that was not. Subscriptions that have been answered did not wait for it, nor was it named to them: what it tells counts from a version
-    /// on that has them all.
-    pub(super) fn wait_for_host(&mut self, now: Time, host: HostId, out: &mut impl Output) {
-        self.tell_interest(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        self.streams.follow_from(host, overlay.wants.version());
+        if !was_there {
+            self.streams.follow_from(host, overlay.wants.version());
+        }
+        overlay.stats.hosts_refused += u64::from(!self.streams.knows(host.pubend(0)));
     }
 
     /// A new neighbour is told who had its name before it.

@@ -103,7 +103,13 @@ impl Core {
         overlay.peers.bring_up(link, who);
         overlay.stats.links_up += 1;
         overlay.announce_soon(now);
-        self.follow_host(now, (hello.host, hello.name), ((hello.reliable, hello.best_effort), hello.birth), out);
+        let was_there = overlay.topology.get(hello.host).is_some();
+        self.follow_host(
+            now,
+            (hello.host, hello.name, was_there),
+            ((hello.reliable, hello.best_effort), hello.birth),
+            out,
+        );
         self.tell_former(now, link, hello, out);
         self.compare(now, link, out);
         self.probe(now, link, out);

@@ -229,10 +229,10 @@ impl Sources {
         self.birth
     }
 
-    /// A host that has become known is followed from that version of the own interest on.
+    /// A host that has become known, or has come back, is followed from that version of the own interest on.
     pub(crate) fn follow_from(&mut self, host: HostId, least: u64) {
         let of_host = self.remotes.iter_mut().filter(|remote| remote.pubend.host() == host);
-        of_host.for_each(|remote| remote.least = least);
+        of_host.for_each(|remote| remote.least = remote.least.max(least));
     }
 
     /// The streams of a host that are followed.

@@ -457,7 +457,8 @@ impl Client {
                 said = Some(answer(Ack::Pubcomp, *id));
             }
             Heard::Ack { ack: Ack::Pubrec, id, .. } => said = Some(answer(Ack::Pubrel, *id)),
-            Heard::Suback { properties, .. } => {
+            // One of a subscription that it has ended since tells nothing.
+            Heard::Suback { id, properties, .. } if *id == self.next_id => {
                 if let Role::Subscriber(life) = &mut self.role {
                     life.is_there = true;
                     life.goes_on |= life.class == Class::Durable;
