@@ -10,7 +10,8 @@ use std::time::Duration;
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
-use super::client::{Class, Deed, KEY, Wish};
+use super::client::{Class, KEY, Wish};
+use super::deed::Deed;
 use crate::check::notice::{self, Notice};
 use crate::check::topic;
 use crate::speech::{Ack, Heard, Message, Said, user_properties};

@@ -3,6 +3,8 @@
 
 mod book;
 mod client;
+mod cuts;
+mod deed;
 mod door;
 mod draw;
 mod judge;

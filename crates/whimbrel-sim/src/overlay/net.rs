@@ -82,7 +82,7 @@ pub(super) struct Net {
     pub(super) now: Time,
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
-    lines: BTreeMap<usize, Line>,
+    pub(super) lines: BTreeMap<usize, Line>,
     next_line: usize,
     agenda: BTreeSet<(Time, Item)>,
     planned: BTreeMap<Item, Time>,
@@ -341,7 +341,7 @@ impl Net {
         self.plan(Item::Node(node), at);
     }
 
-    fn plan_line(&mut self, number: usize) {
+    pub(super) fn plan_line(&mut self, number: usize) {
         if let Some(line) = self.lines.get(&number) {
             let at = line.trunk.next_event();
             self.plan(Item::Line(number), at);
@@ -465,37 +465,5 @@ impl Net {
             }
         }
         self.plan_line(name);
-    }
-
-    /// What one end of an edge, or both, send is lost from now on.
-    pub(super) fn cut(&mut self, number: usize, sides: [bool; 2]) {
-        let edge = &mut self.edges[number];
-        for side in [Side::Near, Side::Far].into_iter().filter(|side| sides[*side as usize]) {
-            edge.is_cut[side as usize] = true;
-            if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line)) {
-                line.trunk.cut(side);
-            }
-        }
-    }
-
-    /// All that an edge carries arrives again.
-    pub(super) fn heal(&mut self, number: usize) {
-        let edge = &mut self.edges[number];
-        edge.is_cut = [false; 2];
-        if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line))
-            && self.nodes[edge.ends.0].broker.is_some()
-            && self.nodes[edge.ends.1].broker.is_some()
-            && line.is_open == [true; 2]
-        {
-            [Side::Near, Side::Far].into_iter().for_each(|side| line.trunk.heal(side));
-        }
-    }
-
-    /// The connection of an edge breaks, if there is one.
-    pub(super) fn reset(&mut self, number: usize) {
-        if let Some(name) = self.edges[number].line {
-            self.lines.get_mut(&name).expect("an edge knows its line").trunk.reset(self.now);
-            self.plan_line(name);
-        }
     }
 }
