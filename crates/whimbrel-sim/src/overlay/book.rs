@@ -125,8 +125,8 @@ pub(super) struct Following {
     pub(super) is_over: bool,
     /// When it came first, and in which life of its broker it came last.
     pub(super) got: BTreeMap<usize, (Time, u32)>,
-    /// The same in order, with the place behind the notices.
-    pub(super) order: Vec<usize>,
+    /// The same in order, each with the life of the broker.
+    pub(super) order: Vec<(usize, u32)>,
     pub(super) gaps: Vec<(u64, u64, u64)>,
     /// The last tick that was told of each stream, by event or gap.
     pub(super) last: BTreeMap<u64, u64>,
@@ -385,7 +385,12 @@ impl Book {
             }
             return;
         }
-        of.order.push(number);
+        let is_repeated = of.class == Class::Durable && of.wish.qos == Qos::AtLeastOnce;
+        if is_repeated && of.order.last().is_some_and(|(_, life)| *life != at.1) {
+            // Its broker goes on where it was when that was last written.
+            of.last.clear();
+        }
+        of.order.push((number, if is_repeated { at.1 } else { 0 }));
         if of.class == Class::Plain {
             return;
         }
