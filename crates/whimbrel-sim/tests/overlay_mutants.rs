@@ -9,7 +9,12 @@ const SEEDS: u64 = 500;
 
 /// Looks for the first world that shows the fault by one of these rules, and shows nothing without it.
 fn caught(mutant: Mutant, rules: &[Rule]) {
-    for seed in 0..SEEDS {
+    caught_from(0, mutant, rules);
+}
+
+/// The same from that seed on, for what few worlds show.
+fn caught_from(first: u64, mutant: Mutant, rules: &[Rule]) {
+    for seed in first..first + SEEDS {
         let report = run_mutant(seed, mutant);
         if let Some(violation) = report.violations.iter().find(|violation| rules.contains(&violation.rule)) {
             println!("{mutant:?}: seed {seed}, {violation}");
@@ -17,7 +22,7 @@ fn caught(mutant: Mutant, rules: &[Rule]) {
             return;
         }
     }
-    panic!("{mutant:?} lives through {SEEDS} worlds");
+    panic!("{mutant:?} lives through {SEEDS} worlds from {first}");
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn what_came_before_an_event_for_somebody_else_is_no_silence() {
 
 #[test]
 fn who_waits_for_an_answer_is_not_told_what_came_before_for_the_asker() {
-    caught(Mutant::MergedRangeNacks, &[Rule::Lost, Rule::Late]);
+    caught_from(500, Mutant::MergedRangeNacks, &[Rule::Lost, Rule::Late]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::interests::{Delta, Entry, Taken};
 use super::peers::{CONTROL_HIGH, Pending};
 use super::topology::{Learned, LinkState, Neighbour};
 use super::{Due, Overlay};
-use crate::api::{Channel, HangUp, Output, PeerLink};
+use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
 use crate::stream::Streams;
 
@@ -19,10 +19,6 @@ pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
 
 /// The delay that a link is told to have before the first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
-
-/// How long what is told on a link takes at most, as many times its delay, and this: what was lost is sent again.
-const WAY_DELAYS: u64 = 6;
-const WAY_REPEATED: Duration = Duration::from_millis(100);
 
 /// Entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
@@ -352,11 +348,7 @@ impl Core {
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
         // Its age does not have the way over this link, which varies: rather too old than too young, as what came before does no harm.
-        let way = peer.estimate.delay_us().map_or(Duration::MAX, |delay| {
-            Duration::from_micros(WAY_DELAYS * u64::from(delay)).saturating_add(WAY_REPEATED)
-        });
-        // It was told since the link is there.
-        let way = way.min(now.since(peer.opened));
+        let way = peer.way_at_most(now);
         match overlay.interests.take(now, way, update) {
             Taken::News => {
                 overlay.stats.interests_learned += 1;
@@ -387,13 +379,5 @@ impl Core {
             pending.interests.insert(host);
         });
         self.pump_all(now, out);
-    }
-
-    /// A frame that makes no sense has come.
-    pub(super) fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
-        if let Some(overlay) = &mut self.overlay {
-            overlay.stats.frames_invalid += 1;
-        }
-        self.hang_up(now, link, HangUp::Garbage, out);
     }
 }

@@ -76,6 +76,10 @@ pub(crate) struct Pending {
     pub(crate) is_compared: bool,
 }
 
+/// How long what is told on a link takes at most, as many times its delay, and this: what was lost is sent again.
+const WAY_DELAYS: u64 = 6;
+const WAY_REPEATED: Duration = Duration::from_millis(100);
+
 /// One link.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -139,6 +143,14 @@ impl Peer {
             Channel::BestEffort | Channel::Datagram => BEST_EFFORT_HIGH,
         };
         self.unsent[channel as usize] < high
+    }
+
+    /// How long what has just come was on its way at most: it was told since the link is there.
+    pub(crate) fn way_at_most(&self, now: Time) -> Duration {
+        let way = self.estimate.delay_us().map_or(Duration::MAX, |delay| {
+            Duration::from_micros(WAY_DELAYS * u64::from(delay)).saturating_add(WAY_REPEATED)
+        });
+        way.min(now.since(self.opened))
     }
 
     pub(crate) fn is_stuck(&self, now: Time) -> bool {

@@ -56,6 +56,14 @@ impl Core {
         }
     }
 
+    /// A frame that makes no sense has come.
+    fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+        if let Some(overlay) = &mut self.overlay {
+            overlay.stats.frames_invalid += 1;
+        }
+        self.hang_up(now, link, HangUp::Garbage, out);
+    }
+
     /// One frame has come. A link that was hung up by the one before it says nothing any more.
     fn frame_came(
         &mut self,

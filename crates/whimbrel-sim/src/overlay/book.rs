@@ -10,7 +10,8 @@ use std::time::Duration;
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
-use super::client::{Class, Deed, KEY, Wish};
+use super::client::{Class, KEY, Wish};
+use super::deed::Deed;
 use crate::check::notice::{self, Notice};
 use crate::check::topic;
 use crate::speech::{Ack, Heard, Message, Said, user_properties};
@@ -124,8 +125,8 @@ pub(super) struct Following {
     pub(super) is_over: bool,
     /// When it came first, and in which life of its broker it came last.
     pub(super) got: BTreeMap<usize, (Time, u32)>,
-    /// The same in order, with the place behind the notices.
-    pub(super) order: Vec<usize>,
+    /// The same in order, each with the life of the broker.
+    pub(super) order: Vec<(usize, u32)>,
     pub(super) gaps: Vec<(u64, u64, u64)>,
     /// The last tick that was told of each stream, by event or gap.
     pub(super) last: BTreeMap<u64, u64>,
@@ -384,7 +385,12 @@ impl Book {
             }
             return;
         }
-        of.order.push(number);
+        let is_repeated = of.class == Class::Durable && of.wish.qos == Qos::AtLeastOnce;
+        if is_repeated && of.order.last().is_some_and(|(_, life)| *life != at.1) {
+            // Its broker goes on where it was when that was last written.
+            of.last.clear();
+        }
+        of.order.push((number, if is_repeated { at.1 } else { 0 }));
         if of.class == Class::Plain {
             return;
         }

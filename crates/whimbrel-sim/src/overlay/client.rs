@@ -10,6 +10,7 @@ use mqtt_protocol_core::mqtt::packet::{Qos, UserProperty};
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
+use super::deed::Deed;
 use super::door::Told;
 use super::net::Net;
 use crate::check::notice::{self, Notice};
@@ -115,49 +116,6 @@ pub(super) enum Role {
     Subscriber(Box<Life>),
     /// Asks for everything that is retained.
     Collector,
-}
-
-/// What the book is told of a client.
-#[derive(Debug)]
-pub(super) enum Deed {
-    Said(Said),
-    /// It subscribes; `goes_on`: where it stood before.
-    Subscribes {
-        id: u16,
-        class: Class,
-        wish: Wish,
-        goes_on: bool,
-    },
-    Unsubscribes,
-    Heard(Heard),
-    /// Its connection is gone, by its own will or not.
-    Gone,
-}
-
-impl Deed {
-    /// In a line.
-    pub(super) fn words(&self) -> String {
-        let message = |message: &Message| {
-            let key = super::book::key_of(message);
-            let text = String::from_utf8_lossy(&message.payload);
-            let name = message.user_property("w-id").unwrap_or_default();
-            if message.topic == notice::TOPIC {
-                let text: String = text.chars().filter(|letter| !"\"{}".contains(*letter)).take(120).collect();
-                return text;
-            }
-            let retain = if message.retain { ", retained" } else { "" };
-            format!("{key} on {} {name}{retain}", message.topic)
-        };
-        match self {
-            Deed::Said(Said::Publish(published)) => format!("-> {} QoS {}", message(published), published.qos as u8),
-            Deed::Heard(Heard::Publish(published)) => format!(" <- {}", message(published)),
-            Deed::Heard(Heard::Suback { codes, properties, .. }) => {
-                let named = user_properties(properties).into_iter().filter(|(name, _)| name == "w-pending");
-                format!(" <- SUBACK {codes:02x?} {:?}", named.map(|(_, name)| name).collect::<Vec<_>>())
-            }
-            other => format!("{other:?}").chars().take(160).collect(),
-        }
-    }
 }
 
 /// One client.

@@ -48,7 +48,11 @@ impl Book {
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
         let mut broken = Vec::new();
         let following = &self.followings[number];
-        for fact in &following.order {
+        let mut present = 0;
+        for (fact, life) in &following.order {
+            if core::mem::replace(&mut present, *life) != *life {
+                last.clear();
+            }
             let Some((stream, tick)) = self.facts[*fact].name else { continue };
             let before = last.insert(stream, tick).unwrap_or(0);
             if tick <= before {

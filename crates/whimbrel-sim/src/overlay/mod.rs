@@ -3,6 +3,8 @@
 
 mod book;
 mod client;
+mod cuts;
+mod deed;
 mod door;
 mod draw;
 mod judge;
@@ -13,6 +15,7 @@ mod net;
 mod scenes;
 #[cfg(test)]
 mod tests;
+pub mod traffic;
 mod world;
 
 use std::fmt;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::overlay::OverlayStats;
+use whimbrel_core::overlay::reduce::INTEREST_MAX;
 use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
@@ -81,7 +82,7 @@ pub(super) struct Net {
     pub(super) now: Time,
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
-    lines: BTreeMap<usize, Line>,
+    pub(super) lines: BTreeMap<usize, Line>,
     next_line: usize,
     agenda: BTreeSet<(Time, Item)>,
     planned: BTreeMap<Item, Time>,
@@ -90,6 +91,8 @@ pub(super) struct Net {
     pub(super) traffic: Traffic,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
+    /// Entries of the interest that a broker tells at most.
+    pub(super) interest_max: usize,
     /// How brokers divide their caches, if not as usual.
     pub(super) cache: Option<whimbrel_core::cache::Plan>,
     /// What the processes that are gone have counted.
@@ -111,6 +114,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             hang_ups: Default::default(),
+            interest_max: INTEREST_MAX,
             cache: None,
             past: Vec::new(),
             random,
@@ -148,7 +152,8 @@ impl Net {
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();
         let (addresses, expects_peers) = (vec![], self.nodes.len() > 1);
-        let overlay = OverlayConfig { name, addresses, interest_max: 256, expects_peers, links_wanted: 0 };
+        let overlay =
+            OverlayConfig { name, addresses, interest_max: self.interest_max, expects_peers, links_wanted: 0 };
         broker.open_overlay(now, overlay);
         self.nodes[node].broker = Some(broker);
         self.nodes[node].life += 1;
@@ -198,7 +203,6 @@ impl Net {
     }
 
     /// What all present links have counted together, as `part` says.
-    #[cfg(test)]
     pub(super) fn sum_of_links(&self, part: impl Fn(&whimbrel_core::overlay::LinkInfo) -> u64) -> u64 {
         let links = self.nodes.iter().filter_map(|node| Some(node.broker.as_ref()?.core().links()));
         links.flatten().map(|link| part(&link)).sum()
@@ -337,7 +341,7 @@ impl Net {
         self.plan(Item::Node(node), at);
     }
 
-    fn plan_line(&mut self, number: usize) {
+    pub(super) fn plan_line(&mut self, number: usize) {
         if let Some(line) = self.lines.get(&number) {
             let at = line.trunk.next_event();
             self.plan(Item::Line(number), at);
@@ -461,37 +465,5 @@ impl Net {
             }
         }
         self.plan_line(name);
-    }
-
-    /// What one end of an edge, or both, send is lost from now on.
-    pub(super) fn cut(&mut self, number: usize, sides: [bool; 2]) {
-        let edge = &mut self.edges[number];
-        for side in [Side::Near, Side::Far].into_iter().filter(|side| sides[*side as usize]) {
-            edge.is_cut[side as usize] = true;
-            if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line)) {
-                line.trunk.cut(side);
-            }
-        }
-    }
-
-    /// All that an edge carries arrives again.
-    pub(super) fn heal(&mut self, number: usize) {
-        let edge = &mut self.edges[number];
-        edge.is_cut = [false; 2];
-        if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line))
-            && self.nodes[edge.ends.0].broker.is_some()
-            && self.nodes[edge.ends.1].broker.is_some()
-            && line.is_open == [true; 2]
-        {
-            [Side::Near, Side::Far].into_iter().for_each(|side| line.trunk.heal(side));
-        }
-    }
-
-    /// The connection of an edge breaks, if there is one.
-    pub(super) fn reset(&mut self, number: usize) {
-        if let Some(name) = self.edges[number].line {
-            self.lines.get_mut(&name).expect("an edge knows its line").trunk.reset(self.now);
-            self.plan_line(name);
-        }
     }
 }

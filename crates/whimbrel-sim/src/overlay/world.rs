@@ -7,7 +7,8 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config};
 
 use super::book::Book;
-use super::client::{Client, Deed, Role};
+use super::client::{Client, Role};
+use super::deed::Deed;
 use super::logs::Log;
 use super::net::Net;
 use crate::random::Random;

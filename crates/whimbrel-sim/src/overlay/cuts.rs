@@ -1,0 +1,38 @@
+//! Connections between brokers are cut, heal and break.
+
+use super::net::Net;
+use crate::trunk::Side;
+
+impl Net {
+    /// What one end of an edge, or both, send is lost from now on.
+    pub(super) fn cut(&mut self, number: usize, sides: [bool; 2]) {
+        let edge = &mut self.edges[number];
+        for side in [Side::Near, Side::Far].into_iter().filter(|side| sides[*side as usize]) {
+            edge.is_cut[side as usize] = true;
+            if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line)) {
+                line.trunk.cut(side);
+            }
+        }
+    }
+
+    /// All that an edge carries arrives again.
+    pub(super) fn heal(&mut self, number: usize) {
+        let edge = &mut self.edges[number];
+        edge.is_cut = [false; 2];
+        if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line))
+            && self.nodes[edge.ends.0].broker.is_some()
+            && self.nodes[edge.ends.1].broker.is_some()
+            && line.is_open == [true; 2]
+        {
+            [Side::Near, Side::Far].into_iter().for_each(|side| line.trunk.heal(side));
+        }
+    }
+
+    /// The connection of an edge breaks, if there is one.
+    pub(super) fn reset(&mut self, number: usize) {
+        if let Some(name) = self.edges[number].line {
+            self.lines.get_mut(&name).expect("an edge knows its line").trunk.reset(self.now);
+            self.plan_line(name);
+        }
+    }
+}
