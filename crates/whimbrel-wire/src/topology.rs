@@ -151,19 +151,29 @@ impl<'a> Body<'a> for LinkState<'a> {
     }
 }
 
-/// Tells a neighbour who had its name before it, as far as the sender knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Tells a broker who had its name before it, as far as the sender knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Former {
+    /// Who is told.
+    pub to: HostId,
+    /// How many links it has come over.
+    pub hops: u8,
     /// Those hosts, at most [`FORMER_MAX`].
     pub hosts: Vec<FormerHost>,
 }
 
 impl Body<'_> for Former {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Former { hosts: input.list(FORMER_MAX, "former hosts", FormerHost::read)? })
+        Ok(Former {
+            to: input.host()?,
+            hops: input.byte()?,
+            hosts: input.list(FORMER_MAX, "former hosts", FormerHost::read)?,
+        })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.to.as_u64());
+        out.push(self.hops);
         out.put_list(&self.hosts, FORMER_MAX, "former hosts", |out, host| host.put(out));
     }
 }

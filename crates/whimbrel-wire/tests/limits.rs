@@ -262,7 +262,7 @@ fn each_list_and_text_of_others_has_its_bound() {
     too_many(&state, 2, ADDRESSES_MAX, "addresses");
     too_many(&state, 1, NEIGHBOURS_MAX, "neighbours");
     too_many(&state, 0, FORMER_MAX, "former hosts");
-    too_many(&Frame::Former(Former::default()), 0, FORMER_MAX, "former hosts");
+    too_many(&Frame::Former(Former { to: host(), hops: 0, hosts: Vec::new() }), 0, FORMER_MAX, "former hosts");
     let digest = Frame::Digest(Digest::default());
     too_many(&digest, 1, LIST_MAX, "link states");
     too_many(&digest, 0, LIST_MAX, "interests");
@@ -311,8 +311,8 @@ fn what_is_sent_has_the_bounds_of_what_is_read() {
     accepted(&Frame::LinkState(LinkState { addresses: vec![&address[1..]], ..link_state() }));
     refused(&Frame::LinkState(LinkState { addresses: vec![&address], ..link_state() }));
     let former = FormerHost { host: host(), reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(2) };
-    accepted(&Frame::Former(Former { hosts: vec![former; FORMER_MAX] }));
-    refused(&Frame::Former(Former { hosts: vec![former; FORMER_MAX + 1] }));
+    accepted(&Frame::Former(Former { to: host(), hops: 1, hosts: vec![former; FORMER_MAX] }));
+    refused(&Frame::Former(Former { to: host(), hops: 1, hosts: vec![former; FORMER_MAX + 1] }));
     refused(&Frame::LinkState(LinkState { former: vec![former; FORMER_MAX + 1], ..link_state() }));
 }
 

@@ -7,9 +7,20 @@
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{FORMER_MAX, Former, FormerHost, Frame, Hello};
 
+use super::mend::NACK_HOPS_MAX;
 use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
+
+/// What tells a broker of those; `None`: there are none.
+fn former_frame(to: HostId, known: impl Iterator<Item = FormerHost>) -> Option<Vec<u8>> {
+    let known: Vec<FormerHost> = known.collect();
+    // The last ones are those that others have not heard of yet.
+    let hosts = known[known.len().saturating_sub(FORMER_MAX)..].to_vec();
+    let mut frame = Vec::new();
+    Frame::Former(Former { to, hops: 0, hosts }).encode(&mut frame);
+    (!known.is_empty()).then_some(frame)
+}
 
 impl Core {
     /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one. `was_there`: others
@@ -37,22 +48,40 @@ impl Core {
 
     /// A new neighbour is told who had its name before it.
     pub(super) fn tell_former(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut impl Output) {
-        let hosts: Vec<FormerHost> =
-            self.streams.of_name(hello.name).filter(|known| known.host != hello.host).collect();
-        if hosts.is_empty() {
-            return;
-        }
-        // The last ones are those that others have not heard of yet.
-        let hosts = hosts[hosts.len().saturating_sub(FORMER_MAX)..].to_vec();
-        let mut frame = Vec::new();
-        Frame::Former(Former { hosts }).encode(&mut frame);
+        let known = self.streams.of_name(hello.name).map(|(known, _)| known);
+        let Some(frame) = former_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
         self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
     }
 
-    /// A neighbour tells who had this broker's name before it. What a broker has on its own disk, with which it comes back, has not ended.
-    pub(super) fn former_came(&mut self, now: Time, former: &Former, out: &mut impl Output) {
+    /// So is whoever does not name somebody who had its name, and whose end is not known: perhaps its neighbours have not heard of that one.
+    pub(super) fn remind_of_former(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref() else { return };
+        let mut frames = Vec::new();
+        for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
+            let is_named = |host| host == state.host || state.former.iter().any(|former| former.host == host);
+            let open =
+                self.streams.of_name(&state.name).filter(|(known, has_ended)| !has_ended && !is_named(known.host));
+            frames.extend(former_frame(state.host, open.map(|(known, _)| known)).map(|frame| (state.host, frame)));
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        for (to, frame) in frames {
+            overlay.send_towards(now, to, &frame, out);
+        }
+    }
+
+    /// A broker tells who had the name of this one, or another one, before it. What a broker has on its own disk, with which it comes back, has not ended.
+    pub(super) fn former_came(&mut self, now: Time, former: Former, out: &mut impl Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if former.to != overlay.host {
+            if former.hops < NACK_HOPS_MAX {
+                let (to, mut frame) = (former.to, Vec::new());
+                Frame::Former(Former { hops: former.hops + 1, ..former }).encode(&mut frame);
+                overlay.send_towards(now, to, &frame, out);
+            }
+            return;
+        }
         for named in former.hosts.iter().filter(|named| !own.contains(&named.host)) {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             if overlay.former.iter().any(|known| known.host == named.host) {
@@ -89,7 +118,7 @@ impl Core {
             if was_here {
                 self.know_former(former, &state.name);
             }
-            if self.streams.of_name(&state.name).any(|known| known.host == host) {
+            if self.streams.of_name(&state.name).any(|(known, _)| known.host == host) {
                 self.end_host(now, *former, out);
             }
         }

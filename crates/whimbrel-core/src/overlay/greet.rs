@@ -194,6 +194,7 @@ impl Core {
         for link in overlay.peers.links_up() {
             self.compare_retained(now, link, out);
         }
+        self.remind_of_former(now, out);
     }
 }
 

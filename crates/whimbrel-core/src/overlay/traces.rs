@@ -221,7 +221,7 @@ impl Core {
 
 impl Overlay {
     /// Sends a frame to the next broker on the way to another. False if there is none, or no room on the link to it.
-    fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut impl Output) -> bool {
+    pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut impl Output) -> bool {
         self.routes.update(&self.topology);
         let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
         let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));

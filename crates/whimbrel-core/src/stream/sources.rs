@@ -165,12 +165,12 @@ impl Sources {
         }
     }
 
-    /// The hosts of that name whose streams are followed, those last that were known last.
-    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = FormerHost> {
+    /// The hosts of that name whose streams are followed, those last that were known last; whether each has ended.
+    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (FormerHost, bool)> {
         let former = |host: &Host| {
-            let Host { id, reliable, best_effort, .. } = *host;
+            let Host { id, reliable, best_effort, has_ended, .. } = *host;
             let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
-            FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
+            (FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }, has_ended)
         };
         self.hosts.iter().filter(move |host| *host.name == *name).map(former)
     }

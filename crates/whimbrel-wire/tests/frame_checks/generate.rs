@@ -160,7 +160,7 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             let (to, hops, id, host) = (c.host(), c.byte(), c.u64(), c.host());
             Frame::TraceTell(TraceTell { to, hops, id, host, name: c.name(), text: c.text() })
         }
-        16 => Frame::Former(Former { hosts: c.list(former_host) }),
+        16 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
         _ => Frame::Unknown(18 + c.byte() % 110),
     };
     check(&frame)
