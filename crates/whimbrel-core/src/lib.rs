@@ -49,5 +49,5 @@ pub use broker::Core;
 pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Holder, Holders, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
-pub use overlay::{NOBODY_YET, OverlayConfig, TraceQuestion};
+pub use overlay::{ALL_OTHERS, OverlayConfig, TraceQuestion};
 pub use stats::Stats;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use whimbrel_event::{HostId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
-use super::joining::NOBODY_YET;
+use super::joining::ALL_OTHERS;
 use super::{Due, Overlay, wants};
 use crate::api::{Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
@@ -22,7 +22,7 @@ pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
 /// Subscriptions that wait; one more is answered at once, and names all brokers.
 pub const WAITING_MAX: usize = 16_384;
 
-/// Brokers that are named as not having confirmed.
+/// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
 const NAMES_MAX: usize = 64;
 
 /// The subscriptions of a SUBSCRIBE: each with whether it is new, and what was granted.
@@ -195,14 +195,15 @@ impl Core {
         }
         let overlay = self.overlay.as_deref_mut().expect("it was there");
         let version = version.unwrap_or(u64::MAX);
-        let mut pending = Vec::new();
-        for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
-            if pending.len() < NAMES_MAX && !has_confirmed(&self.streams, state.host, version) {
-                pending.push(&*state.name);
-            }
-        }
-        if overlay.lacks_everyone() {
-            pending.push(NOBODY_YET);
+        let others = overlay.topology.states().filter(|state| state.host != overlay.host);
+        let mut pending: Vec<&str> = others
+            .filter(|state| !has_confirmed(&self.streams, state.host, version))
+            .map(|state| &*state.name)
+            .take(NAMES_MAX + 1)
+            .collect();
+        if pending.len() > NAMES_MAX || overlay.lacks_everyone() {
+            pending.truncate(NAMES_MAX);
+            pending.push(ALL_OTHERS);
         }
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());

@@ -9,8 +9,8 @@ use super::confirm::CONFIRM_MAX;
 use crate::api::Output;
 use crate::broker::Core;
 
-/// Stands for all other brokers in the answer to a SUBSCRIBE at a broker that has never been linked with any.
-pub const NOBODY_YET: &str = "*";
+/// Stands for all brokers that are not named in the answer to a SUBSCRIBE: where too many have not confirmed, or the broker has never been linked with any.
+pub const ALL_OTHERS: &str = "*";
 
 /// What a young broker waits for: it holds answers back for [`CONFIRM_MAX`] at most.
 #[derive(Debug)]

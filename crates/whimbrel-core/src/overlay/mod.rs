@@ -44,7 +44,7 @@ use crate::broker::Core;
 
 pub(crate) use confirm::{Made, Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
-pub use joining::NOBODY_YET;
+pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
@@ -76,7 +76,7 @@ pub struct OverlayConfig {
     pub addresses: Vec<Box<str>>,
     /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually [`reduce::INTEREST_MAX`].
     pub interest_max: usize,
-    /// There are others that it is to be linked with: as long as it has never been, it names [`NOBODY_YET`] in the answer to a SUBSCRIBE.
+    /// There are others that it is to be linked with: as long as it has never been, it names [`ALL_OTHERS`] in the answer to a SUBSCRIBE.
     pub expects_peers: bool,
     /// It asks for links to brokers that it learns of, until it has so many.
     pub links_wanted: usize,

@@ -212,7 +212,7 @@ fn a_young_broker_answers_when_a_neighbour_has_told_it_of_all_others() {
     net.subscribe(0, 1, plain("a", Qos::AtLeastOnce));
     net.advance(SECOND);
     assert!(is_answered(&net.told(0, 1)));
-    assert_eq!(net.nodes[0].side.pending, [whimbrel_core::NOBODY_YET.into()]);
+    assert_eq!(net.nodes[0].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
 }
 
 #[test]

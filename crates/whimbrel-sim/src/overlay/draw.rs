@@ -23,7 +23,7 @@ const STORM: [u64; 3] = [5, 10, 20];
 /// Bytes of the largest events where there are disks: what is around them has to fit into a batch of the log, too.
 const LOGGED_BYTES_MAX: u64 = 4_000;
 
-/// With more brokers links are steady, and there are no disks.
+/// With more brokers links are steady.
 const MANY: usize = 30;
 
 /// How many brokers there are.
@@ -65,7 +65,7 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     }
     let is_apart = random.chance(500);
     let mut drawn = random.clone().fork();
-    let has_disks = count <= MANY && drawn.chance(600);
+    let has_disks = drawn.chance(600);
     for _ in 0..count {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
         let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn));

@@ -84,7 +84,7 @@ impl Book {
             && is_ended
             && following.got.iter().any(heard_of);
         let is_promised = of.is_answered && of.sent > began && (!is_ended || is_kept || is_told);
-        let is_named = |name: &String| *name == names[of.at.0] || *name == whimbrel_core::NOBODY_YET;
+        let is_named = |name: &String| *name == names[of.at.0] || *name == whimbrel_core::ALL_OTHERS;
         let is_pending = !is_probe && following.pending.iter().any(is_named);
         if !is_promised || is_pending || !wants(&following.wish, &of.message) {
             return;
