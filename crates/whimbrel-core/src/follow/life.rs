@@ -218,6 +218,9 @@ impl Core {
     /// Forgets a tracked subscription.
     pub(crate) fn unfollow(&mut self, id: u32) {
         let track = self.tracks.remove(id);
+        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !track.unsettled.is_empty()) {
+            overlay.waiting.forget(id);
+        }
         if let Some(at) = track.silence_at {
             self.timers.remove(at, Reason::Silence, id);
         }

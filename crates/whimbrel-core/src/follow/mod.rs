@@ -28,7 +28,7 @@ pub(crate) use life::Follow;
 pub(crate) use notice::NO_PUBEND;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use positions::Positions;
-pub(crate) use start::Begin;
+pub(crate) use start::{AHEAD_MAX, Begin};
 pub(crate) use verdicts::Verdicts;
 
 use crate::cache::PartitionSet;

@@ -16,7 +16,7 @@ use crate::store::OwnTicks;
 const ASSUMED: Duration = Duration::from_secs(60);
 
 /// Clocks of different brokers differ by less; a position that is further ahead is none of ours.
-const AHEAD_MAX: Duration = Duration::from_secs(60);
+pub(crate) const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// A place to begin may name so many pubends of brokers that are not known here; each of them is a gap.
 const STRANGERS_MAX: usize = 64;
@@ -179,10 +179,14 @@ impl Core {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers has not heard of all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();
-        let is_ended = |pubend: PubendId| is_alone && !self.streams.knows(pubend);
+        let bygone = |pubend: PubendId| self.streams.bygone(pubend.host());
+        let is_ended = |pubend: PubendId| !self.streams.knows(pubend) && (is_alone || bygone(pubend).is_some());
+        if !is_alone {
+            self.bound_strangers(&mut positions, &mut gaps);
+        }
         // The clock may have been set back since.
         let reached = self.streams.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max);
-        if positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {
+        if is_alone && positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {
             return Err(Refusal::TooManyStrangers);
         }
         for (pubend, tick) in positions.iter() {
@@ -190,7 +194,7 @@ impl Core {
                 return Err(Refusal::FutureStart);
             }
             if is_ended(pubend) {
-                let to = reached.max(Tick(tick.0 + 1));
+                let to = bygone(pubend).unwrap_or(reached.max(Tick(tick.0.saturating_add(1))));
                 gaps.add(Gap { pubend, from: tick, to, reason: GapReason::Lost });
             }
         }
@@ -199,13 +203,38 @@ impl Core {
         if self.has(crate::Mutant::StrangersForgotten) {
             positions.retain(|pubend| self.streams.knows(pubend));
         }
-        let ended: Vec<_> = self.streams.positions().filter(|(pubend, _)| self.streams.has_ended(*pubend)).collect();
+        // Whose end was told is not named any more: it may have been.
+        for remote in self.streams.ended().flat_map(|host| self.streams.of_host(host)) {
+            let (pubend, from, to) = (remote.pubend, remote.birth, remote.passed);
+            if positions.get(pubend) == Tick(0) && named >= from {
+                positions.set(pubend, to);
+                gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
+            }
+        }
         for (pubend, birth) in self.streams.births() {
-            let is_named = positions.get(pubend) != Tick(0);
-            let end = ended.iter().find(|(other, _)| *other == pubend && !is_named && named >= birth);
-            positions.advance(pubend, end.map_or(birth, |(_, end)| *end));
+            positions.advance(pubend, birth);
         }
         Ok(Lag { gaps, ..at(positions) })
+    }
+
+    /// Positions in streams that are not known here are kept for where they are: in as many as may be, those last that were named last. Of a broker that knows of
+    /// no others yet all are.
+    fn bound_strangers(&self, positions: &mut Positions, gaps: &mut Gaps) {
+        if self.overlay.as_deref().is_some_and(|overlay| overlay.knows_no_others()) {
+            return;
+        }
+        let mut strangers: Vec<(Tick, PubendId)> = positions
+            .iter()
+            .filter(|(pubend, _)| !self.streams.knows(*pubend))
+            .map(|(pubend, tick)| (tick, pubend))
+            .collect();
+        strangers.sort_unstable();
+        strangers.truncate(strangers.len().saturating_sub(STRANGERS_MAX));
+        for (from, pubend) in &strangers {
+            let to = Tick(from.0.saturating_add(1));
+            gaps.add(Gap { pubend: *pubend, from: *from, to, reason: GapReason::Lost });
+        }
+        positions.retain(|pubend| strangers.iter().all(|(_, stranger)| *stranger != pubend));
     }
 
     /// The token of a subscription that stands at these positions, and has not been told of these gaps.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{HostId, Reliability, Tick, Time};
+use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::joining::ALL_OTHERS;
@@ -21,6 +21,9 @@ pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
 
 /// Subscriptions that wait; one more is answered at once, and names all brokers.
 pub const WAITING_MAX: usize = 16_384;
+
+/// Subscriptions that have come back before their interest is in force; what one more misses it is not told.
+const RETURNED_MAX: usize = 1 << 20;
 
 /// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
 const NAMES_MAX: usize = 64;
@@ -58,11 +61,18 @@ struct Returned {
 pub(crate) struct Waiting {
     entries: VecDeque<Entry>,
     returned: Vec<Returned>,
+    /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
+    pub(super) is_told_more: bool,
     /// Brokers that did not confirm in time: nobody waits for them until they do.
     late: Vec<HostId>,
 }
 
 impl Waiting {
+    /// A subscription that came back has ended, or comes back once more.
+    pub(crate) fn forget(&mut self, track: u32) {
+        self.returned.retain(|one| one.track != track);
+    }
+
     /// The subscriptions that begin now, and have not been answered, each with its session: those of which nobody has named a place.
     pub(crate) fn new_ones(&self) -> impl Iterator<Item = (u32, &str)> {
         let begins = |(asked, new, result): &&(Asked, bool, Result<Granted, Refusal>)| {
@@ -126,16 +136,20 @@ impl Core {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if track == NO_TRACK || overlay.waiting.returned.len() >= WAITING_MAX {
+        if track == NO_TRACK || overlay.waiting.returned.len() >= RETURNED_MAX {
             return;
         }
         let of_track = self.tracks.get_mut(track);
         let lag = of_track.lag.as_deref();
         let had = |pubend| lag.map_or(Tick(0), |lag| lag.positions.get(pubend));
-        of_track.unsettled =
-            self.streams.remote_positions().map(|(pubend, passed)| (pubend, passed.max(had(pubend)))).collect();
         if !of_track.unsettled.is_empty() {
-            overlay.waiting.returned.retain(|one| one.track != track);
+            overlay.waiting.forget(track);
+        }
+        // Of brokers that are not there, what came since is asked for when they are.
+        let is_there = |(pubend, _): &(PubendId, Tick)| overlay.topology.get(pubend.host()).is_some();
+        let all = self.streams.remote_positions().filter(is_there);
+        of_track.unsettled = all.map(|(pubend, passed)| (pubend, passed.max(had(pubend)))).collect();
+        if !of_track.unsettled.is_empty() {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }
     }
@@ -147,6 +161,7 @@ impl Core {
         let Waiting { entries, returned, .. } = &mut overlay.waiting;
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
+        overlay.waiting.is_told_more = true;
         self.confirm_ready(now, out);
     }
 
@@ -213,7 +228,7 @@ impl Core {
     /// Subscriptions that came back are told what they missed before their interest was in force.
     fn end_gaps(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.waiting.returned.is_empty() {
+        if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
             return;
         }
         let Core { tracks, streams, .. } = self;

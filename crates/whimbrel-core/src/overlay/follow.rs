@@ -11,6 +11,7 @@ use super::mend::NACK_HOPS_MAX;
 use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
+use crate::follow::{AHEAD_MAX, Gap, GapReason};
 
 /// What tells a broker of those; `None`: there are none.
 fn former_frame(to: HostId, known: impl Iterator<Item = FormerHost>) -> Option<Vec<u8>> {
@@ -84,13 +85,16 @@ impl Core {
         }
         for named in former.hosts.iter().filter(|named| !own.contains(&named.host)) {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            if overlay.former.iter().any(|known| known.host == named.host) {
+            let is_known = overlay.former.iter().any(|known| known.host == named.host);
+            // One that is alive, or is known to be gone, has been mistaken.
+            if is_known || overlay.topology.get(named.host).is_some() || self.streams.bygone(named.host).is_some() {
                 continue;
             }
             if overlay.former.len() == FORMER_MAX {
-                overlay.former.remove(0);
+                let oldest = overlay.former.remove(0);
+                self.streams.note_bygone(oldest.host, oldest.upto);
             }
-            let ended = FormerHost { upto: named.upto.max(birth), ..*named };
+            let ended = FormerHost { birth: named.birth.min(birth), upto: birth, ..*named };
             overlay.former.push(ended);
             overlay.announce_soon(now);
             // Who stood in its streams comes back here before all.
@@ -106,17 +110,23 @@ impl Core {
         for former in &state.former {
             let host = former.host;
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let was_here = overlay.joining.is_none();
-            if host == overlay.host || host == self.streams.logged().host() {
+            let was_here = overlay.joining.is_none() || self.streams.knows(host.pubend(0));
+            let own = [overlay.host, self.streams.logged().host()];
+            // One that is alive, or says of this one that it was before it, has not ended.
+            let known = overlay.topology.get(host);
+            let is_later = known.is_some_and(|known| known.former.iter().any(|former| former.host == state.host));
+            if own.contains(&host) || is_later || overlay.is_reachable(host) {
                 continue;
             }
             if overlay.topology.get(host).is_some_and(|known| known.name == state.name) {
                 overlay.topology.forget(host);
                 self.forget_broker(host);
             }
-            // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
             if was_here {
+                // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
                 self.know_former(former, &state.name);
+            } else {
+                self.streams.note_bygone(host, former.upto);
             }
             if self.streams.of_name(&state.name).any(|(known, _)| known.host == host) {
                 self.end_host(now, *former, out);
@@ -136,6 +146,9 @@ impl Core {
     /// A host has ended of which perhaps nothing was known here.
     fn know_former(&mut self, former: &FormerHost, name: &str) {
         let pubends = (former.reliable, former.best_effort);
+        if self.streams.bygone(former.host).is_some() {
+            return;
+        }
         if self.streams.add_host(former.host, pubends, former.birth, true) {
             self.streams.name_host(former.host, name);
         }
@@ -158,8 +171,11 @@ impl Core {
             };
             let farthest = self.tracks.ids().into_iter().map(stand).fold(Tick(0), Tick::max);
             let remote = self.streams.remote(pubend).expect("it is followed");
-            let last = farthest.max(remote.passed).max(remote.knowledge.last());
-            let upto = upto.max(Tick(last.0 + 1));
+            let last = remote.passed.max(remote.knowledge.last());
+            // What clients name is believed within bounds.
+            let most = Tick(upto.max(last).0.saturating_add(AHEAD_MAX.as_nanos() as u64));
+            let last = last.max(farthest.min(most));
+            let upto = upto.max(Tick(last.0.saturating_add(1)));
             remote.is_held = false;
             let base = remote.knowledge.base();
             self.begin_unanswered(pubend, upto);
@@ -169,6 +185,26 @@ impl Core {
                 Reliability::BestEffort => remote.knowledge.silence(base, upto),
             }
             self.pass_known(now, pubend, out);
+        }
+        for id in self.tracks.ids() {
+            self.tracks.get_mut(id).unsettled.retain(|pubend| pubend.host() != host);
+        }
+        while let Some(oldest) = self.streams.one_ended_too_many() {
+            self.lose_cached(oldest);
+            self.streams.forget_ended(oldest);
+        }
+    }
+
+    /// What is cached of a host is found no more: who stands before its end is told that it is lost.
+    fn lose_cached(&mut self, host: HostId) {
+        let all = self.streams.of_host(host).map(|remote| (remote.pubend, remote.birth, remote.passed));
+        let all: Vec<(PubendId, Tick, Tick)> = all.collect();
+        for id in self.tracks.ids() {
+            let Some(lag) = &mut self.tracks.get_mut(id).lag else { continue };
+            for (pubend, birth, to) in &all {
+                let from = lag.positions.get(*pubend).max(*birth);
+                lag.gaps.add(Gap { pubend: *pubend, from, to: *to, reason: GapReason::Lost });
+            }
         }
     }
 
@@ -193,5 +229,9 @@ impl Core {
             pending.has.remove(&host);
         });
         self.serve_no_more(host);
+        // When it comes back, what it has had since is asked for under what is wanted then.
+        for id in self.tracks.ids() {
+            self.tracks.get_mut(id).unsettled.retain(|pubend| pubend.host() != host);
+        }
     }
 }

@@ -43,7 +43,12 @@ impl Joining {
 impl Overlay {
     /// Whether others may come to be known in a moment, so that answers wait.
     pub(super) fn is_young(&self, now: Time) -> bool {
-        self.joining.as_ref().is_some_and(|joining| now.since(joining.since) < CONFIRM_MAX)
+        self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| now.since(joining.since) < CONFIRM_MAX)
+    }
+
+    /// Whether it has just begun, and others are about to be known.
+    pub(crate) fn knows_no_others(&self) -> bool {
+        self.joining.is_some()
     }
 
     /// Whether there are others that it has never been linked with.

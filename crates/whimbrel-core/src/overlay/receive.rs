@@ -241,7 +241,11 @@ impl Core {
             }
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
+        let is_more = remote.told < version;
         (remote.told, remote.since) = (version, part.since);
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.waiting.is_told_more |= is_more;
+        }
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
             self.learn_of(now, (pubend, after, part.upto), what, out);

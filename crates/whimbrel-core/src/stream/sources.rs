@@ -1,6 +1,6 @@
 //! All streams that a broker passes on: its own, and those of other brokers as far as it is told of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
 
@@ -12,8 +12,11 @@ use whimbrel_wire::FormerHost;
 /// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of which there are two after its log has failed.
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 
-/// Hosts that have ended and stay known, so that what is cached of them is found, and tokens that name them are understood.
+/// Hosts that have ended and are still followed as far as they were, so that what is cached of them is found.
 pub const ENDED_MAX: usize = 16;
+
+/// Hosts that have ended and are known by that alone.
+pub const BYGONE_MAX: usize = 4_096;
 
 /// A stream of another broker.
 #[derive(Debug)]
@@ -62,6 +65,8 @@ pub(crate) struct Sources {
     /// When the own streams began.
     birth: Tick,
     hosts: Vec<Host>,
+    /// Hosts that have ended, those last that did last.
+    bygone: VecDeque<(HostId, Tick)>,
     /// Ascending by pubend.
     remotes: Vec<Remote>,
 }
@@ -88,6 +93,7 @@ impl Sources {
             held: None,
             birth,
             hosts: Vec::new(),
+            bygone: VecDeque::new(),
             remotes: Vec::new(),
         }
     }
@@ -128,7 +134,6 @@ impl Sources {
         is_held: bool,
     ) -> bool {
         let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);
-        self.forget_ended();
         let pubends = usize::from(reliable) + usize::from(best_effort);
         let room = CheckpointToken::PUBENDS_MAX - 2 * usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
         if known || self.hosts.len() >= HOSTS_MAX || self.remotes.len() + pubends > room {
@@ -177,22 +182,45 @@ impl Sources {
 
     /// A host has ended; `false` if it had before, or is not known.
     pub(crate) fn end_host(&mut self, id: HostId) -> bool {
-        let host = self.hosts.iter_mut().find(|host| host.id == id);
-        host.is_some_and(|host| !core::mem::replace(&mut host.has_ended, true))
+        let Some(at) = self.hosts.iter().position(|host| host.id == id && !host.has_ended) else { return false };
+        // Those that end later stand behind.
+        let host = self.hosts.remove(at);
+        self.hosts.push(Host { has_ended: true, ..host });
+        true
     }
 
-    /// Whether a stream's host has ended.
-    pub(crate) fn has_ended(&self, pubend: PubendId) -> bool {
-        self.hosts.iter().any(|host| host.has_ended && host.id == pubend.host())
+    /// The hosts that have ended and are still followed.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = HostId> {
+        self.hosts.iter().filter(|host| host.has_ended).map(|host| host.id)
     }
 
-    /// Makes room for one more host: of those that have ended only the last [`ENDED_MAX`] stay known.
-    fn forget_ended(&mut self) {
-        while self.hosts.iter().filter(|host| host.has_ended).count() > ENDED_MAX {
-            let first = self.hosts.iter().position(|host| host.has_ended).expect("there are some");
-            let Host { id, .. } = self.hosts.remove(first);
-            self.remotes.retain(|remote| remote.pubend.host() != id);
+    /// A host has ended, and is not followed, or not any more: it is not to be taken for a new one.
+    pub(crate) fn note_bygone(&mut self, id: HostId, upto: Tick) {
+        if self.bygone.iter().any(|(known, _)| *known == id) {
+            return;
         }
+        if self.bygone.len() == BYGONE_MAX {
+            self.bygone.pop_front();
+        }
+        self.bygone.push_back((id, upto));
+    }
+
+    /// Up to which tick the streams of a host have ended that is not followed any more.
+    pub(crate) fn bygone(&self, id: HostId) -> Option<Tick> {
+        self.bygone.iter().find(|(known, _)| *known == id).map(|(_, upto)| *upto)
+    }
+
+    /// The host whose end is longest ago, if more than [`ENDED_MAX`] that have ended are followed.
+    pub(crate) fn one_ended_too_many(&self) -> Option<HostId> {
+        (self.ended().count() > ENDED_MAX).then(|| self.ended().next().expect("there are some"))
+    }
+
+    /// A host that has ended is followed no more.
+    pub(crate) fn forget_ended(&mut self, id: HostId) {
+        let upto = self.of_host(id).map(|remote| remote.passed).max().unwrap_or_default();
+        self.hosts.retain(|host| host.id != id);
+        self.remotes.retain(|remote| remote.pubend.host() != id);
+        self.note_bygone(id, upto);
     }
 
     /// What is lost of other brokers' streams, for those of which something is.
