@@ -2,9 +2,13 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, Publish, Start};
-use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos};
+use whimbrel_core::stream::ENDED_MAX;
+use whimbrel_core::{
+    Channel, Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, PeerInput, Publish, Start,
+};
+use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos, Tick};
 use whimbrel_selector::Selector;
+use whimbrel_wire::{Former, FormerHost, Frame};
 
 use super::common::{Got, Told, event, plain};
 use super::net::Net;
@@ -235,4 +239,61 @@ fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
     net.subscribe(1, 2, roaming(Start::Token(&token, &[])));
     net.advance(SECOND);
     assert_eq!(names(&net.got(1, 2)), []);
+}
+
+#[test]
+fn many_ends_are_told_once_each_and_who_comes_later_is_not_told_of_them() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, roaming(Start::Own));
+    net.attach(1, 2, "away");
+    let start = net.begins(1, 2, roaming(Start::Own));
+    net.detach(1, 2);
+    let lives = ENDED_MAX + 4;
+    let mut told = 0;
+    for life in 0..lives {
+        net.restart(0, 100 + life as u64);
+        net.join(0, 1, Duration::from_millis(1));
+        net.advance(SECOND * 3);
+        told += net.got(1, 1).iter().filter(|got| got.payload.contains(r#""lost""#)).count();
+    }
+    assert_eq!(told, 4 * lives, "one for each reliable stream of each");
+    // All of it is repeated.
+    net.advance(SECOND * 70);
+    assert_eq!(story(&net.got(1, 1)), Vec::<String>::new());
+    // One that begins now is none of those who have lost something.
+    let young = net.nodes.len();
+    net.nodes.push(Net::node(young, 55, net.now));
+    net.join(1, young, Duration::from_millis(1));
+    net.advance(SECOND);
+    net.attach(young, 1, "t");
+    net.subscribe(young, 1, roaming(Start::Own));
+    net.advance(SECOND * 70);
+    assert_eq!(story(&net.got(young, 1)), Vec::<String>::new());
+    // Who was away all the time stands before the end of the first.
+    net.attach(1, 2, "away");
+    net.subscribe(1, 2, roaming(Start::Token(&start, &[])));
+    net.advance(SECOND);
+    assert!(story(&net.got(1, 2)).contains(&"gap: lost".into()));
+}
+
+#[test]
+fn a_broker_that_is_alive_is_not_ended_by_who_says_so() {
+    let mut net = Net::line(3);
+    net.attach(1, 1, "s");
+    net.subscribe(1, 1, roaming(Start::Own));
+    net.attach(0, 1, "p");
+    net.advance(SECOND);
+    net.told(1, 1);
+    let alive =
+        net.nodes[0].core.topology(net.now).into_iter().find(|broker| &*broker.name == "b0").expect("it is there");
+    let former = FormerHost { host: alive.host, reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(u64::MAX) };
+    let mut frame = Vec::new();
+    Frame::Former(Former { to: net.nodes[1].core.host(), hops: 0, hosts: vec![former] }).encode(&mut frame);
+    let (_, link) = net.ends(1)[0];
+    net.input(1, Input::Peer(PeerInput::Bytes { link, channel: Channel::Control, bytes: &frame }));
+    net.advance(SECOND);
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(story(&net.got(1, 1)), ["one"]);
 }
