@@ -1,133 +1,292 @@
 //! Brokers in network namespaces of Linux, joined by virtual Ethernet: the kernel's own sockets, queues and rates instead of the relay. It makes namespaces, so it
 //! runs only when asked for (`make test-net`), and only as root.
 //!
-//! A link is cut by a token bucket into which no packet fits, which drops all of them without an error, and its rate is that of another one.
+//! A token bucket gives a link its rate. It is cut, both ways or one way, by a rule of nftables that drops what has come in: the sender is told nothing. Without
+//! nftables it is cut by a bucket into which no packet fits. Brokers dial each other by names, which lead to other addresses when a broker has got these.
 
 #![cfg(target_os = "linux")]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::broker::Broker;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::broker::{Broker, until};
 use crate::judge::demand;
 use crate::world::World;
 
 /// The variable that asks for it.
 const ASKED: &str = "WHIMBREL_TEST_NET";
 
-/// Events that everybody together sends in about three seconds: longer than a link may be silent.
-const THREE_SECONDS: u64 = 1_100;
+/// Events that everybody together sends in about a second.
+const SECOND: u64 = 370;
 
-/// Token buckets of a link that works, and of one that is cut.
+/// And in about three: longer than a link may be silent.
+const THREE_SECONDS: u64 = 3 * SECOND;
+
+/// How many brokers there are; each is joined to each other one.
+const BROKERS: usize = 3;
+
+/// Token buckets of a link that works, and of one that is cut without nftables.
 const WORKS: [&str; 6] = ["rate", "20mbit", "burst", "64kb", "latency", "50ms"];
 const CUT: [&str; 6] = ["rate", "8bit", "burst", "1b", "limit", "1b"];
 
-/// Runs a command; what it says if it fails.
-fn run(words: &[&str]) -> Result<(), String> {
+/// Where `ip netns exec` finds the files that a namespace has in place of those of `/etc`.
+const FILES: &str = "/etc/netns";
+
+/// The devices at this end have fixed names, so there are namespaces for one test at a time.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Runs a command; what it prints, or what it says if it fails.
+fn run(words: &[&str]) -> Result<String, String> {
     let output = Command::new(words[0]).args(&words[1..]).output();
     let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
     let said = || format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    if output.status.success() { Ok(()) } else { Err(said()) }
+    if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).into_owned()) } else { Err(said()) }
+}
+
+/// Runs commands until one fails.
+fn run_all(commands: &[&[&str]]) -> Result<(), String> {
+    commands.iter().try_for_each(|words| run(words).map(drop))
 }
 
 /// Namespaces, each joined to this one by which clients reach it, and to each of the others. They end with this value.
-struct Namespaces(Vec<String>);
+struct Namespaces {
+    names: Vec<String>,
+    /// The last part of the address that the first has on its link to the second.
+    ends: BTreeMap<(usize, usize), u8>,
+    /// Whether links are cut by nftables.
+    has_nft: bool,
+    _turn: MutexGuard<'static, ()>,
+}
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // Their devices, and the other ends of these, end with them.
-        self.0.iter().for_each(|name| _ = run(&["ip", "netns", "del", name]));
+        // Their devices, and the other ends of these, end with them. What of them was never made is no matter.
+        for name in &self.names {
+            let _ = run(&["ip", "netns", "del", name]);
+            let _ = std::fs::remove_dir_all(PathBuf::from(FILES).join(name));
+        }
     }
 }
 
 impl Namespaces {
-    fn make(count: usize) -> Result<Namespaces, String> {
-        let mut made = Namespaces(Vec::new());
-        for number in 0..count {
+    fn make(turn: MutexGuard<'static, ()>) -> Result<Namespaces, String> {
+        let mut made = Namespaces { names: Vec::new(), ends: BTreeMap::new(), has_nft: false, _turn: turn };
+        for number in 0..BROKERS {
             let (name, here) = (format!("whimbrel-{}-{number}", std::process::id()), format!("whim{number}"));
             run(&["ip", "netns", "add", &name])?;
-            made.0.push(name.clone());
+            made.names.push(name.clone());
             let name = name.as_str();
-            run(&["ip", "link", "add", &here, "type", "veth", "peer", "name", "clients", "netns", name])?;
-            run(&["ip", "addr", "add", &format!("10.211.{number}.1/30"), "dev", &here])?;
-            run(&["ip", "link", "set", &here, "up"])?;
-            run(&["ip", "-n", name, "addr", "add", &format!("10.211.{number}.2/30"), "dev", "clients"])?;
-            run(&["ip", "-n", name, "addr", "add", &format!("10.213.{number}.1/32"), "dev", "lo"])?;
-            ["clients", "lo"].iter().try_for_each(|device| run(&["ip", "-n", name, "link", "set", device, "up"]))?;
+            run_all(&[
+                &["ip", "link", "add", &here, "type", "veth", "peer", "name", "clients", "netns", name],
+                &["ip", "addr", "add", &format!("10.211.{number}.1/30"), "dev", &here],
+                &["ip", "link", "set", &here, "up"],
+                &["ip", "-n", name, "addr", "add", &format!("10.211.{number}.2/30"), "dev", "clients"],
+                &["ip", "-n", name, "link", "set", "clients", "up"],
+                &["ip", "-n", name, "link", "set", "lo", "up"],
+            ])?;
         }
-        for to in 0..count {
+        for to in 0..BROKERS {
             (0..to).try_for_each(|from| made.join(from, to))?;
         }
+        (0..BROKERS).try_for_each(|number| made.name_others(number))?;
+        let probe = made.nft(0, "add table inet probe");
+        made.has_nft = probe.is_ok();
+        println!("links are cut by {}", probe.map_or_else(|why| format!("tc ({why})"), |_| "nft".into()));
         Ok(made)
     }
 
-    /// Joins two of them, and leads each to the other's address this way.
-    fn join(&self, from: usize, to: usize) -> Result<(), String> {
+    /// Joins two of them.
+    fn join(&mut self, from: usize, to: usize) -> Result<(), String> {
         let (device, other) = (format!("to{to}"), format!("to{from}"));
-        let (a, b) = (self.0[from].as_str(), self.0[to].as_str());
+        let (a, b) = (self.names[from].as_str(), self.names[to].as_str());
         run(&["ip", "link", "add", &device, "netns", a, "type", "veth", "peer", "name", &other, "netns", b])?;
-        for (name, device, end, there, whose) in [(a, &device, 1, 2, to), (b, &other, 2, 1, from)] {
-            let net = format!("10.212.{}", 8 * from + to);
-            run(&["ip", "-n", name, "addr", "add", &format!("{net}.{end}/30"), "dev", device])?;
-            run(&["ip", "-n", name, "link", "set", device, "up"])?;
-            let (address, via) = (format!("10.213.{whose}.1/32"), format!("{net}.{there}"));
-            run(&["ip", "-n", name, "route", "add", &address, "via", &via])?;
-        }
-        self.shape(from, to, &WORKS)
-    }
-
-    /// Puts a token bucket before both ends of a link.
-    fn shape(&self, from: usize, to: usize, bucket: &[&str]) -> Result<(), String> {
-        for (name, device) in [(&self.0[from], format!("to{to}")), (&self.0[to], format!("to{from}"))] {
-            let before = ["tc", "-n", name, "qdisc", "replace", "dev", &device, "root", "tbf"];
-            run(&[&before, bucket].concat())?;
+        for (whose, there, end) in [(from, to, 1), (to, from, 2)] {
+            self.ends.insert((whose, there), end);
+            let (name, device) = (self.names[whose].as_str(), format!("to{there}"));
+            let address = format!("{}/24", self.address(whose, there));
+            run_all(&[
+                &["ip", "-n", name, "addr", "add", &address, "dev", &device],
+                &["ip", "-n", name, "link", "set", &device, "up"],
+            ])?;
+            self.shape(whose, there, &WORKS)?;
         }
         Ok(())
     }
 
-    fn brokers(&self) -> Vec<Broker> {
-        let broker = |number: usize| {
-            let address = |net: u8, end: u8| IpAddr::V4(Ipv4Addr::new(10, net, number as u8, end));
-            let mut broker = Broker::new(number).at(address(211, 2), address(213, 1));
-            broker.before = ["ip", "netns", "exec", &self.0[number]].map(str::to_owned).to_vec();
-            broker
+    /// The address that one has on its link to another.
+    fn address(&self, whose: usize, there: usize) -> Ipv4Addr {
+        let net = 8 * whose.min(there) + whose.max(there);
+        Ipv4Addr::new(10, 212, net as u8, self.ends[&(whose, there)])
+    }
+
+    /// Tells one which addresses the names of the others lead to.
+    fn name_others(&self, number: usize) -> Result<(), String> {
+        let others = (0..BROKERS).filter(|other| *other != number);
+        let lines: String = others.map(|other| format!("{} b{other}\n", self.address(other, number))).collect();
+        let files = PathBuf::from(FILES).join(&self.names[number]);
+        // Written in its place: a broker that runs has this very file.
+        let written = std::fs::create_dir_all(&files).and_then(|()| std::fs::write(files.join("hosts"), lines));
+        written.map_err(|error| format!("{}: {error}", files.display()))
+    }
+
+    /// Gives one another address on each of its links, in place of the old one, and tells the others.
+    fn readdress(&mut self, whose: usize) -> Result<(), String> {
+        for there in (0..BROKERS).filter(|other| *other != whose) {
+            let (name, device) = (self.names[whose].clone(), format!("to{there}"));
+            let old = format!("{}/24", self.address(whose, there));
+            *self.ends.get_mut(&(whose, there)).expect("they are joined") += 10;
+            let new = format!("{}/24", self.address(whose, there));
+            run_all(&[
+                &["ip", "-n", &name, "addr", "del", &old, "dev", &device],
+                &["ip", "-n", &name, "addr", "add", &new, "dev", &device],
+            ])?;
+            self.name_others(there)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a token bucket before the end of a link that one sends from.
+    fn shape(&self, from: usize, to: usize, bucket: &[&str]) -> Result<(), String> {
+        let (name, device) = (self.names[from].as_str(), format!("to{to}"));
+        let before = ["tc", "-n", name, "qdisc", "replace", "dev", &device, "root", "tbf"];
+        run(&[&before, bucket].concat()).map(drop)
+    }
+
+    fn nft(&self, whose: usize, words: &str) -> Result<String, String> {
+        run(&["ip", "netns", "exec", &self.names[whose], "nft", words])
+    }
+
+    /// Nothing that `from` sends reaches `to` on their link from now on.
+    fn cut_one_way(&self, from: usize, to: usize) {
+        let rule = format!("type filter hook input priority 0; iifname \"to{from}\" counter drop;");
+        let cut = if self.has_nft {
+            self.nft(to, &format!("table inet cut{from} {{ chain input {{ {rule} }}; }}")).map(drop)
+        } else {
+            self.shape(from, to, &CUT)
         };
-        (0..self.0.len()).map(broker).collect()
+        cut.expect("they are joined");
+    }
+
+    /// It does again.
+    fn heal_one_way(&self, from: usize, to: usize) {
+        if !self.has_nft {
+            return self.shape(from, to, &WORKS).expect("they are joined");
+        }
+        let listed = self.nft(to, &format!("list table inet cut{from}")).expect("it was cut");
+        let dropped = listed.split("packets ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        assert!(dropped.expect("the rule counts") > 0, "the cut from b{from} to b{to} has dropped nothing");
+        self.nft(to, &format!("delete table inet cut{from}")).expect("it was cut");
+    }
+
+    fn cut(&self, from: usize, to: usize) {
+        self.cut_one_way(from, to);
+        self.cut_one_way(to, from);
+    }
+
+    fn heal(&self, from: usize, to: usize) {
+        self.heal_one_way(from, to);
+        self.heal_one_way(to, from);
+    }
+
+    fn broker(&self, number: usize) -> Broker {
+        let clients = IpAddr::V4(Ipv4Addr::new(10, 211, number as u8, 2));
+        let mut broker = Broker::new(number).at(clients, Ipv4Addr::UNSPECIFIED.into());
+        broker.before = ["ip", "netns", "exec", &self.names[number]].map(str::to_owned).to_vec();
+        broker
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn brokers_in_namespaces_of_their_own_lose_nothing_when_links_are_cut() {
+/// Brokers, each of which dials those of a greater number, and clients at all of them; nothing where there can be no namespaces.
+async fn start() -> Option<(Namespaces, World)> {
     if std::env::var_os(ASKED).is_none() {
-        return println!("skipped: `make test-net` asks for it");
+        println!("skipped: `make test-net` asks for it");
+        return None;
     }
-    let namespaces = match Namespaces::make(3) {
+    let namespaces = match Namespaces::make(TURN.lock().await) {
         Ok(namespaces) => namespaces,
         Err(error) => {
-            return println!("skipped: no network namespaces can be made here (it takes root, ip and tc): {error}");
+            println!("skipped: no network namespaces can be made here (it takes root, ip and tc): {error}");
+            return None;
         }
     };
-    let mut brokers = namespaces.brokers();
-    for from in (0..3).rev() {
-        let peers = brokers[from + 1..].iter().map(|broker| broker.overlay.to_string()).collect();
-        brokers[from].peers = peers;
+    let mut brokers: Vec<Broker> = (0..BROKERS).map(|number| namespaces.broker(number)).collect();
+    for from in (0..BROKERS).rev() {
+        let dialled = brokers[from + 1..].iter();
+        brokers[from].peers = dialled.map(|broker| format!("{}:{}", broker.name, broker.overlay.port())).collect();
         tokio::task::block_in_place(|| brokers[from].start());
     }
     let mut world = World::of(brokers, Vec::new()).await;
     world.load().await;
-    world.desk.events(THREE_SECONDS / 3).await;
-    // Traffic goes round.
-    namespaces.shape(0, 2, &CUT).expect("it was shaped before");
-    world.converge("without one link").await;
-    // And now nowhere.
-    namespaces.shape(0, 1, &CUT).expect("it was shaped before");
-    world.desk.events(THREE_SECONDS).await;
-    namespaces.shape(0, 1, &WORKS).expect("it was shaped before");
-    world.converge("with one link again").await;
-    namespaces.shape(0, 2, &WORKS).expect("it was shaped before");
-    world.desk.events(THREE_SECONDS / 3).await;
+    world.desk.events(SECOND).await;
+    Some((namespaces, world))
+}
+
+/// Nothing is missing and nothing came twice, for each subscriber, and no gap is an excuse.
+async fn demand_all(world: &mut World) {
     let verdicts = demand(&world.finish().await);
     let told: usize = verdicts.iter().map(|verdict| verdict.told).sum();
     assert_eq!(told, 0, "gaps were told of what the brokers had");
     assert!(verdicts.iter().all(|verdict| verdict.due > 100), "there was no load");
+}
+
+/// How often a broker has dialled another one anew.
+fn dials(broker: &Broker) -> f64 {
+    broker.metric("whimbrel_link_reconnects_total", "")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_in_namespaces_of_their_own_lose_nothing_when_links_are_cut() {
+    let Some((namespaces, mut world)) = start().await else { return };
+    // Traffic goes round.
+    namespaces.cut(0, 2);
+    world.converge("without one link").await;
+    // And now nowhere.
+    namespaces.cut(0, 1);
+    world.desk.events(THREE_SECONDS).await;
+    namespaces.heal(0, 1);
+    world.converge("with one link again").await;
+    namespaces.heal(0, 2);
+    world.desk.events(SECOND).await;
+    demand_all(&mut world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_lose_nothing_when_links_are_cut_one_way() {
+    let Some((namespaces, mut world)) = start().await else { return };
+    // A link that leads one way only is none: traffic goes round.
+    namespaces.cut_one_way(0, 2);
+    world.desk.events(THREE_SECONDS).await;
+    world.converge("with a link that is cut from b0 to b2").await;
+    // One who is heard by all and hears nobody.
+    namespaces.cut_one_way(2, 0);
+    namespaces.heal_one_way(0, 2);
+    namespaces.cut_one_way(1, 0);
+    world.desk.events(THREE_SECONDS).await;
+    namespaces.heal_one_way(1, 0);
+    namespaces.heal_one_way(2, 0);
+    world.converge("with all links again").await;
+    demand_all(&mut world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_that_get_other_addresses_lose_nothing() {
+    let Some((mut namespaces, mut world)) = start().await else { return };
+    // Who has dialled sends from another address: QUIC takes the links along, which nobody makes anew.
+    namespaces.readdress(0).expect("it has links");
+    world.desk.events(THREE_SECONDS).await;
+    world.converge("with b0 at other addresses").await;
+    assert_eq!(dials(&world.brokers[0]), 0.0, "links were made anew");
+    assert_eq!(world.brokers[0].metric("whimbrel_links", ""), 2.0, "links were lost");
+    // Who was dialled is gone from where the others know it: they look its name up and dial it anew.
+    namespaces.readdress(2).expect("it has links");
+    for broker in &world.brokers[..2] {
+        until("the new link to b2", broker, |broker| dials(broker) > 0.0).await;
+    }
+    world.converge("with b2 at other addresses").await;
+    world.desk.events(SECOND).await;
+    demand_all(&mut world).await;
 }
