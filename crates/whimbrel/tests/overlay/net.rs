@@ -2,12 +2,15 @@
 //! runs only when asked for (`make test-net`), and only as root.
 //!
 //! A token bucket gives a link its rate. It is cut, both ways or one way, by a rule of nftables that drops what has come in: the sender is told nothing. Without
-//! nftables it is cut by a bucket into which no packet fits. Brokers dial each other by names, which lead to other addresses when a broker has got these.
+//! nftables it is cut by a bucket into which no packet fits.
+//!
+//! With `--dev` a broker listens on one address, which it keeps. Where addresses change it is therefore known by those of its links, translated by nftables, and
+//! dialled by its name, which leads to the new ones.
 
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -39,6 +42,21 @@ const FILES: &str = "/etc/netns";
 /// The devices at this end have fixed names, so there are namespaces for one test at a time.
 static TURN: Mutex<()> = Mutex::const_new(());
 
+/// The device at this end by which clients reach a broker. Other runs may have theirs.
+fn device_here(number: usize) -> String {
+    format!("whim{}-{number}", std::process::id())
+}
+
+/// The addresses of both ends of that, 1 and 2.
+fn for_clients(number: usize, end: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 211, (std::process::id() % 256) as u8, 4 * number as u8 + end)
+}
+
+/// The address that a broker has on no link, and keeps.
+fn lasting(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 213, number as u8, 1)
+}
+
 /// Runs a command; what it prints, or what it says if it fails.
 fn run(words: &[&str]) -> Result<String, String> {
     let output = Command::new(words[0]).args(&words[1..]).output();
@@ -64,8 +82,9 @@ struct Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // Their devices, and the other ends of these, end with them. What of them was never made is no matter.
-        for name in &self.names {
+        // What of them was never made is no matter. The system ends their devices some time later, but those at this end have to make room at once.
+        for (number, name) in self.names.iter().enumerate() {
+            let _ = run(&["ip", "link", "del", &device_here(number)]);
             let _ = run(&["ip", "netns", "del", name]);
             let _ = std::fs::remove_dir_all(PathBuf::from(FILES).join(name));
         }
@@ -76,30 +95,31 @@ impl Namespaces {
     fn make(turn: MutexGuard<'static, ()>) -> Result<Namespaces, String> {
         let mut made = Namespaces { names: Vec::new(), ends: BTreeMap::new(), has_nft: false, _turn: turn };
         for number in 0..BROKERS {
-            let (name, here) = (format!("whimbrel-{}-{number}", std::process::id()), format!("whim{number}"));
+            let (name, here) = (format!("whimbrel-{}-{number}", std::process::id()), device_here(number));
             run(&["ip", "netns", "add", &name])?;
             made.names.push(name.clone());
-            let name = name.as_str();
+            let (name, own) = (name.as_str(), format!("{}/32", lasting(number)));
+            let [here_ip, there_ip] = [1, 2].map(|end| format!("{}/30", for_clients(number, end)));
             run_all(&[
                 &["ip", "link", "add", &here, "type", "veth", "peer", "name", "clients", "netns", name],
-                &["ip", "addr", "add", &format!("10.211.{number}.1/30"), "dev", &here],
+                &["ip", "addr", "add", &here_ip, "dev", &here],
                 &["ip", "link", "set", &here, "up"],
-                &["ip", "-n", name, "addr", "add", &format!("10.211.{number}.2/30"), "dev", "clients"],
+                &["ip", "-n", name, "addr", "add", &there_ip, "dev", "clients"],
                 &["ip", "-n", name, "link", "set", "clients", "up"],
+                &["ip", "-n", name, "addr", "add", &own, "dev", "lo"],
                 &["ip", "-n", name, "link", "set", "lo", "up"],
             ])?;
         }
         for to in 0..BROKERS {
             (0..to).try_for_each(|from| made.join(from, to))?;
         }
-        (0..BROKERS).try_for_each(|number| made.name_others(number))?;
         let probe = made.nft(0, "add table inet probe");
         made.has_nft = probe.is_ok();
         println!("links are cut by {}", probe.map_or_else(|why| format!("tc ({why})"), |_| "nft".into()));
         Ok(made)
     }
 
-    /// Joins two of them.
+    /// Joins two of them, and leads each to the other's lasting address this way.
     fn join(&mut self, from: usize, to: usize) -> Result<(), String> {
         let (device, other) = (format!("to{to}"), format!("to{from}"));
         let (a, b) = (self.names[from].as_str(), self.names[to].as_str());
@@ -113,6 +133,21 @@ impl Namespaces {
                 &["ip", "-n", name, "link", "set", &device, "up"],
             ])?;
             self.shape(whose, there, &WORKS)?;
+        }
+        for (whose, there) in [(from, to), (to, from)] {
+            let (own, via) = (format!("{}/32", lasting(there)), self.address(there, whose).to_string());
+            run(&["ip", "-n", &self.names[whose], "route", "add", &own, "via", &via])?;
+        }
+        Ok(())
+    }
+
+    /// Lets each be known to the others by its addresses on their links instead of its lasting one.
+    fn translate(&self) -> Result<(), String> {
+        for number in 0..BROKERS {
+            let come = format!("type nat hook prerouting priority -100; iifname \"to*\" dnat to {};", lasting(number));
+            let go = "type nat hook postrouting priority 100; oifname \"to*\" masquerade;";
+            self.nft(number, &format!("table ip translate {{ chain come {{ {come} }}; chain go {{ {go} }}; }}"))?;
+            self.name_others(number)?;
         }
         Ok(())
     }
@@ -144,6 +179,8 @@ impl Namespaces {
                 &["ip", "-n", &name, "addr", "del", &old, "dev", &device],
                 &["ip", "-n", &name, "addr", "add", &new, "dev", &device],
             ])?;
+            // What the other one had learnt of the old address does not help it on.
+            run(&["ip", "-n", &self.names[there], "neigh", "flush", "dev", &format!("to{whose}")])?;
             self.name_others(there)?;
         }
         Ok(())
@@ -193,36 +230,38 @@ impl Namespaces {
     }
 
     fn broker(&self, number: usize) -> Broker {
-        let clients = IpAddr::V4(Ipv4Addr::new(10, 211, number as u8, 2));
-        let mut broker = Broker::new(number).at(clients, Ipv4Addr::UNSPECIFIED.into());
+        let mut broker = Broker::new(number).at(for_clients(number, 2).into(), lasting(number).into());
         broker.before = ["ip", "netns", "exec", &self.names[number]].map(str::to_owned).to_vec();
         broker
     }
 }
 
-/// Brokers, each of which dials those of a greater number, and clients at all of them; nothing where there can be no namespaces.
-async fn start() -> Option<(Namespaces, World)> {
+/// Namespaces, where there can be any; else it says why not.
+async fn namespaces() -> Option<Namespaces> {
     if std::env::var_os(ASKED).is_none() {
         println!("skipped: `make test-net` asks for it");
         return None;
     }
-    let namespaces = match Namespaces::make(TURN.lock().await) {
-        Ok(namespaces) => namespaces,
-        Err(error) => {
-            println!("skipped: no network namespaces can be made here (it takes root, ip and tc): {error}");
-            return None;
-        }
-    };
+    let turn = TURN.lock().await;
+    let probe = format!("whimbrel-{}", std::process::id());
+    if let Err(error) = run_all(&[&["ip", "netns", "add", &probe], &["ip", "netns", "del", &probe]]) {
+        println!("skipped: no network namespaces can be made here (it takes root and ip): {error}");
+        return None;
+    }
+    Some(Namespaces::make(turn).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Brokers, each of which dials those of a greater number at the addresses that `dialled` gives, and clients at all of them.
+async fn start(namespaces: &Namespaces, dialled: impl Fn(&Broker) -> String) -> World {
     let mut brokers: Vec<Broker> = (0..BROKERS).map(|number| namespaces.broker(number)).collect();
     for from in (0..BROKERS).rev() {
-        let dialled = brokers[from + 1..].iter();
-        brokers[from].peers = dialled.map(|broker| format!("{}:{}", broker.name, broker.overlay.port())).collect();
+        brokers[from].peers = brokers[from + 1..].iter().map(&dialled).collect();
         tokio::task::block_in_place(|| brokers[from].start());
     }
     let mut world = World::of(brokers, Vec::new()).await;
     world.load().await;
     world.desk.events(SECOND).await;
-    Some((namespaces, world))
+    world
 }
 
 /// Nothing is missing and nothing came twice, for each subscriber, and no gap is an excuse.
@@ -240,7 +279,8 @@ fn dials(broker: &Broker) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_in_namespaces_of_their_own_lose_nothing_when_links_are_cut() {
-    let Some((namespaces, mut world)) = start().await else { return };
+    let Some(namespaces) = namespaces().await else { return };
+    let mut world = start(&namespaces, |broker| broker.overlay.to_string()).await;
     // Traffic goes round.
     namespaces.cut(0, 2);
     world.converge("without one link").await;
@@ -256,7 +296,8 @@ async fn brokers_in_namespaces_of_their_own_lose_nothing_when_links_are_cut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_lose_nothing_when_links_are_cut_one_way() {
-    let Some((namespaces, mut world)) = start().await else { return };
+    let Some(namespaces) = namespaces().await else { return };
+    let mut world = start(&namespaces, |broker| broker.overlay.to_string()).await;
     // A link that leads one way only is none: traffic goes round.
     namespaces.cut_one_way(0, 2);
     world.desk.events(THREE_SECONDS).await;
@@ -274,7 +315,13 @@ async fn brokers_lose_nothing_when_links_are_cut_one_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_that_get_other_addresses_lose_nothing() {
-    let Some((mut namespaces, mut world)) = start().await else { return };
+    let Some(mut namespaces) = namespaces().await else { return };
+    if !namespaces.has_nft {
+        return println!("skipped: nft (nftables) is needed to translate addresses");
+    }
+    namespaces.translate().expect("nft works");
+    let by_name = |broker: &Broker| format!("{}:{}", broker.name, broker.overlay.port());
+    let mut world = start(&namespaces, by_name).await;
     // Who has dialled sends from another address: QUIC takes the links along, which nobody makes anew.
     namespaces.readdress(0).expect("it has links");
     world.desk.events(THREE_SECONDS).await;
