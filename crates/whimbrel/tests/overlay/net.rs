@@ -182,8 +182,17 @@ impl Namespaces {
             // What the other one had learnt of the old address does not help it on.
             run(&["ip", "-n", &self.names[there], "neigh", "flush", "dev", &format!("to{whose}")])?;
             self.name_others(there)?;
+            let from = format!("ip saddr {} counter;", self.address(whose, there));
+            let rule = format!("type filter hook input priority 0; {from}");
+            self.nft(there, &format!("table inet moved{whose} {{ chain input {{ {rule} }}; }}"))?;
         }
         Ok(())
+    }
+
+    /// Whether all others have heard it from its new addresses.
+    fn is_heard(&self, whose: usize) -> bool {
+        let mut others = (0..BROKERS).filter(|other| *other != whose);
+        others.all(|there| self.counted(there, &format!("moved{whose}")) > 0)
     }
 
     /// Puts a token bucket before the end of a link that one sends from.
@@ -195,6 +204,13 @@ impl Namespaces {
 
     fn nft(&self, whose: usize, words: &str) -> Result<String, String> {
         run(&["ip", "netns", "exec", &self.names[whose], "nft", words])
+    }
+
+    /// Packets that the one rule of a table has seen.
+    fn counted(&self, whose: usize, table: &str) -> u64 {
+        let listed = self.nft(whose, &format!("list table inet {table}")).expect("the table is there");
+        let count = listed.split("packets ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        count.expect("its rule counts")
     }
 
     /// Nothing that `from` sends reaches `to` on their link from now on.
@@ -213,9 +229,8 @@ impl Namespaces {
         if !self.has_nft {
             return self.shape(from, to, &WORKS).expect("they are joined");
         }
-        let listed = self.nft(to, &format!("list table inet cut{from}")).expect("it was cut");
-        let dropped = listed.split("packets ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
-        assert!(dropped.expect("the rule counts") > 0, "the cut from b{from} to b{to} has dropped nothing");
+        let dropped = self.counted(to, &format!("cut{from}"));
+        assert!(dropped > 0, "the cut from b{from} to b{to} has dropped nothing");
         self.nft(to, &format!("delete table inet cut{from}")).expect("it was cut");
     }
 
@@ -326,6 +341,7 @@ async fn brokers_that_get_other_addresses_lose_nothing() {
     namespaces.readdress(0).expect("it has links");
     world.desk.events(THREE_SECONDS).await;
     world.converge("with b0 at other addresses").await;
+    assert!(namespaces.is_heard(0), "nothing came from the new addresses of b0");
     assert_eq!(dials(&world.brokers[0]), 0.0, "links were made anew");
     assert_eq!(world.brokers[0].metric("whimbrel_links", ""), 2.0, "links were lost");
     // Who was dialled is gone from where the others know it: they look its name up and dial it anew.
@@ -334,6 +350,7 @@ async fn brokers_that_get_other_addresses_lose_nothing() {
         until("the new link to b2", broker, |broker| dials(broker) > 0.0).await;
     }
     world.converge("with b2 at other addresses").await;
+    assert!(namespaces.is_heard(2), "nothing came from the new addresses of b2");
     world.desk.events(SECOND).await;
     demand_all(&mut world).await;
 }
