@@ -144,7 +144,9 @@ impl Namespaces {
     /// Lets each be known to the others by its addresses on their links instead of its lasting one.
     fn translate(&self) -> Result<(), String> {
         for number in 0..BROKERS {
-            let come = format!("type nat hook prerouting priority -100; iifname \"to*\" dnat to {};", lasting(number));
+            // Only what is sent to an address that it has now: a late packet to the old one would bring that back for the answers.
+            let (own, at) = (lasting(number), "type nat hook prerouting priority -100");
+            let come = format!("{at}; iifname \"to*\" fib daddr type local dnat to {own};");
             let go = "type nat hook postrouting priority 100; oifname \"to*\" masquerade;";
             self.nft(number, &format!("table ip translate {{ chain come {{ {come} }}; chain go {{ {go} }}; }}"))?;
             self.name_others(number)?;
