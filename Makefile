@@ -21,7 +21,7 @@ run: ## build, and watch a city's buses report through a broker
 test: ## check and test everything, real MQTT clients included
 	@scripts/test.sh
 
-test-net: ## test brokers in network namespaces whose links are cut (needs root, else it skips)
+test-net: ## test brokers in network namespaces whose links are cut and whose addresses change (needs root, else it skips)
 	@scripts/test-net.sh
 
 bench: ## measure side by side with other brokers (installs them under target/)

@@ -252,15 +252,11 @@ impl Carrier<'_> {
                 broken.push((part[0].port, below.map(|number| dests[usize::from(number)]).collect()));
                 continue;
             };
-            let dest = |node: &Node| node.destination.map(|number| dests[usize::from(number)].1);
-            let default = part.iter().find_map(dest).expect("each part leads somewhere").previous;
+            let dest = |number: u16| dests[usize::from(number)].1;
+            let first = part.iter().find_map(|node| node.destination).expect("each part leads somewhere");
+            let default = dest(first).previous;
             bytes.clear();
-            let mut writer = TreeWriter::new(&mut bytes, sending.id.tick, default);
-            writer.root(dest(&part[0]), usize::from(part[0].children));
-            for node in &part[1..] {
-                writer.child(node.port, dest(node), usize::from(node.children));
-            }
-            writer.finish();
+            put_nodes(TreeWriter::new(&mut bytes, sending.id.tick, default), part, dest);
             self.send_event(link, sending, (&bytes, default), out);
         }
         self.traffic.tree = bytes;
@@ -301,6 +297,16 @@ impl Carrier<'_> {
         peer.counters.bytes_out += frame.len() as u64;
         peer.set_unsent(self.now, channel, unsent);
     }
+}
+
+/// Writes the part of a tree that one neighbour gets: these nodes in pre-order, and what `dest` knows of each destination among them.
+pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[Node], dest: impl Fn(u16) -> Dest) {
+    let (first, rest) = nodes.split_first().expect("a part has a first node");
+    writer.root(first.destination.map(&dest), usize::from(first.children));
+    for node in rest {
+        writer.child(node.port, node.destination.map(&dest), usize::from(node.children));
+    }
+    writer.finish();
 }
 
 /// Behind the last node of the part of a tree that begins at `at`, in pre-order.

@@ -7,7 +7,7 @@ use whimbrel_event::Tick;
 use whimbrel_event::{HostId, Reliability, Time};
 use whimbrel_wire::{Dest, Frame, Part, Silence, TreeWriter};
 
-use super::routes::Node;
+use super::forward::put_nodes;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output};
 use crate::broker::Core;
@@ -49,7 +49,8 @@ impl Overlay {
         let way = &tree.nodes[1..];
         let port = way[0].port;
         let mut bytes = Vec::with_capacity(16);
-        put_way(way, &mut bytes);
+        let end = Dest { tag: 0, previous: Tick(0) };
+        put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
         let Some(link) = self.peers.behind(port) else { return };
         // Behind the events that it is about.
         let is_reliable = |part: &Part| self.host.pubend(part.index).reliability() == Reliability::Reliable;
@@ -65,18 +66,6 @@ impl Overlay {
             self.send(now, link, channel, &frame, out);
         }
     }
-}
-
-/// A way to one broker, as the tree that the first on it reads.
-pub(super) fn put_way(way: &[Node], out: &mut Vec<u8>) {
-    let end = Dest { tag: 0, previous: Tick(0) };
-    let dest = |node: &Node| node.destination.map(|_| end);
-    let mut writer = TreeWriter::new(out, Tick(0), Tick(0));
-    writer.root(dest(&way[0]), usize::from(way[0].children));
-    for node in &way[1..] {
-        writer.child(node.port, dest(node), usize::from(node.children));
-    }
-    writer.finish();
 }
 
 impl Core {

@@ -16,7 +16,7 @@ use super::{Shared, json, overlay, refuse};
 /// How long it is waited for the answers of other brokers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether they are there.
+/// How often it is looked whether they are there: a person asks seldom, and the core tells nobody when a last answer has come.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The beginnings of what is noted of the way.

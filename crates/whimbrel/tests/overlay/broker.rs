@@ -5,12 +5,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::time::{interval, timeout};
 
 /// Everything is cached at every broker, so that a roamer finds it anywhere, and what a test floods the broker with does not take the room.
 const SETTINGS: &str = "[buffer]\nsubscribe = [\"load/#\"]\n[overlay]\nlinks = 0\n\
     [[partition]]\nfilter = \"flood\"\ncapacity = \"1 MB\"\n";
+
+/// What must come comes by then.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process that is killed with its test.
 struct Killed(Child);
@@ -155,5 +160,18 @@ impl Broker {
         let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
         let of_name = lines.filter(|line| matches!(line.as_bytes().get(name.len()), Some(b'{' | b' ')));
         of_name.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
+/// Waits until `condition` holds of the broker.
+pub async fn until(what: &str, broker: &Broker, condition: impl Fn(&Broker) -> bool) {
+    let comes = async {
+        let mut pace = interval(Duration::from_millis(20));
+        while !tokio::task::block_in_place(|| condition(broker)) {
+            pace.tick().await;
+        }
+    };
+    if timeout(PATIENCE, comes).await.is_err() {
+        panic!("{what} did not come; the log:\n{}", broker.log());
     }
 }

@@ -14,12 +14,13 @@ use whimbrel_client::HostId;
 use whimbrel_server::identity::Role;
 use whimbrel_server::identity::authority::{self, Wanted};
 use whimbrel_server::identity::credentials::{self, Credentials};
+use whimbrel_server::overlay::LINKS_MAX;
 use whimbrel_sim::wan::WanProfile;
 use whimbrel_wire::{
-    Cutter, Digest, FRAME_BYTES_MAX, Frame, Hello, InterestEntry, InterestUpdate, LinkState, Neighbour,
+    Cutter, Digest, FRAME_BYTES_MAX, Frame, Goodbye, Hello, InterestEntry, InterestUpdate, LinkState, Neighbour,
 };
 
-use crate::broker::Broker;
+use crate::broker::{Broker, until};
 use crate::judge::demand;
 use crate::world::World;
 
@@ -161,19 +162,6 @@ async fn greeting(stranger: &mut Stranger, cutter: &mut Cutter) -> (u64, HostId)
     stranger.hears(cutter, of_hello).await
 }
 
-/// Waits until `condition` holds of the broker.
-async fn until(what: &str, broker: &Broker, condition: impl Fn(&Broker) -> bool) {
-    let comes = async {
-        let mut pace = interval(Duration::from_millis(20));
-        while !tokio::task::block_in_place(|| condition(broker)) {
-            pace.tick().await;
-        }
-    };
-    if timeout(PATIENCE, comes).await.is_err() {
-        panic!("{what} did not come; the log:\n{}", broker.log());
-    }
-}
-
 /// Two brokers with a link between them, clients at both, and a stranger's credentials.
 async fn world() -> (World, Credentials, SocketAddr) {
     let mut world = World::start(2, &[(0, 1)], WanProfile::PERFECT, 5).await;
@@ -216,9 +204,14 @@ async fn who_says_what_makes_no_sense_is_hung_up_and_named() {
     let mut early = Vec::new();
     Frame::Unknown(77).encode(&mut early);
     let twice = [encoded.clone(), encoded.clone()].concat();
+    let mut empty = encoded.clone();
+    // Both numbers of pubends stand before the birth, which ends the frame with eight bytes.
+    let numbers = empty.len() - 10..empty.len() - 8;
+    assert_eq!(empty[numbers.clone()], [4, 4], "a hello ends with numbers of pubends and a birth");
+    empty[numbers].fill(0);
     let (foreign, taken) = (frames.swap_remove(0), frames.swap_remove(0));
     let sense = "it sent what is no frame";
-    let cases: [(&str, Vec<u8>, &str); 7] = [
+    let cases: [(&str, Vec<u8>, &str); 8] = [
         ("garbage", garbage, sense),
         ("a version", other_version, "it speaks another version of the protocol"),
         ("a deployment", foreign, "it belongs to another deployment"),
@@ -226,6 +219,7 @@ async fn who_says_what_makes_no_sense_is_hung_up_and_named() {
         ("a frame of 10 MiB", huge, sense),
         ("a frame before its hello", early, sense),
         ("two hellos", twice, sense),
+        ("a hello without pubends", empty, sense),
     ];
     for (what, bytes, reason) in cases {
         let mut stranger = Stranger::at(&credentials, address).await;
@@ -382,6 +376,28 @@ async fn who_connects_a_thousand_times_takes_no_more_than_the_places() {
         stranger.is_hung_up().await;
     }
     until("room", &world.brokers[0], |broker| broker.metric("whimbrel_links", "") <= 1.0).await;
+    is_undisturbed(world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_goodbye_and_stays_is_hung_up_and_its_place_is_free() {
+    let (world, credentials, address) = world().await;
+    let endpoint = endpoint(&credentials);
+    let mut held = Vec::new();
+    // One link is that of the other broker: with a place lost at each goodbye, the last of them would find none.
+    for _ in 0..LINKS_MAX {
+        let shaken = timeout(PATIENCE, Stranger::try_at(endpoint.clone(), address)).await;
+        let mut stranger = shaken.expect("the broker answers in time").expect("there is a place");
+        let deployment = deployment(&mut stranger, &mut Cutter::new()).await;
+        stranger.say(&Frame::Hello(hello("stranger", deployment, 0x7770))).await;
+        stranger.say(&Frame::Goodbye(Goodbye { code: 0, text: "and yet it stays" })).await;
+        assert_eq!(stranger.is_hung_up().await, "it has said goodbye");
+        // Nothing of it is closed at this end.
+        held.push(stranger);
+    }
+    let broker = &world.brokers[0];
+    assert_eq!(broker.metric("whimbrel_overlay_hang_ups_total", "reason=\"left\""), held.len() as f64);
+    until("room", broker, |broker| broker.metric("whimbrel_links", "") <= 1.0).await;
     is_undisturbed(world).await;
 }
 
