@@ -297,6 +297,9 @@ impl Book {
                 self.counts.pending += u64::from(!named.is_empty());
                 if following.began.is_none() {
                     (following.began, following.pending) = (Some(now), named);
+                } else if named.iter().any(|name| name == whimbrel_core::ALL_OTHERS) {
+                    // It has come back to a broker that knows of no others.
+                    following.pending = named;
                 }
                 if codes.iter().any(|code| *code >= 0x80) {
                     self.breaks(Rule::Answer, format!("{who} is refused: {codes:02x?}"));
