@@ -173,19 +173,22 @@ impl Core {
             if from >= to {
                 continue;
             }
-            let session = track.session;
-            let lagged = track.lag.is_some();
-            if !lagged {
-                // So that it is told in order, after whatever waits.
-                self.fall_behind(id, None, false);
-            }
-            let lag = self.tracks.get_mut(id).lag.as_mut().expect("it lags now");
-            // One that was live stands before what is lost; where it lags from now on is behind.
-            let from = if lagged { from.max(lag.positions.get(pubend)) } else { from };
-            lag.gaps.add(Gap { pubend, from, to, reason });
-            if self.sessions.is_attached(session) {
-                self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
-            }
+            // One that is live stands before what is lost; where it lags from then on is behind.
+            let from = track.lag.as_ref().map_or(from, |lag| from.max(lag.positions.get(pubend)));
+            self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);
+        }
+    }
+
+    /// A subscription is told a gap, in order, after whatever waits.
+    pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut impl Output) {
+        if self.tracks.get(id).lag.is_none() {
+            self.fall_behind(id, None, false);
+        }
+        let track = self.tracks.get_mut(id);
+        track.lag.as_mut().expect("it lags now").gaps.add(gap);
+        let session = track.session;
+        if self.sessions.is_attached(session) {
+            self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
         }
     }
 }

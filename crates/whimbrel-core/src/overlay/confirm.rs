@@ -11,7 +11,7 @@ use super::{Due, Overlay, wants};
 use crate::api::{Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
-use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
+use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
 use crate::store::Whom;
 use crate::stream::Sources;
@@ -249,18 +249,8 @@ impl Core {
         }
         overlay.waiting.returned.retain(|one| !tracks.get(one.track).unsettled.is_empty());
         for (track, pubend, from, to) in gaps {
-            if from >= to {
-                continue;
-            }
-            let session = self.tracks.get(track).session;
-            let lagged = self.tracks.get(track).lag.is_some();
-            if !lagged {
-                self.fall_behind(track, None, false);
-            }
-            let lag = self.tracks.get_mut(track).lag.as_mut().expect("it lags now");
-            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::NotBuffered });
-            if self.sessions.is_attached(session) {
-                self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
+            if from < to {
+                self.tell_gap(now, track, Gap { pubend, from, to, reason: GapReason::NotBuffered }, out);
             }
         }
     }

@@ -110,7 +110,7 @@ impl Core {
         for former in &state.former {
             let host = former.host;
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let was_here = overlay.joining.is_none() || self.streams.knows(host.pubend(0));
+            let was_here = !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
             // One that is alive, or says of this one that it was before it, has not ended.
             let known = overlay.topology.get(host);
@@ -119,7 +119,6 @@ impl Core {
                 continue;
             }
             if overlay.topology.get(host).is_some_and(|known| known.name == state.name) {
-                overlay.topology.forget(host);
                 self.forget_broker(host);
             }
             if was_here {
@@ -138,7 +137,6 @@ impl Core {
         let holders = overlay.topology.get(holder).map(|holder| &holder.former);
         let is_older = holders.is_some_and(|former| former.iter().any(|former| former.host == state.host));
         if holder != state.host && holder != overlay.host && !is_older && !overlay.is_reachable(holder) {
-            overlay.topology.forget(holder);
             self.forget_broker(holder);
         }
     }
@@ -186,9 +184,7 @@ impl Core {
             }
             self.pass_known(now, pubend, out);
         }
-        for id in self.tracks.ids() {
-            self.tracks.get_mut(id).unsettled.retain(|pubend| pubend.host() != host);
-        }
+        self.settle_all(host);
         while let Some(oldest) = self.streams.one_ended_too_many() {
             self.lose_cached(oldest);
             self.streams.forget_ended(oldest);
@@ -219,9 +215,10 @@ impl Core {
         }
     }
 
-    /// A broker is gone from the topology: nothing of it is kept.
-    pub(super) fn forget_broker(&mut self, host: HostId) {
+    /// A broker is gone: nothing of it is kept.
+    fn forget_broker(&mut self, host: HostId) {
         let Some(overlay) = &mut self.overlay else { return };
+        overlay.topology.forget(host);
         overlay.interests.of.remove(&host);
         overlay.note_all(None, |pending| {
             pending.states.remove(&host);
@@ -230,6 +227,11 @@ impl Core {
         });
         self.serve_no_more(host);
         // When it comes back, what it has had since is asked for under what is wanted then.
+        self.settle_all(host);
+    }
+
+    /// No subscription waits for a broker any more.
+    fn settle_all(&mut self, host: HostId) {
         for id in self.tracks.ids() {
             self.tracks.get_mut(id).unsettled.retain(|pubend| pubend.host() != host);
         }

@@ -219,7 +219,7 @@ impl Core {
         let (believes_old, believes_first) =
             (self.has(crate::Mutant::OldVersionBelieved), self.has(crate::Mutant::FirstSilenceBelieved));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (began, _) = overlay.wants.began();
+        let began = overlay.wants.began();
         let version_now = overlay.wants.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         // Subscriptions that were answered when its broker was not known did not wait for it: it counts once it knows of them.

@@ -44,8 +44,8 @@ pub(crate) struct Wants {
     next_number: u32,
     version: u64,
     told_at: Time,
-    /// The version with which something was wanted again after nothing was, and when that was.
-    began: (u64, Time),
+    /// The version with which something was wanted again after nothing was.
+    began: u64,
     /// When the first of those that want something was answered: from then on it counts on what comes.
     answered_at: Option<Time>,
     /// What is wanted first was wanted in an earlier life, too.
@@ -74,7 +74,7 @@ impl Wants {
             next_number: 0,
             version: incarnation >> VERSION_SHIFT,
             told_at: Time::ZERO,
-            began: (0, Time::ZERO),
+            began: 0,
             answered_at: None,
             is_restored: false,
         }
@@ -101,7 +101,7 @@ impl Wants {
     }
 
     /// The version with which something was wanted again after nothing was.
-    pub(super) fn began(&self) -> (u64, Time) {
+    pub(super) fn began(&self) -> u64 {
         self.began
     }
 
@@ -193,7 +193,7 @@ impl Wants {
         self.version += 1;
         self.told_at = now;
         if was_empty {
-            self.began = (self.version, now);
+            self.began = self.version;
             // Those that were restored were answered in an earlier life.
             self.answered_at = core::mem::take(&mut self.is_restored).then_some(now);
         }

@@ -164,7 +164,7 @@ fn who_comes_back_after_a_host_has_ended_gets_what_is_cached_and_is_told_of_the_
 fn what_comes_for_the_sake_of_others_before_an_interest_is_in_force_has_its_gap_before_it() {
     let mut net = Net::line(2);
     net.attach(1, 9, "other");
-    let high = Selector::parse("JMSPriority > 5").unwrap();
+    let high = Selector::parse("JMSPriority > 5").expect("it is one");
     net.subscribe(1, 9, Filter { selector: Some(&high), ..plain("a", Qos::AtLeastOnce) });
     net.attach(1, 1, "s");
     let start = net.begins(1, 1, roaming(Start::Own));
