@@ -24,7 +24,15 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Net {
     fn attach(&mut self, node: usize, link: u32, client_id: &str) {
         let Client { clean: clean_start, expiry, window, .. } = CLEAN;
-        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window: window.max(200), will: None };
+        let attach = Attach {
+            link: Link(link),
+            client_id,
+            clean_start,
+            expiry,
+            window: window.max(200),
+            will: None,
+            without_copy: false,
+        };
         self.input(node, Input::Attach(attach));
     }
 
