@@ -8,6 +8,7 @@
 //! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
 //! - `forward`, `receive`: events on their way out, through, and in. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
 //! - `confirm`: a subscription is answered when the others know of it.
+//! - `letters`: what brokers tell each other that are not neighbours.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
@@ -19,6 +20,7 @@ mod forward;
 mod greet;
 mod interests;
 mod joining;
+mod letters;
 mod look;
 mod mend;
 mod peers;

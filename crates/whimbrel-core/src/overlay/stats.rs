@@ -78,6 +78,14 @@ pub struct OverlayStats {
     pub ranges_lost: u64,
     /// Subscriptions that were answered although some brokers had not confirmed them.
     pub subscriptions_pending: u64,
+    /// Letters that were written here.
+    pub letters_out: u64,
+    /// Letters that found no way or no room; they are written again.
+    pub letters_unsent: u64,
+    /// Letters for this broker.
+    pub letters_in: u64,
+    /// Those of them that made no sense, or are not known here.
+    pub letters_refused: u64,
     /// Retained messages of others that were taken.
     pub retained_learned: u64,
     /// Retained messages of others that were not taken, as too many are kept.
