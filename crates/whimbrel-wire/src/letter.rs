@@ -4,7 +4,9 @@ use whimbrel_event::HostId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{Invalid, LETTER_BYTES_MAX};
+use crate::{
+    Claims, Copies, CopiesTaken, Found, Invalid, LETTER_BYTES_MAX, Move, Moved, PageTaken, Sessions, Where,
+};
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,4 +93,29 @@ macro_rules! messages {
     };
 }
 
-messages! {}
+messages! {
+    /// Who has a client's session?
+    32 Where(Where<'a>),
+    /// The answer to that.
+    33 Found(Found<'a>),
+    /// What brokers have of sessions.
+    34 Claims(Claims<'a>),
+    /// That has come.
+    35 PageTaken(PageTaken),
+    /// A session is to move to the sender.
+    36 Move(Move<'a>),
+    /// The answer to that.
+    37 Moved(Moved<'a>),
+    /// Are these safe at the receiver, so that what the sender has of them may go?
+    38 Settle(Sessions<'a>),
+    /// They are.
+    39 Settled(Sessions<'a>),
+    /// Somebody else has these by now.
+    40 Outdated(Sessions<'a>),
+    /// Copies of sessions.
+    41 Copies(Copies<'a>),
+    /// They have come.
+    42 CopiesTaken(CopiesTaken<'a>),
+    /// The sender keeps no copies of these at the receiver any more.
+    43 Forget(Sessions<'a>),
+}

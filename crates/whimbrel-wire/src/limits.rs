@@ -18,6 +18,12 @@ pub const ADDRESS_BYTES_MAX: usize = 64;
 /// Bytes of what a letter says: 1 MiB.
 pub const LETTER_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of a client id.
+pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
+
+/// Claims in one letter.
+pub const CLAIMS_MAX: usize = 512;
+
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 
