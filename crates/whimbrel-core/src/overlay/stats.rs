@@ -76,6 +76,10 @@ pub struct OverlayStats {
     pub events_answered: u64,
     /// Ranges that were declared lost to somebody.
     pub ranges_lost: u64,
+    /// Times that a stream has waited for an event of another, which its publisher had published before.
+    pub streams_stalled: u64,
+    /// Events that were passed before one that their publisher had published before.
+    pub order_breaks: u64,
     /// Subscriptions that were answered although some brokers had not confirmed them.
     pub subscriptions_pending: u64,
     /// Letters that were written here.

@@ -120,6 +120,8 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
             content_type: c.maybe(|c| c.text()),
             response_topic: c.maybe(|c| c.text()),
             correlation: c.maybe(Choices::bytes),
+            after: c.maybe(|c| c.event_id()),
+            maybe_repeat: c.flag(),
         },
         qos: c.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce]),
         reliability: c.one_of(&[Reliability::BestEffort, Reliability::Reliable]),
