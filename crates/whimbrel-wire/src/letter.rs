@@ -4,9 +4,7 @@ use whimbrel_event::HostId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{
-    Claims, Copies, CopiesTaken, Found, Invalid, LETTER_BYTES_MAX, Move, Moved, PageTaken, Sessions, Where,
-};
+use crate::{Claims, Copies, CopiesTaken, Found, Invalid, LETTER_BYTES_MAX, Move, Moved, PageTaken, Sessions, Where};
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +114,4 @@ messages! {
     41 Copies(Copies<'a>),
     /// They have come.
     42 CopiesTaken(CopiesTaken<'a>),
-    /// The sender keeps no copies of these at the receiver any more.
-    43 Forget(Sessions<'a>),
 }

@@ -45,6 +45,8 @@ struct Entry {
     what: Unanswered,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
+    /// What its deputy has to know of its session.
+    copied: u64,
     due: Time,
 }
 
@@ -84,7 +86,7 @@ impl Waiting {
 }
 
 /// Whether a broker has confirmed a version in all of its streams, and those have been passed up to there.
-fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
+pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
     let mut known = streams.of_host(host).peekable();
     // One whose streams are not followed will never confirm.
     known.peek().is_some()
@@ -104,6 +106,10 @@ impl Core {
         if self.has(crate::Mutant::ConfirmEarly) {
             return Err(what);
         }
+        if self.overlay.is_none() {
+            return Err(what);
+        }
+        let copied = self.structure_of(what.index);
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
             result.is_ok() && !wants::is_local(&asked.filter)
@@ -113,7 +119,7 @@ impl Core {
             return Err(what);
         }
         let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
-        overlay.waiting.entries.push_back(Entry { what, version: None, due });
+        overlay.waiting.entries.push_back(Entry { what, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -162,6 +168,7 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
+        self.name_roaming(version);
         self.confirm_ready(now, out);
     }
 
@@ -174,13 +181,16 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let is_ready = |entry: &Entry| {
-            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(&self.streams, *host, version)))
+        let is_ready = |core: &Core, entry: &Entry| {
+            let is_told = |version| awaited.iter().all(|host| has_confirmed(&core.streams, *host, version));
+            entry.version.is_some_and(is_told) && core.is_copied(now, entry.what.index, entry.copied)
         };
         let mut ready = Vec::new();
         // They were made in the order of their versions.
-        while overlay.waiting.entries.front().is_some_and(&is_ready) {
-            ready.extend(overlay.waiting.entries.pop_front());
+        while let Some(overlay) = self.overlay.as_deref()
+            && overlay.waiting.entries.front().is_some_and(|entry| is_ready(self, entry))
+        {
+            ready.extend(self.overlay.as_deref_mut().and_then(|overlay| overlay.waiting.entries.pop_front()));
         }
         for entry in ready {
             self.answer_made(now, entry, out);

@@ -29,6 +29,7 @@ mod quiet;
 mod receive;
 pub mod reduce;
 mod registry;
+mod roam;
 pub mod routes;
 mod serve;
 mod stats;
@@ -56,6 +57,8 @@ pub use peers::{
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub(crate) use registry::{entry_hash, range_of};
+pub(crate) use roam::{Arrival, Attachment};
+pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX};
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
@@ -64,6 +67,7 @@ use interests::Interests;
 use joining::Joining;
 use mend::{Mending, OpenNacks};
 use peers::{Peer, Peers};
+use roam::Roam;
 use routes::Routes;
 use serve::Serves;
 use topology::Topology;
@@ -106,6 +110,16 @@ pub(crate) enum Due {
     Confirm,
     /// Brokers that were not heard of are forgotten.
     Expire,
+    /// A session is sought, and somebody is asked again.
+    Seek,
+    /// Clerks are told of sessions.
+    Tell,
+    /// Deputies get copies of sessions.
+    Copy,
+    /// It is asked whether sessions that were given away are safe.
+    Settle,
+    /// The brokers have been the same for a while.
+    Still,
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
     Refresh,
 }
@@ -143,6 +157,7 @@ pub(crate) struct Overlay {
     mending: BTreeMap<PubendId, Mending>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
+    pub(crate) roam: Roam,
     pub(crate) stats: OverlayStats,
 }
 
@@ -189,6 +204,7 @@ impl Overlay {
             mending: BTreeMap::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
+            roam: Roam::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -244,6 +260,7 @@ impl Core {
             overlay.wants.is_restored = self.router.has_changes();
         }
         self.router.note_buffer(&[], &self.buffer);
+        self.take_up_known();
         self.take_wants(now);
     }
 
@@ -307,6 +324,11 @@ impl Core {
                 Due::Predecessor(_) => self.look_at_stalled(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Expire => self.expire_brokers(now),
+                Due::Seek => self.seek_on(now, out),
+                Due::Tell => self.tell_claims(now, out),
+                Due::Copy => self.copy_on(now, out),
+                Due::Settle => self.ask_settled(now, out),
+                Due::Still => self.look_at_deputies(now),
                 Due::Refresh => self.refresh(now, out),
             }
         }
