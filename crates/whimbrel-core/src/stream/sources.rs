@@ -267,6 +267,12 @@ impl Sources {
         at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
     }
 
+    /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not known here.
+    pub(crate) fn passed(&self, pubend: PubendId) -> Tick {
+        let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend);
+        at.map_or(Tick(0), |at| self.remotes[at].passed)
+    }
+
     /// When each own stream began.
     pub(crate) fn births_own(&self) -> [Tick; Streams::COUNT] {
         [self.birth; Streams::COUNT]
