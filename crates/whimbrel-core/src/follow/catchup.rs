@@ -306,16 +306,19 @@ impl<O: Output> Reader<'_, O> {
     /// Looks at an event out of the log.
     pub(super) fn look_at_logged(&mut self, event: &Event) -> ControlFlow<()> {
         let next = self.lag.next;
-        let id = event.id();
-        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id);
-        let loading = loading.filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id));
-        let looked = match loading {
+        let looked = match self.was_flying(event.id()) {
             Some(tag) => self.fly_again(tag, event.clone()),
             None => self.look(0, event.packed(), Some(event)),
         };
         // The log has no serials.
         self.lag.next = next;
         looked
+    }
+
+    /// Under which tag an event was on its way before the broker was restarted, or at another broker.
+    fn was_flying(&self, id: EventId) -> Option<u16> {
+        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id)?;
+        Some(loading).filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id))
     }
 
     /// Whether an event was acknowledged before the broker was restarted, or since then.
@@ -341,7 +344,16 @@ impl<O: Output> Reader<'_, O> {
     }
 
     fn look_at(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
-        self.look(serial, packed, None)
+        match self.was_flying(packed.id()).filter(|_| !self.track.is_aside(packed.id().pubend)) {
+            Some(tag) => {
+                let looked = self.fly_again(tag, Event::copied(packed));
+                if self.blocked {
+                    self.lag.next = serial;
+                }
+                looked
+            }
+            None => self.look(serial, packed, None),
+        }
     }
 
     fn look(&mut self, serial: u64, packed: Packed<'_>, kept: Option<&Event>) -> ControlFlow<()> {

@@ -203,6 +203,7 @@ impl Core {
         let lost = slice.lost.iter().map(|(after, to)| ((*after).max(from), (*to).min(upto)));
         let lost: BTreeSet<(Tick, Tick)> = lost.filter(|(after, to)| after < to).collect();
         *budget -= events.len().clamp(1, *budget);
+        let host = self.streams.logged().host();
         let Core { tracks, router, copies, sessions, .. } = self;
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
@@ -212,8 +213,7 @@ impl Core {
         if released > from {
             lag.gaps.add(Gap { pubend, from: at, to: released, reason: GapReason::Released });
         }
-        let mut reader =
-            Reader::new(now, (pubend.host(), is_alone), (track, &mut lag), (router, copies, sessions), out);
+        let mut reader = Reader::new(now, (host, is_alone), (track, &mut lag), (router, copies, sessions), out);
         let mut is_whole = true;
         for event in &events {
             for (after, to) in lost.iter().filter(|(_, to)| *to < event.id().tick) {
