@@ -4,7 +4,10 @@ use whimbrel_event::HostId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{Claims, Copies, CopiesTaken, Found, Invalid, LETTER_BYTES_MAX, Move, Moved, PageTaken, Sessions, Where};
+use crate::{
+    Claims, Copies, CopiesTaken, Found, Invalid, LETTER_BYTES_MAX, Move, Moved, PageTaken, ReadAsk, ReadTold, Sessions,
+    Where,
+};
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,10 @@ macro_rules! messages {
 }
 
 messages! {
+    /// Asks for a part of a log.
+    8 ReadAsk(ReadAsk<'a>),
+    /// A part of a log.
+    9 ReadTold(ReadTold<'a>),
     /// Who has a client's session?
     32 Where(Where<'a>),
     /// The answer to that.

@@ -102,6 +102,16 @@ pub struct OverlayStats {
     pub copies_too_large: u64,
     /// Copies of other brokers' sessions for which there was no room.
     pub copies_refused: u64,
+    /// Questions for parts of other brokers' logs, repeated ones included.
+    pub reads_out: u64,
+    /// Answers to such questions that nobody waits for.
+    pub reads_late: u64,
+    /// Events that were read there.
+    pub events_borrowed: u64,
+    /// Questions of other brokers for parts of the own log that were taken.
+    pub reads_asked: u64,
+    /// Events that were told to them.
+    pub events_lent: u64,
     /// Letters that were written here.
     pub letters_out: u64,
     /// Letters that found no way or no room; they are written again.

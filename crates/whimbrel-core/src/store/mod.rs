@@ -8,6 +8,7 @@
 mod carried;
 mod carry;
 mod copied;
+mod far_reads;
 mod filter;
 mod flight;
 mod keep;
@@ -34,6 +35,7 @@ use whimbrel_event::{HostId, Packed, Tick, Time};
 pub(crate) use carried::{Moving, join, split};
 pub(crate) use carry::{LEFT_OUT, Source};
 pub(crate) use copied::{Lost, LostParts};
+pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, Numbered, OWN, OwnTicks, Placed, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
@@ -43,7 +45,7 @@ pub use outbox::{Atom, AtomNo};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
 pub(crate) use publishers::Publishers;
-pub(crate) use reads::{FETCH_BYTES, Part, Reads};
+pub(crate) use reads::{FETCH_BYTES, LENDER, Part, Reads};
 pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
@@ -137,6 +139,7 @@ pub(crate) struct Store {
     pub(crate) line: Line,
     pub(crate) numbers: Numbers,
     pub(crate) reads: Reads,
+    pub(crate) far_reads: FarReads,
     pub(crate) release: Release,
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,

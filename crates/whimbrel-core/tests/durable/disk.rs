@@ -1,17 +1,19 @@
 //! A log in memory: what is durable, and what would be lost in a crash.
 
+#![allow(dead_code, reason = "each test target uses its part")]
+
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::store::{AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
-use whimbrel_core::{Input, Limits};
+use whimbrel_core::{Core, Input, Limits};
 use whimbrel_event::{Tick, Time};
 
 use crate::common::{Edges, Rig, START};
 
 /// One write, kept.
 #[derive(Debug, Clone)]
-enum Kept {
+pub enum Kept {
     Record(StreamName, Tick, Vec<u8>),
     Put(Vec<u8>, Vec<u8>),
     Forget(Vec<u8>),
@@ -30,7 +32,29 @@ pub struct Durable {
 }
 
 impl Durable {
-    fn apply(&mut self, write: Kept) {
+    /// What a core wants written, atom by atom, as it is taken; and the last of these.
+    pub fn taken(core: &mut Core) -> Option<(AtomNo, Vec<Kept>)> {
+        let atom = core.atom()?;
+        let writes = atom.writes().map(|write| match write {
+            Write::Event { pubend, tick, event } => {
+                Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
+            }
+            Write::Record { stream, tick, body } => Kept::Record(stream, tick, body.to_vec()),
+            Write::Put { key, value } => Kept::Put(key.to_vec(), value.to_vec()),
+            Write::Forget { key } => Kept::Forget(key.to_vec()),
+            Write::Chop { stream, upto } => Kept::Chop(stream, upto),
+            Write::Reserve { upto } => Kept::Reserve(upto),
+        });
+        let writes = writes.collect();
+        Some((core.submitted(), writes))
+    }
+
+    /// The core that goes on with what is durable.
+    pub fn core(&self, limits: &Limits, seed: u64, now: Time) -> Core {
+        restoring(self).finish(limits.clone(), seed, now, &self.state()).expect("what was written makes sense")
+    }
+
+    pub fn apply(&mut self, write: Kept) {
         match write {
             Kept::Record(stream, tick, body) => {
                 let last = self.last.insert(stream, tick).unwrap_or_default();
@@ -112,19 +136,7 @@ impl Logged {
     pub fn submit(&mut self) {
         let core = &mut self.rig.core;
         core.flush(self.rig.now);
-        while let Some(atom) = core.atom() {
-            let writes = atom.writes().map(|write| match write {
-                Write::Event { pubend, tick, event } => {
-                    Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
-                }
-                Write::Record { stream, tick, body } => Kept::Record(stream, tick, body.to_vec()),
-                Write::Put { key, value } => Kept::Put(key.to_vec(), value.to_vec()),
-                Write::Forget { key } => Kept::Forget(key.to_vec()),
-                Write::Chop { stream, upto } => Kept::Chop(stream, upto),
-                Write::Reserve { upto } => Kept::Reserve(upto),
-            });
-            let writes = writes.collect();
-            let number = core.submitted();
+        while let Some((number, writes)) = Durable::taken(core) {
             self.pending.push_back((number, writes));
         }
     }

@@ -2,9 +2,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../durable/disk.rs"]
+mod disk;
 mod estimate;
 mod lives;
 mod look;
+mod moving;
 mod net;
 mod paths;
 mod predecessors;
@@ -35,6 +38,22 @@ impl Net {
             without_copy: false,
         };
         self.input(node, Input::Attach(attach));
+        self.await_attached(node, link);
+    }
+
+    /// Lets time pass until a connection has its session: that may be somewhere else.
+    fn await_attached(&mut self, node: usize, link: u32) {
+        let is_answered = |net: &Net| {
+            let told = net.nodes[node].side.edges.told.get(&link);
+            told.is_some_and(|told| told.iter().any(|told| matches!(told, Told::Attached { .. } | Told::Refused(_))))
+        };
+        for _ in 0..5_000 {
+            if is_answered(self) {
+                return;
+            }
+            self.advance(Duration::from_millis(1));
+        }
+        panic!("a connection is answered");
     }
 
     fn subscribe(&mut self, node: usize, link: u32, filter: Filter<'_>) {

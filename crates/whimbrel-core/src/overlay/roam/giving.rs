@@ -26,8 +26,7 @@ impl Core {
     pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
-        let successor =
-            Successor { from, number: asked.number, least: asked.least, clean: asked.clean };
+        let successor = Successor { from, number: asked.number, least: asked.least, clean: asked.clean };
         if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
             if (search.moment, host) < (asked.moment, from.host) {
                 // It goes on there once it is here.

@@ -397,7 +397,7 @@ impl Core {
             Message::Outdated(told) => self.outdated_came(now, &told.claims, out),
             Message::Copies(copies) => self.copies_came(now, from, &copies, out),
             Message::CopiesTaken(taken) => self.copies_taken(now, from, &taken, out),
-            Message::Unknown(..) => {}
+            _ => {}
         }
     }
 }
