@@ -18,6 +18,9 @@ pub const ADDRESS_BYTES_MAX: usize = 64;
 /// Bytes of what a letter says: 1 MiB.
 pub const LETTER_BYTES_MAX: usize = 1 << 20;
 
+/// Brokers that have copies of one broker's sessions.
+pub const DEPUTIES_MAX: usize = 512;
+
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 

@@ -9,6 +9,10 @@ pub(crate) struct Far {
     /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
     /// it. Only these streams are in its written position.
     pub(crate) since: Positions,
+    /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
+    pub(crate) newest: Positions,
+    /// What it holds there, as it was last counted.
+    pub(crate) held: Positions,
 }
 
-at_rest!(Far, Far { since: Positions::new() });
+at_rest!(Far, Far { since: Positions::new(), newest: Positions::new(), held: Positions::new() });

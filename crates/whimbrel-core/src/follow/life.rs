@@ -98,6 +98,9 @@ impl Core {
         if let Begin::Lag(lag) = begin {
             self.begin_at(now, id, asked, lag);
         }
+        if confirmed.is_some() {
+            self.await_owed(id);
+        }
         if asked.following.by_token && self.tracks.get(id).acknowledged.is_empty() {
             // From now on the client says what it is sure of; so far that is what it has not left unanswered.
             self.tracks.get_mut(id).acknowledged = self.settled_position(index, id);
@@ -207,7 +210,7 @@ impl Core {
 
     /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
     fn forget_durable(&mut self, index: u32, durable: &Durable) {
-        self.let_go_of_log(&durable.held, durable.is_near);
+        self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
         self.store.outbox.forget(|key| Key::Position(durable.number).put(key));
         for tag in &durable.done {
@@ -220,6 +223,9 @@ impl Core {
         let track = self.tracks.remove(id);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !track.unsettled.is_empty()) {
             overlay.waiting.forget(id);
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.claims.forget(id);
         }
         if let Some(at) = track.silence_at {
             self.timers.remove(at, Reason::Silence, id);

@@ -23,6 +23,8 @@ mod joining;
 mod letters;
 mod look;
 mod mend;
+mod owed;
+mod owing;
 mod peers;
 mod predecessors;
 mod quiet;
@@ -45,7 +47,7 @@ use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 
-pub(crate) use confirm::{Made, Unanswered, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
@@ -63,6 +65,7 @@ pub(crate) use wants::Change;
 use interests::Interests;
 use joining::Joining;
 use mend::{Mending, OpenNacks};
+use owing::Claims;
 use peers::{Peer, Peers};
 use routes::Routes;
 use serve::Serves;
@@ -104,6 +107,8 @@ pub(crate) enum Due {
     Predecessor(PubendId),
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
+    /// Other brokers are told how far durable subscriptions here are in their streams.
+    Report,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
@@ -143,6 +148,7 @@ pub(crate) struct Overlay {
     mending: BTreeMap<PubendId, Mending>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
+    pub(crate) claims: Claims,
     pub(crate) stats: OverlayStats,
 }
 
@@ -189,6 +195,7 @@ impl Overlay {
             mending: BTreeMap::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
+            claims: Claims::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -245,6 +252,7 @@ impl Core {
         }
         self.router.note_buffer(&[], &self.buffer);
         self.take_wants(now);
+        self.await_all_owed();
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
@@ -306,6 +314,7 @@ impl Core {
                 Due::Mend(pubend) => self.mend(now, pubend, out),
                 Due::Predecessor(_) => self.look_at_stalled(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
+                Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Refresh => self.refresh(now, out),
             }

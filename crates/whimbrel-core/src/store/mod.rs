@@ -6,6 +6,8 @@
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
 mod copied;
+mod debts;
+mod far;
 mod filter;
 mod flight;
 mod keep;
@@ -30,6 +32,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{Packed, Tick, Time};
 
 pub(crate) use copied::{Lost, LostParts};
+pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Hold, Owed, OwedEntry, Restored};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
@@ -136,6 +139,8 @@ pub(crate) struct Store {
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,
     pub(crate) lost: Lost,
+    /// What other brokers are owed.
+    pub(crate) debts: Debts,
     pub(crate) survey: survey::Survey,
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
