@@ -6,10 +6,10 @@ use super::catchup::{Reader, Turn};
 use super::{Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::store::{FETCH_BYTES, Fetched, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
+use crate::store::{FETCH_BYTES, Fetched, LENDER, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
 
 /// How a step of reading the log ends.
-enum Step {
+pub(super) enum Step {
     /// The stream has been read as far as the cache lacks it.
     Done,
     /// More of it is there to be read.
@@ -42,10 +42,13 @@ impl Core {
                 }
             }
         }
+        match self.replay_far(now, id, budget, out) {
+            Ok(has_read_far) => has_read |= has_read_far,
+            Err(turn) => return Some(turn),
+        }
         if has_read {
             // The cache is read from where the log ends.
-            let lag = self.tracks.get(id).lag.as_ref().expect("it lags");
-            let next = self.first_after(&lag.positions);
+            let next = self.first_of_lag(id);
             self.tracks.get_mut(id).lag.as_mut().expect("it lags").next = next;
         }
         None
@@ -55,6 +58,9 @@ impl Core {
         let pubend = self.streams.logged().host().pubend(own as u8);
         let passed = self.streams.logged().positions()[own];
         let track = self.tracks.get(id);
+        if track.is_aside(pubend) {
+            return Step::Done;
+        }
         let (lag, durable) = (track.lag.as_ref().expect("it lags"), track.durable.as_ref().expect("it is durable"));
         let at = lag.positions.get(pubend);
         let lacks = self.cache.incomplete(&track.partitions, pubend).max(durable.holes[own]).min(passed);
@@ -134,11 +140,15 @@ impl Core {
         let whose = (pubend.host(), is_alone);
         let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
         let is_whole = !events.iter().any(|event| reader.look_at_logged(event).is_break());
-        let is_blocked = reader.blocked;
+        let (is_blocked, barred) = (reader.blocked, reader.barred);
         if is_whole {
             lag.positions.set(pubend, upto);
         }
         track.lag = Some(lag);
+        if let Some((event, after)) = barred {
+            self.bar(now, id, event, after);
+            return Step::Done;
+        }
         match (is_blocked, is_whole) {
             (true, _) => Step::Turn(Turn::Blocked),
             (false, false) => Step::Turn(Turn::Over),
@@ -193,10 +203,10 @@ impl Core {
         }
         let host = self.streams.logged().host();
         for session in self.store.reads.keep(fetched, host) {
-            if session == SURVEYOR {
-                self.survey();
-            } else {
-                self.wake(session);
+            match session {
+                SURVEYOR => self.survey(),
+                LENDER => self.lend_soon(self.now),
+                session => self.wake(session),
             }
         }
     }

@@ -7,11 +7,13 @@
 //! - `flood`, `interests`: link states, interests and retained messages reach everyone.
 //! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
 //! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
+//! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`: a subscription is answered when the others know of it.
 //! - `letters`: what brokers tell each other that are not neighbours.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
+mod borrow;
 mod confirm;
 pub mod estimate;
 mod flood;
@@ -20,6 +22,7 @@ mod forward;
 mod greet;
 mod interests;
 mod joining;
+mod lend;
 mod letters;
 mod look;
 mod mend;
@@ -40,12 +43,13 @@ mod transit;
 mod wants;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
+use crate::store::DurableNo;
 
 pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
 pub use forward::EVENT_BYTES_MAX;
@@ -64,6 +68,7 @@ pub(crate) use wants::Change;
 
 use interests::Interests;
 use joining::Joining;
+use lend::Lending;
 use mend::{Mending, OpenNacks};
 use owing::Claims;
 use peers::{Peer, Peers};
@@ -105,6 +110,12 @@ pub(crate) enum Due {
     Mend(PubendId),
     /// A stream has waited for the event before one of its own for as long as it may.
     Predecessor(PubendId),
+    /// Parts of a stream are asked for that is read at its own broker.
+    Read(PubendId),
+    /// Durable subscriptions of which streams have waited for others for as long as they may.
+    Unbar,
+    /// Other brokers' questions for parts of the log have their turn.
+    Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
     /// Other brokers are told how far durable subscriptions here are in their streams.
@@ -146,6 +157,11 @@ pub(crate) struct Overlay {
     pub(crate) serves: Serves,
     interests: Interests,
     mending: BTreeMap<PubendId, Mending>,
+    /// Streams of which parts are to be asked for at some time.
+    reading: BTreeSet<PubendId>,
+    lending: Lending,
+    /// Durable subscriptions of which streams wait for events of others, and until when, in order.
+    barred: VecDeque<(Time, (DurableNo, u32))>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
     pub(crate) claims: Claims,
@@ -193,6 +209,9 @@ impl Overlay {
             serves: Serves::default(),
             interests: Interests::default(),
             mending: BTreeMap::new(),
+            reading: BTreeSet::new(),
+            lending: Lending::default(),
+            barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
             claims: Claims::default(),
@@ -313,6 +332,9 @@ impl Core {
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
                 Due::Mend(pubend) => self.mend(now, pubend, out),
                 Due::Predecessor(_) => self.look_at_stalled(now, out),
+                Due::Read(pubend) => self.read_far(now, pubend, out),
+                Due::Unbar => self.unbar_due(now),
+                Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),

@@ -73,11 +73,14 @@ impl Durable {
         }
         let mut held = Positions::new();
         for far in &stand.far {
-            let newest = self.far.newest.get(far.pubend);
-            let has_got = match passed(far.pubend) {
-                Some(passed) => far.acked >= newest.min(passed),
-                None => newest == Tick(0),
-            };
+            let (newest, hole) = (self.far.newest.get(far.pubend), self.far.holes.get(far.pubend));
+            // What is to be read there may have anything.
+            let is_whole = !self.far.aside.has(far.pubend) && far.acked >= hole;
+            let has_got = is_whole
+                && match passed(far.pubend) {
+                    Some(passed) => far.acked >= newest.min(passed),
+                    None => newest == Tick(0),
+                };
             if !has_got {
                 held.set(far.pubend, far.acked);
             } else if newest != Tick(0) {
