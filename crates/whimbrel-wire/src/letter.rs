@@ -5,8 +5,8 @@ use whimbrel_event::HostId;
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    Claims, Copies, CopiesTaken, Found, Invalid, LETTER_BYTES_MAX, Move, Moved, PageTaken, ReadAsk, ReadTold, Sessions,
-    Where,
+    Claims, Copies, CopiesTaken, Found, Holds, Invalid, LETTER_BYTES_MAX, Move, Moved, Owes, PageTaken, ReadAsk,
+    ReadTold, Sessions, Took, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
@@ -95,6 +95,12 @@ macro_rules! messages {
 }
 
 messages! {
+    /// What the sender's durable subscriptions need of the receiver's streams.
+    1 Holds(Holds),
+    /// What the sender keeps for the receiver.
+    2 Owes(Owes),
+    /// The sender has taken over what it had of a keeper's sessions.
+    3 Took(Took),
     /// Asks for a part of a log.
     8 ReadAsk(ReadAsk<'a>),
     /// A part of a log.

@@ -32,6 +32,8 @@ pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
 
 /// Claims in one letter.
 pub const CLAIMS_MAX: usize = 512;
+/// Brokers that have copies of one broker's sessions.
+pub const DEPUTIES_MAX: usize = 512;
 
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;

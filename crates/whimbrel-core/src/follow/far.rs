@@ -24,6 +24,10 @@ pub(crate) struct Far {
     pub(crate) since: Positions,
     /// Up to where filter records of the own streams do not name it: it was somewhere else.
     pub(crate) unnamed: OwnTicks,
+    /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
+    pub(crate) newest: Positions,
+    /// What it holds there, as it was last counted.
+    pub(crate) held: Positions,
     /// Streams that are set aside: where it stands in them.
     pub(crate) aside: Positions,
     /// Up to where the cache here is known to lack something.
@@ -37,6 +41,8 @@ at_rest!(
     Far {
         since: Positions::new(),
         unnamed: [Tick(0); OWN],
+        newest: Positions::new(),
+        held: Positions::new(),
         aside: Positions::new(),
         holes: Positions::new(),
         barred: Vec::new()

@@ -8,12 +8,12 @@ use whimbrel_selector::TopicFilter;
 
 use super::joining::ALL_OTHERS;
 use super::{Due, Overlay, wants};
-use crate::api::{Filter, Granted, Output, Refusal, Start};
+use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
-use crate::store::Whom;
+use crate::store::{Wait, Whom};
 use crate::stream::Sources;
 
 /// How long a subscription waits for its confirmation.
@@ -41,8 +41,10 @@ pub(crate) struct Unanswered {
 }
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Waiter {
     what: Unanswered,
+    /// There is a durable one among them: other brokers' logs have to count for it.
+    is_durable: bool,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
     /// What its deputy has to know of its session.
@@ -61,7 +63,7 @@ struct Returned {
 /// What waits for other brokers.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Waiter>,
     returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -119,7 +121,11 @@ impl Core {
             return Err(what);
         }
         let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
-        overlay.waiting.entries.push_back(Entry { what, version: None, copied, due });
+        let is_durable = what
+            .made
+            .iter()
+            .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -160,6 +166,23 @@ impl Core {
         }
     }
 
+    /// A durable subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
+    /// sake. What lies between where it stands and that is read in their logs.
+    pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let of_track = self.tracks.get_mut(track);
+        let (Some(lag), Some(durable)) = (of_track.lag.as_deref(), of_track.durable.as_deref()) else { return };
+        let stands = |(pubend, passed): (PubendId, Tick)| match durable.far.since.has(pubend) {
+            true => (pubend, lag.positions.get(pubend)),
+            false => (pubend, lag.positions.get(pubend).max(passed)),
+        };
+        let unsettled = self.streams.remote_positions().map(stands).filter(|(_, at)| *at != Tick(0)).collect();
+        of_track.unsettled = unsettled;
+        if !of_track.unsettled.is_empty() {
+            overlay.waiting.returned.push(Returned { subscription, track, version: None });
+        }
+    }
+
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -168,7 +191,9 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
+        overlay.claims.name(version);
         self.name_roaming(version);
+        self.count_on_all();
         self.confirm_ready(now, out);
     }
 
@@ -181,8 +206,13 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let is_ready = |core: &Core, entry: &Entry| {
-            let is_told = |version| awaited.iter().all(|host| has_confirmed(&core.streams, *host, version));
+        let is_ready = |core: &Core, entry: &Waiter| {
+            let Some(overlay) = core.overlay.as_deref() else { return true };
+            let has_confirmed = |host: &HostId, version| {
+                let is_owed = !entry.is_durable || overlay.claims.is_owed(*host, version);
+                has_confirmed(&core.streams, *host, version) && is_owed
+            };
+            let is_told = |version| awaited.iter().all(|host| has_confirmed(host, version));
             entry.version.is_some_and(is_told) && core.is_copied(now, entry.what.index, entry.copied)
         };
         let mut ready = Vec::new();
@@ -192,9 +222,7 @@ impl Core {
         {
             ready.extend(self.overlay.as_deref_mut().and_then(|overlay| overlay.waiting.entries.pop_front()));
         }
-        for entry in ready {
-            self.answer_made(now, entry, out);
-        }
+        ready.into_iter().for_each(|entry| self.answer_when_written(now, entry, out));
     }
 
     /// Answers those that have waited for as long as they may.
@@ -205,15 +233,28 @@ impl Core {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let late = late.filter(|host| !has_confirmed(&self.streams, *host, version));
+                let is_owed = |host| !entry.is_durable || overlay.claims.is_owed(host, version);
+                let late = late.filter(|host| !(is_owed(*host) && has_confirmed(&self.streams, *host, version)));
+                let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
+            self.answer_when_written(now, entry, out);
+        }
+    }
+
+    /// From where other brokers' logs count for a durable subscription is durable before it is answered.
+    fn answer_when_written(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+        let atom = self.store.outbox.last();
+        if entry.is_durable && self.has_log() && atom > self.store.line.committed() {
+            self.store.line.push(atom, Wait::Made(Box::new(entry)));
+        } else {
             self.answer_made(now, entry, out);
         }
     }
 
-    fn answer_made(&mut self, now: Time, entry: Entry, out: &mut impl Output) {
-        let Entry { what, version, .. } = entry;
+    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it.
+    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+        let Waiter { what, is_durable, version, .. } = entry;
         let Unanswered { whom, tag, index, made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
@@ -222,7 +263,10 @@ impl Core {
         let version = version.unwrap_or(u64::MAX);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
-            .filter(|state| !has_confirmed(&self.streams, state.host, version))
+            .filter(|state| {
+                let is_owed = !is_durable || overlay.claims.is_owed(state.host, version);
+                !(is_owed && has_confirmed(&self.streams, state.host, version))
+            })
             .map(|state| &*state.name)
             .take(NAMES_MAX + 1)
             .collect();
@@ -280,9 +324,11 @@ impl Overlay {
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, waiting, wants, host, .. } = self;
+        let Overlay { topology, routes, waiting, wants, claims, host, .. } = self;
         let version = wants.version();
-        waiting.late.retain(|host| !has_confirmed(streams, *host, version) && topology.get(*host).is_some());
+        let is_owed = |host| !wants.has_durable() || claims.is_owed(host, version);
+        let has_told = |host: &HostId| has_confirmed(streams, *host, version) && is_owed(*host);
+        waiting.late.retain(|host| !has_told(host) && topology.get(*host).is_some());
         let is_awaited =
             |other: &HostId| *other != *host && routes.is_reachable(*other) && !waiting.late.contains(other);
         topology.hosts().filter(is_awaited).collect()

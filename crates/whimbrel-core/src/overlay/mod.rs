@@ -26,6 +26,8 @@ mod lend;
 mod letters;
 mod look;
 mod mend;
+mod owed;
+mod owing;
 mod peers;
 mod predecessors;
 mod quiet;
@@ -50,7 +52,7 @@ use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 use crate::store::DurableNo;
 
-pub(crate) use confirm::{Made, Unanswered, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
@@ -71,6 +73,7 @@ use interests::Interests;
 use joining::Joining;
 use lend::Lending;
 use mend::{Mending, OpenNacks};
+use owing::Claims;
 use peers::{Peer, Peers};
 use roam::Roam;
 use routes::Routes;
@@ -119,6 +122,8 @@ pub(crate) enum Due {
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
+    /// Other brokers are told how far durable subscriptions here are in their streams.
+    Report,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// A session is sought, and somebody is asked again.
@@ -174,6 +179,7 @@ pub(crate) struct Overlay {
     traffic: Traffic,
     pub(crate) waiting: Waiting,
     pub(crate) roam: Roam,
+    pub(crate) claims: Claims,
     pub(crate) stats: OverlayStats,
 }
 
@@ -224,6 +230,7 @@ impl Overlay {
             traffic: Traffic::default(),
             waiting: Waiting::default(),
             roam: Roam::default(),
+            claims: Claims::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -281,6 +288,7 @@ impl Core {
         self.router.note_buffer(&[], &self.buffer);
         self.take_up_known();
         self.take_wants(now);
+        self.await_all_owed();
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
@@ -345,6 +353,7 @@ impl Core {
                 Due::Unbar => self.unbar_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
+                Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Seek => self.seek_on(now, out),
                 Due::Tell => self.tell_claims(now, out),

@@ -12,7 +12,7 @@ use super::{AtomNo, Flight, Numbered, Whose};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
-use crate::follow::{Old, Positions};
+use crate::follow::{NOTHING, Old, Positions};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 
@@ -291,6 +291,7 @@ impl Core {
             acknowledged.set(*pubend, acked);
             if let (Some(durable), Some(since), None) = (of_track.durable.as_deref_mut(), since, own) {
                 durable.far.since.set(*pubend, *since);
+                durable.far.newest.set(*pubend, NOTHING);
             }
         }
         if of_track.by_token {
@@ -315,6 +316,10 @@ impl Core {
         let next = self.first_after(&positions);
         self.tracks.lag_mut(track).expect("it lags").next = next;
         self.tracks.touch(track);
+        if self.tracks.durable(track).is_some() {
+            self.await_interest_of(self.tracks.get(track).subscription, track);
+            self.await_owed(track);
+        }
     }
 
     /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.

@@ -8,6 +8,8 @@
 mod carried;
 mod carry;
 mod copied;
+mod debts;
+mod far;
 mod far_reads;
 mod filter;
 mod flight;
@@ -35,6 +37,7 @@ use whimbrel_event::{HostId, Packed, Tick, Time};
 pub(crate) use carried::{Moving, join, split};
 pub(crate) use carry::{LEFT_OUT, Source};
 pub(crate) use copied::{Lost, LostParts};
+pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, Numbered, OWN, OwnTicks, Placed, SessionNo, Value, Wish};
@@ -144,6 +147,8 @@ pub(crate) struct Store {
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,
     pub(crate) lost: Lost,
+    /// What other brokers are owed.
+    pub(crate) debts: Debts,
     pub(crate) survey: survey::Survey,
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,

@@ -55,11 +55,6 @@ impl Net {
         self.input(node, Input::Detach { link: Link(link), publish_will: false, expiry: None });
     }
 
-    fn got(&mut self, node: usize, link: u32) -> Vec<Got> {
-        let told = self.told(node, link);
-        told.into_iter().filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect()
-    }
-
     /// What a client gets, and settles, in some time.
     fn settled(&mut self, node: usize, link: u32, span: Duration) -> Vec<String> {
         let mut all = Vec::new();

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Copies as Page, CopiesTaken, LIST_MAX, Message};
+use whimbrel_wire::{Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX, Message};
 
 use super::copies::Copy;
 use super::map::Map;
@@ -50,6 +50,7 @@ struct Open {
     /// Place, epoch and version.
     sessions: Vec<(u32, u64, u64)>,
     gone: Vec<Box<str>>,
+    has_whole: bool,
 }
 
 /// What is copied, and to whom.
@@ -62,6 +63,8 @@ pub(super) struct Copying {
     open: BTreeMap<u64, Open>,
     pages: u64,
     due: Option<Time>,
+    /// Whoever was sent copies in this life.
+    deputies: BTreeSet<HostId>,
     /// Kept for their memory.
     structure: Vec<u8>,
     moving: Vec<u8>,
@@ -81,6 +84,7 @@ struct Making {
     body: Vec<u8>,
     sessions: Vec<(u32, u64, u64)>,
     gone: Vec<Box<str>>,
+    has_whole: bool,
 }
 
 impl Core {
@@ -188,6 +192,15 @@ impl Core {
         }
     }
 
+    /// Who would have to take over what is here, if this broker ended: its own name among them says that something would be lost.
+    pub(in crate::overlay) fn deputies(&self) -> Vec<HostId> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let copying = &overlay.roam.copying;
+        let is_lacking = copying.open.values().any(|open| open.has_whole);
+        let own = is_lacking.then_some(overlay.host);
+        own.into_iter().chain(copying.deputies.iter().copied()).take(DEPUTIES_MAX).collect()
+    }
+
     fn has_page_left(&self) -> bool {
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.copying.open.len() < PAGES_MAX)
     }
@@ -229,6 +242,7 @@ impl Core {
             }
             put_bytes(&mut page.body, &moving);
             page.sessions.push((index, epoch, copied.version));
+            page.has_whole |= is_whole;
             overlay.stats.copies_out += 1;
         } else {
             overlay.stats.copies_too_large += 1;
@@ -246,10 +260,11 @@ impl Core {
         let told = Message::Copies(Page { page, body: &making.body });
         let is_sent = self.write_to(now, to, (&told, true), out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Making { sessions, gone, .. } = making;
+        let Making { sessions, gone, has_whole, .. } = making;
+        overlay.roam.copying.deputies.insert(to);
         // What had no room is made anew the next time.
         let at = if is_sent { now } else { Time::ZERO };
-        overlay.roam.copying.open.insert(page, Open { to, at, sessions, gone });
+        overlay.roam.copying.open.insert(page, Open { to, at, sessions, gone, has_whole });
     }
 
     /// What was not taken is copied anew.

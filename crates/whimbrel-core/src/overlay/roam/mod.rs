@@ -67,6 +67,8 @@ pub(crate) struct Attachment {
     pub(crate) maybe_repeats: bool,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has no number yet.
     settling: Option<u64>,
+    /// When it came here.
+    came: Time,
     copied: Copied,
 }
 
@@ -105,7 +107,7 @@ impl Attachment {
         let version = now.as_nanos() / 1_000_000;
         let copied = Copied { version, structure: version, ..Copied::default() };
         let (last, after, settling) = (None, None, None);
-        Attachment { epoch, moment, given: None, last, after, maybe_repeats: false, settling, copied }
+        Attachment { epoch, moment, given: None, last, after, maybe_repeats: false, settling, came: now, copied }
     }
 
     /// As it was written.
@@ -148,6 +150,16 @@ struct Ended {
     last: Option<EventId>,
 }
 
+/// The sessions of a broker that has ended, as far as there were copies here.
+#[derive(Debug)]
+struct Taking {
+    keeper: HostId,
+    /// Those that are not safe here yet.
+    clients: Vec<Box<str>>,
+    /// How often others were told that all are.
+    told: u32,
+}
+
 /// What a broker knows of sessions that move.
 #[derive(Debug, Default)]
 pub(crate) struct Roam {
@@ -169,6 +181,8 @@ pub(crate) struct Roam {
     known: BTreeSet<HostId>,
     /// Clients whose sessions have come since the own interest had a number.
     unnamed: Vec<Box<str>>,
+    /// Brokers that have ended, and what is being taken over of their sessions.
+    taking: Vec<Taking>,
     /// Clients whose keeper has ended, and of whose sessions there are copies here.
     orphans: VecDeque<Box<str>>,
 }
@@ -373,10 +387,14 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         roam.directory.forget_host(host);
-        roam.forgotten.remove(&host);
+        let has_forgotten = roam.forgotten.remove(&host);
         let orphans = roam.copies.of_keeper(host);
-        roam.orphans.extend(orphans);
+        roam.orphans.extend(orphans.iter().cloned());
+        if !has_forgotten {
+            roam.taking.push(Taking { keeper: host, clients: orphans, told: 0 });
+        }
         overlay.set_once(now, Due::Seek);
+        overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
         if overlay.roam.known.remove(&host) && self.has_log() {
             self.store.outbox.forget(|key| Key::Known(host).put(key));
             self.store.outbox.seal();

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Claim, ClaimKind, Message, Sessions};
+use whimbrel_wire::{Claim, ClaimKind, Message, Sessions, Took};
 
 use super::{Due, Given, Known, hash_of};
 use crate::api::Output;
@@ -20,6 +20,9 @@ pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
 /// After so many questions in vain the clerk is asked as well, which may know of somebody else.
 const ASK_CLERK_AFTER: u32 = 3;
 
+/// So often others are told that nothing needs to be kept for a broker that has ended: letters may be lost.
+const TOOK_TIMES: u32 = 10;
+
 /// Sessions of which one letter asks.
 const SETTLE_PAGE: usize = 128;
 
@@ -27,8 +30,48 @@ const SETTLE_PAGE: usize = 128;
 const SETTLE_MAX: usize = 4096;
 
 impl Core {
+    /// Tells others that all is safe which was here of the sessions of a broker that has ended: they need not keep anything for that one.
+    fn tell_taken(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| !overlay.roam.taking.is_empty()) else {
+            return;
+        };
+        let host = overlay.host;
+        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
+        let mut taking = core::mem::take(&mut overlay.roam.taking);
+        for one in &mut taking {
+            one.clients.retain(|client| !self.is_taken_over(client));
+            if !one.clients.is_empty() {
+                continue;
+            }
+            one.told += 1;
+            let keeper = one.keeper;
+            let others: Vec<HostId> =
+                self.overlay.as_deref().map_or(Vec::new(), |overlay| overlay.roam.map.hosts().collect());
+            for other in others.into_iter().filter(|other| *other != host) {
+                self.write_to(now, other, (&Message::Took(Took { keeper }), false), out);
+            }
+            self.took(now, keeper, host);
+        }
+        taking.retain(|one| one.told < TOOK_TIMES);
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.roam.taking.append(&mut taking);
+        }
+    }
+
+    /// Whether nothing of a client's session is to be done here: it is safe, or somebody else has it.
+    fn is_taken_over(&self, client: &str) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return true };
+        if overlay.roam.searches.of_client(client).is_some()
+            || overlay.roam.orphans.iter().any(|other| **other == *client)
+        {
+            return false;
+        }
+        self.sessions.find(client).is_none_or(|index| self.is_settled(index))
+    }
+
     /// Asks whether what was given away is safe.
     pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut impl Output) {
+        self.tell_taken(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let mut asked: Vec<(Box<str>, u32)> = Vec::new();
@@ -156,7 +199,13 @@ impl Core {
             .collect();
         hosts.sort_unstable();
         hosts.dedup();
-        version > 0 && hosts.into_iter().all(|host| has_confirmed(&self.streams, host, version))
+        let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).is_durable);
+        let is_in_force = |host: HostId| {
+            let claims = &overlay.claims;
+            let is_owed = claims.is_owed(host, version) && claims.is_held(host, place.came);
+            has_confirmed(&self.streams, host, version) && (!has_durable || is_owed)
+        };
+        version > 0 && hosts.into_iter().all(is_in_force)
     }
 
     /// The own interest has a version that has all sessions which have come.
