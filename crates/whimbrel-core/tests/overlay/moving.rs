@@ -135,8 +135,9 @@ fn fast_hops_lose_and_repeat_nothing() {
     let mut net = world(Qos::AtLeastOnce);
     let mut expected = Vec::new();
     let mut got = Vec::new();
-    let mut link = 1;
-    let mut at = 1;
+    // The publisher has another one.
+    let (mut link, mut at) = (19, 1);
+    assert_eq!(net.connect(at, link, "sub"), Some(true));
     for hop in 0..12 {
         let payload = hop.to_string();
         net.publish(0, 9, "t", &payload, Qos::AtLeastOnce);

@@ -102,7 +102,7 @@ const COUNTERS: &[Row<Number>] = &[
         s.sessions_unreachable
     }),
     (
-        "whimbrel_session_copies_out_total",
+        "whimbrel_session_copies_out",
         "Copies of sessions sent to deputies, and of what had changed of them",
         |s| s.copies_out,
     ),
