@@ -109,6 +109,9 @@ impl Net {
         let now = self.now;
         let driver = self.nodes[node].log.as_mut().and_then(Log::driver);
         let news = driver.map_or(Vec::new(), |driver| driver.change(now));
+        if let (Some(logged), Some(driver)) = (&mut self.logged, self.nodes[node].log.as_mut().and_then(Log::driver)) {
+            logged.extend(driver.logged().into_iter().map(|record| (node, record)));
+        }
         for news in news {
             self.tell_news(node, news);
         }

@@ -14,6 +14,7 @@ use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
 use super::logs::Log;
+use crate::disk::Logged;
 use crate::random::Random;
 use crate::trunk::{Event, Side, Trunk};
 
@@ -97,6 +98,8 @@ pub(super) struct Net {
     pub(super) cache: Option<whimbrel_core::cache::Plan>,
     /// What the processes that are gone have counted.
     past: Vec<OverlayStats>,
+    /// Records of events that became durable, if anybody wants to know, and on which machine.
+    pub(super) logged: Option<Vec<(usize, Logged)>>,
     random: Random,
     at_once: u32,
 }
@@ -117,6 +120,7 @@ impl Net {
             interest_max: INTEREST_MAX,
             cache: None,
             past: Vec::new(),
+            logged: None,
             random,
             at_once: 0,
         }
