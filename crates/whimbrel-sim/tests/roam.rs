@@ -1,16 +1,19 @@
 //! Worlds in which clients wander over all brokers: no promise is broken in any of them, and a seed is all there is to a run.
 //!
 //! `WHIMBREL_SEEDS` sets how many seeds are played (1,000), `WHIMBREL_SEED` the first (0) or the one to replay, `WHIMBREL_TRACE` how much of its
-//! story is told.
+//! story is told, and `WHIMBREL_HOME` that it is one in which clients go nowhere else.
 
 mod seeds;
 
-use whimbrel_sim::overlay::roam::{Report, replay as play_again, run};
+use whimbrel_sim::overlay::roam::{Report, Wander, replay as play_again, run, run_wandering};
 
 use seeds::{number, play};
 
 /// Seeds that are played unless told otherwise.
 const SEEDS: u64 = 1_000;
+
+/// Of these clients go nowhere else.
+const HOME: u64 = 200;
 
 /// Entries of the story of a failure, unless told otherwise.
 const KEPT: usize = 400;
@@ -53,6 +56,18 @@ fn no_promise_is_broken_wherever_clients_go() {
     }
 }
 
+/// Who is away and comes back to where it was gets all of everybody's.
+#[test]
+fn who_comes_home_misses_nothing() {
+    let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(HOME, |n| n.min(HOME)));
+    let run = |seed| run_wandering(seed, Wander::Home);
+    let reports = play(first, count, run, |report| !report.violations.is_empty());
+    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
+    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+    assert!(reports.iter().map(|report| report.counts.due).sum::<u64>() > 10_000, "something is due");
+}
+
 #[test]
 fn a_seed_is_all_there_is_to_a_run() {
     for seed in [1, 2, 3] {
@@ -66,7 +81,8 @@ fn a_seed_is_all_there_is_to_a_run() {
 #[test]
 fn replay() {
     let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);
-    let report = play_again(number("WHIMBREL_SEED").unwrap_or(1), kept.max(1));
+    let wander = if number("WHIMBREL_HOME").is_some() { Wander::Home } else { Wander::Everywhere };
+    let report = play_again(number("WHIMBREL_SEED").unwrap_or(1), wander, kept.max(1));
     println!("{report}");
     assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());
 }

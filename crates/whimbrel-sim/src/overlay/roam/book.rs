@@ -423,8 +423,11 @@ impl Book {
                 return;
             }
             let has_moved = account.moved.is_some_and(|moved| moved >= got.at);
-            let is_allowed = got.connection != connection
-                && may_repeat(&self.troubles, (account.keeper, has_moved), got, (now, at));
+            // What was published at least once is delivered so.
+            let is_weaker = account.keeper == Keeper::Exactly && message.qos == Qos::AtLeastOnce;
+            let keeper = if is_weaker { Keeper::AtLeast } else { account.keeper };
+            let is_allowed =
+                got.connection != connection && may_repeat(&self.troubles, (keeper, has_moved), got, (now, at));
             let must_say = !self.troubles.any(got.at, now);
             let (settled, dup) = (got.settled, message.dup);
             if !is_allowed || must_say && !dup && message.qos != Qos::AtMostOnce {

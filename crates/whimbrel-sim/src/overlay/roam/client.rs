@@ -54,6 +54,8 @@ pub enum Keeper {
 pub(super) struct Habit {
     /// Mean time between two moves; `None`: it stays where it is.
     pub(super) pause: Option<Duration>,
+    /// It comes back to its broker alone.
+    pub(super) is_bound: bool,
     /// Mean time that it is away.
     pub(super) away: Duration,
     /// Of a thousand deliveries, how many it acknowledges only later.
@@ -178,7 +180,7 @@ impl Client {
         match &self.role {
             Role::Witness => true,
             Role::Publisher(trade) => trade.moves.is_none(),
-            Role::Subscriber(life) => life.habit.pause.is_none(),
+            Role::Subscriber(life) => life.habit.is_bound,
         }
     }
 
@@ -221,6 +223,9 @@ impl Client {
     fn live(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         let (habit, keeper, is_there) = (life.habit, life.keeper, life.is_there);
+        if calm {
+            life.habit.withholds = 0;
+        }
         let Some(pause) = habit.pause.filter(|_| !calm && is_there) else {
             self.wake = Some(net.now + Duration::from_secs(2));
             return self.settle_all(net, deeds);
@@ -233,7 +238,9 @@ impl Client {
                 } else {
                     self.leave(net, deeds);
                 }
-                self.node = self.random.below(net.nodes.len() as u64) as usize;
+                if !habit.is_bound {
+                    self.node = self.random.below(net.nodes.len() as u64) as usize;
+                }
             }
             1 => self.leave(net, deeds),
             _ => return self.settle_all(net, deeds),

@@ -27,6 +27,15 @@ const STEP_MAX: u64 = 3_600_000_000_000;
 /// Back it steps by no more than that: publishers wait until its streams may go on.
 const BACK_MAX: u64 = 300_000_000;
 
+/// Where clients go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wander {
+    /// To any broker, in storms.
+    Everywhere,
+    /// Away and back to their own one, and no storm comes.
+    Home,
+}
+
 /// What a world is like.
 pub(super) struct Plan {
     pub(super) storm: Duration,
@@ -51,7 +60,8 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
     let mut config = Config::default();
     config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
     config.core.max_retain = random.pick(&[None, None, Some(1), Some(3)]).map(Duration::from_secs);
-    config.core.inflight_max = *random.pick(&[4, 64, 1024]);
+    // All that is in flight may have to be forgotten in one batch of a small log.
+    config.core.inflight_max = *random.pick(&[4, 30, 80]);
     let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
     let mut profiles = vec![profile(VOLATILE, Persistence::Volatile)];
     if random.chance(400) {
@@ -61,11 +71,11 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
 }
 
 /// Fills a world.
-pub(super) fn world(world: &mut World<'_>) -> Plan {
+pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
     let mut random = world.random.fork();
     let storm = Duration::from_secs(*random.pick(&STORM));
     let count = [2, 3, 4, random.between(5, 8) as usize][random.weighted(&[3, 9, 4, 3])];
-    if random.chance(250) {
+    if random.chance(250) && wander == Wander::Everywhere {
         world.net.cache = Some(tiny(&mut random));
     }
     for _ in 0..count {
@@ -74,20 +84,21 @@ pub(super) fn world(world: &mut World<'_>) -> Plan {
     }
     links(&mut world.net, &mut random, count);
     let moves = *random.pick(&[400, 1_000, 3_000]);
-    subscribers(world, &mut random, count, moves);
-    publishers(world, &mut random, count);
-    let kinds = match random.weighted(&[5, 4, 3, 3, 3]) {
+    subscribers(world, &mut random, count, (moves, wander));
+    publishers(world, &mut random, count, wander);
+    let drawn = match random.weighted(&[5, 4, 3, 3, 3]) {
         0 => Kinds::default(),
         1 => Kinds { crashes: 1, ..Kinds::default() },
         2 => Kinds { cuts: 1, partitions: 2, resets: 1, ..Kinds::default() },
         3 => Kinds { crashes: 1, losses: 600, ..Kinds::default() },
         _ => Kinds { cuts: 2, resets: 1, crashes: 2, partitions: 1, losses: 200, pairs: 300 },
     };
+    let kinds = if wander == Wander::Home { Kinds::default() } else { drawn };
     let faults = faults(world, &mut random, storm, kinds);
     Plan { storm, faults }
 }
 
-fn subscribers(world: &mut World<'_>, random: &mut Random, count: usize, moves: u64) {
+fn subscribers(world: &mut World<'_>, random: &mut Random, count: usize, (moves, wander): (u64, Wander)) {
     for number in 0..random.between(3, 6) {
         let keeper = *random.pick(&[Keeper::Client, Keeper::Exactly, Keeper::AtLeast]);
         let mut wish = Wish::draw(random);
@@ -97,6 +108,7 @@ fn subscribers(world: &mut World<'_>, random: &mut Random, count: usize, moves: 
         wish.qos = if keeper == Keeper::Exactly { Qos::ExactlyOnce } else { Qos::AtLeastOnce };
         let habit = Habit {
             pause: random.chance(900).then(|| Duration::from_millis(moves)),
+            is_bound: wander == Wander::Home,
             away: Duration::from_millis(*random.pick(&[50, 500, 2_000])),
             withholds: *random.pick(&[0, 0, 100]),
             haunts: *random.pick(&[0, 300]),
@@ -108,15 +120,15 @@ fn subscribers(world: &mut World<'_>, random: &mut Random, count: usize, moves: 
     }
 }
 
-fn publishers(world: &mut World<'_>, random: &mut Random, count: usize) {
+fn publishers(world: &mut World<'_>, random: &mut Random, count: usize, wander: Wander) {
     let pause = Duration::from_millis(*random.pick(&[30, 100, 250]));
     for number in 0..random.between(1, 3) {
         let moves = random.chance(500).then(|| Duration::from_millis(*random.pick(&[300, 1_000, 3_000])));
-        let mut trade = Trade::new(pause, moves);
+        let mut trade = Trade::new(pause, moves.filter(|_| wander == Wander::Everywhere));
         trade.is_numbered = random.chance(850);
         trade.has_session = random.chance(300);
         trade.volatile = *random.pick(&[0, 0, 100]);
-        trade.qos = if random.chance(200) { Qos::ExactlyOnce } else { Qos::AtLeastOnce };
+        trade.qos = if random.chance(500) { Qos::ExactlyOnce } else { Qos::AtLeastOnce };
         let node = random.below(count as u64) as usize;
         let wake = START + BEGIN + random.span(Duration::from_millis(400));
         world.add(format!("p{number}"), node, Role::Publisher(Box::new(trade)), wake);

@@ -17,6 +17,7 @@ use whimbrel_mqtt::Broker;
 
 pub use book::Counts;
 pub use client::Keeper;
+pub use draw::Wander;
 
 use crate::overlay::book::{ARRIVE_MAX, Violation};
 use crate::rig::START;
@@ -67,24 +68,29 @@ impl fmt::Display for Report {
 
 /// Plays the scenario of that seed.
 pub fn run(seed: u64) -> Report {
-    play(seed, None, |_| {})
+    play(seed, Wander::Everywhere, None, |_| {})
+}
+
+/// As [`run`], with clients that go where they may go.
+pub fn run_wandering(seed: u64, wander: Wander) -> Report {
+    play(seed, wander, None, |_| {})
 }
 
 /// As [`run`], with the last `kept` things that happened, at least one.
-pub fn replay(seed: u64, kept: usize) -> Report {
-    play(seed, Some(kept), |_| {})
+pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
+    play(seed, wander, Some(kept), |_| {})
 }
 
 /// As [`run`], with a fault in all brokers.
 #[cfg(feature = "mutants")]
 pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
-    play(seed, None, |broker| broker.build_in(mutant))
+    play(seed, Wander::Everywhere, None, |broker| broker.build_in(mutant))
 }
 
-fn play(seed: u64, kept: Option<usize>, change: impl Fn(&mut Broker)) -> Report {
+fn play(seed: u64, wander: Wander, kept: Option<usize>, change: impl Fn(&mut Broker)) -> Report {
     let _told = super::Told(seed);
     let mut world = World::new(seed, draw::config(seed), kept, Box::new(change));
-    let plan = draw::world(&mut world);
+    let plan = draw::world(&mut world, wander);
     world.plan(plan.faults);
     world.run_until(START + plan.storm);
     draw::heal(&mut world);
