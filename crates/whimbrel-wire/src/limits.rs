@@ -15,6 +15,9 @@ pub const ADDRESSES_MAX: usize = 4;
 /// Bytes of an address, of which there is at least one.
 pub const ADDRESS_BYTES_MAX: usize = 64;
 
+/// Bytes of what a letter says: 1 MiB.
+pub const LETTER_BYTES_MAX: usize = 1 << 20;
+
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 

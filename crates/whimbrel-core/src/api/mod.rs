@@ -24,6 +24,8 @@ pub struct Link(pub u32);
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
+    /// A publisher's first event at another broker does not wait for the one before.
+    PredecessorIgnored,
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
     /// Silence is declared over events that wait for the disk.

@@ -6,6 +6,7 @@
 
 mod catchup;
 mod durable;
+mod far;
 mod gaps;
 mod life;
 mod notice;
@@ -22,6 +23,7 @@ use whimbrel_event::{EventId, Publisher, Qos, Tick, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
 pub(crate) use durable::{Durable, NOTHING, Old};
+pub(crate) use far::Far;
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use life::Follow;

@@ -18,6 +18,8 @@ mod publishers;
 mod reads;
 mod release;
 mod restore;
+mod stand;
+mod standing;
 mod survey;
 mod ticks;
 mod trouble;
@@ -41,6 +43,7 @@ pub(crate) use reads::{FETCH_BYTES, Part, Reads};
 pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
+pub(crate) use stand::{FarStand, Flight, Stand, Whose};
 pub(crate) use survey::SURVEYOR;
 
 /// The format of a logged event, its first byte.
