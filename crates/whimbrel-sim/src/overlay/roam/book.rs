@@ -175,7 +175,13 @@ impl Book {
     }
 
     /// A client did something at a process, or was told something there. `reach`: how many brokers are out of reach from there.
-    pub(super) fn note(&mut self, now: Time, (client, at): (usize, Process), deed: Deed, reach: impl FnOnce() -> usize) {
+    pub(super) fn note(
+        &mut self,
+        now: Time,
+        (client, at): (usize, Process),
+        deed: Deed,
+        reach: impl FnOnce() -> usize,
+    ) {
         match deed {
             Deed::Publishes { number, message } => self.published(now, (client, at), number, message),
             Deed::Takes(message) => self.took(now, client, at, &message),
@@ -476,12 +482,7 @@ impl Fact {
 }
 
 /// Whether an event may come again under the same name, on another connection; and whether its client has been elsewhere meanwhile.
-fn may_repeat(
-    troubles: &Troubles,
-    (keeper, has_moved): (Keeper, bool),
-    got: &Got,
-    (now, at): (Time, Process),
-) -> bool {
+fn may_repeat(troubles: &Troubles, (keeper, has_moved): (Keeper, bool), got: &Got, (now, at): (Time, Process)) -> bool {
     let Some((settled, process)) = got.settled else {
         // Who has not said that it has it gets it again; at exactly once under the same tag, which it knows, unless a deputy does not.
         return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && has_moved && troubles.any(got.at, now);

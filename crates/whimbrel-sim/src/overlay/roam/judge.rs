@@ -96,8 +96,7 @@ fn named(fact: &Fact) -> Vec<String> {
 
 /// The gaps that hide an event, under any of its names.
 fn gaps_of<'a>(era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
-    let hides = |(stream, from): &Name, to: u64| {
-        fact.names.keys().any(|(of, tick)| of == stream && from < tick && *tick <= to)
-    };
+    let hides =
+        |(stream, from): &Name, to: u64| fact.names.keys().any(|(of, tick)| of == stream && from < tick && *tick <= to);
     era.gaps.iter().filter(|(from, to, _, _)| hides(from, *to)).map(|(_, _, reason, at)| (&**reason, *at)).collect()
 }

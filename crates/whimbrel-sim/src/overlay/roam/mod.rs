@@ -116,4 +116,3 @@ fn play(seed: u64, wander: Wander, kept: Option<usize>, change: impl Fn(&mut Bro
         story: world.story(),
     }
 }
-
