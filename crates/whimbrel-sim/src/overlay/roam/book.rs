@@ -20,7 +20,7 @@ use crate::speech::{Ack, Heard, Message, user_properties};
 const CONNECT_MAX: Duration = Duration::from_millis(4_500);
 
 /// How long SUBSCRIBE may.
-const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_000);
+const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_600);
 
 /// An event that came later than that after it was sent may have been held for one before it.
 const HELD_MAX: Duration = Duration::from_millis(4_500);

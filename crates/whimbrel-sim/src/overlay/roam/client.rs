@@ -24,7 +24,7 @@ use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, user_properties};
 const SESSION_SECONDS: u32 = 1_000;
 
 /// Who is not answered for so long gives up and tries again.
-const PATIENCE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// After so many refusals a client begins anew.
 const REFUSALS_MAX: u32 = 40;

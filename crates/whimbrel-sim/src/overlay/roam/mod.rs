@@ -13,8 +13,6 @@ mod world;
 use std::fmt;
 use std::time::Duration;
 
-use whimbrel_mqtt::Broker;
-
 pub use book::Counts;
 pub use client::Keeper;
 pub use draw::Wander;
@@ -68,28 +66,37 @@ impl fmt::Display for Report {
 
 /// Plays the scenario of that seed.
 pub fn run(seed: u64) -> Report {
-    play(seed, Wander::Everywhere, None, |_| {})
+    run_wandering(seed, Wander::Everywhere)
 }
 
 /// As [`run`], with clients that go where they may go.
 pub fn run_wandering(seed: u64, wander: Wander) -> Report {
-    play(seed, wander, None, |_| {})
+    let _told = super::Told(seed);
+    play(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
 }
 
 /// As [`run`], with the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
-    play(seed, wander, Some(kept), |_| {})
+    let _told = super::Told(seed);
+    play(seed, wander, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
 }
 
 /// As [`run`], with a fault in all brokers.
 #[cfg(feature = "mutants")]
 pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
-    play(seed, Wander::Everywhere, None, |broker| broker.build_in(mutant))
+    run_wandering_mutant(seed, Wander::Everywhere, mutant)
 }
 
-fn play(seed: u64, wander: Wander, kept: Option<usize>, change: impl Fn(&mut Broker)) -> Report {
+/// As [`run_wandering`], with a fault in all brokers.
+#[cfg(feature = "mutants")]
+pub fn run_wandering_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::Mutant) -> Report {
     let _told = super::Told(seed);
-    let mut world = World::new(seed, draw::config(seed), kept, Box::new(change));
+    let mut world = World::new(seed, draw::config(seed), None, Box::new(move |broker| broker.build_in(mutant)));
+    world.net.prepare = Box::new(move |restoring| restoring.build_in(mutant));
+    play(seed, wander, world)
+}
+
+fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     let plan = draw::world(&mut world, wander);
     world.plan(plan.faults);
     world.run_until(START + plan.storm);
