@@ -179,7 +179,7 @@ impl<'a> Round<'a> {
             tracks.touch(id);
         }
         let track = tracks.get_mut(id);
-        if track.lag.is_some() || track.has_had(publication.id) {
+        if track.lag.is_some() || track.has_had(publication.id) || track.is_aside(publication.id.pubend) {
             return;
         }
         if track.is_unsettled(publication.id) {

@@ -183,6 +183,9 @@ impl Core {
             }
             // One that is live stands before what is lost; where it lags from then on is behind.
             let from = track.lag.as_ref().map_or(from, |lag| from.max(lag.positions.get(pubend)));
+            if self.read_far_instead(id, pubend, (from, to)) {
+                continue;
+            }
             self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);
         }
     }

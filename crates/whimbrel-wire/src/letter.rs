@@ -4,7 +4,7 @@ use whimbrel_event::HostId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{Invalid, LETTER_BYTES_MAX};
+use crate::{Invalid, LETTER_BYTES_MAX, ReadAsk, ReadTold};
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,4 +91,9 @@ macro_rules! messages {
     };
 }
 
-messages! {}
+messages! {
+    /// Asks for a part of a log.
+    8 ReadAsk(ReadAsk<'a>),
+    /// A part of a log.
+    9 ReadTold(ReadTold<'a>),
+}

@@ -3,6 +3,8 @@
 //! A letter goes hop by hop over the best way, and may be lost, come twice or late. So what it says has to be true whenever it comes, or to say when it was; who
 //! needs an answer asks again.
 
+use core::time::Duration;
+
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Frame, Letter, Message};
 
@@ -11,6 +13,9 @@ use super::mend::NACK_HOPS_MAX;
 use super::peers::{Peer, UNSENT_LITTLE};
 use crate::api::{Channel, Output};
 use crate::broker::Core;
+
+/// However much is unsent on a link, one letter in bulk may be added to it so often.
+const BULK_EVERY: Duration = Duration::from_millis(50);
 
 /// Who has written a letter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,9 +66,11 @@ impl Core {
     }
 
     /// What a letter for this broker says.
-    fn take_letter(&mut self, _now: Time, _from: Sender, message: Message<'_>, _out: &mut impl Output) {
+    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, _out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
+            Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
+            Message::ReadTold(told) => self.read_told(now, from, &told),
             Message::Unknown(..) => overlay.stats.letters_refused += 1,
         }
     }
@@ -79,8 +86,14 @@ impl Overlay {
         }
         self.routes.update(&self.topology);
         let link = self.routes.next_hop(letter.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
-        let has_room = |peer: &Peer| peer.unsent[Channel::BestEffort as usize] < UNSENT_LITTLE;
-        let Some(link) = link.filter(|link| self.peers.get(*link).is_some_and(has_room)) else { return false };
+        // On a link that is never idle, something goes now and then.
+        let has_room = |peer: &&mut Peer| {
+            let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
+            peer.unsent[Channel::BestEffort as usize] < UNSENT_LITTLE || is_due
+        };
+        let Some(link) = link else { return false };
+        let Some(peer) = self.peers.get_mut(link).filter(has_room) else { return false };
+        peer.bulk_at = now;
         let mut frame = Vec::with_capacity(letter.body.len() + 64);
         Frame::Letter(*letter).encode(&mut frame);
         self.send(now, link, Channel::BestEffort, &frame, out);

@@ -82,6 +82,16 @@ pub struct OverlayStats {
     pub order_breaks: u64,
     /// Subscriptions that were answered although some brokers had not confirmed them.
     pub subscriptions_pending: u64,
+    /// Questions for parts of other brokers' logs, repeated ones included.
+    pub reads_out: u64,
+    /// Answers to such questions that nobody waits for.
+    pub reads_late: u64,
+    /// Events that were read there.
+    pub events_borrowed: u64,
+    /// Questions of other brokers for parts of the own log that were taken.
+    pub reads_asked: u64,
+    /// Events that were told to them.
+    pub events_lent: u64,
     /// Letters that were written here.
     pub letters_out: u64,
     /// Letters that found no way or no room; they are written again.

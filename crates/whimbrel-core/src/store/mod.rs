@@ -6,6 +6,7 @@
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
 mod copied;
+mod far_reads;
 mod filter;
 mod flight;
 mod keep;
@@ -30,6 +31,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{Packed, Tick, Time};
 
 pub(crate) use copied::{Lost, LostParts};
+pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
@@ -39,7 +41,7 @@ pub use outbox::{Atom, AtomNo};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
 pub(crate) use publishers::Publishers;
-pub(crate) use reads::{FETCH_BYTES, Part, Reads};
+pub(crate) use reads::{FETCH_BYTES, LENDER, Part, Reads};
 pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
@@ -132,6 +134,7 @@ pub(crate) struct Store {
     pub(crate) line: Line,
     pub(crate) numbers: Numbers,
     pub(crate) reads: Reads,
+    pub(crate) far_reads: FarReads,
     pub(crate) release: Release,
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,

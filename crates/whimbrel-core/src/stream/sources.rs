@@ -196,6 +196,16 @@ impl Sources {
         true
     }
 
+    /// Whether a host has ended.
+    pub(crate) fn has_ended(&self, id: HostId) -> bool {
+        self.hosts.iter().any(|host| host.id == id && host.has_ended) || self.bygone(id).is_some()
+    }
+
+    /// Whether the host of a stream has ended.
+    pub(crate) fn has_ended_in(&self, pubend: PubendId) -> bool {
+        self.has_ended(pubend.host())
+    }
+
     /// The hosts that have ended and are still followed.
     pub(crate) fn ended(&self) -> impl Iterator<Item = HostId> {
         self.hosts.iter().filter(|host| host.has_ended).map(|host| host.id)
