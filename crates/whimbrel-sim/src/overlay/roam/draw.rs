@@ -32,7 +32,9 @@ const BACK_MAX: u64 = 300_000_000;
 pub enum Wander {
     /// To any broker, in storms.
     Everywhere,
-    /// Away and back to their own one, and no storm comes.
+    /// Away and back to their own one, in storms in which no disk is lost.
+    Bound,
+    /// The same, and no storm comes.
     Home,
 }
 
@@ -75,7 +77,7 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
     let mut random = world.random.fork();
     let storm = Duration::from_secs(*random.pick(&STORM));
     let count = [2, 3, 4, random.between(5, 8) as usize][random.weighted(&[3, 9, 4, 3])];
-    if random.chance(250) && wander == Wander::Everywhere {
+    if random.chance(250) && wander != Wander::Home {
         world.net.cache = Some(tiny(&mut random));
     }
     for _ in 0..count {
@@ -93,7 +95,11 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
         3 => Kinds { crashes: 1, losses: 600, ..Kinds::default() },
         _ => Kinds { cuts: 2, resets: 1, crashes: 2, partitions: 1, losses: 200, pairs: 300 },
     };
-    let kinds = if wander == Wander::Home { Kinds::default() } else { drawn };
+    let kinds = match wander {
+        Wander::Everywhere => drawn,
+        Wander::Bound => Kinds { losses: 0, ..drawn },
+        Wander::Home => Kinds::default(),
+    };
     let faults = faults(world, &mut random, storm, kinds);
     Plan { storm, faults }
 }
@@ -108,7 +114,7 @@ fn subscribers(world: &mut World<'_>, random: &mut Random, count: usize, (moves,
         wish.qos = if keeper == Keeper::Exactly { Qos::ExactlyOnce } else { Qos::AtLeastOnce };
         let habit = Habit {
             pause: random.chance(900).then(|| Duration::from_millis(moves)),
-            is_bound: wander == Wander::Home,
+            is_bound: wander != Wander::Everywhere,
             away: Duration::from_millis(*random.pick(&[50, 500, 2_000])),
             withholds: *random.pick(&[0, 0, 100]),
             haunts: *random.pick(&[0, 300]),
