@@ -22,7 +22,7 @@ const STORM: [u64; 3] = [4, 6, 10];
 const BEGIN: Duration = Duration::from_millis(1_500);
 
 /// A clock steps forward at most by so much when its broker is started again.
-const STEP_MAX: u64 = 3_600_000_000_000;
+const STEP_MAX: u64 = 200_000_000_000;
 
 /// Back it steps by no more than that: publishers wait until its streams may go on.
 const BACK_MAX: u64 = 300_000_000;
@@ -65,7 +65,10 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
     // All that is in flight may have to be forgotten in one batch of a small log.
     config.core.inflight_max = *random.pick(&[4, 30, 80]);
     let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
-    let mut profiles = vec![profile(VOLATILE, Persistence::Volatile)];
+    let mut profiles = Vec::new();
+    if random.chance(300) {
+        profiles.push(profile(VOLATILE, Persistence::Volatile));
+    }
     if random.chance(400) {
         profiles.push(profile("#", Persistence::Persistent));
     }
@@ -133,7 +136,7 @@ fn publishers(world: &mut World<'_>, random: &mut Random, count: usize, wander: 
         let mut trade = Trade::new(pause, moves.filter(|_| wander == Wander::Everywhere));
         trade.is_numbered = random.chance(850);
         trade.has_session = random.chance(300);
-        trade.volatile = *random.pick(&[0, 0, 100]);
+        trade.volatile = if world.has_volatile() { *random.pick(&[0, 100]) } else { 0 };
         trade.qos = if random.chance(500) { Qos::ExactlyOnce } else { Qos::AtLeastOnce };
         let node = random.below(count as u64) as usize;
         let wake = START + BEGIN + random.span(Duration::from_millis(400));

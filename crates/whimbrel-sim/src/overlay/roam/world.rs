@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use whimbrel_core::store::Profile;
+use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config};
 
@@ -105,6 +105,11 @@ impl<'a> World<'a> {
         faults.sort_by_key(|(at, _)| *at);
         faults.reverse();
         self.faults = faults;
+    }
+
+    /// Whether some of what is published is never logged.
+    pub(super) fn has_volatile(&self) -> bool {
+        self.profiles.iter().any(|profile| profile.persistence == Persistence::Volatile)
     }
 
     pub(super) fn now(&self) -> Time {
