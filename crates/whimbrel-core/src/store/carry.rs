@@ -260,6 +260,21 @@ impl Core {
         Some((track, confirmed.map(|confirmed| confirmed.number)))
     }
 
+    /// After a restart it is known again up to where filter records do not name subscriptions that have come from elsewhere.
+    pub(super) fn restore_unnamed(
+        &mut self,
+        unnamed: &BTreeMap<DurableNo, OwnTicks>,
+        tracks: &BTreeMap<DurableNo, u32>,
+    ) {
+        for (number, upto) in unnamed {
+            match tracks.get(number).and_then(|track| self.tracks.durable_mut(*track)) {
+                Some(durable) => durable.far.unnamed = *upto,
+                None => self.store.outbox.forget(|key| Key::Unnamed(*number).put(key)),
+            }
+            self.store.outbox.seal_large();
+        }
+    }
+
     fn refuse_import<T>(&mut self) -> Option<T> {
         self.sessions.stats.subscriptions_refused += 1;
         None

@@ -62,6 +62,8 @@ pub(crate) enum Key<'a> {
     Owed(HostId, u32),
     /// How far the log is held for another broker; [`super::Hold`].
     Hold(HostId),
+    /// A host that has ended; [`super::Ended`].
+    Ended(HostId),
 }
 
 impl<'a> Key<'a> {
@@ -106,6 +108,7 @@ impl<'a> Key<'a> {
                 out.extend_from_slice(&number.to_le_bytes());
             }
             Key::Hold(host) => of_host(out, b'k', *host),
+            Key::Ended(host) => of_host(out, b'x', *host),
         }
     }
 
@@ -130,6 +133,7 @@ impl<'a> Key<'a> {
             b'l' => Key::Lost(bytes.u8()?),
             b'o' => Key::Owed(HostId::new(bytes.u64()?), bytes.u32()?),
             b'k' => Key::Hold(HostId::new(bytes.u64()?)),
+            b'x' => Key::Ended(HostId::new(bytes.u64()?)),
             _ => return None,
         };
         bytes.end()?;
@@ -494,7 +498,7 @@ mod tests {
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
                 Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Placed(session), Key::Unnamed(durable),
                 Key::Known(HostId::new(u64::from(pubend) << 8)),
-                Key::Owed(HostId::new(host), durable.0), Key::Hold(HostId::new(host)),
+                Key::Owed(HostId::new(host), durable.0), Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {

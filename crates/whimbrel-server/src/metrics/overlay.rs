@@ -101,11 +101,9 @@ const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_sessions_unreachable", "CONNECTs refused as nobody could be reached who has the session", |s| {
         s.sessions_unreachable
     }),
-    (
-        "whimbrel_session_copies_out",
-        "Copies of sessions sent to deputies, and of what had changed of them",
-        |s| s.copies_out,
-    ),
+    ("whimbrel_session_copies_out", "Copies of sessions sent to deputies, and of what had changed of them", |s| {
+        s.copies_out
+    }),
     ("whimbrel_session_copies_bytes", "Bytes of such copies", |s| s.copies_bytes),
     ("whimbrel_session_copies_again", "Such copies that were not taken, and made anew", |s| s.copies_again),
     ("whimbrel_session_copies_too_large", "Sessions too large for a copy", |s| s.copies_too_large),

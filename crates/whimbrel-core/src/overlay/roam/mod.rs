@@ -12,7 +12,9 @@ mod copying;
 mod deciding;
 mod directory;
 mod giving;
+mod looking;
 mod map;
+mod publishing;
 mod seeking;
 mod settling;
 mod telling;
@@ -32,6 +34,8 @@ use crate::store::{Key, Placed, Value};
 
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
+pub use looking::RoamGauges;
+pub(crate) use publishing::said_of;
 pub(crate) use seeking::Arrival;
 
 use copies::Copies;
