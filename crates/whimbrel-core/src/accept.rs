@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{Event, EventId, EventRef, Headers, Publisher, Qos, Reliability, Time};
 
 use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
-use crate::overlay::EVENT_BYTES_MAX;
+use crate::overlay::{Attachment, EVENT_BYTES_MAX};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased};
 use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
@@ -91,7 +91,8 @@ impl Core {
             }
             Ok(None) => {
                 let session = self.sessions.get(from);
-                let event = EventRef { publisher: session.publisher, ..*event };
+                let headers = said_of(session.memory.roam.as_deref(), event, number.is_some());
+                let event = EventRef { publisher: session.publisher, headers, ..*event };
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
                 #[cfg(feature = "mutants")]
                 let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
@@ -103,6 +104,7 @@ impl Core {
         };
         let result = match result {
             Ok(taken) => {
+                self.note_published(from, event.reliability, number.is_some() || qos == Qos::ExactlyOnce);
                 if let Some(ahead) = self.streams.own.ahead(now) {
                     self.sessions.stats.publishers_held += 1;
                     out.hold(link, ahead - AHEAD_MAX);
@@ -131,6 +133,21 @@ impl Core {
         };
         if qos != Qos::AtMostOnce {
             self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
+        }
+    }
+
+    /// A session's client has published an event, which was accepted.
+    fn note_published(&mut self, index: u32, reliability: Reliability, is_remembered: bool) {
+        let session = self.sessions.get_mut(index);
+        let binding = session.binding;
+        let Some(place) = session.memory.roam.as_deref_mut().filter(|_| reliability == Reliability::Reliable) else {
+            return;
+        };
+        let pubend = self.streams.own.host().pubend(binding);
+        let tick = self.streams.own.assigned()[usize::from(binding)];
+        (place.last, place.after) = (Some(EventId { pubend, tick }), None);
+        if is_remembered {
+            self.note_moved(index);
         }
     }
 
@@ -459,12 +476,19 @@ impl Core {
                         out.uncork(whom.link);
                     }
                 }
+                Wait::Gave { session, number } => self.has_given(now, session, number, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
                 Wait::Owe(host) => self.tell_owed(now, host, out),
                 Wait::Made(waiter) => self.answer_made(now, *waiter, out),
             }
         }
     }
+}
+
+/// What is said of an event because its publisher was at another broker before.
+fn said_of<'a>(place: Option<&Attachment>, event: &EventRef<'a>, is_numbered: bool) -> Headers<'a> {
+    let Some(place) = place.filter(|_| event.reliability == Reliability::Reliable) else { return event.headers };
+    Headers { after: place.after, maybe_repeat: is_numbered && place.maybe_repeats, ..event.headers }
 }
 
 /// Answers a client that is there.

@@ -27,6 +27,11 @@ pub const READ_EVENTS_MAX: usize = 8192;
 /// Ranges that one answer says are lost.
 pub const READ_LOST_MAX: usize = 64;
 
+/// Bytes of a client id.
+pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
+
+/// Claims in one letter.
+pub const CLAIMS_MAX: usize = 512;
 /// Brokers that have copies of one broker's sessions.
 pub const DEPUTIES_MAX: usize = 512;
 

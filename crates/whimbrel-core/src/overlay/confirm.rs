@@ -47,6 +47,8 @@ pub(crate) struct Waiter {
     is_durable: bool,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
+    /// What its deputy has to know of its session.
+    copied: u64,
     due: Time,
 }
 
@@ -86,7 +88,7 @@ impl Waiting {
 }
 
 /// Whether a broker has confirmed a version in all of its streams, and those have been passed up to there.
-fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
+pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
     let mut known = streams.of_host(host).peekable();
     // One whose streams are not followed will never confirm.
     known.peek().is_some()
@@ -106,6 +108,10 @@ impl Core {
         if self.has(crate::Mutant::ConfirmEarly) {
             return Err(what);
         }
+        if self.overlay.is_none() {
+            return Err(what);
+        }
+        let copied = self.structure_of(what.index);
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
             result.is_ok() && !wants::is_local(&asked.filter)
@@ -119,7 +125,7 @@ impl Core {
             .made
             .iter()
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
-        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, due });
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -160,6 +166,23 @@ impl Core {
         }
     }
 
+    /// A durable subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
+    /// sake. What lies between where it stands and that is read in their logs.
+    pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let of_track = self.tracks.get_mut(track);
+        let (Some(lag), Some(durable)) = (of_track.lag.as_deref(), of_track.durable.as_deref()) else { return };
+        let stands = |(pubend, passed): (PubendId, Tick)| match durable.far.since.has(pubend) {
+            true => (pubend, lag.positions.get(pubend)),
+            false => (pubend, lag.positions.get(pubend).max(passed)),
+        };
+        let unsettled = self.streams.remote_positions().map(stands).filter(|(_, at)| *at != Tick(0)).collect();
+        of_track.unsettled = unsettled;
+        if !of_track.unsettled.is_empty() {
+            overlay.waiting.returned.push(Returned { subscription, track, version: None });
+        }
+    }
+
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -169,6 +192,7 @@ impl Core {
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
         overlay.claims.name(version);
+        self.name_roaming(version);
         self.count_on_all();
         self.confirm_ready(now, out);
     }
@@ -182,17 +206,21 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let claims = &overlay.claims;
-        let is_ready = |entry: &Waiter| {
+        let is_ready = |core: &Core, entry: &Waiter| {
+            let Some(overlay) = core.overlay.as_deref() else { return true };
             let has_confirmed = |host: &HostId, version| {
-                has_confirmed(&self.streams, *host, version) && (!entry.is_durable || claims.is_owed(*host, version))
+                let is_owed = !entry.is_durable || overlay.claims.is_owed(*host, version);
+                has_confirmed(&core.streams, *host, version) && is_owed
             };
-            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(host, version)))
+            let is_told = |version| awaited.iter().all(|host| has_confirmed(host, version));
+            entry.version.is_some_and(is_told) && core.is_copied(now, entry.what.index, entry.copied)
         };
         let mut ready = Vec::new();
         // They were made in the order of their versions.
-        while overlay.waiting.entries.front().is_some_and(&is_ready) {
-            ready.extend(overlay.waiting.entries.pop_front());
+        while let Some(overlay) = self.overlay.as_deref()
+            && overlay.waiting.entries.front().is_some_and(|entry| is_ready(self, entry))
+        {
+            ready.extend(self.overlay.as_deref_mut().and_then(|overlay| overlay.waiting.entries.pop_front()));
         }
         ready.into_iter().for_each(|entry| self.answer_when_written(now, entry, out));
     }

@@ -23,6 +23,7 @@ pub(crate) use queue::{Queue, Queued};
 use crate::api::{Limits, Link, Will};
 use crate::follow::GapReason;
 use crate::lazy::{Lazy, at_rest};
+use crate::overlay::Attachment;
 use crate::stats::Stats;
 use crate::store::{AtomNo, SessionNo};
 use crate::stream::Streams;
@@ -51,6 +52,8 @@ pub(crate) struct Memory {
     pub(crate) is_kept: bool,
     /// The broker went on from a copy in which it was, and its client has not been there since.
     pub(crate) is_of_copy: bool,
+    /// For which attachment of its client it is, if there are other brokers.
+    pub(crate) roam: Option<Box<Attachment>>,
     pending: Lazy<Pending>,
 }
 
@@ -170,6 +173,27 @@ impl Session {
     /// Answers to the present link that wait in the line.
     pub(crate) fn in_line(&self) -> u32 {
         self.standing.in_line
+    }
+
+    /// The tag that was given last; 0 if none was.
+    pub(crate) fn last_tag(&self) -> u16 {
+        if self.inflight.len() == 0 && self.standing.last_tag != 0 {
+            self.standing.last_tag
+        } else {
+            self.inflight.newest_tag()
+        }
+    }
+
+    /// The next tag is that behind `last`, but for so many, which are left out.
+    pub(crate) fn go_on_after(&mut self, last: u16, left_out: u16) {
+        self.inflight.go_on_after(last, left_out);
+    }
+
+    /// Its client may know tags that were given since a copy was made.
+    pub(crate) fn skip_tags(&mut self) {
+        let last = self.last_tag();
+        self.standing.last_tag = 0;
+        self.inflight.go_on_after(last, crate::store::LEFT_OUT);
     }
 
     /// It outlives its connection.
