@@ -69,9 +69,9 @@ impl Core {
         let mut lag = match following.start {
             Start::Own => {
                 let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked);
-                let Some(track) = parked else { return Ok(Begin::Keep) };
-                let mut lag = self.checked(now, (track.acknowledged.clone(), Tick(0)), Gaps::default())?;
-                self.note_lost(&mut lag);
+                let Some(parked) = parked else { return Ok(Begin::Keep) };
+                let mut lag = self.checked(now, (parked.acknowledged.clone(), Tick(0)), Gaps::default())?;
+                self.note_lost(track, &mut lag);
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
             _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
@@ -83,7 +83,7 @@ impl Core {
                 self.named(now, start, partitions)?
             }
         };
-        self.note_lost(&mut lag);
+        self.note_lost(track, &mut lag);
         self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         if !self.is_buffered(filter, asked.selector) {

@@ -11,7 +11,7 @@ use whimbrel_event::{Tick, Time};
 use super::keys::{Key, OWN, OwnTicks, Value};
 use super::wire::{Bytes, put_varint};
 use crate::broker::Core;
-use crate::follow::{Gap, GapReason, Lag};
+use crate::follow::{Far, Gap, GapReason, Lag};
 
 /// Lost parts of one stream that are remembered; if there are more, the first two and what lies between them become one.
 const LOST_MAX: usize = 16;
@@ -85,19 +85,20 @@ impl Core {
     /// with it the place where something was lost.
     pub(super) fn note_lost_of(&mut self, track: u32, at: &OwnTicks) {
         if let Some(mut lag) = self.tracks.get_mut(track).lag.take() {
-            self.note_lost_behind(&mut lag, at);
+            self.note_lost_behind(Some(track), &mut lag, at);
             self.tracks.get_mut(track).lag = Some(lag);
         }
     }
 
     /// Adds what is lost behind the positions of a subscription to what it is to be told.
-    pub(crate) fn note_lost(&self, lag: &mut Lag) {
+    pub(crate) fn note_lost(&mut self, track: Option<u32>, lag: &mut Lag) {
         let host = self.streams.logged().host();
         let at = core::array::from_fn(|own| lag.positions.get(host.pubend(own as u8)));
-        self.note_lost_behind(lag, &at);
+        self.note_lost_behind(track, lag, &at);
     }
 
-    fn note_lost_behind(&self, lag: &mut Lag, at: &OwnTicks) {
+    /// What is lost to this broker of another's stream may be in the log there: if that counts for the subscription, it is read.
+    fn note_lost_behind(&mut self, track: Option<u32>, lag: &mut Lag, at: &OwnTicks) {
         let host = self.streams.logged().host();
         for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
             for (from, to) in &parts.0 {
@@ -105,10 +106,18 @@ impl Core {
                 lag.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
             }
         }
-        for (pubend, parts) in self.streams.lost() {
+        let Core { streams, tracks, .. } = self;
+        let mut far = track.and_then(|track| tracks.durable_mut(track)).map(|durable| &mut durable.far);
+        for (pubend, parts) in streams.lost() {
+            let counts = |far: &Far| far.since.has(pubend) && !streams.has_ended_in(pubend);
+            let mut far = far.as_deref_mut().filter(|far| counts(far));
             for (from, to) in &parts.0 {
                 let from = lag.positions.get(pubend).max(*from);
-                lag.gaps.add(Gap { pubend, from, to: *to, reason: GapReason::Lost });
+                let until = far.as_deref_mut().map_or(*to, |far| {
+                    far.holes.advance(pubend, *to);
+                    far.since.get(pubend).min(*to)
+                });
+                lag.gaps.add(Gap { pubend, from, to: until, reason: GapReason::Lost });
             }
         }
     }

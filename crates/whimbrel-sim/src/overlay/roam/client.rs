@@ -372,6 +372,7 @@ impl Client {
                 if let Role::Subscriber(life) = &mut self.role {
                     life.received.remove(&id);
                 }
+                deeds.push(Deed::Heard(heard));
                 self.answer(net, Said::Ack { ack: Ack::Pubcomp, id, code: 0 }, deeds);
             }
             Heard::Ack { ack: Ack::Pubrec, id, code } => {

@@ -26,7 +26,8 @@ impl Book {
                 if !due(&fact) || !wants(&account.wish, &fact.message) || self.is_pending(era, fact, probes) {
                     continue;
                 }
-                let what = format!("{}, said {:?}, named {:?}", fact.key, fact.sent, named(fact));
+                let Fact { key, sent, written, .. } = fact;
+                let what = format!("{key}, said {sent:?}, named {:?}, written {written:?}", named(fact));
                 let sent = fact.sent[0].0;
                 match era.got.get(&number) {
                     Some(got) => {
