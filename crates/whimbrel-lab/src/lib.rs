@@ -1,6 +1,7 @@
 //! Experiments, the main job and side-by-side benchmarks.
 
 pub mod bench;
+mod brokers;
 mod durable;
 pub mod experiment;
 pub mod fleet;

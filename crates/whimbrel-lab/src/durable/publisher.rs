@@ -1,4 +1,4 @@
-//! A publisher of numbered events that is never more than a window ahead of the broker, and sends again what a crash has left without an answer.
+//! A publisher of numbered events that is never more than a window ahead of the broker.
 
 use std::collections::VecDeque;
 
@@ -48,7 +48,7 @@ impl Publisher {
         }
     }
 
-    /// Connects, again after a crash.
+    /// Connects.
     ///
     /// # Errors
     /// When the system has no sockets left.
@@ -58,11 +58,6 @@ impl Publisher {
         self.endpoint = Some(Endpoint::connecting(target, hello)?);
         self.is_ready = false;
         Ok(())
-    }
-
-    /// The broker is gone: the connection with it.
-    pub fn lose(&mut self) {
-        (self.endpoint, self.is_ready) = (None, false);
     }
 
     /// Whether the broker has accepted the connection.
@@ -80,33 +75,28 @@ impl Publisher {
         self.due.push_back(number);
     }
 
-    /// Writes what is due and may be sent, and reads answers.
+    /// Writes what is due and may be sent, and reads answers; `answered` is told the number of each event that the broker has accepted.
     ///
     /// # Errors
     /// When the broker refuses or ends the connection.
-    pub fn turn(&mut self, scratch: &mut [u8]) -> Result<()> {
+    pub fn turn(&mut self, scratch: &mut [u8], mut answered: impl FnMut(u64)) -> Result<()> {
         let Publisher { endpoint: Some(endpoint), is_ready, flying, accepted, .. } = self else { return Ok(()) };
         endpoint.flush()?;
-        let mut became_ready = false;
         endpoint.receive(scratch, |frame, _| {
             match frame {
-                Frame::Ready => became_ready = true,
+                Frame::Ready => *is_ready = true,
                 Frame::Accepted(Some(id)) => {
                     let Some(place) = flying.iter().position(|(flying, _)| *flying == id) else {
                         bail!("the broker acknowledged packet identifier {id}, which is not in use")
                     };
-                    flying.remove(place);
+                    let gone = flying.remove(place);
+                    gone.into_iter().for_each(|(_, number)| answered(number));
                     *accepted += 1;
                 }
                 frame => bail!("a publisher received {frame:?}, which it did not ask for"),
             }
             Ok(())
         })?;
-        if became_ready {
-            *is_ready = true;
-            let again: Vec<(u16, u64)> = self.flying.iter().copied().collect();
-            again.into_iter().for_each(|(id, number)| self.write(id, number));
-        }
         while self.is_ready && self.flying.len() < WINDOW {
             let Some(number) = self.due.pop_front() else { break };
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);

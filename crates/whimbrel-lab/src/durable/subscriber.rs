@@ -38,6 +38,8 @@ pub struct Counts {
 pub struct Subscriber {
     index: usize,
     class: usize,
+    /// Which of the brokers for subscribers it goes to.
+    pub place: usize,
     keeper: Keeper,
     endpoint: Option<Endpoint>,
     confirmed: bool,
@@ -57,11 +59,12 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// A subscriber that was nowhere yet.
-    pub fn new(index: usize, keeper: Keeper) -> Subscriber {
+    /// A subscriber to a class, counted modulo [`CLASSES`], that was nowhere yet.
+    pub fn new(index: usize, class: usize, place: usize, keeper: Keeper) -> Subscriber {
         Subscriber {
             index,
-            class: index % CLASSES,
+            class: class % CLASSES,
+            place,
             keeper,
             endpoint: None,
             confirmed: false,
@@ -236,7 +239,7 @@ mod tests {
 
     #[test]
     fn who_has_caught_up_expects_nothing_from_before() {
-        let mut subscriber = Subscriber::new(0, Keeper::Client);
+        let mut subscriber = Subscriber::new(0, 0, 0, Keeper::Client);
         assert!(!subscriber.has_all_before(100));
         subscriber.next = [Some(112), Some(113), Some(114), Some(99)];
         assert!(!subscriber.has_all_before(100) && subscriber.has_all_before(99));

@@ -139,7 +139,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             ensure!(!options.simulated, "durable subscriptions are measured with processes and sockets only");
             let real = Options { real: true, seeds: options.seeds.or(Some(1)), ..options.clone() };
             let effort = Effort { full: *full, ..real.effort() };
-            (options, measure("durable", &real, effort, durable::PLANS)?)
+            (options, measure("durable", &real, effort, durable::REAL)?)
         }
     };
     if options.json {
