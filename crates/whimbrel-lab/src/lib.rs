@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod brokers;
+mod cores;
 mod durable;
 pub mod experiment;
 pub mod fleet;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use whimbrel_core::store::Fetched;
 use whimbrel_core::{
     Attach, Channel, Core, Durability, Filter, Following, Input, Interest, Limits, Link, Output, OverlayConfig,
-    PeerInput, PeerLink, Publish, RetainHandling, Settlement, Start,
+    PeerInput, PeerLink, Publish, RetainHandling, Start,
 };
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
@@ -76,8 +76,6 @@ pub enum Ask {
     Publish(Link, u16, Event),
     /// It tells where its only subscription that is acknowledged so stands.
     Acknowledge(Link, Box<CheckpointToken>),
-    /// It settles a delivery.
-    Settle(Link, u16),
     /// It takes more.
     Writable(Link),
 }
@@ -429,7 +427,7 @@ impl Net {
 fn cost_of(costs: &Costs, task: &Task) -> Duration {
     match task {
         Task::Ask(Ask::Publish(..)) => costs.publish,
-        Task::Ask(Ask::Acknowledge(..) | Ask::Settle(..)) => costs.acknowledge,
+        Task::Ask(Ask::Acknowledge(..)) => costs.acknowledge,
         Task::Bytes(_, Channel::Reliable, _) => costs.receive,
         _ => Duration::ZERO,
     }
@@ -480,7 +478,6 @@ fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut impl Output) {
             let (tag, qos, identifier) = (0, Qos::AtMostOnce, 0);
             core.handle(now, Input::Acknowledge { link, tag, qos, identifier, token: &token }, out);
         }
-        Ask::Settle(link, tag) => core.handle(now, Input::Settle { link, tag, by: Settlement::Acknowledged }, out),
         Ask::Writable(link) => core.handle(now, Input::Writable { link }, out),
     }
 }

@@ -91,7 +91,9 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let hop = |outcome: &Outcome| (outcome.latency - outcome.logging) / HOPS as f64;
     let note = |outcome: &Outcome| {
         let Outcome { latency, p99, logging, .. } = outcome;
-        format!("chain: median latency {latency:.2} ms over {HOPS} hops, p99 {p99:.2} ms; publishers were answered after {logging:.2} ms")
+        format!(
+            "chain: median latency {latency:.2} ms over {HOPS} hops, p99 {p99:.2} ms; publishers were answered after {logging:.2} ms"
+        )
     };
     Ok(Part {
         rows: vec![

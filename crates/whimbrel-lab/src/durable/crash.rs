@@ -220,7 +220,8 @@ impl Outcome {
 fn extra_row(outcomes: &[Outcome]) -> Row {
     let wrong: u64 = outcomes.iter().map(|outcome| outcome.wrong).sum();
     if wrong > 0 {
-        return EXTRA.unmeasured(&format!("{wrong} events were lost or came twice, so what was sent again tells nothing"));
+        return EXTRA
+            .unmeasured(&format!("{wrong} events were lost or came twice, so what was sent again tells nothing"));
     }
     let ratios: Vec<f64> = outcomes.iter().map(|outcome| outcome.again[1] / outcome.missed as f64).collect();
     EXTRA.worst(&ratios)

@@ -16,7 +16,7 @@ use crate::bench::link::SCRATCH_BYTES;
 use crate::bench::target::Target;
 
 /// Positions are acknowledged this often, as in the paper.
-const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(250);
+pub const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(250);
 
 /// Connections that are being opened at the same time.
 const OPENING: usize = 64;
@@ -54,6 +54,9 @@ pub struct Crowd {
     /// All subscribers.
     pub subscribers: Vec<Subscriber>,
     keeper: Keeper,
+    /// How often positions are acknowledged, and how often one was.
+    pub acknowledge_every: Duration,
+    pub acknowledgements: u64,
     /// Events per second.
     rate: u64,
     /// How often sockets are looked at.
@@ -108,6 +111,8 @@ impl Crowd {
             publishers: (0..PUBLISHERS).map(Publisher::new).collect(),
             subscribers: Vec::new(),
             keeper,
+            acknowledge_every: ACKNOWLEDGE_EVERY,
+            acknowledgements: 0,
             rate: RATE,
             look,
             absences: None,
@@ -303,8 +308,8 @@ impl Crowd {
     }
 
     fn look_at_all(&mut self, now: Instant) -> Result<()> {
-        let acknowledges = now.saturating_duration_since(self.acknowledged) >= ACKNOWLEDGE_EVERY;
-        let Crowd { subscribers, scratch, observed, start, rate, .. } = self;
+        let acknowledges = now.saturating_duration_since(self.acknowledged) >= self.acknowledge_every;
+        let Crowd { subscribers, scratch, observed, start, rate, acknowledgements, .. } = self;
         for (index, subscriber) in subscribers.iter_mut().enumerate() {
             let mut observed = observed.iter_mut().find(|group| group.which.contains(&index));
             subscriber.receive(scratch, |number| {
@@ -313,7 +318,7 @@ impl Crowd {
                 }
             })?;
             if acknowledges {
-                subscriber.acknowledge()?;
+                *acknowledgements += u64::from(subscriber.acknowledge()?);
             }
         }
         if acknowledges {

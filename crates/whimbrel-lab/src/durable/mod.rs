@@ -5,12 +5,14 @@
 //! modelled: `modelled`.
 
 mod acknowledge;
+pub mod calibrate;
 mod chain;
 mod crash;
 mod crowd;
 mod publisher;
 mod rates;
 mod records;
+mod simulated;
 mod star;
 mod subscriber;
 mod topology;
@@ -26,7 +28,11 @@ pub const REAL: &[Plan] = &[
     chain::PLAN,
     acknowledge::PLAN,
     records::PLAN,
+    simulated::MODELLED,
 ];
+
+/// What is measured in virtual time.
+pub const VIRTUAL: &[Plan] = &[simulated::ABSENCES, simulated::CRASH, simulated::CHAIN, simulated::MODELLED];
 
 /// A counter of all brokers: events that were given to the journal.
 const LOGGED: &str = "whimbrel_events_logged_total";

@@ -18,6 +18,12 @@ pub fn class_of(number: u64) -> usize {
     (number / PUBLISHERS as u64 % CLASSES as u64) as usize
 }
 
+/// The name of a publisher that the broker binds to the stream of that index.
+pub fn name_of(index: usize) -> String {
+    let is_bound = |name: &String| Named::named(name).to_bits() % PUBLISHERS as u64 == index as u64;
+    (0..).map(|n| format!("machine-{n}")).find(is_bound).expect("a hash has all remainders")
+}
+
 /// See the module's documentation.
 pub struct Publisher {
     name: String,
@@ -35,10 +41,8 @@ pub struct Publisher {
 impl Publisher {
     /// A publisher that the broker binds to the stream of that index.
     pub fn new(index: usize) -> Publisher {
-        let is_bound = |name: &String| Named::named(name).to_bits() % PUBLISHERS as u64 == index as u64;
-        let name = (0..).map(|n| format!("machine-{n}")).find(is_bound).expect("a hash has all remainders");
         Publisher {
-            name,
+            name: name_of(index),
             endpoint: None,
             is_ready: false,
             due: VecDeque::new(),

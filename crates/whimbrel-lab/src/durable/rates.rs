@@ -23,7 +23,8 @@ pub const PLAN: Plan = Plan {
 };
 
 /// One broker that plays both parts.
-pub const ONE_BROKER: Plan = Plan { id: "one-broker", rows: &["one-broker-rate", "one-broker-wrong"], measure: one_broker };
+pub const ONE_BROKER: Plan =
+    Plan { id: "one-broker", rows: &["one-broker-rate", "one-broker-wrong"], measure: one_broker };
 
 const AGGREGATE: Head = Head {
     id: "aggregate-rate",
@@ -81,7 +82,8 @@ const ALONE: Head = Head {
     goal: Goal::at_least(160_000.0),
 };
 
-const ALONE_WRONG: Head = Head { id: "one-broker-wrong", measure: "events lost or delivered twice in these runs", ..WRONG };
+const ALONE_WRONG: Head =
+    Head { id: "one-broker-wrong", measure: "events lost or delivered twice in these runs", ..WRONG };
 
 /// Subscribers that are behind by more are not sustained.
 const LAG_MAX: Duration = Duration::from_millis(250);

@@ -134,22 +134,22 @@ impl Subscriber {
         Ok(Some(position.clone()))
     }
 
-    /// Tells the broker where it stands.
+    /// Tells the broker where it stands, if that has changed; whether it did.
     ///
     /// # Errors
     /// When the broker has given an id that is none.
-    pub fn acknowledge(&mut self) -> Result<()> {
+    pub fn acknowledge(&mut self) -> Result<bool> {
         if !self.confirmed || self.keeper != Keeper::Client || self.acknowledged == self.next {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(position) = self.place()? else { return Ok(()) };
+        let Some(position) = self.place()? else { return Ok(false) };
         self.acknowledged = self.next;
         if let Some(endpoint) = &mut self.endpoint {
             let token = position.token().to_string();
             mqtt::publish_with(&mut endpoint.out, ACKNOWLEDGE, None, &[], token.as_bytes());
             endpoint.flush()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads what has come; `heard` is told the number of each event.
@@ -212,7 +212,7 @@ impl Subscriber {
 }
 
 /// Notes an event of one publisher and class, of which every `PUBLISHERS * CLASSES`th is.
-fn count(number: u64, next: &mut Option<u64>, counts: &mut Counts) {
+pub fn count(number: u64, next: &mut Option<u64>, counts: &mut Counts) {
     let step = (PUBLISHERS * CLASSES) as u64;
     let expected = next.unwrap_or(number);
     if number < expected {

@@ -7,7 +7,7 @@ use mio::{Interest, Registry, Token};
 use whimbrel_client::{EventId, Position};
 use whimbrel_sim::mobility::{Node, State, Stay};
 
-use super::load::{CLASSES, Kind, TOPIC, VALUES_PER_CLASS};
+use super::load::{BROKERS, CLASSES, Kind, TOPIC, VALUES_PER_CLASS};
 use crate::bench::link::{Endpoint, hello};
 use crate::bench::lowat;
 use crate::bench::target::Target;
@@ -90,14 +90,14 @@ impl Mobile {
     ///
     /// # Errors
     /// When the system has no more sockets.
-    pub fn move_on(&mut self, target: Target, kind: Kind, registry: &Registry) -> Result<Duration> {
-        let Stay { duration, state, .. } = self.node.next().expect("its stays never end");
+    pub fn move_on(&mut self, targets: &[Target; BROKERS], kind: Kind, registry: &Registry) -> Result<Duration> {
+        let Stay { duration, state, broker } = self.node.next().expect("its stays never end");
         if let Some(mut endpoint) = self.endpoint.take() {
             registry.deregister(&mut endpoint.stream).context("letting go of a socket")?;
         }
         self.phase = Phase::Away;
         if state == State::Connected {
-            self.connect(target, kind, registry)?;
+            self.connect(targets[broker], kind, registry)?;
         }
         Ok(duration)
     }
