@@ -23,7 +23,11 @@ impl Core {
         let id = publication.id;
         let after = self.streams.own.passed(id);
         out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
-        self.pass(now, route, publication, retain, out)
+        let matched = self.pass(now, route, publication, retain, out);
+        if !self.streams.stalled.is_empty() {
+            self.look_at_stalled(now, out);
+        }
+        matched
     }
 
     /// The consolidated stream passes an event: it goes to everyone who wants it, and into the cache. Tells whether a subscription
@@ -175,7 +179,7 @@ impl<'a> Round<'a> {
             tracks.touch(id);
         }
         let track = tracks.get_mut(id);
-        if track.lag.is_some() || track.has_had(publication.id) {
+        if track.lag.is_some() || track.has_had(publication.id) || track.is_aside(publication.id.pubend) {
             return;
         }
         if track.is_unsettled(publication.id) {

@@ -78,6 +78,9 @@ impl Core {
                     knowledge.silence(knowledge.base(), upto);
                 }
                 knowledge.silence(after, Tick(upto.0 - 1));
+                if let Some(after) = event.event.headers.after.filter(|_| !is_best_effort && knowledge.base() < upto) {
+                    remote.predecessors.insert(upto, after);
+                }
                 if retain && knowledge.base() < upto {
                     remote.retained.insert(upto);
                 }
@@ -90,14 +93,16 @@ impl Core {
         self.pass_known(now, pubend, out);
     }
 
-    /// Passes on what is known of a stream up to the first doubt.
+    /// Passes on what is known of a stream up to the first doubt, or to an event that waits for one of another stream.
     pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         if remote.is_held {
             return;
         }
+        let waits_at = if remote.predecessors.is_empty() { None } else { self.must_wait_at(now, pubend, out) };
+        let remote = self.streams.remote(pubend).expect("the stream is known");
         let mut parts = Vec::new();
-        remote.knowledge.advance(|part| parts.push(part));
+        remote.knowledge.advance_while(|event| Some(event.id().tick) != waits_at, |part| parts.push(part));
         for part in parts {
             match part {
                 Passed::Data(event) => {
@@ -118,6 +123,9 @@ impl Core {
                 }
                 Passed::Silence { upto, .. } => self.moved(pubend, upto),
             }
+        }
+        if !self.streams.stalled.is_empty() {
+            self.look_at_stalled(now, out);
         }
     }
 
@@ -175,6 +183,9 @@ impl Core {
             }
             // One that is live stands before what is lost; where it lags from then on is behind.
             let from = track.lag.as_ref().map_or(from, |lag| from.max(lag.positions.get(pubend)));
+            if self.read_far_instead(id, pubend, (from, to)) {
+                continue;
+            }
             self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);
         }
     }

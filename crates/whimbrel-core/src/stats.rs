@@ -54,6 +54,8 @@ stats! {
     gaps_assumed,
     /// Subscriptions that fell behind because their client took less than came.
     fell_behind,
+    /// Times that a durable subscription lacked something of another broker's stream, and that was set aside for it.
+    streams_set_aside,
     /// Subscriptions that named a place to begin, and were given it.
     resumed,
     /// Parts of other brokers' streams that were refused: of an unknown broker, empty, or with a bad topic.

@@ -31,7 +31,7 @@ pub enum Reliability {
     Reliable,
 }
 
-/// What an event carries besides topic, attributes and payload. All of it is passed on unaltered.
+/// What an event carries besides topic, attributes and payload. What its publisher has set is passed on unaltered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers<'a> {
     /// The payload is UTF-8 text, as its publisher says.
@@ -42,12 +42,22 @@ pub struct Headers<'a> {
     pub response_topic: Option<&'a str>,
     /// What a reply must carry to be told from others.
     pub correlation: Option<&'a [u8]>,
+    /// Its publisher has published that one before, at another broker; set by the broker that accepts it.
+    pub after: Option<EventId>,
+    /// It may be one that was accepted before, at a broker that could not be asked; set by the broker that accepts it.
+    pub maybe_repeat: bool,
 }
 
 impl Headers<'_> {
     /// No header is present.
-    pub const EMPTY: Headers<'static> =
-        Headers { text_payload: None, content_type: None, response_topic: None, correlation: None };
+    pub const EMPTY: Headers<'static> = Headers {
+        text_payload: None,
+        content_type: None,
+        response_topic: None,
+        correlation: None,
+        after: None,
+        maybe_repeat: false,
+    };
 
     /// True if no header is present.
     pub fn is_empty(&self) -> bool {

@@ -14,7 +14,7 @@
 //! | 36 | 4 | bytes of the attributes |
 //!
 //! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a length of 4, a byte of flags, and for each that
-//! is there its length of 4 and its bytes). Then topic, attributes, and the payload, which is the rest.
+//! is there its length of 4 and its bytes, and the pubend and tick, 8 each, of the event that its publisher has published before). Then topic, attributes, and the payload, which is the rest.
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
 use crate::{Attributes, EventId, PubendId, Tick, Time};
@@ -33,6 +33,8 @@ const TEXT_PAYLOAD: u8 = 1 << 1;
 const CONTENT_TYPE: u8 = 1 << 2;
 const RESPONSE_TOPIC: u8 = 1 << 3;
 const CORRELATION: u8 = 1 << 4;
+const AFTER: u8 = 1 << 5;
+const MAYBE_REPEAT: u8 = 1 << 6;
 
 /// An accepted event: what was published, the name that it was given, and when.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +114,8 @@ fn parts<'a>(headers: &Headers<'a>) -> [Option<&'a [u8]>; 3] {
 
 /// Behind the length.
 fn headers_len(headers: &Headers<'_>) -> usize {
-    1 + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
+    let after = if headers.after.is_some() { 16 } else { 0 };
+    1 + after + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
 }
 
 fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
@@ -124,12 +127,18 @@ fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
     for (part, flag) in parts(headers).iter().zip([CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION]) {
         flags |= if part.is_some() { flag } else { 0 };
     }
+    flags |= if headers.after.is_some() { AFTER } else { 0 };
+    flags |= if headers.maybe_repeat { MAYBE_REPEAT } else { 0 };
     let len = |bytes: usize| u32::try_from(bytes).expect("headers have less than 4 GiB").to_le_bytes();
     rest.put(&len(headers_len(headers)));
     rest.put(&[flags]);
     for part in parts(headers).into_iter().flatten() {
         rest.put(&len(part.len()));
         rest.put(part);
+    }
+    if let Some(EventId { pubend, tick }) = headers.after {
+        rest.put(&pubend.0.to_le_bytes());
+        rest.put(&tick.0.to_le_bytes());
     }
 }
 
@@ -284,6 +293,7 @@ impl<'a> Unread<'a> {
                 block.part()?;
             }
         }
+        block.take(if flags & AFTER != 0 { 16 } else { 0 })?;
         Some(())
     }
 }
@@ -327,6 +337,11 @@ impl<'a> Rest<'a> {
             content_type: part(CONTENT_TYPE).map(text),
             response_topic: part(RESPONSE_TOPIC).map(text),
             correlation: part(CORRELATION),
+            after: (flags & AFTER != 0).then(|| EventId {
+                pubend: PubendId(u64::from_le_bytes(block.array())),
+                tick: Tick(u64::from_le_bytes(block.array())),
+            }),
+            maybe_repeat: flags & MAYBE_REPEAT != 0,
         }
     }
 }
@@ -351,6 +366,8 @@ mod tests {
             content_type: Some("text/plain"),
             response_topic: Some("r"),
             correlation: Some(b"\0\x01"),
+            after: Some(EventId { pubend: PubendId(7), tick: Tick(u64::MAX) }),
+            maybe_repeat: true,
         };
         let full = EventRef {
             topic: "fleet/7/position",
@@ -365,7 +382,7 @@ mod tests {
             publisher: Publisher::named("bus-7"),
         };
         // Each optional part is there or not, in all combinations.
-        for parts in 0..1_u32 << 9 {
+        for parts in 0..1_u32 << 11 {
             let has = |bit: u32| parts & (1 << bit) != 0;
             let event = EventRef {
                 attributes: if has(0) { full.attributes } else { Attributes::EMPTY },
@@ -375,6 +392,8 @@ mod tests {
                     content_type: headers.content_type.filter(|_| has(4)),
                     response_topic: headers.response_topic.filter(|_| has(5)),
                     correlation: headers.correlation.filter(|_| has(6)),
+                    after: headers.after.filter(|_| has(9)),
+                    maybe_repeat: has(10),
                 },
                 qos: [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][parts as usize % 3],
                 reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },

@@ -8,7 +8,7 @@
 //! | 8 | publisher, little endian |
 //! | varint | expiry − accepted, zigzag, ns |
 //! | varint | deadline, ms |
-//! | | headers: a byte of flags (from the lowest bit: whether the payload is text is known, it is text, content type, response topic, correlation), and for each of the last three that is there a varint of its length and its bytes |
+//! | | headers: a byte of flags (from the lowest bit: whether the payload is text is known, it is text, content type, response topic, correlation, after, may be a repetition); for each of content type, response topic and correlation that is there a varint of its length and its bytes; for after 16 bytes, stream and tick of the event that its publisher has published before |
 //! | varint | bytes of the topic |
 //! | varint | bytes of the attributes |
 //! | | topic, attributes, and the payload, which is the rest |
@@ -36,6 +36,8 @@ const TEXT_PAYLOAD: u8 = 1 << 1;
 const CONTENT_TYPE: u8 = 1 << 2;
 const RESPONSE_TOPIC: u8 = 1 << 3;
 const CORRELATION: u8 = 1 << 4;
+const AFTER: u8 = 1 << 5;
+const MAYBE_REPEAT: u8 = 1 << 6;
 
 /// Appends an event, without its name.
 ///
@@ -94,9 +96,13 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
     ];
     let text =
         bit(TEXT_PAYLOAD_KNOWN, headers.text_payload.is_some()) | bit(TEXT_PAYLOAD, headers.text_payload == Some(true));
+    let text = text | bit(AFTER, headers.after.is_some()) | bit(MAYBE_REPEAT, headers.maybe_repeat);
     out.push(parts.iter().fold(text, |flags, (flag, part)| flags | bit(*flag, part.is_some())));
     for part in parts.iter().filter_map(|(_, part)| *part) {
         out.put_bytes(part, FRAME_BYTES_MAX, "a header");
+    }
+    if let Some(after) = headers.after {
+        out.put_event_id(after);
     }
 }
 
@@ -164,7 +170,7 @@ fn read_publisher(input: &mut Reader<'_>) -> Result<Publisher, Invalid> {
 }
 
 fn read_headers<'a>(input: &mut Reader<'a>) -> Result<Headers<'a>, Invalid> {
-    const ALL: u8 = TEXT_PAYLOAD_KNOWN | TEXT_PAYLOAD | CONTENT_TYPE | RESPONSE_TOPIC | CORRELATION;
+    const ALL: u8 = TEXT_PAYLOAD_KNOWN | TEXT_PAYLOAD | CONTENT_TYPE | RESPONSE_TOPIC | CORRELATION | AFTER | MAYBE_REPEAT;
     let flags = input.byte()?;
     let text_payload = match (flags & TEXT_PAYLOAD_KNOWN != 0, flags & TEXT_PAYLOAD != 0) {
         (true, is_text) => Some(is_text),
@@ -178,11 +184,14 @@ fn read_headers<'a>(input: &mut Reader<'a>) -> Result<Headers<'a>, Invalid> {
         if flags & flag == 0 { Ok(None) } else { input.bytes(FRAME_BYTES_MAX, "a header").map(Some) }
     };
     let (content_type, response_topic, correlation) = (part(CONTENT_TYPE)?, part(RESPONSE_TOPIC)?, part(CORRELATION)?);
+    let after = if flags & AFTER == 0 { None } else { Some(input.event_id()?) };
     Ok(Headers {
         text_payload,
         content_type: content_type.map(|part| text(part, "a content type")).transpose()?,
         response_topic: response_topic.map(|part| text(part, "a response topic")).transpose()?,
         correlation,
+        after,
+        maybe_repeat: flags & MAYBE_REPEAT != 0,
     })
 }
 

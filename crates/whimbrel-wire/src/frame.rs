@@ -2,8 +2,8 @@
 
 use crate::bytes::{Reader, varint};
 use crate::{
-    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Former, Goodbye, Hello, InterestUpdate, Invalid, LinkState, Nack, Probe,
-    ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence, TraceAsk, TraceTell,
+    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Former, Goodbye, Hello, InterestUpdate, Invalid, Letter, LinkState, Nack,
+    Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence, TraceAsk, TraceTell,
 };
 
 /// The first type that must be known to whoever gets it. A frame of an unknown type below is skipped.
@@ -107,6 +107,8 @@ frames! {
     16 TraceTell(TraceTell<'a>),
     /// Who had the receiver's name before it?
     17 Former(Former),
+    /// From one broker to another that need not be its neighbour.
+    18 Letter(Letter<'a>),
 }
 
 /// The type of [`Frame::Event`], whose header is also written without its event.

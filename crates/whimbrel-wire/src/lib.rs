@@ -11,8 +11,10 @@ mod frame;
 mod interest;
 mod invalid;
 mod knowledge;
+mod letter;
 mod limits;
 mod link;
+mod read;
 mod registry;
 mod topology;
 mod trace;
@@ -24,12 +26,14 @@ pub use frame::Frame;
 pub use interest::{InterestEntry, InterestUpdate};
 pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
+pub use letter::{Letter, Message};
 pub use limits::{
-    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, FORMER_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, LIST_MAX, LOSS_MAX,
-    NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, REGISTRY_RANGES, REPAIRERS_MAX,
-    SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, FORMER_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, LETTER_BYTES_MAX,
+    LIST_MAX, LOSS_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES,
+    REPAIRERS_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
+pub use read::{ReadAsk, ReadTold};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};
 pub use trace::{TraceAsk, TraceTell};

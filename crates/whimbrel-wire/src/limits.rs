@@ -15,6 +15,18 @@ pub const ADDRESSES_MAX: usize = 4;
 /// Bytes of an address, of which there is at least one.
 pub const ADDRESS_BYTES_MAX: usize = 64;
 
+/// Bytes of what a letter says, so that its frame has room for who writes to whom.
+pub const LETTER_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
+
+/// What is asked for with one question for a part of a log.
+pub const READ_ENTRIES_MAX: usize = 64;
+
+/// Events that one answer to it has.
+pub const READ_EVENTS_MAX: usize = 8192;
+
+/// Ranges that one answer says are lost.
+pub const READ_LOST_MAX: usize = 64;
+
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 

@@ -53,6 +53,7 @@ fn a_full_event_has_these_bytes() {
             content_type: Some("c"),
             response_topic: Some("rr"),
             correlation: Some(b"\xff"),
+            ..Headers::EMPTY
         },
         qos: Qos::ExactlyOnce,
         reliability: Reliability::Reliable,

@@ -263,6 +263,8 @@ fn each_list_and_text_of_others_has_its_bound() {
     too_many(&state, 1, NEIGHBOURS_MAX, "neighbours");
     too_many(&state, 0, FORMER_MAX, "former hosts");
     too_many(&Frame::Former(Former { to: host(), hops: 0, hosts: Vec::new() }), 0, FORMER_MAX, "former hosts");
+    let letter = Letter { to: host(), hops: 0, is_bulk: false, from: host(), incarnation: 1, kind: 2, body: &[] };
+    too_many(&Frame::Letter(letter), 0, LETTER_BYTES_MAX, "a letter");
     let digest = Frame::Digest(Digest::default());
     too_many(&digest, 1, LIST_MAX, "link states");
     too_many(&digest, 0, LIST_MAX, "interests");

@@ -24,6 +24,12 @@ pub struct Link(pub u32);
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
+    /// A durable subscription is told a gap of another broker's stream instead of reading its log.
+    GapTaken,
+    /// What another broker has given up early passes for silence.
+    FarEarlyIsSilence,
+    /// A publisher's first event at another broker does not wait for the one before.
+    PredecessorIgnored,
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
     /// Silence is declared over events that wait for the disk.

@@ -124,7 +124,10 @@ impl Core {
         let lost = lag.why_lost();
         let is_durable = track.durable.is_some();
         // What a durable subscription lacks of own streams it has got out of the log.
-        let of_log = |pubend| is_durable && streams.own_reliable(pubend).is_some();
+        let far = track.durable.as_deref().map(|durable| durable.far.since.clone()).unwrap_or_default();
+        let of_log = |pubend| {
+            is_durable && (streams.own_reliable(pubend).is_some() || far.has(pubend) && !streams.has_ended_in(pubend))
+        };
         let (from, partitions) = (lag.next, track.partitions);
         let whose = (streams.logged().host(), is_alone);
         let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
@@ -159,7 +162,10 @@ impl Core {
         let Core { tracks, cache, streams, .. } = self;
         let track = tracks.get(id);
         // What a durable subscription lacks of own streams it has got out of the log.
-        let of_log = |pubend| track.durable.is_some() && streams.own_reliable(pubend).is_some();
+        let of_log = |pubend| {
+            let is_own = streams.own_reliable(pubend).is_some();
+            track.durable.is_some() && (is_own || track.has_far_log(pubend) && !streams.has_ended_in(pubend))
+        };
         for (pubend, _) in streams.positions().filter(|(pubend, _)| !of_log(*pubend)) {
             let to = cache.incomplete(&track.partitions, pubend);
             if to > lag.forgiven.get(pubend) {
@@ -175,13 +181,15 @@ impl Core {
     fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut impl Output) {
         let track = self.tracks.get_mut(id);
         track.ahead = self.streams.ahead_of(&lag.positions);
+        let mut is_whole = true;
         if let Some(durable) = &mut track.durable {
             durable.rest();
+            is_whole = durable.far.aside.is_empty();
         }
         let session = track.session;
         self.tracks.set_live(id);
         // What it has passed without finding it is gone.
-        if self.sessions.get_mut(session).inflight.lose_loading(id) {
+        if is_whole && self.sessions.get_mut(session).inflight.lose_loading(id) {
             self.sessions.pump(session, now, out);
         }
     }
@@ -273,32 +281,44 @@ impl<O: Output> Reader<'_, O> {
     /// The cache has a hole in a stream that is logged: up to there it is read from the log.
     fn note_hole(&mut self, pubend: PubendId, to: Tick) {
         let durable = self.track.durable.as_deref_mut().expect("a durable subscription");
-        if to > self.lag.positions.get(pubend) {
+        if durable.far.aside.has(pubend) || to <= self.lag.positions.get(pubend) {
+            return;
+        }
+        self.has_holes = true;
+        if durable.far.since.has(pubend) {
+            durable.far.holes.advance(pubend, to);
+        } else {
             let hole = &mut durable.holes[usize::from(pubend.index())];
             *hole = to.max(*hole);
-            self.has_holes = true;
         }
     }
 
     /// Whether something before an event in its stream has to be read from the log first.
     fn lacks(&self, id: EventId) -> bool {
         let durable = self.track.durable.as_deref().expect("a durable subscription");
-        durable.holes[usize::from(id.pubend.index())] > self.lag.positions.get(id.pubend)
+        let hole = match durable.far.since.has(id.pubend) {
+            true => durable.far.holes.get(id.pubend),
+            false => durable.holes[usize::from(id.pubend.index())],
+        };
+        hole > self.lag.positions.get(id.pubend)
     }
 
     /// Looks at an event out of the log.
     pub(super) fn look_at_logged(&mut self, event: &Event) -> ControlFlow<()> {
         let next = self.lag.next;
-        let id = event.id();
-        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id);
-        let loading = loading.filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id));
-        let looked = match loading {
+        let looked = match self.was_flying(event.id()) {
             Some(tag) => self.fly_again(tag, event.clone()),
             None => self.look(0, event.packed(), Some(event)),
         };
         // The log has no serials.
         self.lag.next = next;
         looked
+    }
+
+    /// Under which tag an event was on its way before the broker was restarted, or at another broker.
+    fn was_flying(&self, id: EventId) -> Option<u16> {
+        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id)?;
+        Some(loading).filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id))
     }
 
     /// Whether an event was acknowledged before the broker was restarted, or since then.
@@ -324,12 +344,21 @@ impl<O: Output> Reader<'_, O> {
     }
 
     fn look_at(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
-        self.look(serial, packed, None)
+        match self.was_flying(packed.id()).filter(|_| !self.track.is_aside(packed.id().pubend)) {
+            Some(tag) => {
+                let looked = self.fly_again(tag, Event::copied(packed));
+                if self.blocked {
+                    self.lag.next = serial;
+                }
+                looked
+            }
+            None => self.look(serial, packed, None),
+        }
     }
 
     fn look(&mut self, serial: u64, packed: Packed<'_>, kept: Option<&Event>) -> ControlFlow<()> {
         let EventId { pubend, tick } = packed.id();
-        if self.lag.positions.get(pubend) >= tick {
+        if self.lag.positions.get(pubend) >= tick || self.track.is_aside(pubend) {
             return ControlFlow::Continue(());
         }
         if self.wants(serial, packed) && !self.has_had(packed.id()) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_event::{EventId, Packed, Tick};
 use whimbrel_selector::{Compiled, Fences};
 
-use super::Track;
+use super::{Far, Track};
 use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
@@ -35,6 +35,8 @@ pub(crate) struct Durable {
     pub(crate) may_be_volatile: bool,
     /// Its client is there and it was live when its position was last counted.
     pub(crate) is_near: bool,
+    /// What it has of other brokers' streams.
+    pub(crate) far: Lazy<Far>,
     rare: Lazy<Rare>,
 }
 
@@ -101,6 +103,7 @@ impl Durable {
             dirty: false,
             may_be_volatile,
             is_near: false,
+            far: Lazy::default(),
             rare: Lazy::default(),
         }
     }

@@ -177,6 +177,7 @@ impl Core {
             self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
         }
         self.sessions.purge_track(index, id);
+        self.forget_aside(id);
         let track = self.tracks.get_mut(id);
         let inflight = &mut self.sessions.get_mut(index).inflight;
         inflight.let_go(|track| track == id, false);
@@ -205,8 +206,18 @@ impl Core {
         }
     }
 
+    /// A subscription begins elsewhere: no stream is set aside for it.
+    fn forget_aside(&mut self, id: u32) {
+        let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.aside.is_empty()) else { return };
+        let (number, aside) = (durable.number, core::mem::take(&mut durable.far.aside));
+        aside.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
+    }
+
     /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
     fn forget_durable(&mut self, index: u32, durable: &Durable) {
+        for (pubend, _) in durable.far.aside.iter() {
+            self.store.far_reads.leave(pubend, durable.number);
+        }
         self.let_go_of_log(&durable.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
         self.store.outbox.forget(|key| Key::Position(durable.number).put(key));
@@ -252,7 +263,8 @@ impl Core {
         let of_track = self.tracks.get(track);
         // What was sent on this connection comes to the client before this answer.
         let unsent = self.unanswered(index, track, false);
-        if of_track.lag.is_none() && of_track.ahead.is_empty() && of_track.unsettled.is_empty() && unsent.is_empty() {
+        let is_here = of_track.ahead.is_empty() && !of_track.is_behind_somewhere();
+        if of_track.lag.is_none() && is_here && unsent.is_empty() {
             return self.live_token(now);
         }
         let lag = of_track.lag.as_ref();
@@ -304,6 +316,7 @@ impl Core {
     pub(crate) fn stay_behind(&mut self, index: u32) {
         for id in self.tracks_of(index) {
             self.tracks.touch(id);
+            self.take_back_aside(id);
             if let Some(due) = self.tracks.get_mut(id).silence_at.take() {
                 self.timers.remove(due, Reason::Silence, id);
             }
@@ -408,7 +421,7 @@ impl Core {
         let passed: Positions = self.streams.positions().collect();
         self.tracks.get_mut(id).ahead.retain_above(&passed);
         let track = self.tracks.get(id);
-        if !track.ahead.is_empty() || !track.unsettled.is_empty() {
+        if !track.ahead.is_empty() || track.is_behind_somewhere() {
             let mut positions = self.ahead_positions(&track.ahead);
             track.step_back_to_settled(&mut positions);
             self.streams.close(now);

@@ -6,6 +6,7 @@
 
 mod catchup;
 mod durable;
+mod far;
 mod gaps;
 mod life;
 mod notice;
@@ -22,6 +23,7 @@ use whimbrel_event::{EventId, Publisher, Qos, Tick, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
 pub(crate) use durable::{Durable, NOTHING, Old};
+pub(crate) use far::Far;
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use life::Follow;
@@ -124,11 +126,17 @@ impl Track {
         Some(Gap { pubend, from, to: Tick(tick.0 - 1), reason: GapReason::NotBuffered })
     }
 
-    /// Where a gap is still to be told, a token that lies behind it would hide it.
+    /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind it would hide it.
     pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
-        for (pubend, tick) in self.unsettled.iter() {
+        let aside = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.far.aside);
+        for (pubend, tick) in self.unsettled.iter().chain(aside.iter()) {
             positions.set(pubend, positions.get(pubend).min(tick));
         }
+    }
+
+    /// Whether it may lack something of a stream although it is live.
+    pub(crate) fn is_behind_somewhere(&self) -> bool {
+        !self.unsettled.is_empty() || self.durable.as_deref().is_some_and(|durable| !durable.far.aside.is_empty())
     }
 
     /// Under which terms it gets a live event.

@@ -9,6 +9,11 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Positions { entries: Vec::new() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -18,6 +23,11 @@ impl Positions {
             Ok(at) => self.entries[at].1,
             Err(_) => Tick(0),
         }
+    }
+
+    /// Whether that pubend is in it.
+    pub(crate) fn has(&self, pubend: PubendId) -> bool {
+        self.entries.binary_search_by_key(&pubend, |entry| entry.0).is_ok()
     }
 
     pub(crate) fn set(&mut self, pubend: PubendId, tick: Tick) {

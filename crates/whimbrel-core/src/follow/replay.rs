@@ -6,10 +6,10 @@ use super::catchup::{Reader, Turn};
 use super::{Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::store::{FETCH_BYTES, Fetched, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
+use crate::store::{FETCH_BYTES, Fetched, LENDER, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
 
 /// How a step of reading the log ends.
-enum Step {
+pub(super) enum Step {
     /// The stream has been read as far as the cache lacks it.
     Done,
     /// More of it is there to be read.
@@ -42,10 +42,13 @@ impl Core {
                 }
             }
         }
+        match self.replay_far(now, id, budget, out) {
+            Ok(has_read_far) => has_read |= has_read_far,
+            Err(turn) => return Some(turn),
+        }
         if has_read {
             // The cache is read from where the log ends.
-            let lag = self.tracks.get(id).lag.as_ref().expect("it lags");
-            let next = self.first_after(&lag.positions);
+            let next = self.first_of_lag(id);
             self.tracks.get_mut(id).lag.as_mut().expect("it lags").next = next;
         }
         None
@@ -193,10 +196,10 @@ impl Core {
         }
         let host = self.streams.logged().host();
         for session in self.store.reads.keep(fetched, host) {
-            if session == SURVEYOR {
-                self.survey();
-            } else {
-                self.wake(session);
+            match session {
+                SURVEYOR => self.survey(),
+                LENDER => self.lend_soon(self.now),
+                session => self.wake(session),
             }
         }
     }

@@ -144,6 +144,16 @@ impl Core {
         first.unwrap_or(self.serial + 1)
     }
 
+    /// The same for one that lags, without the streams that are set aside for it.
+    pub(super) fn first_of_lag(&self, id: u32) -> u64 {
+        let track = self.tracks.get(id);
+        let mut positions = track.lag.as_ref().expect("it lags").positions.clone();
+        for (pubend, passed) in self.streams.remote_positions().filter(|(pubend, _)| track.is_aside(*pubend)) {
+            positions.set(pubend, passed);
+        }
+        self.first_after(&positions)
+    }
+
     fn after_token(&self, now: Time, token: &CheckpointToken, later: &[EventId]) -> Result<Lag, Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);

@@ -11,6 +11,7 @@ use super::traces::What;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
 use crate::cache::{Item, PartitionSet};
+use crate::store::{Disk, FETCH_BYTES, LENDER, StreamName};
 use crate::stream::Streams;
 
 /// Events that one nack is answered with; for the rest it is asked again.
@@ -32,6 +33,16 @@ struct Found {
     lost: Vec<(Tick, Tick)>,
     /// Up to where was looked.
     upto: Tick,
+}
+
+/// What the log has of a range.
+enum Logged {
+    /// The cache has as much.
+    Elsewhere,
+    /// It is being read.
+    Unread,
+    /// As far as it is there.
+    Found(Found),
 }
 
 impl Core {
@@ -60,10 +71,50 @@ impl Core {
             if left == 0 || range.after >= upto {
                 continue;
             }
-            let found = self.find(number, nack, (range.after, upto), left);
+            let found = match self.find_logged(number, own, (range.after, upto), left) {
+                Logged::Elsewhere => self.find(number, nack, (range.after, upto), left),
+                // It is asked for again, and has been read then.
+                Logged::Unread => continue,
+                Logged::Found(found) => found,
+            };
             left -= found.events.len();
             self.give(now, (number, own), range.after, found, out);
         }
+    }
+
+    /// Looks for what a destination wants of a part of an own stream that the cache does not have, but the log. What was not logged is lost: whoever has a
+    /// durable interest reads the log by itself.
+    fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
+        let Core { overlay, router, cache, store, streams, .. } = self;
+        let overlay = overlay.as_deref().expect("it was there");
+        let pubend = overlay.host.pubend(own as u8);
+        let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
+        let is_logged = streams.own_reliable(pubend).is_some() && matches!(store.disk, Disk::Open | Disk::Full);
+        if !is_logged || upto <= after || store.release.chopped[own] >= upto {
+            return Logged::Elsewhere;
+        }
+        let stream = StreamName::Events(own as u8);
+        let Some(slice) = store.reads.slice(stream, after) else {
+            store.reads.ask(LENDER, crate::store::Part { stream, after, upto, bytes: FETCH_BYTES });
+            return Logged::Unread;
+        };
+        let destination = overlay.serves.get(number).expect("it is served");
+        let mut found = Found { upto: slice.upto.min(upto), ..Found::default() };
+        let first = slice.events.partition_point(|event| event.id().tick <= after);
+        for event in slice.events[first..].iter().take_while(|event| event.id().tick <= found.upto) {
+            let tick = event.id().tick;
+            if !destination.wants(event.packed(), router) {
+                continue;
+            }
+            if found.events.len() >= events_max || found.bytes.len() >= ANSWER_BYTES_MAX {
+                found.upto = Tick(tick.0 - 1);
+                break;
+            }
+            compact::write(&event.packed().unpack(), &mut found.bytes);
+            found.events.push((tick, found.bytes.len()));
+        }
+        found.lost.push((after, found.upto));
+        Logged::Found(found)
     }
 
     /// Looks for what a destination wants of a part of an own stream.

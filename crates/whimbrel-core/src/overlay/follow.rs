@@ -185,6 +185,7 @@ impl Core {
             self.pass_known(now, pubend, out);
         }
         self.settle_all(host);
+        self.far_ended(host);
         while let Some(oldest) = self.streams.one_ended_too_many() {
             self.lose_cached(oldest);
             self.streams.forget_ended(oldest);

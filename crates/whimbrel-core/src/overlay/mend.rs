@@ -151,7 +151,7 @@ impl Core {
 
 impl Overlay {
     /// Sends a nack to the next broker on the way to the stream's host.
-    fn send_nack(&mut self, now: Time, nack: &Nack, out: &mut impl Output) {
+    pub(super) fn send_nack(&mut self, now: Time, nack: &Nack, out: &mut impl Output) {
         self.routes.update(&self.topology);
         let Some((neighbour, _)) = self.routes.next_hop(nack.pubend.host()) else { return };
         let Some(link) = self.peers.to(neighbour) else { return };

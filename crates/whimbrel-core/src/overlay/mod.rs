@@ -6,11 +6,14 @@
 //! - [`estimate`], [`topology`], [`routes`]: what links are like, who is linked with whom, and the best ways.
 //! - `flood`, `interests`: link states, interests and retained messages reach everyone.
 //! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
-//! - `forward`, `receive`: events on their way out, through, and in. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
+//! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
+//! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`: a subscription is answered when the others know of it.
+//! - `letters`: what brokers tell each other that are not neighbours.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
+mod borrow;
 mod confirm;
 pub mod estimate;
 mod flood;
@@ -19,9 +22,12 @@ mod forward;
 mod greet;
 mod interests;
 mod joining;
+mod lend;
+mod letters;
 mod look;
 mod mend;
 mod peers;
+mod predecessors;
 mod quiet;
 mod receive;
 pub mod reduce;
@@ -50,6 +56,8 @@ pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
     TOPICS_PENDING_MAX, UNSENT_LITTLE,
 };
+pub use predecessors::PREDECESSOR_MAX;
+pub(crate) use predecessors::Stalled;
 pub(crate) use registry::{entry_hash, range_of};
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
@@ -57,6 +65,7 @@ pub(crate) use wants::Change;
 
 use interests::Interests;
 use joining::Joining;
+use lend::Lending;
 use mend::{Mending, OpenNacks};
 use peers::{Peer, Peers};
 use routes::Routes;
@@ -95,6 +104,12 @@ pub(crate) enum Due {
     Quiet(u32),
     /// Holes of a stream are asked for.
     Mend(PubendId),
+    /// A stream has waited for the event before one of its own for as long as it may.
+    Predecessor(PubendId),
+    /// Parts of a stream are asked for that is read at its own broker.
+    Read(PubendId),
+    /// Other brokers' questions for parts of the log have their turn.
+    Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
     /// Brokers that were not heard of are forgotten.
@@ -134,6 +149,9 @@ pub(crate) struct Overlay {
     pub(crate) serves: Serves,
     interests: Interests,
     mending: BTreeMap<PubendId, Mending>,
+    /// Streams of which parts are to be asked for at some time.
+    reading: BTreeSet<PubendId>,
+    lending: Lending,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
     pub(crate) stats: OverlayStats,
@@ -180,6 +198,8 @@ impl Overlay {
             serves: Serves::default(),
             interests: Interests::default(),
             mending: BTreeMap::new(),
+            reading: BTreeSet::new(),
+            lending: Lending::default(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
             stats: OverlayStats::default(),
@@ -297,6 +317,9 @@ impl Core {
                 Due::Interest => self.tell_interest(now, out),
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
                 Due::Mend(pubend) => self.mend(now, pubend, out),
+                Due::Predecessor(_) => self.look_at_stalled(now, out),
+                Due::Read(pubend) => self.read_far(now, pubend, out),
+                Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Refresh => self.refresh(now, out),

@@ -93,6 +93,8 @@ pub(crate) struct Peer {
     pub(crate) port: u16,
     pub(crate) cutters: [Cutter; 3],
     pub(crate) unsent: [usize; 4],
+    /// When the last letter in bulk went.
+    pub(super) bulk_at: Time,
     /// For each way, since when much is unsent on it without any of it being taken.
     stuck_since: [Option<Time>; 4],
     pub(crate) estimate: Estimate,
@@ -111,6 +113,7 @@ impl Peer {
             port: 0,
             cutters: Default::default(),
             unsent: [0; 4],
+            bulk_at: Time::ZERO,
             stuck_since: [None; 4],
             estimate: Estimate::new(now),
             pending: Pending::default(),

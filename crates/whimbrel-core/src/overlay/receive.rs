@@ -101,6 +101,7 @@ impl Core {
             Frame::TraceAsk(ask) if is_control => self.trace_asked(now, &ask, out),
             Frame::TraceTell(tell) if is_control => self.trace_told(now, &tell, out),
             Frame::Former(former) if is_control => self.former_came(now, former, out),
+            Frame::Letter(letter) if is_control || letter.is_bulk => self.letter_came(now, &letter, out),
             Frame::Goodbye(_) => self.hang_up(now, link, HangUp::Left, out),
             Frame::Unknown(_) => self.overlay.as_deref_mut().expect("it was there").stats.frames_unknown += 1,
             _ => return Err(Invalid::Form("a frame where it has no place")),

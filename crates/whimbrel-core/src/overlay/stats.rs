@@ -76,8 +76,30 @@ pub struct OverlayStats {
     pub events_answered: u64,
     /// Ranges that were declared lost to somebody.
     pub ranges_lost: u64,
+    /// Times that a stream has waited for an event of another, which its publisher had published before.
+    pub streams_stalled: u64,
+    /// Events that were passed before one that their publisher had published before.
+    pub order_breaks: u64,
     /// Subscriptions that were answered although some brokers had not confirmed them.
     pub subscriptions_pending: u64,
+    /// Questions for parts of other brokers' logs, repeated ones included.
+    pub reads_out: u64,
+    /// Answers to such questions that nobody waits for.
+    pub reads_late: u64,
+    /// Events that were read there.
+    pub events_borrowed: u64,
+    /// Questions of other brokers for parts of the own log that were taken.
+    pub reads_asked: u64,
+    /// Events that were told to them.
+    pub events_lent: u64,
+    /// Letters that were written here.
+    pub letters_out: u64,
+    /// Letters that found no way or no room; they are written again.
+    pub letters_unsent: u64,
+    /// Letters for this broker.
+    pub letters_in: u64,
+    /// Those of them that made no sense, or are not known here.
+    pub letters_refused: u64,
     /// Retained messages of others that were taken.
     pub retained_learned: u64,
     /// Retained messages of others that were not taken, as too many are kept.

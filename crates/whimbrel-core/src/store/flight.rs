@@ -3,8 +3,8 @@
 
 use whimbrel_event::{EventId, Tick, Time};
 
-use super::keys::{DurableNo, Flight, Key, SessionNo, Value};
-use super::{Answer, AtomNo, Wait, Whom};
+use super::keys::{DurableNo, Key, SessionNo, Value};
+use super::{Answer, AtomNo, Flight, Wait, Whom, Whose};
 use crate::api::{Kick, Link, Output, Settlement};
 use crate::broker::Core;
 use crate::route::{NO_GROUP, NO_TRACK};
@@ -35,7 +35,7 @@ impl Core {
             let Some(slot) = session.inflight.slot(tag) else { continue };
             let (id, track) = (slot.id, slot.track);
             let flight = match self.flight(track, Some(id)) {
-                Some((number, pubend, tick)) => Flight::Sent { number, pubend, tick },
+                Some((number, whose, tick)) => Flight::Sent { number, whose, tick },
                 None => Flight::Unkept,
             };
             self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
@@ -50,10 +50,13 @@ impl Core {
     }
 
     /// How a delivery is found again after a restart, if it is: for which subscription, and which event of which stream.
-    fn flight(&self, track: u32, id: Option<EventId>) -> Option<(DurableNo, u8, Tick)> {
+    fn flight(&self, track: u32, id: Option<EventId>) -> Option<(DurableNo, Whose, Tick)> {
         let (durable, id) = (self.tracks.durable(track)?, id?);
-        let own = self.streams.own_reliable(id.pubend)?;
-        Some((durable.number, own as u8, id.tick))
+        let whose = match self.streams.own_reliable(id.pubend) {
+            Some(own) => Whose::Own(own as u8),
+            None => Whose::Other(Some(id.pubend).filter(|pubend| durable.far.since.has(*pubend))?),
+        };
+        Some((durable.number, whose, id.tick))
     }
 
     /// A delivery may be sent.
@@ -125,7 +128,7 @@ impl Core {
     fn note_received(&mut self, index: u32, (whom, tag): (Whom, u16), track: u32, id: Option<EventId>) -> bool {
         let number = self.sessions.get(index).memory.number;
         let received = match self.flight(track, id) {
-            Some((number, pubend, tick)) => Flight::Received { number, pubend, tick },
+            Some((number, whose, tick)) => Flight::Received { number, whose, tick },
             None => Flight::Unkept,
         };
         let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);

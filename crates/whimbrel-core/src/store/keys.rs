@@ -11,9 +11,6 @@ use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
 use crate::stream::Streams;
 
-/// The version in which values are written.
-const VERSION: u8 = 1;
-
 /// Reliable streams of a broker.
 pub(crate) const OWN: usize = Streams::RELIABLE as usize;
 
@@ -37,9 +34,9 @@ pub(crate) enum Key<'a> {
     Session(&'a str),
     /// A subscription of a persistent session, by its text; [`Wish`].
     Subscription(SessionNo, &'a str),
-    /// Where a durable subscription stands; [`Stand`].
+    /// Where a durable subscription stands; [`super::Stand`].
     Position(DurableNo),
-    /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`Flight`].
+    /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`super::Flight`].
     InFlight(SessionNo, u16),
     /// A publish that its client has not released; nothing.
     Unreleased(SessionNo, u16),
@@ -121,24 +118,31 @@ fn tagged(out: &mut Vec<u8>, letter: u8, session: SessionNo, tag: u16) {
 
 /// A value of the map.
 pub(crate) trait Value<'a>: Sized {
+    /// The version in which it is written.
+    const VERSION: u8 = 1;
+
     fn put(&self, out: &mut Vec<u8>);
 
     /// Reads what [`Value::put`] has written, behind the version.
     fn read(bytes: &mut Bytes<'a>) -> Option<Self>;
 
+    /// Reads what was written under an earlier version, behind that.
+    fn read_older(_version: u8, _bytes: &mut Bytes<'a>) -> Option<Self> {
+        None
+    }
+
     /// With its version.
     fn put_versioned(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
+        out.push(Self::VERSION);
         self.put(out);
     }
 
     /// Reads a whole value; `None` if it makes no sense, or its version is not known.
     fn read_versioned(value: &'a [u8]) -> Option<Self> {
         let mut bytes = Bytes(value);
-        if bytes.u8()? != VERSION {
-            return None;
-        }
-        let read = Self::read(&mut bytes)?;
+        let version = bytes.u8()?;
+        let read =
+            if version == Self::VERSION { Self::read(&mut bytes) } else { Self::read_older(version, &mut bytes) }?;
         bytes.end()?;
         Some(read)
     }
@@ -286,103 +290,6 @@ impl<'a> Value<'a> for Wish<'a> {
     }
 }
 
-/// Where a durable subscription stands.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Stand {
-    /// Up to where it has acknowledged everything.
-    pub(crate) acked: OwnTicks,
-    /// What it has acknowledged beyond: index of the pubend and tick, ascending.
-    pub(crate) beyond: Vec<(u8, Tick)>,
-}
-
-impl Stand {
-    /// A number that differs, as good as always, where two positions do.
-    pub(crate) fn digest(&self) -> u64 {
-        // Nobody else chooses what is looked at here.
-        whimbrel_event::Seeded::new(0).hash_one(self)
-    }
-}
-
-impl Value<'_> for Stand {
-    fn put(&self, out: &mut Vec<u8>) {
-        put_ticks(out, &self.acked);
-        put_varint(out, self.beyond.len() as u64);
-        let mut last = self.acked;
-        for (pubend, tick) in &self.beyond {
-            out.push(*pubend);
-            let last = &mut last[usize::from(*pubend)];
-            put_varint(out, tick.0 - last.0);
-            *last = *tick;
-        }
-    }
-
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let acked = ticks(bytes)?;
-        let mut last = acked;
-        let mut next = |bytes: &mut Bytes<'_>| {
-            let pubend = bytes.u8()?;
-            let last = last.get_mut(usize::from(pubend))?;
-            last.0 = last.0.checked_add(bytes.varint()?)?;
-            Some((pubend, *last))
-        };
-        let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
-        Some(Stand { acked, beyond })
-    }
-}
-
-/// A delivery at [`Qos::ExactlyOnce`] that is not over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flight {
-    /// The client may have got it, under its tag.
-    Sent {
-        /// For which subscription.
-        number: DurableNo,
-        /// Index of the pubend.
-        pubend: u8,
-        /// The event's tick.
-        tick: Tick,
-    },
-    /// The client has it, and has to forget the tag.
-    Received {
-        /// For which subscription.
-        number: DurableNo,
-        /// Index of the pubend.
-        pubend: u8,
-        /// The event's tick.
-        tick: Tick,
-    },
-    /// The client may have got it, and the event is not kept.
-    Unkept,
-}
-
-impl Value<'_> for Flight {
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Flight::Sent { number, pubend, tick } | Flight::Received { number, pubend, tick } => {
-                let stage = if matches!(self, Flight::Sent { .. }) { 1 } else { 2 };
-                out.extend_from_slice(&[stage, *pubend]);
-                put_varint(out, number.0.into());
-                put_varint(out, tick.0);
-            }
-            Flight::Unkept => out.push(3),
-        }
-    }
-
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        match bytes.u8()? {
-            stage @ (1 | 2) => {
-                let pubend = bytes.u8().filter(|pubend| usize::from(*pubend) < OWN)?;
-                let (number, tick) = (DurableNo(bytes.small()?), Tick(bytes.varint()?));
-                let is_sent = stage == 1;
-                let received = Flight::Received { number, pubend, tick };
-                Some(if is_sent { Flight::Sent { number, pubend, tick } } else { received })
-            }
-            3 => Some(Flight::Unkept),
-            _ => None,
-        }
-    }
-}
-
 /// What is published when a connection ends without a goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastWill<'a> {
@@ -467,7 +374,7 @@ impl Value<'_> for OwnTicks {
 }
 
 /// The first as it is, each other as how far it is from the one before: the streams of a broker mostly stand at nearly the same tick.
-fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
+pub(super) fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
     let mut before = 0;
     for Tick(tick) in ticks {
         let away = tick.wrapping_sub(before) as i64;
@@ -476,7 +383,7 @@ fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
     }
 }
 
-fn ticks(bytes: &mut Bytes<'_>) -> Option<OwnTicks> {
+pub(super) fn ticks(bytes: &mut Bytes<'_>) -> Option<OwnTicks> {
     let mut ticks = [Tick(0); OWN];
     let mut before = 0_u64;
     for tick in &mut ticks {
@@ -547,10 +454,6 @@ mod tests {
             };
             let [mut first, mut second] = [Vec::new(), Vec::new()];
             prop_assert_eq!(again(&wish, &mut first), Some(wish.clone()));
-            let acked = upto.map(|tick| Tick(tick.0 >> 1));
-            let beyond = vec![(0, Tick(acked[0].0 + 1)), (3, Tick(acked[3].0 + u64::from(far)))];
-            let stand = Stand { acked, beyond };
-            prop_assert_eq!(again(&stand, &mut Vec::new()), Some(stand.clone()));
             let own = Own {
                 host: HostId::new(left), birth: start[0], next_session: SessionNo(far.into()), next_durable: DurableNo(identifier),
             };
@@ -563,19 +466,14 @@ mod tests {
             let lifetime = flags[1].then_some(expiry);
             let will = LastWill { client_id, delay: expiry, lifetime, retain: flags[2], event: &payload };
             prop_assert_eq!(again(&will, &mut second), Some(will));
-            let sent = Flight::Sent { number: DurableNo(far), pubend: level, tick: start[1] };
-            prop_assert_eq!(again(&sent, &mut Vec::new()), Some(sent));
-            let received = Flight::Received { number: DurableNo(far), pubend: level, tick: start[1] };
-            prop_assert_eq!(again(&received, &mut Vec::new()), Some(received));
-            prop_assert_eq!(again(&Flight::Unkept, &mut Vec::new()), Some(Flight::Unkept));
             let numbered = Numbered { last: millis, hour: far };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
         }
 
         #[test]
         fn garbage_is_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
-            let _ = (Key::read(&bytes), Wish::read_versioned(&bytes), Stand::read_versioned(&bytes));
-            let _ = (Own::read_versioned(&bytes), Kept::read_versioned(&bytes), Flight::read_versioned(&bytes));
+            let _ = (Key::read(&bytes), Wish::read_versioned(&bytes));
+            let _ = (Own::read_versioned(&bytes), Kept::read_versioned(&bytes));
             let _ = (LastWill::read_versioned(&bytes), Numbered::read_versioned(&bytes), Tick::read_versioned(&bytes));
         }
     }
@@ -588,15 +486,11 @@ mod tests {
         let former = Former { selector: None, upto: [Tick(20); OWN] };
         assert_eq!((wish.number, wish.start, wish.selector), (Some(DurableNo(7)), start, Some("a")));
         assert_eq!((wish.by_token, wish.notices, wish.identifier, wish.old), (true, false, 5, vec![former]));
-        let stand = Stand::read_versioned(&[1, 20, 0, 0, 0, 2, 0, 3, 0, 4]).unwrap();
-        assert_eq!(stand, Stand { acked: start, beyond: vec![(0, Tick(13)), (0, Tick(17))] });
         let own = Own::read_versioned(&[1, 0x80, 1, 9, 2, 3]).unwrap();
         assert_eq!((own.host, own.birth, own.next_durable), (HostId::new(128), Tick(9), DurableNo(3)));
         let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
         assert_eq!(kept, Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None });
-        let sent = Flight::Sent { number: DurableNo(7), pubend: 2, tick: Tick(300) };
-        assert_eq!(Flight::read_versioned(&[1, 1, 2, 7, 0xac, 2]), Some(sent));
         assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6 }));
-        assert_eq!(Flight::read_versioned(&[2, 2]), None, "a version that is not known");
+        assert_eq!(Numbered::read_versioned(&[2, 5, 6]), None, "a version that is not known");
     }
 }

@@ -6,6 +6,7 @@
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
 mod copied;
+mod far_reads;
 mod filter;
 mod flight;
 mod keep;
@@ -18,6 +19,8 @@ mod publishers;
 mod reads;
 mod release;
 mod restore;
+mod stand;
+mod standing;
 mod survey;
 mod ticks;
 mod trouble;
@@ -28,6 +31,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{Packed, Tick, Time};
 
 pub(crate) use copied::{Lost, LostParts};
+pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
@@ -37,10 +41,11 @@ pub use outbox::{Atom, AtomNo};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
 pub(crate) use publishers::Publishers;
-pub(crate) use reads::{FETCH_BYTES, Part, Reads};
+pub(crate) use reads::{FETCH_BYTES, LENDER, Part, Reads};
 pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
+pub(crate) use stand::{FarStand, Flight, Stand, Whose};
 pub(crate) use survey::SURVEYOR;
 
 /// The format of a logged event, its first byte.
@@ -129,6 +134,7 @@ pub(crate) struct Store {
     pub(crate) line: Line,
     pub(crate) numbers: Numbers,
     pub(crate) reads: Reads,
+    pub(crate) far_reads: FarReads,
     pub(crate) release: Release,
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,

@@ -21,6 +21,9 @@ const SLICES_BYTES: usize = 16 << 20;
 /// Parts that are kept; each look goes through them.
 const SLICES_MAX: usize = 256;
 
+/// Stands for other brokers where sessions wait for what is read.
+pub(crate) const LENDER: u32 = u32::MAX - 1;
+
 /// A part of a stream that is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetch {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{Qos, Tick, Time};
 
-use super::keys::{DurableNo, Key, OWN, OwnTicks, Stand, Value};
+use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Disk, StreamName};
 use crate::broker::Core;
-use crate::follow::{NO_PUBEND, NOTHING, Track};
+use crate::follow::{NOTHING, Track};
 
 /// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
@@ -201,7 +201,14 @@ impl Core {
         let durable = track.durable.as_deref_mut().expect("it is durable");
         let number = durable.number;
         durable.written = stand.digest();
-        durable.beyond.retain(|id| stand.acked.get(usize::from(id.pubend.index())).is_some_and(|at| id.tick > *at));
+        let streams = &self.streams;
+        durable.beyond.retain(|id| {
+            let acked = match streams.own_reliable(id.pubend) {
+                Some(own) => Some(stand.acked[own]),
+                None => stand.far(id.pubend),
+            };
+            acked.is_some_and(|acked| id.tick > acked)
+        });
         let done = core::mem::take(&mut durable.done);
         self.store.outbox.put(|key| Key::Position(number).put(key), |value| stand.put_versioned(value));
         let session = self.sessions.get_mut(index);
@@ -229,47 +236,6 @@ impl Core {
         if is_near {
             self.store.release.near.change(held, &nothing);
         }
-    }
-
-    /// Up to where a durable subscription has acknowledged everything, and what beyond.
-    pub(crate) fn stand(&self, id: u32) -> Stand {
-        let track = self.tracks.get(id);
-        let durable = track.durable.as_deref().expect("a durable subscription");
-        let own = |pubend: whimbrel_event::PubendId| self.streams.own_reliable(pubend);
-        let mut acked = self.streams.logged().positions();
-        let reach = |at: &mut OwnTicks, pubend, tick| {
-            if let Some(own) = own(pubend) {
-                at[own] = at[own].min(tick);
-            }
-        };
-        let mut beyond: Vec<(u8, Tick)> = Vec::new();
-        if track.by_token {
-            acked = core::array::from_fn(|index| {
-                let tick = track.acknowledged.get(self.streams.logged().host().pubend(index as u8));
-                tick.min(acked[index])
-            });
-            return Stand { acked, beyond };
-        }
-        if let Some(lag) = &track.lag {
-            lag.untold().iter().for_each(|(pubend, tick)| reach(&mut acked, pubend, tick));
-        }
-        let session = self.sessions.get(track.session);
-        let waiting = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
-        let flying = session.inflight.of_track(id);
-        let open = waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id));
-        // Notices are in no stream.
-        for id in open.filter(|id| id.pubend != NO_PUBEND) {
-            reach(&mut acked, id.pubend, Tick(id.tick.0 - 1));
-        }
-        let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
-        for id in durable.beyond.iter().copied().chain(settled) {
-            if let Some(own) = own(id.pubend).filter(|own| acked[*own] < id.tick) {
-                beyond.push((own as u8, id.tick));
-            }
-        }
-        beyond.sort_unstable();
-        beyond.dedup();
-        Stand { acked, beyond }
     }
 
     /// Gives up what nobody holds any more, and what is held longer than it may be.

@@ -7,10 +7,8 @@ use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
 use whimbrel_selector::Selector;
 
 use super::copied::LostParts;
-use super::keys::{
-    DurableNo, Flight, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Stand, Value, Wish,
-};
-use super::{Disk, Lost, Numbers, Profile};
+use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
+use super::{Disk, Flight, Lost, Numbers, Profile, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
@@ -405,11 +403,19 @@ impl Core {
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
+        let far = stand.map_or(&[][..], |stand| &stand.far);
+        far.iter().for_each(|far| track_of.acknowledged.set(far.pubend, far.acked));
         if !wish.by_token {
             track_of.acknowledged = crate::follow::Positions::default();
         }
-        let beyond = stand.map_or(&[][..], |stand| &stand.beyond);
-        durable.beyond = beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick }).collect();
+        if let Some(stand) = stand {
+            let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
+            durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
+            for far in &stand.far {
+                durable.far.since.set(far.pubend, far.since);
+                lag.positions.set(far.pubend, far.acked);
+            }
+        }
         durable.old = wish.old.iter().map(|old| Old::new(old.selector, old.upto, &fences)).collect();
         durable.rest();
         self.note_lost_of(track, &had);
@@ -433,12 +439,12 @@ impl Core {
                 self.store.outbox.seal_large();
             }
             let (number, stage) = match flight {
-                Flight::Sent { number, pubend, tick } => (Some((number, pubend, tick)), Stage::Loading),
-                Flight::Received { number, pubend, tick } => (Some((number, pubend, tick)), Stage::ExpectCompleted),
+                Flight::Sent { number, whose, tick } => (Some((number, whose, tick)), Stage::Loading),
+                Flight::Received { number, whose, tick } => (Some((number, whose, tick)), Stage::ExpectCompleted),
                 Flight::Unkept => (None, Stage::ExpectCompleted),
             };
-            let id = number.map_or(EventId { pubend: host.pubend(0), tick: Tick(0) }, |(_, pubend, tick)| EventId {
-                pubend: host.pubend(pubend),
+            let id = number.map_or(EventId { pubend: host.pubend(0), tick: Tick(0) }, |(_, whose, tick)| EventId {
+                pubend: whose.pubend(host),
                 tick,
             });
             let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();

@@ -212,7 +212,12 @@ impl<I: Interest> Knowledge<I> {
     }
 
     /// Passes everything up to the doubt horizon, in the order of ticks, and makes that the base.
-    pub fn advance(&mut self, mut visit: impl FnMut(Passed)) {
+    pub fn advance(&mut self, visit: impl FnMut(Passed)) {
+        self.advance_while(|_| true, visit);
+    }
+
+    /// As [`Knowledge::advance`], up to the first event that may not be passed yet: that one stays, and what comes behind it.
+    pub fn advance_while(&mut self, may_pass: impl Fn(&Event) -> bool, mut visit: impl FnMut(Passed)) {
         while let Some(first) = self.runs.first_entry().filter(|first| *first.key() == self.base) {
             let Run { upto, state } = first.remove();
             if state == RunState::Lost {
@@ -220,6 +225,14 @@ impl<I: Interest> Knowledge<I> {
                 continue;
             }
             while let Some(first) = self.events.first_entry().filter(|first| *first.key() <= upto) {
+                if !may_pass(first.get()) {
+                    let before = Tick(first.key().0 - 1);
+                    if self.base < before {
+                        visit(Passed::Silence { after: mem::replace(&mut self.base, before), upto: before });
+                    }
+                    self.runs.insert(self.base, Run { upto, state });
+                    return;
+                }
                 let (tick, event) = first.remove_entry();
                 self.bytes -= event.weight();
                 let after = mem::replace(&mut self.base, tick);

@@ -1,11 +1,12 @@
 //! All streams that a broker passes on: its own, and those of other brokers as far as it is told of them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
 
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
+use crate::overlay::Stalled;
 use crate::store::LostParts;
 use whimbrel_wire::FormerHost;
 
@@ -29,6 +30,8 @@ pub(crate) struct Remote {
     pub(crate) knowledge: Knowledge<Consolidated>,
     /// Those of the events known beyond that which become retained messages.
     pub(crate) retained: BTreeSet<Tick>,
+    /// Those that say which event of another stream came before them.
+    pub(crate) predecessors: BTreeMap<Tick, EventId>,
     /// The latest version of the own interest that its host has told to be in force; 0: none.
     pub(crate) told: u64,
     /// After which tick that is.
@@ -69,6 +72,8 @@ pub(crate) struct Sources {
     bygone: VecDeque<(HostId, Tick)>,
     /// Ascending by pubend.
     remotes: Vec<Remote>,
+    /// Those that wait for events of others.
+    pub(crate) stalled: BTreeMap<PubendId, Stalled>,
 }
 
 impl Sources {
@@ -95,6 +100,7 @@ impl Sources {
             hosts: Vec::new(),
             bygone: VecDeque::new(),
             remotes: Vec::new(),
+            stalled: BTreeMap::new(),
         }
     }
 
@@ -150,6 +156,7 @@ impl Sources {
             passed: birth,
             knowledge: Knowledge::new(pubend, birth),
             retained: BTreeSet::new(),
+            predecessors: BTreeMap::new(),
             told: 0,
             least: 0,
             since: Tick(0),
@@ -189,6 +196,16 @@ impl Sources {
         true
     }
 
+    /// Whether a host has ended.
+    pub(crate) fn has_ended(&self, id: HostId) -> bool {
+        self.hosts.iter().any(|host| host.id == id && host.has_ended) || self.bygone(id).is_some()
+    }
+
+    /// Whether the host of a stream has ended.
+    pub(crate) fn has_ended_in(&self, pubend: PubendId) -> bool {
+        self.has_ended(pubend.host())
+    }
+
     /// The hosts that have ended and are still followed.
     pub(crate) fn ended(&self) -> impl Iterator<Item = HostId> {
         self.hosts.iter().filter(|host| host.has_ended).map(|host| host.id)
@@ -220,6 +237,7 @@ impl Sources {
         let upto = self.of_host(id).map(|remote| remote.passed).max().unwrap_or_default();
         self.hosts.retain(|host| host.id != id);
         self.remotes.retain(|remote| remote.pubend.host() != id);
+        self.stalled.retain(|pubend, _| pubend.host() != id);
         self.note_bygone(id, upto);
     }
 
@@ -239,6 +257,12 @@ impl Sources {
         self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
     }
 
+    /// Up to where a stream is passed that is followed, or an own one.
+    pub(crate) fn followed(&self, pubend: PubendId) -> Option<Tick> {
+        let remote = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok();
+        remote.map(|at| self.remotes[at].passed).or_else(|| self.own.position(pubend))
+    }
+
     /// All pubends with the tick after which they began.
     pub(crate) fn births(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let own = self.own.pubends().map(|(pubend, _)| (pubend, self.birth));
@@ -251,6 +275,12 @@ impl Sources {
     pub(crate) fn is_to_come(&self, id: EventId, version: u64) -> bool {
         let at = self.remotes.binary_search_by_key(&id.pubend, |remote| remote.pubend);
         at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
+    }
+
+    /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not known here.
+    pub(crate) fn passed(&self, pubend: PubendId) -> Tick {
+        let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend);
+        at.map_or(Tick(0), |at| self.remotes[at].passed)
     }
 
     /// When each own stream began.

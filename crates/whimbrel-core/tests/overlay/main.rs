@@ -7,6 +7,7 @@ mod lives;
 mod look;
 mod net;
 mod paths;
+mod predecessors;
 mod topology;
 mod trees;
 mod world;

@@ -353,6 +353,7 @@ impl Edge {
                 content_type: properties.content_type,
                 response_topic: properties.response_topic,
                 correlation: properties.correlation_data,
+                ..Headers::EMPTY
             },
             expires: properties.message_expiry.map(|seconds| now.after(Duration::from_secs(seconds.into()))),
             ..event

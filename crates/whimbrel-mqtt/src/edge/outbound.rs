@@ -46,6 +46,9 @@ pub(super) struct Key {
 /// The user property with the event's name.
 const NAME: &str = "w-id";
 
+/// The user property that says that the event may be one that came before.
+const MAYBE_REPEAT: &str = "w-maybe-repeat";
+
 /// The user property of a SUBACK that names a broker which does not know of the subscriptions yet.
 const PENDING: &str = "w-pending";
 
@@ -427,6 +430,9 @@ impl Edge {
         self.appended.clear();
         if delivery.named && conn.version == Version::V5 {
             self.appended.push(NAME, delivery.id.text().as_str());
+        }
+        if delivery.event.headers.maybe_repeat && conn.version == Version::V5 {
+            self.appended.push(MAYBE_REPEAT, "1");
         }
         // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
         let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();

@@ -59,6 +59,11 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_fell_behind", "Subscriptions that fell behind because their client took less than came", |s| {
         s.core.fell_behind
     }),
+    (
+        "whimbrel_streams_set_aside",
+        "Times that a durable subscription lacked a part of another broker's stream, and went on with others meanwhile",
+        |s| s.core.streams_set_aside,
+    ),
     ("whimbrel_resumed", "Subscriptions that named a place to begin, and were given it", |s| s.core.resumed),
     ("whimbrel_starts_refused", "Places to begin that were refused", |s| s.core.starts_refused),
     (

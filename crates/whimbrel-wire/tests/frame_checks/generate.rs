@@ -120,6 +120,8 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
             content_type: c.maybe(|c| c.text()),
             response_topic: c.maybe(|c| c.text()),
             correlation: c.maybe(Choices::bytes),
+            after: c.maybe(|c| c.event_id()),
+            maybe_repeat: c.flag(),
         },
         qos: c.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce]),
         reliability: c.one_of(&[Reliability::BestEffort, Reliability::Reliable]),
@@ -134,7 +136,8 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 /// Makes one frame of any kind and shows it to `check`.
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
-    let frame = match c.below(18) {
+    let bytes = c.bytes();
+    let frame = match c.below(19) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -161,7 +164,11 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             Frame::TraceTell(TraceTell { to, hops, id, host, name: c.name(), text: c.text() })
         }
         16 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
-        _ => Frame::Unknown(18 + c.byte() % 110),
+        17 => {
+            let (to, hops, is_bulk, from) = (c.host(), c.byte(), c.flag(), c.host());
+            Frame::Letter(Letter { to, hops, is_bulk, from, incarnation: c.u64(), kind: c.byte(), body: bytes })
+        }
+        _ => Frame::Unknown(19 + c.byte() % 109),
     };
     check(&frame)
 }

@@ -1,0 +1,255 @@
+//! What a durable subscription has of other brokers' reliable streams: their logs count for it as its own broker's does.
+//!
+//! What the cache here lacks is read there. Until it has come the stream is *set aside* for the subscription: it goes on with the others, also live, and gets
+//! nothing of this one.
+
+use std::collections::BTreeSet;
+
+use whimbrel_event::{Event, PubendId, Tick, Time};
+
+use super::catchup::{Reader, Turn};
+use super::replay::Step;
+use super::{Gap, GapReason, Positions, Track};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::lazy::at_rest;
+
+/// What is kept of a durable subscription for other brokers' reliable streams.
+#[derive(Debug, Default)]
+pub(crate) struct Far {
+    /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
+    /// it. Only these streams are in its written position.
+    pub(crate) since: Positions,
+    /// Streams that are set aside: where it stands in them.
+    pub(crate) aside: Positions,
+    /// Up to where the cache here is known to lack something.
+    pub(crate) holes: Positions,
+}
+
+at_rest!(Far, Far { since: Positions::new(), aside: Positions::new(), holes: Positions::new() });
+
+impl Track {
+    /// Whether a stream is set aside for it.
+    pub(crate) fn is_aside(&self, pubend: PubendId) -> bool {
+        self.durable.as_deref().is_some_and(|durable| durable.far.aside.has(pubend))
+    }
+
+    /// Whether another broker's log has what it lacks of a stream.
+    pub(crate) fn has_far_log(&self, pubend: PubendId) -> bool {
+        self.durable.as_deref().is_some_and(|durable| durable.far.since.has(pubend))
+    }
+}
+
+impl Core {
+    /// Something of another broker's stream does not come here by itself. A durable subscription reads it there; `false`: it cannot.
+    pub(crate) fn read_far_instead(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::GapTaken) {
+            return false;
+        }
+        let has_ended = self.streams.has_ended(pubend.host());
+        let track = self.tracks.get(id);
+        if has_ended || !track.has_far_log(pubend) {
+            return false;
+        }
+        let (is_live, is_aside) = (track.lag.is_none(), track.is_aside(pubend));
+        if is_live && !is_aside {
+            self.fall_behind(id, None, false);
+            let lag = self.tracks.get_mut(id).lag.as_mut().expect("it lags now");
+            lag.positions.set(pubend, lag.positions.get(pubend).min(from));
+        }
+        let track = self.tracks.get_mut(id);
+        let durable = track.durable.as_deref_mut().expect("it has a far log");
+        durable.far.holes.advance(pubend, to);
+        let session = track.session;
+        if is_aside && !track.unsettled.has(pubend) {
+            self.rejoin(id, pubend);
+        }
+        if self.sessions.is_attached(session) {
+            self.catch_up_soon(id);
+        }
+        true
+    }
+
+    /// A stream that was set aside is followed again, from where the subscription stands in it.
+    pub(crate) fn rejoin(&mut self, id: u32, pubend: PubendId) {
+        let Some(durable) = self.tracks.durable_mut(id).filter(|durable| durable.far.aside.has(pubend)) else { return };
+        let (number, at) = (durable.number, durable.far.aside.get(pubend));
+        durable.far.aside.remove(pubend);
+        self.store.far_reads.leave(pubend, number);
+        if self.tracks.get(id).lag.is_none() {
+            self.fall_behind(id, None, false);
+        }
+        let next = self.cache.serial_for(pubend, at);
+        let track = self.tracks.get_mut(id);
+        let (session, lag) = (track.session, track.lag.as_mut().expect("it lags now"));
+        lag.positions.set(pubend, at);
+        lag.next = lag.next.min(next);
+        if self.sessions.is_attached(session) {
+            self.catch_up_soon(id);
+        }
+    }
+
+    /// Whoever lags keeps where it stands in streams that were set aside as in others, and waits for nothing.
+    pub(crate) fn take_back_aside(&mut self, id: u32) {
+        let Some(durable) = self.tracks.durable(id) else { return };
+        for (pubend, _) in durable.far.aside.clone().iter() {
+            self.rejoin(id, pubend);
+        }
+    }
+
+    /// Gives a durable subscription that lags what the cache lacks of other brokers' streams. Whether something was read; or how its turn ends.
+    pub(super) fn replay_far(
+        &mut self,
+        now: Time,
+        id: u32,
+        budget: &mut usize,
+        out: &mut impl Output,
+    ) -> Result<bool, Turn> {
+        let Some(durable) = self.tracks.durable(id).filter(|durable| !durable.far.since.is_empty()) else {
+            return Ok(false);
+        };
+        let mut has_read = false;
+        let streams: Vec<PubendId> = durable.far.since.iter().map(|(pubend, _)| pubend).collect();
+        for pubend in streams {
+            loop {
+                match self.replay_far_step(now, id, pubend, budget, out) {
+                    Step::Done => break,
+                    Step::More => has_read = true,
+                    Step::Turn(turn) => return Err(turn),
+                }
+            }
+        }
+        Ok(has_read)
+    }
+
+    fn replay_far_step(
+        &mut self,
+        now: Time,
+        id: u32,
+        pubend: PubendId,
+        budget: &mut usize,
+        out: &mut impl Output,
+    ) -> Step {
+        let has_ended = self.streams.has_ended(pubend.host());
+        let Some(passed) = self.streams.followed(pubend) else { return Step::Done };
+        let track = self.tracks.get(id);
+        let durable = track.durable.as_deref().expect("it is durable");
+        if durable.far.aside.has(pubend) {
+            return Step::Done;
+        }
+        let (lag, since) = (track.lag.as_ref().expect("it lags"), durable.far.since.get(pubend));
+        let (at, forgiven) = (lag.positions.get(pubend), lag.forgiven.get(pubend));
+        let lacks = self.cache.incomplete(&track.partitions, pubend).max(durable.far.holes.get(pubend)).min(passed);
+        let (number, is_volatile) = (durable.number, durable.may_be_volatile);
+        if at >= lacks {
+            // Until its broker knows of it, what comes of a stream comes for others' sake.
+            if track.unsettled.has(pubend) && !has_ended {
+                self.set_aside(id, pubend, at);
+            }
+            return Step::Done;
+        }
+        let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
+        if has_ended {
+            gaps.add(Gap { pubend, from: at, to: lacks, reason: GapReason::Lost });
+        } else {
+            // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
+            let unlogged = if is_volatile { lacks } else { since.min(lacks) };
+            if unlogged > forgiven {
+                gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
+            }
+        }
+        let from = if is_volatile { at } else { at.max(since) };
+        if from >= lacks || has_ended {
+            self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, lacks);
+            return Step::More;
+        }
+        if *budget == 0 {
+            return Step::Turn(Turn::Over);
+        }
+        if self.store.far_reads.slice(pubend, from, number).is_none() {
+            self.set_aside(id, pubend, from);
+            self.store.far_reads.wait(pubend, number, id);
+            self.read_far_soon(now, pubend);
+            return Step::Done;
+        }
+        self.replay_far_slice(now, id, (pubend, at, from, lacks), budget, out)
+    }
+
+    fn set_aside(&mut self, id: u32, pubend: PubendId, at: Tick) {
+        let durable = self.tracks.durable_mut(id).expect("it is durable");
+        durable.far.aside.set(pubend, at);
+        self.sessions.stats.streams_set_aside += 1;
+    }
+
+    /// Gives a subscription what it wants of a part that was read.
+    fn replay_far_slice(
+        &mut self,
+        now: Time,
+        id: u32,
+        (pubend, at, from, lacks): (PubendId, Tick, Tick, Tick),
+        budget: &mut usize,
+        out: &mut impl Output,
+    ) -> Step {
+        let number = self.tracks.durable(id).expect("it is durable").number;
+        let slice = self.store.far_reads.slice(pubend, from, number).expect("the caller has looked");
+        let upto = slice.upto.min(lacks);
+        let first = slice.events.partition_point(|event| event.id().tick <= from);
+        let mut wanted = slice.events[first..].iter().take_while(|event| event.id().tick <= upto);
+        // Cheap: they are handles.
+        let events: Vec<Event> = wanted.by_ref().take(*budget).cloned().collect();
+        let upto = wanted.next().map_or(upto, |event| Tick(event.id().tick.0 - 1));
+        let released = slice.released.min(upto);
+        let lost = slice.lost.iter().map(|(after, to)| ((*after).max(from), (*to).min(upto)));
+        let lost: BTreeSet<(Tick, Tick)> = lost.filter(|(after, to)| after < to).collect();
+        *budget -= events.len().clamp(1, *budget);
+        let host = self.streams.logged().host();
+        let Core { tracks, router, copies, sessions, .. } = self;
+        let is_alone = tracks.lagging() == 1;
+        let track = tracks.get_mut(id);
+        let mut lag = track.lag.take().expect("it lags");
+        #[cfg(feature = "mutants")]
+        let released = if self.mutant == Some(crate::Mutant::FarEarlyIsSilence) { Tick(0) } else { released };
+        if released > from {
+            lag.gaps.add(Gap { pubend, from: at, to: released, reason: GapReason::Released });
+        }
+        let mut reader = Reader::new(now, (host, is_alone), (track, &mut lag), (router, copies, sessions), out);
+        let mut is_whole = true;
+        for event in &events {
+            for (after, to) in lost.iter().filter(|(_, to)| *to < event.id().tick) {
+                let gap = Gap { pubend, from: *after, to: *to, reason: GapReason::Lost };
+                if reader.lag.positions.get(pubend) < *to {
+                    reader.lag.gaps.add(gap);
+                }
+            }
+            if reader.look_at_logged(event).is_break() {
+                is_whole = false;
+                break;
+            }
+        }
+        let is_blocked = reader.blocked;
+        if is_whole {
+            for (after, to) in lost.iter().filter(|(_, to)| *to > lag.positions.get(pubend)) {
+                lag.gaps.add(Gap { pubend, from: *after, to: *to, reason: GapReason::Lost });
+            }
+            lag.positions.set(pubend, upto);
+        }
+        track.lag = Some(lag);
+        match (is_blocked, is_whole) {
+            (true, _) => Step::Turn(Turn::Blocked),
+            (false, false) => Step::Turn(Turn::Over),
+            (false, true) => Step::More,
+        }
+    }
+
+    /// Streams have ended: what was to be read of them cannot be any more.
+    pub(crate) fn far_ended(&mut self, host: whimbrel_event::HostId) {
+        self.store.far_reads.give_up(host);
+        for id in self.tracks.ids() {
+            let aside = self.tracks.durable(id).map(|durable| durable.far.aside.clone()).unwrap_or_default();
+            for (pubend, _) in aside.iter().filter(|(pubend, _)| pubend.host() == host) {
+                self.rejoin(id, pubend);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Other brokers' logs are read: what durable subscriptions lack of their streams is asked for, once for all who stand near each other.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
+use whimbrel_selector::{SharedFilter, TopicName};
+use whimbrel_wire::{Message, ReadAsk, ReadTold, compact};
+
+use super::Due;
+use super::letters::Sender;
+use super::reduce::{Even, Reduction};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::store::{DurableNo, Entries, FAR_MEMBERS_MAX, Told};
+
+/// Who lags waits so long for others who lag in the same place: many come back at once.
+pub const READ_GRACE: Duration = Duration::from_millis(5);
+
+/// Entries of the interest of one question: what many want is told with fewer.
+const ENTRIES: usize = whimbrel_wire::READ_ENTRIES_MAX;
+
+impl Core {
+    /// Somebody waits for a part of another broker's log: it is asked for soon.
+    pub(crate) fn read_far_soon(&mut self, now: Time, pubend: PubendId) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.reading.insert(pubend) {
+            overlay.set_timer(now + READ_GRACE, Due::Read(pubend));
+        }
+    }
+
+    /// Asks for parts of another broker's log that somebody waits for, and again for those that were not told.
+    pub(super) fn read_far(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.reading.remove(&pubend);
+        }
+        let mut waiting = self.who_reads(pubend);
+        while self.store.far_reads.has_place(pubend)
+            && let Some((&after, _)) = waiting.first_key_value()
+        {
+            let near = Tick(after.0.saturating_add(self.store.far_reads.span()));
+            let mut members: Vec<(DurableNo, u32)> = Vec::new();
+            while let Some(first) = waiting.first_entry().filter(|first| *first.key() <= near)
+                && members.len() < FAR_MEMBERS_MAX
+            {
+                members.extend(first.remove());
+            }
+            let Some(upto) = self.streams.followed(pubend).filter(|upto| *upto > after) else { break };
+            let entries = self.entries_of(&mut members);
+            let numbers: BTreeSet<DurableNo> = members.into_iter().map(|(number, _)| number).collect();
+            self.store.far_reads.ask(now, (pubend, after, upto), numbers, entries);
+        }
+        let mut frames = Vec::new();
+        let next = self.store.far_reads.due(now, pubend, |question| {
+            let entries = question.entries.iter().map(|(filter, selector)| (&**filter, selector.as_deref()));
+            let ask = ReadAsk {
+                number: question.number,
+                pubend: question.pubend,
+                after: question.after,
+                upto: question.upto,
+                entries: entries.collect(),
+            };
+            let mut body = Vec::new();
+            let kind = Message::ReadAsk(ask).encode(&mut body);
+            frames.push((kind, body));
+        });
+        for (kind, body) in &frames {
+            self.write_to(now, pubend.host(), (&Message::Unknown(*kind, body), false), out);
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.reads_out += frames.len() as u64;
+            if let Some(at) = next.filter(|_| overlay.reading.insert(pubend)) {
+                overlay.set_timer(at, Due::Read(pubend));
+            }
+        }
+    }
+
+    /// Who waits for a part of a stream that was not asked for, by where they stand.
+    fn who_reads(&mut self, pubend: PubendId) -> BTreeMap<Tick, Vec<(DurableNo, u32)>> {
+        let mut all: BTreeMap<Tick, Vec<(DurableNo, u32)>> = BTreeMap::new();
+        for (number, id) in self.store.far_reads.unasked(pubend) {
+            let durable = self.tracks.durable(id).filter(|durable| durable.number == number);
+            match durable.filter(|durable| durable.far.aside.has(pubend)) {
+                Some(durable) => all.entry(durable.far.aside.get(pubend)).or_default().push((number, id)),
+                None => self.store.far_reads.leave(pubend, number),
+            }
+        }
+        all
+    }
+
+    /// What these subscriptions want, together; those that do not fit are left out.
+    fn entries_of(&self, members: &mut Vec<(DurableNo, u32)>) -> Entries {
+        let mut reduction = Reduction::new();
+        members.retain(|(_, id)| {
+            let known = self.router.get(self.tracks.get(*id).subscription);
+            let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
+            let present = known.selector.as_deref().map(crate::confirming::remembered);
+            // Fences are each broker's own.
+            let present = present.filter(|selector| selector.fences().next().is_none());
+            let old = self.tracks.durable(*id).map_or(&[][..], |durable| &durable.old);
+            let has_other = old.iter().any(|old| old.view().selector != known.selector.as_deref());
+            let selector = present.as_ref().filter(|_| !has_other);
+            reduction.insert(filter, selector).is_ok()
+        });
+        let entries = reduction.reduced(ENTRIES, &Even).iter();
+        entries.map(|entry| (entry.filter.clone(), entry.selector.as_ref().map(|it| it.to_string().into()))).collect()
+    }
+
+    /// Another broker tells a part of its log.
+    pub(super) fn read_told(&mut self, now: Time, from: Sender, told: &ReadTold<'_>) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(pubend) = self.store.far_reads.stream_of(told.number).filter(|pubend| pubend.host() == from.host)
+        else {
+            overlay.stats.reads_late += 1;
+            return;
+        };
+        let mut events = Vec::with_capacity(told.events.len());
+        for (tick, bytes) in &told.events {
+            let id = EventId { pubend, tick: *tick };
+            let Ok(mut event) = compact::read(bytes, id) else {
+                overlay.stats.letters_refused += 1;
+                return;
+            };
+            if TopicName::new(event.event.topic).is_err() {
+                overlay.stats.letters_refused += 1;
+                return;
+            }
+            // Clocks differ: what is left of its life counts from here.
+            let age = Time::from_nanos(told.now).since(event.accepted);
+            event.event.expires = event.event.expires.map(|expires| {
+                let life = expires.since(event.accepted);
+                now + life.saturating_sub(age)
+            });
+            events.push(Event::keep(id, event.accepted, &event.event));
+        }
+        overlay.stats.events_borrowed += events.len() as u64;
+        let told_part = Told { upto: told.upto, released: told.released, lost: told.lost.clone(), events };
+        let Some((pubend, tracks)) = self.store.far_reads.keep(from.host, told.number, told_part) else { return };
+        for id in tracks {
+            self.rejoin(id, pubend);
+        }
+        self.read_far_soon(now, pubend);
+    }
+}

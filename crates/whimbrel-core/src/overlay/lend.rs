@@ -1,0 +1,211 @@
+//! Other brokers read the own log: whoever lacks a part of a stream asks for what it wants of it, and is told that and that there is nothing else.
+//!
+//! A question is answered in one letter, which gives way to everything else. Whoever asks asks again, so nothing is kept of a question that cannot be answered, and
+//! nobody has more than a few.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use whimbrel_event::{Event, HostId, Tick, Time};
+use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
+use whimbrel_wire::{Message, READ_LOST_MAX, ReadAsk, ReadTold, compact};
+
+use super::Due;
+use super::letters::Sender;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::content::Content;
+use crate::store::{FETCH_BYTES, LENDER, OWN, Part, StreamName};
+
+/// Questions that are being answered.
+pub const QUESTIONS_MAX: usize = 64;
+
+/// Those of one broker.
+pub const QUESTIONS_EACH: usize = 4;
+
+/// Bytes of events of one answer, about; it has at least one event if there is one.
+pub const ANSWER_BYTES: usize = 256 << 10;
+
+/// Events of one answer.
+const ANSWER_EVENTS: usize = 4096;
+
+/// When an answer is tried again that found no room on its way.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How often; then whoever asked asks again.
+const TRIES: u32 = 40;
+
+/// A part of an own stream that another broker wants.
+#[derive(Debug)]
+struct Question {
+    from: HostId,
+    number: u64,
+    own: usize,
+    /// Up to where it has been read.
+    at: Tick,
+    upto: Tick,
+    /// What is wanted of it.
+    entries: Vec<(Box<str>, Option<Compiled>)>,
+    released: Tick,
+    lost: Vec<(Tick, Tick)>,
+    /// The events that were found, as they travel, one behind the other; their ticks and ends.
+    bytes: Vec<u8>,
+    found: Vec<(Tick, usize)>,
+    is_read: bool,
+    tries: u32,
+}
+
+impl Question {
+    fn wants(&mut self, event: &Event) -> bool {
+        let accepted = event.packed().unpack();
+        let topic = TopicName::checked(accepted.event.topic);
+        self.entries.iter_mut().any(|(filter, selector)| {
+            TopicFilter::checked(filter).matches(topic)
+                && selector.as_mut().is_none_or(|selector| selector.value(Content(accepted)) == Some(true))
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= ANSWER_BYTES || self.found.len() >= ANSWER_EVENTS || self.lost.len() >= READ_LOST_MAX
+    }
+}
+
+/// The questions of other brokers, in the order in which they have their turns.
+#[derive(Debug, Default)]
+pub(super) struct Lending {
+    questions: VecDeque<Question>,
+    is_due: bool,
+}
+
+impl Core {
+    /// Another broker asks for a part of an own log.
+    pub(super) fn read_asked(&mut self, now: Time, from: Sender, ask: &ReadAsk<'_>) {
+        let own = usize::from(ask.pubend.index());
+        let is_own = ask.pubend.host() == self.streams.logged().host() && own < OWN && self.has_log();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let questions = &overlay.lending.questions;
+        let of_asker = questions.iter().filter(|question| question.from == from.host);
+        let is_known = of_asker.clone().any(|question| question.number == ask.number);
+        if is_known || !is_own || of_asker.count() >= QUESTIONS_EACH || questions.len() >= QUESTIONS_MAX {
+            return;
+        }
+        let passed = self.streams.logged().positions()[own];
+        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own]);
+        let upto = ask.upto.min(passed);
+        if ask.after >= upto {
+            return;
+        }
+        let entries = ask.entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
+        // A selector that is not understood lets everything through: too much comes then, never too little.
+        let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
+        let entries = entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.lending.questions.push_back(Question {
+            from: from.host,
+            number: ask.number,
+            own,
+            at: ask.after.max(chopped.min(upto)),
+            upto,
+            entries,
+            released: if ask.after < early { early.min(upto) } else { Tick(0) },
+            lost: Vec::new(),
+            bytes: Vec::new(),
+            found: Vec::new(),
+            is_read: false,
+            tries: 0,
+        });
+        overlay.stats.reads_asked += 1;
+        self.lend_soon(now);
+    }
+
+    /// Questions have their turn.
+    pub(crate) fn lend_soon(&mut self, at: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !core::mem::replace(&mut overlay.lending.is_due, true) {
+            overlay.set_timer(at, Due::Lend);
+        }
+    }
+
+    /// Goes on with the questions of other brokers: each has one part of the log looked at, or its answer sent.
+    pub(super) fn lend(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.lending.is_due = false;
+        let mut is_stuck = false;
+        let mut has_more = false;
+        for _ in 0..overlay.lending.questions.len() {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let Some(mut question) = overlay.lending.questions.pop_front() else { break };
+            if !question.is_read {
+                has_more |= self.read_for(&mut question);
+            }
+            if question.is_read {
+                if self.tell_read(now, &question, out) || question.tries >= TRIES {
+                    continue;
+                }
+                question.tries += 1;
+                is_stuck = true;
+            }
+            self.overlay.as_deref_mut().expect("it was there").lending.questions.push_back(question);
+        }
+        if has_more {
+            self.lend_soon(now);
+        } else if is_stuck {
+            self.lend_soon(now + AGAIN);
+        }
+    }
+
+    /// Looks at the next part of the log for a question, or has it read. Whether there is more that can be looked at now.
+    fn read_for(&mut self, question: &mut Question) -> bool {
+        let stream = StreamName::Events(question.own as u8);
+        if question.at >= question.upto {
+            question.is_read = true;
+            return false;
+        }
+        let (after, upto) = (question.at, question.upto);
+        let Some(slice) = self.store.reads.slice(stream, after) else {
+            self.store.reads.ask(LENDER, Part { stream, after, upto, bytes: FETCH_BYTES });
+            return false;
+        };
+        let end = slice.upto.min(upto);
+        let first = slice.events.partition_point(|event| event.id().tick <= after);
+        // Cheap: they are handles.
+        let events: Vec<Event> =
+            slice.events[first..].iter().take_while(|event| event.id().tick <= end).cloned().collect();
+        if let Some((from, to)) = slice.lost.map(|(from, to)| (from.max(after), to.min(end))).filter(|(a, b)| a < b) {
+            question.lost.push((from, to));
+        }
+        question.at = end;
+        for event in events {
+            let tick = event.id().tick;
+            if !question.wants(&event) {
+                continue;
+            }
+            if question.is_full() {
+                question.at = Tick(tick.0 - 1);
+                break;
+            }
+            compact::write(&event.packed().unpack(), &mut question.bytes);
+            question.found.push((tick, question.bytes.len()));
+        }
+        question.is_read = question.at >= question.upto || question.is_full();
+        !question.is_read
+    }
+
+    fn tell_read(&mut self, now: Time, question: &Question, out: &mut impl Output) -> bool {
+        let mut begins = 0;
+        let event = |(tick, ends): &(Tick, usize)| {
+            let bytes = &question.bytes[begins..*ends];
+            begins = *ends;
+            (*tick, bytes)
+        };
+        let events: Vec<(Tick, &[u8])> = question.found.iter().map(event).collect();
+        let count = events.len() as u64;
+        let (number, released, upto, lost) = (question.number, question.released, question.at, question.lost.clone());
+        let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events };
+        let is_told = self.write_to(now, question.from, (&Message::ReadTold(told), true), out);
+        if is_told && let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.events_lent += count;
+        }
+        is_told
+    }
+}

@@ -1,0 +1,102 @@
+//! Letters: what a broker tells another that need not be its neighbour.
+//!
+//! A letter goes hop by hop over the best way, and may be lost, come twice or late. So what it says has to be true whenever it comes, or to say when it was; who
+//! needs an answer asks again.
+
+use core::time::Duration;
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Frame, Letter, Message};
+
+use super::Overlay;
+use super::mend::NACK_HOPS_MAX;
+use super::peers::{Peer, UNSENT_LITTLE};
+use crate::api::{Channel, Output};
+use crate::broker::Core;
+
+/// However much is unsent on a link, one letter in bulk may be added to it so often.
+const BULK_EVERY: Duration = Duration::from_millis(50);
+
+/// Who has written a letter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sender {
+    pub(crate) host: HostId,
+    /// In which of its lives.
+    pub(crate) incarnation: u64,
+}
+
+impl Core {
+    /// Writes to another broker; a letter in bulk gives way to everything else. `false`: there is no way or no room at present.
+    pub(crate) fn write_to(
+        &mut self,
+        now: Time,
+        to: HostId,
+        (message, is_bulk): (&Message<'_>, bool),
+        out: &mut impl Output,
+    ) -> bool {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        assert!(to != overlay.host, "a broker does not write to itself");
+        let mut body = Vec::with_capacity(64);
+        let kind = message.encode(&mut body);
+        let (from, incarnation) = (overlay.host, overlay.incarnation);
+        let is_sent =
+            overlay.send_letter(now, &Letter { to, hops: 0, is_bulk, from, incarnation, kind, body: &body }, out);
+        overlay.stats.letters_out += u64::from(is_sent);
+        overlay.stats.letters_unsent += u64::from(!is_sent);
+        is_sent
+    }
+
+    /// A letter has come, for this broker or another.
+    pub(super) fn letter_came(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if letter.to != overlay.host {
+            if letter.hops < NACK_HOPS_MAX {
+                overlay.send_letter(now, &Letter { hops: letter.hops + 1, ..*letter }, out);
+            }
+            return;
+        }
+        overlay.stats.letters_in += 1;
+        // Whoever has passed it on could not know what is wrong with it.
+        match Message::decode(letter.kind, letter.body) {
+            Ok(message) => {
+                self.take_letter(now, Sender { host: letter.from, incarnation: letter.incarnation }, message, out);
+            }
+            Err(_) => overlay.stats.letters_refused += 1,
+        }
+    }
+
+    /// What a letter for this broker says.
+    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, _out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        match message {
+            Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
+            Message::ReadTold(told) => self.read_told(now, from, &told),
+            Message::Unknown(..) => overlay.stats.letters_refused += 1,
+        }
+    }
+}
+
+impl Overlay {
+    /// Sends a letter to the next broker on its way. False if there is none, or no room on the link to it.
+    fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
+        if !letter.is_bulk {
+            let mut frame = Vec::with_capacity(letter.body.len() + 64);
+            Frame::Letter(*letter).encode(&mut frame);
+            return self.send_towards(now, letter.to, &frame, out);
+        }
+        self.routes.update(&self.topology);
+        let link = self.routes.next_hop(letter.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        // On a link that is never idle, something goes now and then.
+        let has_room = |peer: &&mut Peer| {
+            let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
+            peer.unsent[Channel::BestEffort as usize] < UNSENT_LITTLE || is_due
+        };
+        let Some(link) = link else { return false };
+        let Some(peer) = self.peers.get_mut(link).filter(has_room) else { return false };
+        peer.bulk_at = now;
+        let mut frame = Vec::with_capacity(letter.body.len() + 64);
+        Frame::Letter(*letter).encode(&mut frame);
+        self.send(now, link, Channel::BestEffort, &frame, out);
+        true
+    }
+}

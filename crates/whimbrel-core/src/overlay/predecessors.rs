@@ -1,0 +1,96 @@
+//! Publishers that move: the first event that one publishes at another broker says which one came before, and a stream waits there until that has been passed.
+
+use core::time::Duration;
+
+use whimbrel_event::{EventId, PubendId, Tick, Time};
+use whimbrel_wire::{Nack, Range};
+
+use super::Due;
+use crate::api::Output;
+use crate::broker::Core;
+
+/// A stream waits so long for the event before.
+pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
+
+/// A stream that waits at an event, for the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stalled {
+    /// Its tick.
+    pub(crate) at: Tick,
+    pub(crate) after: EventId,
+    /// Until when.
+    pub(crate) until: Time,
+}
+
+impl Core {
+    /// The first event of a stream that may not be passed yet, as one of another stream has to be passed before it. Others are counted if they break the order.
+    pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) -> Option<Tick> {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::PredecessorIgnored) {
+            return None;
+        }
+        loop {
+            let remote = self.streams.remote(pubend)?;
+            let horizon = remote.knowledge.doubt_horizon();
+            let (&at, &after) = remote.predecessors.first_key_value().filter(|(at, _)| **at <= horizon)?;
+            let is_passed = at <= remote.knowledge.base() || after.pubend == pubend;
+            let stalled = self.streams.stalled.get(&pubend).copied().filter(|stalled| stalled.at == at);
+            let is_met = is_passed || !self.lacks(after);
+            let overlay = self.overlay.as_deref_mut()?;
+            let is_over = stalled.is_some_and(|stalled| stalled.until <= now);
+            if is_met || is_over || !overlay.is_reachable(after.pubend.host()) {
+                overlay.stats.order_breaks += u64::from(!is_met);
+                self.streams.stalled.remove(&pubend);
+                self.streams.remote(pubend).expect("it was there").predecessors.remove(&at);
+                continue;
+            }
+            if stalled.is_none() {
+                overlay.stats.streams_stalled += 1;
+                let until = now + PREDECESSOR_MAX;
+                overlay.set_timer(until, Due::Predecessor(pubend));
+                self.streams.stalled.insert(pubend, Stalled { at, after, until });
+                self.ask_upto(now, after, out);
+            }
+            return Some(at);
+        }
+    }
+
+    /// Whether an event, or that it was for nobody here, is still to come.
+    pub(crate) fn lacks(&self, id: EventId) -> bool {
+        self.streams.followed(id.pubend).is_some_and(|passed| passed < id.tick)
+    }
+
+    /// Whatever is not known of another broker's stream up to an event is asked for, without waiting for silence to be told.
+    pub(crate) fn ask_upto(&mut self, now: Time, id: EventId, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(remote) = self.streams.remote(id.pubend) else { return };
+        let (after, upto) = (remote.knowledge.doubt_horizon(), id.tick);
+        // Holes before something that is known are asked for anyway.
+        if after < upto && remote.knowledge.last() < upto {
+            let ranges = vec![Range { after, upto, ends_in_data: false, version: overlay.wants.version() }];
+            let (from, incarnation) = (overlay.host, overlay.incarnation);
+            overlay.stats.nacks_out += 1;
+            overlay.send_nack(now, &Nack { pubend: id.pubend, from, incarnation, hops: 0, ranges }, out);
+        }
+    }
+
+    /// Streams that wait for others may go on.
+    pub(crate) fn look_at_stalled(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.streams.stalled.is_empty()) else { return };
+        overlay.routes.update(&overlay.topology);
+        // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the same one again.
+        let goes_on = |core: &Core| {
+            let all = core.streams.stalled.iter();
+            all.map(|(pubend, stalled)| (*pubend, *stalled)).find(|(_, stalled)| !core.must_still_wait(now, stalled))
+        };
+        while let Some((pubend, stalled)) = goes_on(self) {
+            self.pass_known(now, pubend, out);
+            assert!(self.streams.stalled.get(&pubend) != Some(&stalled), "who need not wait goes on");
+        }
+    }
+
+    fn must_still_wait(&self, now: Time, stalled: &Stalled) -> bool {
+        let is_reachable = |overlay: &super::Overlay| overlay.routes.is_reachable(stalled.after.pubend.host());
+        self.lacks(stalled.after) && stalled.until > now && self.overlay.as_deref().is_some_and(is_reachable)
+    }
+}

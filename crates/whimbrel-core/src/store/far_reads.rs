@@ -1,0 +1,206 @@
+//! What is read from other brokers' logs: parts of streams, asked for once for all who lag there, and kept for a while.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use whimbrel_event::{Event, HostId, PubendId, Tick, Time};
+
+use super::DurableNo;
+
+/// Questions that are open at a time for one stream.
+const QUESTIONS_MAX: usize = 4;
+
+/// Subscriptions that one question is for.
+pub(crate) const FAR_MEMBERS_MAX: usize = 4096;
+
+/// A question is asked again after this, and then at doubling intervals.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// The longest interval.
+const AGAIN_MAX: Duration = Duration::from_secs(4);
+
+/// Bytes of what was read and is kept.
+const SLICES_BYTES: usize = 16 << 20;
+
+/// Parts that are kept.
+const SLICES_MAX: usize = 256;
+
+/// A part of another broker's stream that was read.
+#[derive(Debug)]
+pub(crate) struct FarSlice {
+    pubend: PubendId,
+    after: Tick,
+    pub(crate) upto: Tick,
+    /// Up to where something may have been given up early.
+    pub(crate) released: Tick,
+    /// Ranges, without their first ticks, that cannot be read.
+    pub(crate) lost: Vec<(Tick, Tick)>,
+    pub(crate) events: Vec<Event>,
+    /// Whom it has everything for.
+    members: BTreeSet<DurableNo>,
+    bytes: usize,
+}
+
+/// A part that was asked for.
+#[derive(Debug)]
+struct Asked {
+    number: u64,
+    pubend: PubendId,
+    after: Tick,
+    upto: Tick,
+    members: BTreeSet<DurableNo>,
+    entries: Entries,
+    at: Time,
+    pause: Duration,
+}
+
+/// Topic filters and selectors.
+pub(crate) type Entries = Vec<(Box<str>, Option<Box<str>>)>;
+
+/// What is to be asked, and again.
+pub(crate) struct Question<'a> {
+    pub(crate) number: u64,
+    pub(crate) pubend: PubendId,
+    pub(crate) after: Tick,
+    pub(crate) upto: Tick,
+    pub(crate) entries: &'a Entries,
+}
+
+/// What was told of a part.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) upto: Tick,
+    pub(crate) released: Tick,
+    pub(crate) lost: Vec<(Tick, Tick)>,
+    pub(crate) events: Vec<Event>,
+}
+
+/// Who waits for parts of other brokers' streams, what was asked, and what was read.
+#[derive(Debug, Default)]
+pub(crate) struct FarReads {
+    /// By stream, who waits: its track.
+    waiting: BTreeMap<PubendId, BTreeMap<DurableNo, u32>>,
+    asked: Vec<Asked>,
+    /// Oldest first.
+    slices: VecDeque<FarSlice>,
+    bytes: usize,
+    last: u64,
+    /// How much of a stream the last answer has brought, in ticks.
+    span: u64,
+}
+
+impl FarReads {
+    /// What was read of a stream behind a tick for a subscription.
+    pub(crate) fn slice(&self, pubend: PubendId, after: Tick, number: DurableNo) -> Option<&FarSlice> {
+        let is_it = |slice: &&FarSlice| {
+            slice.pubend == pubend && slice.after <= after && after < slice.upto && slice.members.contains(&number)
+        };
+        self.slices.iter().rev().find(is_it)
+    }
+
+    /// A subscription waits for a part of a stream.
+    pub(crate) fn wait(&mut self, pubend: PubendId, number: DurableNo, track: u32) {
+        self.waiting.entry(pubend).or_default().insert(number, track);
+    }
+
+    /// It waits no more.
+    pub(crate) fn leave(&mut self, pubend: PubendId, number: DurableNo) {
+        if let Some(waiting) = self.waiting.get_mut(&pubend) {
+            waiting.remove(&number);
+            if waiting.is_empty() {
+                self.waiting.remove(&pubend);
+            }
+        }
+    }
+
+    /// Who waits for a stream, and is not waited for with a question that is open.
+    pub(crate) fn unasked(&self, pubend: PubendId) -> Vec<(DurableNo, u32)> {
+        let is_asked = |number: &DurableNo| {
+            self.asked.iter().any(|asked| asked.pubend == pubend && asked.members.contains(number))
+        };
+        let all = self.waiting.get(&pubend).into_iter().flatten();
+        all.filter(|(number, _)| !is_asked(number)).map(|(number, track)| (*number, *track)).collect()
+    }
+
+    /// Whether one more question may be asked of a stream.
+    pub(crate) fn has_place(&self, pubend: PubendId) -> bool {
+        self.asked.iter().filter(|asked| asked.pubend == pubend).count() < QUESTIONS_MAX
+    }
+
+    /// How far behind each other subscriptions may stand that share a question.
+    pub(crate) fn span(&self) -> u64 {
+        self.span
+    }
+
+    /// Notes a question.
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        (pubend, after, upto): (PubendId, Tick, Tick),
+        members: BTreeSet<DurableNo>,
+        entries: Entries,
+    ) {
+        assert!(after < upto && !members.is_empty(), "a question is for something, and for somebody");
+        self.last += 1;
+        let number = self.last;
+        self.asked.push(Asked { number, pubend, after, upto, members, entries, at: now, pause: AGAIN });
+    }
+
+    /// Questions that are to be asked now, for one stream; when the next one is.
+    pub(crate) fn due(&mut self, now: Time, pubend: PubendId, mut ask: impl FnMut(Question<'_>)) -> Option<Time> {
+        let Self { asked, waiting, .. } = self;
+        // Whoever it was for may have left.
+        let waiting = waiting.get(&pubend);
+        asked.retain(|one| {
+            let is_awaited =
+                |waiting: &BTreeMap<DurableNo, u32>| one.members.iter().any(|member| waiting.contains_key(member));
+            one.pubend != pubend || waiting.is_some_and(is_awaited)
+        });
+        let of_stream = |one: &&mut Asked| one.pubend == pubend;
+        for one in asked.iter_mut().filter(of_stream).filter(|one| one.at <= now) {
+            let Asked { number, pubend, after, upto, .. } = *one;
+            ask(Question { number, pubend, after, upto, entries: &one.entries });
+            one.at = now + one.pause;
+            one.pause = (one.pause * 2).min(AGAIN_MAX);
+        }
+        asked.iter().filter(|one| one.pubend == pubend).map(|one| one.at).min()
+    }
+
+    /// A question was answered by that host: whose turn it is now to read on, with the stream. Nobody's if it is not open.
+    pub(crate) fn keep(&mut self, from: HostId, number: u64, told: Told) -> Option<(PubendId, Vec<u32>)> {
+        let at = self.asked.iter().position(|asked| asked.number == number && asked.pubend.host() == from)?;
+        let Asked { pubend, after, upto, .. } = self.asked[at];
+        if told.upto <= after {
+            return None;
+        }
+        let members = self.asked.remove(at).members;
+        self.span = told.upto.0 - after.0;
+        let waiting = self.waiting.get(&pubend);
+        let tracks = members.iter().filter_map(|number| waiting?.get(number).copied()).collect();
+        let bytes = size_of::<FarSlice>() + told.events.iter().map(Event::weight).sum::<usize>();
+        let Told { upto: read, released, lost, events } = told;
+        let upto = read.min(upto);
+        self.bytes += bytes;
+        self.slices.push_back(FarSlice { pubend, after, upto, released, lost, events, members, bytes });
+        while (self.bytes > SLICES_BYTES || self.slices.len() > SLICES_MAX) && self.slices.len() > 1 {
+            self.bytes -= self.slices.pop_front().map_or(0, |slice| slice.bytes);
+        }
+        Some((pubend, tracks))
+    }
+
+    /// Of which stream a question is that is open.
+    pub(crate) fn stream_of(&self, number: u64) -> Option<PubendId> {
+        self.asked.iter().find(|asked| asked.number == number).map(|asked| asked.pubend)
+    }
+
+    /// A stream has ended: nobody waits for it any more. Who did.
+    pub(crate) fn give_up(&mut self, host: HostId) -> Vec<(PubendId, u32)> {
+        self.asked.retain(|asked| asked.pubend.host() != host);
+        let ended: Vec<PubendId> = self.waiting.keys().copied().filter(|pubend| pubend.host() == host).collect();
+        let tracks = |pubend| {
+            let waiting = self.waiting.remove(&pubend).unwrap_or_default();
+            waiting.into_values().map(move |track| (pubend, track))
+        };
+        ended.into_iter().flat_map(tracks).collect()
+    }
+}

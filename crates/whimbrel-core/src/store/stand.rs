@@ -1,0 +1,314 @@
+//! Where a durable subscription stands, and what is on its way to it, as it is written.
+//!
+//! The first versions of both knew of own streams only, and can be read.
+
+use whimbrel_event::{EventId, HostId, PubendId, Tick};
+
+use super::keys::{DurableNo, OWN, OwnTicks, Value, put_ticks, ticks};
+use super::wire::{Bytes, put_varint};
+
+/// Where a durable subscription stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Stand {
+    /// Up to where it has acknowledged everything.
+    pub(crate) acked: OwnTicks,
+    /// What it has acknowledged beyond: index of the pubend and tick, ascending.
+    pub(crate) beyond: Vec<(u8, Tick)>,
+    /// The same of other brokers' reliable streams of which the log counts for it; ascending by pubend.
+    pub(crate) far: Vec<FarStand>,
+    /// What it has acknowledged beyond in these, ascending.
+    pub(crate) far_beyond: Vec<EventId>,
+}
+
+/// Where a durable subscription stands in a stream of another broker.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct FarStand {
+    pub(crate) pubend: PubendId,
+    /// After this tick what it wants was logged there.
+    pub(crate) since: Tick,
+    /// Up to where it has acknowledged everything, at least `since`.
+    pub(crate) acked: Tick,
+}
+
+impl Stand {
+    /// A number that differs, as good as always, where two positions do.
+    pub(crate) fn digest(&self) -> u64 {
+        // Nobody else chooses what is looked at here.
+        whimbrel_event::Seeded::new(0).hash_one(self)
+    }
+
+    /// Up to where it has acknowledged everything of another broker's stream of which the log counts for it.
+    pub(crate) fn far(&self, pubend: PubendId) -> Option<Tick> {
+        let at = self.far.binary_search_by_key(&pubend, |far| far.pubend).ok()?;
+        Some(self.far[at].acked)
+    }
+
+    /// Moves a position in such a stream back, if there is one.
+    pub(crate) fn step_back(&mut self, pubend: PubendId, tick: Tick) {
+        if let Ok(at) = self.far.binary_search_by_key(&pubend, |far| far.pubend) {
+            let FarStand { since, acked, .. } = self.far[at];
+            self.far[at].acked = acked.min(tick).max(since);
+        }
+    }
+
+    fn put_far(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.far.len() as u64);
+        let (mut pubend, mut since) = (0, 0_u64);
+        for far in &self.far {
+            put_varint(out, far.pubend.0 - pubend);
+            put_varint(out, zigzag(far.since.0.wrapping_sub(since) as i64));
+            put_varint(out, far.acked.0 - far.since.0);
+            (pubend, since) = (far.pubend.0, far.since.0);
+        }
+        put_varint(out, self.far_beyond.len() as u64);
+        let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
+        for id in &self.far_beyond {
+            let is_other = id.pubend != last.pubend;
+            put_varint(out, id.pubend.0 - last.pubend.0);
+            put_varint(out, if is_other { id.tick.0 } else { id.tick.0 - last.tick.0 });
+            last = *id;
+        }
+    }
+
+    fn read_far(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
+        let (mut pubend, mut since) = (0_u64, 0_u64);
+        for _ in 0..bytes.varint()? {
+            pubend = pubend.checked_add(bytes.varint()?)?;
+            since = since.wrapping_add(unzigzag(bytes.varint()?) as u64);
+            let acked = Tick(since.checked_add(bytes.varint()?)?);
+            self.far.push(FarStand { pubend: PubendId(pubend), since: Tick(since), acked });
+        }
+        let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
+        for _ in 0..bytes.varint()? {
+            let pubend = PubendId(last.pubend.0.checked_add(bytes.varint()?)?);
+            let tick = bytes.varint()?;
+            let before = if pubend == last.pubend { last.tick.0 } else { 0 };
+            last = EventId { pubend, tick: Tick(before.checked_add(tick)?) };
+            self.far_beyond.push(last);
+        }
+        self.far.is_sorted_by(|a, b| a.pubend < b.pubend).then_some(())
+    }
+}
+
+fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+fn unzigzag(coded: u64) -> i64 {
+    (coded >> 1 ^ (coded & 1).wrapping_neg()) as i64
+}
+
+impl Value<'_> for Stand {
+    const VERSION: u8 = 2;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_ticks(out, &self.acked);
+        put_varint(out, self.beyond.len() as u64);
+        let mut last = self.acked;
+        for (pubend, tick) in &self.beyond {
+            out.push(*pubend);
+            let last = &mut last[usize::from(*pubend)];
+            put_varint(out, tick.0 - last.0);
+            *last = *tick;
+        }
+        self.put_far(out);
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let mut stand = Stand::read_older(1, bytes)?;
+        stand.read_far(bytes)?;
+        Some(stand)
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        if version != 1 {
+            return None;
+        }
+        let acked = ticks(bytes)?;
+        let mut last = acked;
+        let mut next = |bytes: &mut Bytes<'_>| {
+            let pubend = bytes.u8()?;
+            let last = last.get_mut(usize::from(pubend))?;
+            last.0 = last.0.checked_add(bytes.varint()?)?;
+            Some((pubend, *last))
+        };
+        let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
+        Some(Stand { acked, beyond, ..Stand::default() })
+    }
+}
+
+/// Of which stream an event is that is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// An own reliable one, by the index of its pubend.
+    Own(u8),
+    /// Another broker's, of which the log counts for the subscription.
+    Other(PubendId),
+}
+
+impl Whose {
+    /// The pubend, with `host` for own ones.
+    pub(crate) fn pubend(self, host: HostId) -> PubendId {
+        match self {
+            Whose::Own(own) => host.pubend(own),
+            Whose::Other(pubend) => pubend,
+        }
+    }
+}
+
+/// A delivery at [`whimbrel_event::Qos::ExactlyOnce`] that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flight {
+    /// The client may have got it, under its tag.
+    Sent {
+        /// For which subscription.
+        number: DurableNo,
+        /// Of which stream it is.
+        whose: Whose,
+        /// The event's tick.
+        tick: Tick,
+    },
+    /// The client has it, and has to forget the tag.
+    Received {
+        /// For which subscription.
+        number: DurableNo,
+        /// Of which stream it is.
+        whose: Whose,
+        /// The event's tick.
+        tick: Tick,
+    },
+    /// The client may have got it, and the event is not kept.
+    Unkept,
+}
+
+/// Stands for the index of an own pubend where another broker's follows.
+const OTHER: u8 = u8::MAX;
+
+impl Value<'_> for Flight {
+    const VERSION: u8 = 2;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Flight::Sent { number, whose, tick } | Flight::Received { number, whose, tick } => {
+                let stage = if matches!(self, Flight::Sent { .. }) { 1 } else { 2 };
+                match whose {
+                    Whose::Own(own) => out.extend_from_slice(&[stage, *own]),
+                    Whose::Other(pubend) => {
+                        out.extend_from_slice(&[stage, OTHER]);
+                        put_varint(out, pubend.0);
+                    }
+                }
+                put_varint(out, number.0.into());
+                put_varint(out, tick.0);
+            }
+            Flight::Unkept => out.push(3),
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        match bytes.u8()? {
+            stage @ (1 | 2) => {
+                let whose = match bytes.u8()? {
+                    OTHER => Whose::Other(PubendId(bytes.varint()?)),
+                    own => Whose::Own(Some(own).filter(|own| usize::from(*own) < OWN)?),
+                };
+                let (number, tick) = (DurableNo(bytes.small()?), Tick(bytes.varint()?));
+                let is_sent = stage == 1;
+                let received = Flight::Received { number, whose, tick };
+                Some(if is_sent { Flight::Sent { number, whose, tick } } else { received })
+            }
+            3 => Some(Flight::Unkept),
+            _ => None,
+        }
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        // It had own streams alone, in the same form.
+        let flight = if version == 1 { Flight::read(bytes) } else { None };
+        let is_other = |flight: &Flight| {
+            matches!(
+                flight,
+                Flight::Sent { whose: Whose::Other(_), .. } | Flight::Received { whose: Whose::Other(_), .. }
+            )
+        };
+        flight.filter(|flight| !is_other(flight))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
+        value.put_versioned(out);
+        V::read_versioned(out)
+    }
+
+    proptest! {
+        #[test]
+        fn positions_and_flights_come_back(
+            ticks: [u64; OWN], number: u32, own in 0_u8..4,
+            far in proptest::collection::btree_map(any::<u64>(), (any::<u32>(), any::<u32>()), 0..6),
+            beyond in proptest::collection::btree_set((any::<u64>(), any::<u64>()), 0..9),
+        ) {
+            let acked = ticks.map(|tick| Tick(tick >> 1));
+            let far = far.into_iter().map(|(pubend, (since, more))| {
+                let since = Tick(u64::from(since) << 20);
+                FarStand { pubend: PubendId(pubend), since, acked: Tick(since.0 + u64::from(more)) }
+            });
+            let far_beyond = beyond.into_iter().map(|(pubend, tick)| EventId { pubend: PubendId(pubend), tick: Tick(tick) });
+            let stand = Stand {
+                acked,
+                beyond: vec![(0, Tick(acked[0].0 + 1)), (3, Tick(acked[3].0 + u64::from(number)))],
+                far: far.collect(),
+                far_beyond: far_beyond.collect(),
+            };
+            prop_assert_eq!(again(&stand, &mut Vec::new()), Some(stand.clone()));
+            for whose in [Whose::Own(own), Whose::Other(PubendId(ticks[0]))] {
+                let (number, tick) = (DurableNo(number), acked[1]);
+                for flight in [Flight::Sent { number, whose, tick }, Flight::Received { number, whose, tick }, Flight::Unkept] {
+                    prop_assert_eq!(again(&flight, &mut Vec::new()), Some(flight));
+                }
+            }
+        }
+
+        #[test]
+        fn garbage_is_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
+            let _ = (Stand::read_versioned(&bytes), Flight::read_versioned(&bytes));
+        }
+    }
+
+    #[test]
+    fn the_first_versions_can_be_read() {
+        let stand = Stand::read_versioned(&[1, 20, 0, 0, 0, 2, 0, 3, 0, 4]).unwrap();
+        let beyond = vec![(0, Tick(13)), (0, Tick(17))];
+        assert_eq!(stand, Stand { acked: [Tick(10); OWN], beyond, ..Stand::default() });
+        let sent = Flight::Sent { number: DurableNo(7), whose: Whose::Own(2), tick: Tick(300) };
+        assert_eq!(Flight::read_versioned(&[1, 1, 2, 7, 0xac, 2]), Some(sent));
+        assert_eq!(Flight::read_versioned(&[3, 1, 2, 7, 0xac, 2]), None, "a version that is not known");
+    }
+
+    #[test]
+    fn the_second_versions_can_be_read() {
+        let bytes = [2, 20, 0, 0, 0, 0, 1, 0x21, 20, 5, 1, 0x21, 30];
+        let (pubend, since, acked) = (PubendId(0x21), Tick(10), Tick(15));
+        let far = vec![FarStand { pubend, since, acked }];
+        let far_beyond = vec![EventId { pubend, tick: Tick(30) }];
+        let stand = Stand { acked: [Tick(10); OWN], far, far_beyond, ..Stand::default() };
+        assert_eq!(Stand::read_versioned(&bytes), Some(stand));
+        let sent = Flight::Sent { number: DurableNo(7), whose: Whose::Other(PubendId(0x21)), tick: Tick(300) };
+        assert_eq!(Flight::read_versioned(&[2, 1, 255, 0x21, 7, 0xac, 2]), Some(sent));
+    }
+
+    #[test]
+    fn a_position_is_never_before_the_log_counts() {
+        let pubend = PubendId(0x21);
+        let far = vec![FarStand { pubend, since: Tick(10), acked: Tick(15) }];
+        let mut stand = Stand { far, ..Stand::default() };
+        stand.step_back(pubend, Tick(12));
+        assert_eq!(stand.far(pubend), Some(Tick(12)));
+        stand.step_back(pubend, Tick(3));
+        assert_eq!((stand.far(pubend), stand.far(PubendId(0x22))), (Some(Tick(10)), None));
+    }
+}

@@ -1,0 +1,79 @@
+//! Where durable subscriptions stand: that is computed, not kept.
+
+use whimbrel_event::{EventId, PubendId, Tick};
+
+use super::{FarStand, Stand};
+use crate::broker::Core;
+use crate::follow::{Durable, NO_PUBEND, Positions, Track};
+
+impl Core {
+    /// Up to where a durable subscription has acknowledged everything, and what beyond.
+    pub(crate) fn stand(&self, id: u32) -> Stand {
+        let track = self.tracks.get(id);
+        let durable = track.durable.as_deref().expect("a durable subscription");
+        if track.by_token {
+            return self.stand_by_token(track, durable);
+        }
+        let untold = track.lag.as_ref().map(|lag| lag.untold());
+        let mut stand = Stand { acked: self.streams.logged().positions(), ..Stand::default() };
+        stand.far.extend(durable.far.since.iter().map(|(pubend, since)| {
+            let acked = match &untold {
+                Some(untold) => untold.get(pubend),
+                None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+            };
+            FarStand { pubend, since, acked: acked.max(since) }
+        }));
+        let reach = |stand: &mut Stand, pubend, tick: Tick| match self.streams.own_reliable(pubend) {
+            Some(own) => stand.acked[own] = stand.acked[own].min(tick),
+            None => stand.step_back(pubend, tick),
+        };
+        let untold = untold.as_ref().map_or(const { &Positions::new() }, |untold| untold);
+        untold
+            .iter()
+            .filter(|(pubend, _)| self.is_own(*pubend))
+            .for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
+        let aside = durable.far.aside.iter();
+        track.unsettled.iter().chain(aside).for_each(|(pubend, tick)| stand.step_back(pubend, tick));
+        let session = self.sessions.get(track.session);
+        let waiting = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
+        let flying = session.inflight.of_track(id);
+        let open = waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id));
+        // Notices are in no stream.
+        for id in open.filter(|id| id.pubend != NO_PUBEND) {
+            reach(&mut stand, id.pubend, Tick(id.tick.0 - 1));
+        }
+        let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
+        for id in durable.beyond.iter().copied().chain(settled) {
+            self.add_beyond(&mut stand, id);
+        }
+        stand.beyond.sort_unstable();
+        stand.beyond.dedup();
+        stand.far_beyond.sort_unstable();
+        stand.far_beyond.dedup();
+        stand
+    }
+
+    fn stand_by_token(&self, track: &Track, durable: &Durable) -> Stand {
+        let host = self.streams.logged().host();
+        let passed = self.streams.logged().positions();
+        let acked = |own: usize| track.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
+        let far = durable.far.since.iter().map(|(pubend, since)| {
+            let acked = track.acknowledged.get(pubend).max(since);
+            FarStand { pubend, since, acked }
+        });
+        Stand { acked: core::array::from_fn(acked), far: far.collect(), ..Stand::default() }
+    }
+
+    fn is_own(&self, pubend: PubendId) -> bool {
+        self.streams.own_reliable(pubend).is_some()
+    }
+
+    /// An event was acknowledged that perhaps lies beyond a position.
+    fn add_beyond(&self, stand: &mut Stand, id: EventId) {
+        match self.streams.own_reliable(id.pubend) {
+            Some(own) if stand.acked[own] < id.tick => stand.beyond.push((own as u8, id.tick)),
+            None if stand.far(id.pubend).is_some_and(|acked| acked < id.tick) => stand.far_beyond.push(id),
+            _ => {}
+        }
+    }
+}

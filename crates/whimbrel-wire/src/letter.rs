@@ -1,0 +1,99 @@
+//! What a broker tells another that need not be its neighbour.
+
+use whimbrel_event::HostId;
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{Invalid, LETTER_BYTES_MAX, ReadAsk, ReadTold};
+
+/// A message from one broker to another, over others. It may be lost, come twice, or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Letter<'a> {
+    /// For whom.
+    pub to: HostId,
+    /// How many links it has come over.
+    pub hops: u8,
+    /// Whether it gives way to everything else.
+    pub is_bulk: bool,
+    /// Who has written it.
+    pub from: HostId,
+    /// In which life.
+    pub incarnation: u64,
+    /// What it is about, [`Message`]; one that is not known is dropped and counted by its receiver.
+    pub kind: u8,
+    /// What it says, at most [`LETTER_BYTES_MAX`] bytes.
+    pub body: &'a [u8],
+}
+
+impl<'a> Body<'a> for Letter<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Letter {
+            to: input.host()?,
+            hops: input.byte()?,
+            is_bulk: input.bool("the weight of a letter")?,
+            from: input.host()?,
+            incarnation: input.u64()?,
+            kind: input.byte()?,
+            body: input.bytes(LETTER_BYTES_MAX, "a letter")?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.to.as_u64());
+        out.push(self.hops);
+        out.push(u8::from(self.is_bulk));
+        out.put_u64(self.from.as_u64());
+        out.put_u64(self.incarnation);
+        out.push(self.kind);
+        out.put_bytes(self.body, LETTER_BYTES_MAX, "a letter");
+    }
+}
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
+        /// What a letter says.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Message<'a> {
+            $($(#[$doc])* $name($body),)*
+            /// Something that a later minor version knows: its kind and what it says.
+            Unknown(u8, &'a [u8]),
+        }
+
+        impl<'a> Message<'a> {
+            /// Reads what a letter of that kind says. What follows it is ignored, since a later minor version may have put it there.
+            ///
+            /// # Errors
+            /// What is wrong with it.
+            pub fn decode(kind: u8, body: &'a [u8]) -> Result<Message<'a>, Invalid> {
+                match kind {
+                    $($number => Body::read(&mut Reader(body)).map(Message::$name),)*
+                    kind => Ok(Message::Unknown(kind, body)),
+                }
+            }
+
+            /// Appends what it says, and gives the letter's kind.
+            ///
+            /// # Panics
+            /// When a bound of what is in it is broken.
+            pub fn encode(&self, out: &mut Vec<u8>) -> u8 {
+                match self {
+                    $(Message::$name(said) => {
+                        said.put(out);
+                        $number
+                    })*
+                    Message::Unknown(kind, said) => {
+                        out.extend_from_slice(said);
+                        *kind
+                    }
+                }
+            }
+        }
+    };
+}
+
+messages! {
+    /// Asks for a part of a log.
+    8 ReadAsk(ReadAsk<'a>),
+    /// A part of a log.
+    9 ReadTold(ReadTold<'a>),
+}

@@ -1,0 +1,100 @@
+//! Parts of a broker's log that another one asks for, in letters.
+
+use whimbrel_event::{PubendId, Tick};
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{Invalid, LETTER_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
+
+/// Asks for what is logged of a part of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadAsk<'a> {
+    /// The asker's number for the question.
+    pub number: u64,
+    /// Which stream.
+    pub pubend: PubendId,
+    /// Without this tick.
+    pub after: Tick,
+    /// With this tick, not before `after`.
+    pub upto: Tick,
+    /// Events that are wanted, at most [`READ_ENTRIES_MAX`]: topic filter, 1 to [`TOPIC_BYTES_MAX`] bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their
+    /// grammar is not checked here.
+    pub entries: Vec<(&'a str, Option<&'a str>)>,
+}
+
+impl<'a> Body<'a> for ReadAsk<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let number = input.varint()?;
+        let (pubend, after) = (PubendId(input.u64()?), input.tick()?);
+        let upto = Tick(after.0.checked_add(input.varint()?).ok_or(Invalid::Range("the end of a part"))?);
+        let entries = input.list(READ_ENTRIES_MAX, "wanted events", |input| {
+            let filter = input.text(TOPIC_BYTES_MAX, "a topic filter")?;
+            if filter.is_empty() {
+                return Err(Invalid::Text("a topic filter"));
+            }
+            let selector = input.maybe_bytes(SELECTOR_BYTES_MAX, "a selector")?;
+            Ok((filter, selector.map(|bytes| crate::bytes::text(bytes, "a selector")).transpose()?))
+        })?;
+        Ok(ReadAsk { number, pubend, after, upto, entries })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        out.put_u64(self.pubend.0);
+        out.put_u64(self.after.0);
+        out.put_varint(self.upto.0.checked_sub(self.after.0).expect("a part ends not before it begins"));
+        out.put_list(&self.entries, READ_ENTRIES_MAX, "wanted events", |out, (filter, selector)| {
+            assert!(!filter.is_empty(), "a topic filter is not empty");
+            out.put_bytes(filter.as_bytes(), TOPIC_BYTES_MAX, "a topic filter");
+            out.put_maybe_bytes(selector.map(str::as_bytes), SELECTOR_BYTES_MAX, "a selector");
+        });
+    }
+}
+
+/// What is logged of a part of a stream: these events, and between them none that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadTold<'a> {
+    /// The asker's number for the question.
+    pub number: u64,
+    /// The sender's clock, nanoseconds: what ages of events are told by.
+    pub now: u64,
+    /// Up to where the stream was read, from where was asked.
+    pub upto: Tick,
+    /// Up to where what was asked for may have been given up early; 0: nothing.
+    pub released: Tick,
+    /// Ranges that cannot be read, each without its first tick, at most [`READ_LOST_MAX`].
+    pub lost: Vec<(Tick, Tick)>,
+    /// Ticks and events as [`crate::compact`] has them, at most [`READ_EVENTS_MAX`].
+    pub events: Vec<(Tick, &'a [u8])>,
+}
+
+impl<'a> Body<'a> for ReadTold<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let (number, now) = (input.varint()?, input.u64()?);
+        let (upto, released) = (input.tick()?, input.tick()?);
+        let lost = input.list(READ_LOST_MAX, "lost ranges", |input| Ok((input.tick()?, input.tick()?)))?;
+        let mut last = 0_u64;
+        let events = input.list(READ_EVENTS_MAX, "events", |input| {
+            last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the tick of an event"))?;
+            Ok((Tick(last), input.bytes(LETTER_BYTES_MAX, "an event")?))
+        })?;
+        Ok(ReadTold { number, now, upto, released, lost, events })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        out.put_u64(self.now);
+        out.put_u64(self.upto.0);
+        out.put_u64(self.released.0);
+        out.put_list(&self.lost, READ_LOST_MAX, "lost ranges", |out, (after, upto)| {
+            out.put_u64(after.0);
+            out.put_u64(upto.0);
+        });
+        let mut last = 0;
+        out.put_list(&self.events, READ_EVENTS_MAX, "events", |out, (tick, event)| {
+            out.put_varint(tick.0.checked_sub(last).expect("events are told in the order of their ticks"));
+            out.put_bytes(event, LETTER_BYTES_MAX, "an event");
+            last = tick.0;
+        });
+    }
+}
