@@ -148,12 +148,18 @@ impl Core {
             Item::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
+        let barred = reader.barred;
         let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
-        if caught_up {
+        tracks.get_mut(id).lag = Some(lag);
+        if let Some((event, after)) = barred {
+            self.bar(now, id, event, after);
+            return Turn::Over;
+        }
+        if caught_up && !self.unbar(now, id) {
+            let lag = self.tracks.get_mut(id).lag.take().expect("it lags");
             self.set_live(now, id, &lag, out);
             return Turn::CaughtUp;
         }
-        tracks.get_mut(id).lag = Some(lag);
         if blocked { Turn::Blocked } else { Turn::Over }
     }
 
@@ -238,6 +244,8 @@ pub(super) struct Reader<'a, O> {
     pub(super) weight: usize,
     /// The cache has holes in streams that are logged.
     pub(super) has_holes: bool,
+    /// An event that comes after one of another stream which has not been passed.
+    pub(super) barred: Option<(EventId, EventId)>,
     pub(super) out: &'a mut O,
 }
 
@@ -250,8 +258,8 @@ impl<'a, O> Reader<'a, O> {
         (router, copies, sessions): (&'a mut Router, &'a mut Copies, &'a mut Sessions),
         out: &'a mut O,
     ) -> Self {
-        let (blocked, weight, has_holes) = (false, 0, false);
-        Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, out }
+        let (blocked, weight, has_holes, barred) = (false, 0, false, None);
+        Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, barred, out }
     }
 }
 
@@ -261,8 +269,8 @@ impl<O: Output> Reader<'_, O> {
     fn end_turn(&mut self, next: &Next, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
-        if self.blocked {
-            return (true, false);
+        if self.blocked || self.barred.is_some() {
+            return (self.blocked, false);
         }
         self.lag.next = next.serial;
         if self.weight >= CATCH_UP_WEIGHT {
@@ -362,6 +370,11 @@ impl<O: Output> Reader<'_, O> {
             return ControlFlow::Continue(());
         }
         if self.wants(serial, packed) && !self.has_had(packed.id()) {
+            let after = packed.view().headers.after;
+            if let Some(after) = self.track.lacks_before(self.lag, packed.id(), after) {
+                (self.lag.next, self.barred) = (serial, Some((packed.id(), after)));
+                return ControlFlow::Break(());
+            }
             let qos = packed.qos().min(self.track.qos);
             if let Some(gap) = self.track.settle(packed.id()) {
                 self.lag.gaps.add(gap);

@@ -209,6 +209,7 @@ impl Core {
     /// A subscription begins elsewhere: no stream is set aside for it.
     fn forget_aside(&mut self, id: u32) {
         let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.aside.is_empty()) else { return };
+        durable.far.barred.clear();
         let (number, aside) = (durable.number, core::mem::take(&mut durable.far.aside));
         aside.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
     }

@@ -148,7 +148,7 @@ impl Core {
     pub(super) fn first_of_lag(&self, id: u32) -> u64 {
         let track = self.tracks.get(id);
         let mut positions = track.lag.as_ref().expect("it lags").positions.clone();
-        for (pubend, passed) in self.streams.remote_positions().filter(|(pubend, _)| track.is_aside(*pubend)) {
+        for (pubend, passed) in self.streams.positions().filter(|(pubend, _)| track.is_aside(*pubend)) {
             positions.set(pubend, passed);
         }
         self.first_after(&positions)

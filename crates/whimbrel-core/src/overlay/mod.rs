@@ -41,12 +41,13 @@ mod transit;
 mod wants;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
+use crate::store::DurableNo;
 
 pub(crate) use confirm::{Made, Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
@@ -108,6 +109,8 @@ pub(crate) enum Due {
     Predecessor(PubendId),
     /// Parts of a stream are asked for that is read at its own broker.
     Read(PubendId),
+    /// Durable subscriptions of which streams have waited for others for as long as they may.
+    Unbar,
     /// Other brokers' questions for parts of the log have their turn.
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
@@ -152,6 +155,8 @@ pub(crate) struct Overlay {
     /// Streams of which parts are to be asked for at some time.
     reading: BTreeSet<PubendId>,
     lending: Lending,
+    /// Durable subscriptions of which streams wait for events of others, and until when, in order.
+    barred: VecDeque<(Time, (DurableNo, u32))>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
     pub(crate) stats: OverlayStats,
@@ -200,6 +205,7 @@ impl Overlay {
             mending: BTreeMap::new(),
             reading: BTreeSet::new(),
             lending: Lending::default(),
+            barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
             stats: OverlayStats::default(),
@@ -319,6 +325,7 @@ impl Core {
                 Due::Mend(pubend) => self.mend(now, pubend, out),
                 Due::Predecessor(_) => self.look_at_stalled(now, out),
                 Due::Read(pubend) => self.read_far(now, pubend, out),
+                Due::Unbar => self.unbar_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Expire => self.expire_brokers(now),
