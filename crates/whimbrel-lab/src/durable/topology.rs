@@ -1,15 +1,13 @@
 //! The brokers of a run: one that plays all parts, a star around the publishers' broker (PHB) with brokers for subscribers (SHBs), or a chain.
 
-use std::collections::HashMap;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::CORES;
 use crate::bench::target::Target;
 use crate::brokers::{Broker, Setup};
 
-/// Counters of events that a broker has sent to another one that lacked them: out of its cache, and out of its log. Not every version has all.
-const ASKED_FOR: [&str; 2] = ["whimbrel_overlay_events_answered_total", "whimbrel_overlay_events_read_total"];
+/// Counters of events that a broker has sent to another one that lacked them: in answer to nacks, and read in its log.
+const ASKED_FOR: [&str; 2] = ["whimbrel_overlay_events_answered_total", "whimbrel_overlay_events_lent_total"];
 
 /// See the module's documentation.
 pub struct Topology {
@@ -97,7 +95,6 @@ impl Topology {
     /// # Errors
     /// When it does not answer.
     pub fn asked_of_phb(&self) -> Result<f64> {
-        let metrics: HashMap<String, f64> = self.phb().metrics().context("asking the PHB")?;
-        Ok(ASKED_FOR.iter().filter_map(|name| metrics.get(*name)).sum())
+        ASKED_FOR.iter().map(|name| self.phb().metric(name)).sum()
     }
 }

@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use super::world::{Ground, World};
 use crate::cores::costs::Costs;
 use crate::durable::calibrate::{self, Calibration};
+use crate::durable::crowd::ACKNOWLEDGE_EVERY;
 use crate::durable::{CLASSES, RATE};
 use crate::experiment::chart::{Axis, Chart, Curve, Point, Style};
 use crate::experiment::report::{Head, Part};
@@ -84,9 +85,9 @@ struct Seen {
     wrong: u64,
 }
 
-/// Time for which a world is looked at.
+/// Time for which a world is looked at: as often as positions are acknowledged in one, they are in all.
 fn span(effort: Effort) -> Duration {
-    Duration::from_millis(if effort.quick { 300 } else { 1_000 })
+    ACKNOWLEDGE_EVERY * if effort.quick { 2 } else { 4 }
 }
 
 fn see(shbs: usize, each: usize, ground: Ground, span: Duration) -> Result<Seen> {

@@ -317,16 +317,17 @@ impl Generator {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(()),
             other => other.context("waiting for the sockets")?,
         }
+        let sent = self.publisher.sent;
         if events.is_empty() {
             for index in 0..SUBSCRIBERS {
-                self.mobiles[index].receive(&mut self.scratch, self.batch)?;
+                self.mobiles[index].receive(&mut self.scratch, self.batch, sent)?;
             }
             return self.publisher.receive(&mut self.scratch);
         }
         for event in events.iter() {
             match event.token() {
                 Token(SUBSCRIBERS) => self.publisher.receive(&mut self.scratch)?,
-                Token(index) => self.mobiles[index].receive(&mut self.scratch, self.batch)?,
+                Token(index) => self.mobiles[index].receive(&mut self.scratch, self.batch, sent)?,
             }
         }
         Ok(())
@@ -334,7 +335,8 @@ impl Generator {
 
     fn update_window(&mut self) -> Result<()> {
         let sent = self.publisher.sent;
-        let progress = self.mobiles.iter_mut().filter_map(|mobile| mobile.progress(sent, WINDOW / 2));
+        // The stream of a broker that is not the publisher's may itself be as far behind as the window allows.
+        let progress = self.mobiles.iter_mut().filter_map(|mobile| mobile.progress(sent, WINDOW));
         let slowest = progress.min().unwrap_or(self.publisher.accepted);
         if slowest > self.publisher.received {
             self.last_progress = Instant::now();
