@@ -179,6 +179,10 @@ impl<'a> Round<'a> {
             tracks.touch(id);
         }
         let track = tracks.get_mut(id);
+        if track.note_newest_far(publication.id) {
+            tracks.touch(id);
+        }
+        let track = tracks.get_mut(id);
         if track.lag.is_some() || track.has_had(publication.id) || track.is_aside(publication.id.pubend) {
             return;
         }

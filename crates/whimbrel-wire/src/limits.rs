@@ -27,6 +27,9 @@ pub const READ_EVENTS_MAX: usize = 8192;
 /// Ranges that one answer says are lost.
 pub const READ_LOST_MAX: usize = 64;
 
+/// Brokers that have copies of one broker's sessions.
+pub const DEPUTIES_MAX: usize = 512;
+
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 

@@ -22,6 +22,10 @@ pub(crate) struct Far {
     /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
     /// it. Only these streams are in its written position.
     pub(crate) since: Positions,
+    /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
+    pub(crate) newest: Positions,
+    /// What it holds there, as it was last counted.
+    pub(crate) held: Positions,
     /// Streams that are set aside: where it stands in them.
     pub(crate) aside: Positions,
     /// Up to where the cache here is known to lack something.
@@ -30,7 +34,17 @@ pub(crate) struct Far {
     pub(crate) barred: Vec<Barred>,
 }
 
-at_rest!(Far, Far { since: Positions::new(), aside: Positions::new(), holes: Positions::new(), barred: Vec::new() });
+at_rest!(
+    Far,
+    Far {
+        since: Positions::new(),
+        newest: Positions::new(),
+        held: Positions::new(),
+        aside: Positions::new(),
+        holes: Positions::new(),
+        barred: Vec::new()
+    }
+);
 
 /// Streams that are noted as having waited; those that do not wait any more are forgotten then.
 const BARRED_MAX: usize = 16;

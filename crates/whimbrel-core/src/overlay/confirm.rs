@@ -8,12 +8,12 @@ use whimbrel_selector::TopicFilter;
 
 use super::joining::ALL_OTHERS;
 use super::{Due, Overlay, wants};
-use crate::api::{Filter, Granted, Output, Refusal, Start};
+use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
-use crate::store::Whom;
+use crate::store::{Wait, Whom};
 use crate::stream::Sources;
 
 /// How long a subscription waits for its confirmation.
@@ -41,8 +41,10 @@ pub(crate) struct Unanswered {
 }
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Waiter {
     what: Unanswered,
+    /// There is a durable one among them: other brokers' logs have to count for it.
+    is_durable: bool,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
     due: Time,
@@ -59,7 +61,7 @@ struct Returned {
 /// What waits for other brokers.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Waiter>,
     returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -113,7 +115,11 @@ impl Core {
             return Err(what);
         }
         let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
-        overlay.waiting.entries.push_back(Entry { what, version: None, due });
+        let is_durable = what
+            .made
+            .iter()
+            .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -162,6 +168,8 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
+        overlay.claims.name(version);
+        self.count_on_all();
         self.confirm_ready(now, out);
     }
 
@@ -174,17 +182,19 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let is_ready = |entry: &Entry| {
-            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(&self.streams, *host, version)))
+        let claims = &overlay.claims;
+        let is_ready = |entry: &Waiter| {
+            let has_confirmed = |host: &HostId, version| {
+                has_confirmed(&self.streams, *host, version) && (!entry.is_durable || claims.is_owed(*host, version))
+            };
+            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(host, version)))
         };
         let mut ready = Vec::new();
         // They were made in the order of their versions.
         while overlay.waiting.entries.front().is_some_and(&is_ready) {
             ready.extend(overlay.waiting.entries.pop_front());
         }
-        for entry in ready {
-            self.answer_made(now, entry, out);
-        }
+        ready.into_iter().for_each(|entry| self.answer_when_written(now, entry, out));
     }
 
     /// Answers those that have waited for as long as they may.
@@ -195,15 +205,28 @@ impl Core {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let late = late.filter(|host| !has_confirmed(&self.streams, *host, version));
+                let is_owed = |host| !entry.is_durable || overlay.claims.is_owed(host, version);
+                let late = late.filter(|host| !(is_owed(*host) && has_confirmed(&self.streams, *host, version)));
+                let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
+            self.answer_when_written(now, entry, out);
+        }
+    }
+
+    /// From where other brokers' logs count for a durable subscription is durable before it is answered.
+    fn answer_when_written(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+        let atom = self.store.outbox.last();
+        if entry.is_durable && self.has_log() && atom > self.store.line.committed() {
+            self.store.line.push(atom, Wait::Made(Box::new(entry)));
+        } else {
             self.answer_made(now, entry, out);
         }
     }
 
-    fn answer_made(&mut self, now: Time, entry: Entry, out: &mut impl Output) {
-        let Entry { what, version, .. } = entry;
+    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it.
+    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+        let Waiter { what, is_durable, version, .. } = entry;
         let Unanswered { whom, tag, index, made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
@@ -212,7 +235,10 @@ impl Core {
         let version = version.unwrap_or(u64::MAX);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
-            .filter(|state| !has_confirmed(&self.streams, state.host, version))
+            .filter(|state| {
+                let is_owed = !is_durable || overlay.claims.is_owed(state.host, version);
+                !(is_owed && has_confirmed(&self.streams, state.host, version))
+            })
             .map(|state| &*state.name)
             .take(NAMES_MAX + 1)
             .collect();
@@ -270,9 +296,11 @@ impl Overlay {
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, waiting, wants, host, .. } = self;
+        let Overlay { topology, routes, waiting, wants, claims, host, .. } = self;
         let version = wants.version();
-        waiting.late.retain(|host| !has_confirmed(streams, *host, version) && topology.get(*host).is_some());
+        let is_owed = |host| !wants.has_durable() || claims.is_owed(host, version);
+        let has_told = |host: &HostId| has_confirmed(streams, *host, version) && is_owed(*host);
+        waiting.late.retain(|host| !has_told(host) && topology.get(*host).is_some());
         let is_awaited =
             |other: &HostId| *other != *host && routes.is_reachable(*other) && !waiting.late.contains(other);
         topology.hosts().filter(is_awaited).collect()

@@ -24,7 +24,7 @@ const DELAY_UNKNOWN_US: u32 = 1_000;
 const DIGEST_ENTRIES: usize = 1_024;
 
 fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
-    InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref() }
+    InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref(), durable: entry.durable }
 }
 
 impl Overlay {

@@ -45,6 +45,9 @@ impl Core {
             self.streams.follow_from(host, overlay.wants.version());
         }
         overlay.stats.hosts_refused += u64::from(!self.streams.knows(host.pubend(0)));
+        if !was_there {
+            self.await_owed_by(now, host);
+        }
     }
 
     /// A new neighbour is told who had its name before it.
@@ -100,7 +103,7 @@ impl Core {
             // Who stood in its streams comes back here before all.
             let name = overlay.config.name.clone();
             self.know_former(&ended, &name);
-            self.end_host(now, ended, out);
+            self.end_host(now, ended, false, out);
         }
     }
 
@@ -128,7 +131,7 @@ impl Core {
                 self.streams.note_bygone(host, former.upto);
             }
             if self.streams.of_name(&state.name).any(|(known, _)| known.host == host) {
-                self.end_host(now, *former, out);
+                self.end_host(now, *former, false, out);
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -153,13 +156,15 @@ impl Core {
     }
 
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
-    fn end_host(&mut self, now: Time, FormerHost { host, upto, .. }: FormerHost, out: &mut impl Output) {
+    fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut impl Output) {
+        let FormerHost { host, upto, .. } = former;
         if !self.streams.end_host(host) {
             return;
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
         }
+        self.debtor_ended(now, host, is_retired);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         for pubend in streams {
             // Its clock may have been another one, and somebody may have had more of it elsewhere.

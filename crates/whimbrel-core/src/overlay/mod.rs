@@ -26,6 +26,8 @@ mod lend;
 mod letters;
 mod look;
 mod mend;
+mod owed;
+mod owing;
 mod peers;
 mod predecessors;
 mod quiet;
@@ -49,7 +51,7 @@ use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 use crate::store::DurableNo;
 
-pub(crate) use confirm::{Made, Unanswered, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
@@ -68,6 +70,7 @@ use interests::Interests;
 use joining::Joining;
 use lend::Lending;
 use mend::{Mending, OpenNacks};
+use owing::Claims;
 use peers::{Peer, Peers};
 use routes::Routes;
 use serve::Serves;
@@ -115,6 +118,8 @@ pub(crate) enum Due {
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
+    /// Other brokers are told how far durable subscriptions here are in their streams.
+    Report,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
@@ -159,6 +164,7 @@ pub(crate) struct Overlay {
     barred: VecDeque<(Time, (DurableNo, u32))>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
+    pub(crate) claims: Claims,
     pub(crate) stats: OverlayStats,
 }
 
@@ -208,6 +214,7 @@ impl Overlay {
             barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
+            claims: Claims::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -264,6 +271,7 @@ impl Core {
         }
         self.router.note_buffer(&[], &self.buffer);
         self.take_wants(now);
+        self.await_all_owed();
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
@@ -328,6 +336,7 @@ impl Core {
                 Due::Unbar => self.unbar_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
+                Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Refresh => self.refresh(now, out),
             }

@@ -4,15 +4,15 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
-use whimbrel_selector::Selector;
+use whimbrel_selector::{Selector, TopicFilter};
 
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
-use super::{Disk, Flight, Lost, Numbers, Profile, Stand};
+use super::{Disk, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
-use crate::follow::{Gap, GapReason, Old};
+use crate::follow::{Gap, GapReason, NOTHING, Old};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 use crate::stream::Streams;
@@ -76,6 +76,7 @@ pub struct Restoring {
     early: OwnTicks,
     filtered: Option<OwnTicks>,
     lost: Lost,
+    debts: Restored,
     is_copy: bool,
     profiles: Vec<Profile>,
     #[cfg(feature = "mutants")]
@@ -141,6 +142,14 @@ impl Restoring {
             Key::Number(client_id) => self.numbers.push((client_id.into(), Numbered::read_versioned(value)?)),
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,
+            Key::Owed(host, number) => {
+                let entry = OwedEntry::read_versioned(value)?;
+                if TopicFilter::new(entry.filter).is_err() {
+                    return None;
+                }
+                self.debts.entries.push((host, number, value.into()));
+            }
+            Key::Hold(host) => self.debts.holds.push((host, Hold::read_versioned(value)?)),
             Key::Early(pubend) => *self.early.get_mut(usize::from(pubend))? = Tick::read_versioned(value)?,
         }
         Some(())
@@ -165,6 +174,7 @@ impl Restoring {
             return Err(RestoreError::NoOwner);
         }
         core.take_up_filters(self.filtered);
+        core.restore_debts(now, self.debts);
         (core.store.release.early, core.store.lost) = (self.early, self.lost);
         if self.is_copy {
             core.lose_since_copy(now, &log.events.map(|stream| stream.last.max(stream.chopped)));
@@ -413,6 +423,7 @@ impl Core {
             durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
             for far in &stand.far {
                 durable.far.since.set(far.pubend, far.since);
+                durable.far.newest.set(far.pubend, NOTHING);
                 lag.positions.set(far.pubend, far.acked);
             }
         }

@@ -277,6 +277,13 @@ impl Sources {
         at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
     }
 
+    /// The same, once it is known from where on the stream is followed.
+    pub(crate) fn begun(&self, pubend: PubendId) -> Option<Tick> {
+        let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
+        let remote = &self.remotes[at];
+        (remote.told > 0 && !remote.is_held).then_some(remote.passed)
+    }
+
     /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not known here.
     pub(crate) fn passed(&self, pubend: PubendId) -> Tick {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend);
