@@ -239,6 +239,8 @@ struct Generator {
     kind: Kind,
     poll: Poll,
     publisher: Publisher,
+    /// All subscriptions that were asked for at first are in force: before, nothing is published.
+    has_begun: bool,
     mobiles: Vec<Mobile>,
     /// When whose stay ends.
     moves: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -266,6 +268,7 @@ impl Generator {
             kind: load.kind,
             poll,
             publisher,
+            has_begun: false,
             mobiles,
             moves: (0..SUBSCRIBERS).map(|index| Reverse((now, index))).collect(),
             batch: (WINDOW / CLASSES as u64 / 2) as usize * load.body,
@@ -295,7 +298,10 @@ impl Generator {
                 return Ok(());
             }
             self.move_subscribers(now)?;
-            self.publisher.publish()?;
+            self.has_begun = self.has_begun || !self.mobiles.iter().any(Mobile::is_asking);
+            if self.has_begun {
+                self.publisher.publish()?;
+            }
             self.wait(&mut events, deadline - now)?;
             self.update_window()?;
         }

@@ -197,6 +197,11 @@ impl Mobile {
         endpoint.flush()
     }
 
+    /// Whether it has connected and its subscription is not confirmed yet.
+    pub fn is_asking(&self) -> bool {
+        self.phase == Phase::Asking
+    }
+
     /// What it has received, if it takes part in what is published: then it must not fall behind. It does once it has come within
     /// `near` of what has been `sent`.
     pub fn progress(&mut self, sent: u64, near: u64) -> Option<u64> {
