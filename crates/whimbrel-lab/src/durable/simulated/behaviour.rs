@@ -106,13 +106,14 @@ fn absences(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         let mut world = World::star(4, ground(seed))?;
         world.add_everywhere(each);
         world.run(SETTLE);
+        // What was sent by then is all committed, and so it is in the end.
+        world.rest(SETTLE);
         let (logged, sent) = (world.logged(5), world.sent);
         world.keep_history();
         world.begin_absences(absences);
         world.run(span);
         world.end_absences();
         broken.push(wrong(&mut world) as f64);
-        // What was sent before the count began and was not committed then is in it, and as many at its end are as well.
         writes.push((world.logged(5) - logged) as f64 / (world.sent - sent) as f64);
         let times = || world.people.all.iter().flat_map(|person| &person.caught_up);
         let worst = times().max().copied().unwrap_or_default();
