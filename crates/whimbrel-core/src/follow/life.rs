@@ -149,7 +149,7 @@ impl Core {
                     new.durable = Some(durable);
                 }
                 None => {
-                    self.sessions.get_mut(old_session).inflight.lose_loading(id);
+                    self.sessions.get_mut(old_session).inflight.lose_loading(id, |_| true);
                     self.forget_durable(old_session, &durable);
                 }
             }

@@ -112,6 +112,11 @@ impl Core {
     pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
         for former in &state.former {
             let host = former.host;
+            if self.known_name(host).is_some_and(|name| *name != *state.name) {
+                // It was forgotten there.
+                self.end_if_gone(now, former, out);
+                continue;
+            }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let was_here = !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
@@ -156,15 +161,16 @@ impl Core {
     }
 
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
-    fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut impl Output) {
+    pub(super) fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut impl Output) {
         let FormerHost { host, upto, .. } = former;
+        self.debtor_ended(now, host, is_retired);
         if !self.streams.end_host(host) {
             return;
         }
+        self.write_ended(&former, false);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
         }
-        self.debtor_ended(now, host, is_retired);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         for pubend in streams {
             // Its clock may have been another one, and somebody may have had more of it elsewhere.
@@ -222,7 +228,7 @@ impl Core {
     }
 
     /// A broker is gone: nothing of it is kept.
-    fn forget_broker(&mut self, host: HostId) {
+    pub(super) fn forget_broker(&mut self, host: HostId) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.topology.forget(host);
         overlay.interests.of.remove(&host);

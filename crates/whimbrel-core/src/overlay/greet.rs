@@ -196,6 +196,7 @@ impl Core {
         }
         self.remind_of_former(now, out);
         self.expire_debts(now);
+        self.end_retired(now, out);
     }
 }
 

@@ -34,6 +34,7 @@ mod quiet;
 mod receive;
 pub mod reduce;
 mod registry;
+mod retire;
 pub mod routes;
 mod serve;
 mod stats;
@@ -62,6 +63,7 @@ pub use peers::{
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub(crate) use registry::{entry_hash, range_of};
+pub use retire::NotForgotten;
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;

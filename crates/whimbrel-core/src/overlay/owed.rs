@@ -241,6 +241,7 @@ impl Core {
 
     /// What others are owed is owed again after a restart, before anything is accepted.
     pub(crate) fn restore_debts(&mut self, now: Time, restored: Restored) {
+        self.restore_ended(restored.ended);
         for (host, hold) in restored.holds {
             self.store.debts.of.insert(host, Debt::restored(now, hold));
         }

@@ -12,6 +12,7 @@ use super::outbox::AtomNo;
 use super::wire::{Bytes, put_bytes, put_varint};
 use crate::follow::NOTHING;
 use crate::route;
+use whimbrel_wire::FormerHost;
 
 /// Brokers that are owed something, those included whose sessions have gone to others or have been given up. Others are told that there is no log.
 pub(crate) const DEBTORS_MAX: usize = 1_024;
@@ -215,12 +216,40 @@ pub(crate) struct Restored {
     pub(crate) holds: Vec<(HostId, Hold)>,
     /// Each with its number, and as it was written.
     pub(crate) entries: Vec<(HostId, u32, Box<[u8]>)>,
+    pub(crate) ended: BTreeMap<HostId, Ended>,
 }
 
-/// What others are owed.
+/// A host that has ended, as it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    pub(crate) reliable: u8,
+    pub(crate) best_effort: u8,
+    pub(crate) birth: Tick,
+    /// Its streams have ended here, or later where more of them had come.
+    pub(crate) upto: Tick,
+    /// It was forgotten at this broker, which tells others so.
+    pub(crate) is_retired: bool,
+}
+
+impl Value<'_> for Ended {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.reliable, self.best_effort, u8::from(self.is_retired)]);
+        put_varint(out, self.birth.0);
+        put_varint(out, self.upto.0);
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (reliable, best_effort, is_retired) = (bytes.u8()?, bytes.u8()?, bytes.u8()? == 1);
+        Some(Ended { reliable, best_effort, is_retired, birth: Tick(bytes.varint()?), upto: Tick(bytes.varint()?) })
+    }
+}
+
+/// What others are owed, and who is never owed anything again.
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
     pub(crate) of: BTreeMap<HostId, Debt>,
+    /// Hosts that were forgotten at this broker, those last that were last; at most [`whimbrel_wire::FORMER_MAX`].
+    pub(crate) retired: Vec<FormerHost>,
 }
 
 #[cfg(test)]
@@ -249,6 +278,10 @@ mod tests {
         out.clear();
         entry.put_versioned(&mut out);
         assert_eq!(OwedEntry::read_versioned(&out), Some(entry));
+        let ended = Ended { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true };
+        let mut other = Vec::new();
+        ended.put_versioned(&mut other);
+        assert_eq!(Ended::read_versioned(&other), Some(ended));
         for end in 0..out.len() {
             assert_eq!(OwedEntry::read_versioned(&out[..end]), None);
         }

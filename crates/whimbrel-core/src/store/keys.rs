@@ -56,6 +56,8 @@ pub(crate) enum Key<'a> {
     Owed(HostId, u32),
     /// How far the log is held for another broker; [`super::Hold`].
     Hold(HostId),
+    /// A host that has ended; [`super::Ended`].
+    Ended(HostId),
 }
 
 impl<'a> Key<'a> {
@@ -88,6 +90,7 @@ impl<'a> Key<'a> {
                 out.extend_from_slice(&number.to_le_bytes());
             }
             Key::Hold(host) => of_host(out, b'k', *host),
+            Key::Ended(host) => of_host(out, b'x', *host),
         }
     }
 
@@ -109,6 +112,7 @@ impl<'a> Key<'a> {
             b'l' => Key::Lost(bytes.u8()?),
             b'o' => Key::Owed(HostId::new(bytes.u64()?), bytes.u32()?),
             b'k' => Key::Hold(HostId::new(bytes.u64()?)),
+            b'x' => Key::Ended(HostId::new(bytes.u64()?)),
             _ => return None,
         };
         bytes.end()?;
@@ -444,7 +448,7 @@ mod tests {
                 Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
                 Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Owed(HostId::new(host), durable.0),
-                Key::Hold(HostId::new(host)),
+                Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {

@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{Packed, Tick, Time};
 
 pub(crate) use copied::{Lost, LostParts};
-pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Hold, Owed, OwedEntry, Restored};
+pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};

@@ -3,12 +3,13 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
+use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
+use super::FarStand;
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
-use super::{Disk, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
+use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
@@ -149,6 +150,7 @@ impl Restoring {
                 }
                 self.debts.entries.push((host, number, value.into()));
             }
+            Key::Ended(host) => drop(self.debts.ended.insert(host, Ended::read_versioned(value)?)),
             Key::Hold(host) => self.debts.holds.push((host, Hold::read_versioned(value)?)),
             Key::Early(pubend) => *self.early.get_mut(usize::from(pubend))? = Tick::read_versioned(value)?,
         }
@@ -384,6 +386,10 @@ impl Core {
         #[cfg(feature = "mutants")]
         let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
+        let ends = stand.map_or(&[][..], |stand| &stand.far).iter();
+        let ends = ends.filter_map(|far| Some((far.pubend, self.streams.bygone(far.pubend.host())?)));
+        let ends: BTreeMap<PubendId, Tick> = ends.collect();
+        let ended = |pubend: PubendId| ends.get(&pubend).copied();
         let fences = self.router.fences().clone();
         let track_of = self.tracks.get_mut(track);
         let lag = track_of.lag.as_mut().expect("who is not there lags");
@@ -422,6 +428,11 @@ impl Core {
             let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
             durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
             for far in &stand.far {
+                if let Some(to) = ended(far.pubend) {
+                    let FarStand { pubend, acked: from, .. } = *far;
+                    lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
+                    continue;
+                }
                 durable.far.since.set(far.pubend, far.since);
                 durable.far.newest.set(far.pubend, NOTHING);
                 lag.positions.set(far.pubend, far.acked);

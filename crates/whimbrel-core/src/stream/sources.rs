@@ -177,6 +177,12 @@ impl Sources {
         }
     }
 
+    /// What a host is called whose streams are followed, if that was told.
+    pub(crate) fn name_of(&self, id: HostId) -> Option<&str> {
+        let host = self.hosts.iter().find(|host| host.id == id)?;
+        Some(&*host.name).filter(|name| !name.is_empty())
+    }
+
     /// The hosts of that name whose streams are followed, those last that were known last; whether each has ended.
     pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (FormerHost, bool)> {
         let former = |host: &Host| {

@@ -11,6 +11,8 @@ use core::time::Duration;
 
 use common::{CLEAN, Client, KEPT, Told, plain};
 use net::Net;
+use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
+use whimbrel_core::overlay::NotForgotten;
 use whimbrel_core::{Durability, Filter, Following, Limits, NOTICE_TOPIC};
 use whimbrel_event::Qos;
 
@@ -216,6 +218,91 @@ fn what_is_given_up_early_is_told_to_who_is_behind_and_to_nobody_else() {
         let told = got.iter().filter(|got| got.topic == NOTICE_TOPIC && got.payload.contains("released"));
         assert_eq!(told.count(), gaps, "{id}: {got:?}");
     }
+}
+
+#[test]
+fn a_broker_that_is_forgotten_is_owed_nothing_at_any_other_and_told_so_when_it_comes_back() {
+    let mut net = Net::line(3);
+    net.attach(0, PUB, "publisher", CLEAN);
+    net.attach(2, PUB, "another", CLEAN);
+    let noticed =
+        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
+    let noticed = Filter { following: noticed, ..plain("t/#", Qos::AtLeastOnce) };
+    net.attach(2, SUB, "subscriber", WIDE);
+    net.subscribe(2, SUB, noticed);
+    net.attach(1, 3, "neighbour", WIDE);
+    net.subscribe(1, 3, noticed);
+    assert_eq!(net.forget(1, "b2", false), Err(NotForgotten::Reachable));
+    assert_eq!(net.forget(1, "b7", true), Err(NotForgotten::Unknown));
+    assert_eq!(net.forget(1, "b1", true), Err(NotForgotten::Itself));
+    net.kill(2);
+    publish(&mut net, &["a"]);
+    net.advance(SECOND);
+    assert_eq!((net.payloads(1, 3), kept(&net, 0)), (vec!["a".into()], 1));
+    assert_eq!(net.forget(1, "b2", false), Ok(1));
+    net.advance(SECOND * 12);
+    assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o')), (0, 1), "b1 is still owed what it wants");
+    let lost = |got: &common::Got| got.topic == NOTICE_TOPIC && got.payload.contains("lost");
+    assert_eq!(net.got(1, 3).iter().filter(|got| lost(got)).count(), 4, "its streams have ended");
+    // Whoever tells of it, and whoever has heard of it, knows it after a restart.
+    for node in [0, 1] {
+        net.kill(node);
+        net.revive(node);
+    }
+    net.join(0, 1);
+    net.advance(SECOND * 3);
+    net.revive(2);
+    net.join(1, 2);
+    net.advance(SECOND * 12);
+    assert_eq!(net.attach(2, SUB, "subscriber", WIDE), Told::Attached { present: true });
+    net.attach(0, PUB, "publisher", CLEAN);
+    publish(&mut net, &["b"]);
+    net.advance(SECOND * 3);
+    let got = net.got(2, SUB);
+    assert!(got.iter().any(|got| got.topic == NOTICE_TOPIC && got.payload.contains("released")), "{got:?}");
+    let events: Vec<_> = got.iter().filter(|got| got.topic != NOTICE_TOPIC).map(|got| &*got.payload).collect();
+    assert_eq!(events, ["b"]);
+}
+
+#[test]
+fn a_broker_that_can_be_reached_is_forgotten_by_force_once_it_cannot() {
+    let mut net = world(3);
+    assert_eq!(net.forget(1, "b2", true), Ok(1));
+    publish(&mut net, &["a"]);
+    net.advance(SECOND);
+    assert_eq!((net.payloads(2, SUB), kept(&net, 0)), (vec!["a".into()], 1));
+    net.kill(2);
+    publish(&mut net, &["b"]);
+    net.advance(SECOND * 40);
+    assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o')), (0, 0));
+}
+
+#[test]
+fn who_was_away_longer_than_the_cache_holds_gets_everything_from_the_log_once() {
+    let mut net = world(2);
+    let plan = Plan { default: DefaultPlan { capacity: Capacity::Events(8), policy: Policy::Lrp }, ..Plan::default() };
+    for node in [0, 1] {
+        net.nodes[node].core.set_cache(net.now, plan.clone());
+    }
+    publish(&mut net, &["before"]);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, SUB), ["before"]);
+    net.detach(1, SUB);
+    let wanted: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    for payload in &wanted {
+        publish(&mut net, &[payload]);
+        net.publish(0, PUB, "other", "nobody wants that");
+    }
+    net.advance(SECOND);
+    back(&mut net, 1);
+    net.advance(SECOND);
+    publish(&mut net, &["after"]);
+    net.advance(SECOND * 2);
+    let mut got = net.payloads(1, SUB);
+    assert_eq!(got.pop().as_deref(), Some("after"));
+    assert_eq!(got, wanted);
+    net.advance(SECOND * 3);
+    assert_eq!((net.payloads(1, SUB).len(), kept(&net, 0)), (0, 0));
 }
 
 #[test]

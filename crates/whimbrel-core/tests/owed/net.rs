@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use whimbrel_core::overlay::NotForgotten;
 use whimbrel_core::store::{AtomNo, Fetched, StreamName};
 use whimbrel_core::{
     Accepted, Attach, Channel, Core, Delivery, Filter, Granted, HangUp, Input, Kick, Limits, Link, Output,
@@ -268,6 +269,15 @@ impl Net {
     pub fn detach(&mut self, node: usize, link: u32) {
         self.input(node, Input::Detach { link: Link(link), publish_will: false, expiry: None });
         self.told(node, link);
+    }
+
+    /// An operator has a broker forgotten.
+    pub fn forget(&mut self, node: usize, name: &str, force: bool) -> Result<usize, NotForgotten> {
+        let Node { core, side, .. } = &mut self.nodes[node];
+        let result = core.retire_broker(self.now, name, force, side);
+        self.settle(node);
+        self.carry(node);
+        result
     }
 
     /// Subscribes; how long the answer took.
