@@ -21,6 +21,9 @@ pub enum Op {
     /// At least.
     #[serde(rename = ">=")]
     AtLeast,
+    /// Exactly.
+    #[serde(rename = "=")]
+    Exactly,
     /// Within 10 % of it.
     #[serde(rename = "±10%")]
     About,
@@ -49,6 +52,11 @@ impl Goal {
         Goal { op: Op::AtLeast, value }
     }
 
+    /// Exactly `value`.
+    pub const fn exactly(value: f64) -> Goal {
+        Goal { op: Op::Exactly, value }
+    }
+
     /// Within 10 % of `value`.
     pub const fn about(value: f64) -> Goal {
         Goal { op: Op::About, value }
@@ -65,6 +73,7 @@ impl Goal {
         match self.op {
             Op::AtMost => low <= self.value,
             Op::AtLeast => high >= self.value,
+            Op::Exactly => around(0.0),
             Op::About => around((self.value * ABOUT).abs()),
             Op::Near => around(POINTS),
         }
@@ -77,6 +86,7 @@ impl fmt::Display for Goal {
         match self.op {
             Op::AtMost => write!(f, "≤ {value}"),
             Op::AtLeast => write!(f, "≥ {value}"),
+            Op::Exactly => write!(f, "= {value}"),
             Op::About => write!(f, "{value} ±10%"),
             Op::Near => write!(f, "{value} ±2"),
         }
@@ -92,6 +102,7 @@ mod tests {
         let exact = |goal: Goal, figure: f64| goal.is_met([figure; 2]);
         assert!(exact(Goal::at_most(2.0), 2.0) && !exact(Goal::at_most(2.0), 2.1));
         assert!(exact(Goal::at_least(2.0), 2.0) && !exact(Goal::at_least(2.0), 1.9));
+        assert!(exact(Goal::exactly(1.0), 1.0) && !exact(Goal::exactly(1.0), 0.99) && !exact(Goal::exactly(1.0), 1.01));
         assert!(exact(Goal::about(2.0), 1.81) && exact(Goal::about(2.0), 2.19));
         assert!(!exact(Goal::about(2.0), 1.79) && !exact(Goal::about(2.0), 2.21));
         assert!(exact(Goal::near(-5.0), -7.0) && !exact(Goal::near(-5.0), -2.9));

@@ -1,6 +1,8 @@
 //! Experiments, the main job and side-by-side benchmarks.
 
 pub mod bench;
+mod brokers;
+mod cores;
 mod durable;
 pub mod experiment;
 pub mod fleet;

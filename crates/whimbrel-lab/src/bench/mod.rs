@@ -28,6 +28,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::durable::calibrate;
+use crate::progress;
 use case::{Bounds, Case};
 use closed_loop::Timing;
 use measure::{Metric, Sample, Settings};
@@ -88,6 +90,14 @@ struct OneArgs {
     /// Core to bind the generator to
     #[arg(long)]
     generator_core: Option<usize>,
+
+    /// Instead, measure what each operation of brokers of this program costs, as the modelled rows of experiments do in their own run
+    #[arg(long, conflicts_with_all = ["target", "pid", "cases"])]
+    calibrate: bool,
+
+    /// With --calibrate: print the costs as JSON
+    #[arg(long, requires = "calibrate")]
+    json: bool,
 }
 
 /// What all ways of measuring have in common.
@@ -155,6 +165,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Measures one running broker; returns whether nothing was lost.
 fn run_one(args: &OneArgs) -> Result<bool> {
+    if args.calibrate {
+        return calibrate(args.json);
+    }
     let target = args.target.context("a target is needed: --target mqtt://HOST:PORT, or `bench compare`")?;
     if let Some((pid, core)) = args.pid.zip(args.broker_core) {
         process::pin(pid, core)?;
@@ -169,6 +182,20 @@ fn run_one(args: &OneArgs) -> Result<bool> {
         clean &= sample.get(&Metric::Lost).is_none_or(|lost| *lost == 0.0);
     }
     Ok(clean)
+}
+
+/// Measures and prints what operations cost.
+fn calibrate(json: bool) -> Result<bool> {
+    let bar = progress::bar(calibrate::STEPS);
+    bar.set_message("costs");
+    let found = calibrate::measure(false, &bar)?;
+    bar.finish_and_clear();
+    if json {
+        println!("{}", found.to_json());
+    } else {
+        found.lines().iter().for_each(|line| println!("{line}"));
+    }
+    Ok(true)
 }
 
 /// A case with its figures on one line.

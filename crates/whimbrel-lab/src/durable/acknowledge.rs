@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
 use super::CLASSES;
-use super::broker::Broker;
 use super::crowd::Crowd;
 use super::subscriber::Keeper;
+use super::topology::Topology;
 use crate::bench::process::{self, CpuClock};
 use crate::experiment::report::{Head, Part};
 use crate::experiment::{Effort, Plan};
@@ -29,32 +29,31 @@ const PART: f64 = 0.8;
 const OFFERED: f64 = 1.3;
 
 fn once(subscribers: usize, most: f64, effort: Effort, seed: u64) -> Result<(f64, Duration, String)> {
-    let broker = Broker::start()?;
-    let commit = broker.commit_time()?;
-    let mut crowd = Crowd::connect(broker.target, Keeper::Broker, Duration::ZERO, seed)?;
+    let mut topology = Topology::star(1)?;
+    let commit = topology.shb(0).commit_time()?;
+    let mut crowd = Crowd::connect(&topology, Keeper::Broker, Duration::ZERO, seed)?;
     crowd.add_subscribers(subscribers)?;
     let offered = if effort.quick { 200.0 } else { OFFERED * most * CLASSES as f64 / subscribers as f64 };
     crowd.set_rate(offered as u64);
     let span = Duration::from_millis(if effort.quick { 500 } else { 4_000 });
     crowd.run(span / 4)?;
+    let broker = topology.shb(0);
     let cpu = broker.cpu()?;
-    let commits = |broker: &Broker| -> Result<f64> {
-        Ok(broker.metrics()?.get("whimbrel_journal_commits_total").copied().unwrap_or_default())
-    };
+    let commits = || broker.metric("whimbrel_journal_commits_total");
     let own = CpuClock::own();
-    let (begin, before, used, synced) = (Instant::now(), crowd.counts(), cpu.read()?, commits(&broker)?);
+    let (begin, before, used, synced) = (Instant::now(), crowd.counts(), cpu.read()?, commits()?);
     let own_used = own.read()?;
     crowd.run(span)?;
     let (elapsed, after) = (begin.elapsed().as_secs_f64(), crowd.counts());
     ensure!(after.lost + after.repeated == 0, "{} events were lost and {} came again", after.lost, after.repeated);
     let rate = (after.received - before.received) as f64 / elapsed;
     let note = format!(
-        "acknowledge: {subscribers} subscribers: {rate:.0} events/s of {:.0} offered, broker {:.0} % busy, generator {:.0} %, {:.0} commits/s; the disk \
+        "acknowledge: {subscribers} subscribers: {rate:.0} events/s of {:.0} offered, SHB {:.0} % busy, generator {:.0} %, {:.0} commits/s; the disk \
          alone commits in {:.2} ms",
         offered * subscribers as f64 / CLASSES as f64,
         100.0 * (cpu.read()? - used).as_secs_f64() / elapsed,
         100.0 * (own.read()? - own_used).as_secs_f64() / elapsed,
-        (commits(&broker)? - synced) / elapsed,
+        (commits()? - synced) / elapsed,
         commit.as_secs_f64() * 1e3,
     );
     Ok((rate, commit, note))

@@ -2,6 +2,7 @@
 //!
 //! Sockets are looked at in turn, not waited for: with a thousand subscribers that is the cheaper way, and it wakes nobody for a single event.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,12 +10,13 @@ use hdrhistogram::Histogram;
 
 use super::publisher::Publisher;
 use super::subscriber::{Counts, Keeper, Subscriber};
+use super::topology::Topology;
 use super::{PUBLISHERS, RATE};
 use crate::bench::link::SCRATCH_BYTES;
 use crate::bench::target::Target;
 
 /// Positions are acknowledged this often, as in the paper.
-const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(250);
+pub const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(250);
 
 /// Connections that are being opened at the same time.
 const OPENING: usize = 64;
@@ -37,13 +39,24 @@ pub struct Absences {
     pub away: Duration,
 }
 
+/// Latencies of some of the subscribers, µs.
+struct Observed {
+    which: Range<usize>,
+    latencies: Histogram<u64>,
+}
+
 /// See the module's documentation.
 pub struct Crowd {
-    target: Target,
+    /// Where publishers go, and subscribers by place.
+    publishing: Target,
+    places: Vec<Target>,
     publishers: Vec<Publisher>,
     /// All subscribers.
     pub subscribers: Vec<Subscriber>,
     keeper: Keeper,
+    /// How often positions are acknowledged, and how often one was.
+    pub acknowledge_every: Duration,
+    pub acknowledgements: u64,
     /// Events per second.
     rate: u64,
     /// How often sockets are looked at.
@@ -59,11 +72,30 @@ pub struct Crowd {
     acknowledged: Instant,
     /// While it is kept: at each moment since then, seconds, what [`Crowd::progress`] tells.
     history: Option<(Instant, Vec<[f64; 3]>)>,
-    /// Latencies of those subscribers whose index is below `observed`, µs.
-    latencies: Histogram<u64>,
-    /// How many subscribers are observed.
-    pub observed: usize,
+    observed: Vec<Observed>,
+    /// From when an event was due until its publisher was answered, µs.
+    answers: Histogram<u64>,
     scratch: Vec<u8>,
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LATENCY_MAX, 3).context("making a histogram")
+}
+
+/// How long after the beginning an event is due.
+fn due(number: u64, rate: u64) -> Duration {
+    Duration::from_nanos(number * 1_000_000_000 / rate)
+}
+
+fn note_latency(latencies: &mut Histogram<u64>, due: Instant) {
+    let late = Instant::now().saturating_duration_since(due);
+    latencies.saturating_record(u64::try_from(late.as_micros()).unwrap_or(u64::MAX));
+}
+
+fn take_quantile(latencies: &mut Histogram<u64>, quantile: f64) -> f64 {
+    let value = latencies.value_at_quantile(quantile) as f64 / 1e3;
+    latencies.reset();
+    value
 }
 
 impl Crowd {
@@ -71,13 +103,16 @@ impl Crowd {
     ///
     /// # Errors
     /// When the broker refuses.
-    pub fn connect(target: Target, keeper: Keeper, look: Duration, seed: u64) -> Result<Crowd> {
+    pub fn connect(topology: &Topology, keeper: Keeper, look: Duration, seed: u64) -> Result<Crowd> {
         let now = Instant::now();
         let mut crowd = Crowd {
-            target,
+            publishing: topology.publishers(),
+            places: topology.subscribers(),
             publishers: (0..PUBLISHERS).map(Publisher::new).collect(),
             subscribers: Vec::new(),
             keeper,
+            acknowledge_every: ACKNOWLEDGE_EVERY,
+            acknowledgements: 0,
             rate: RATE,
             look,
             absences: None,
@@ -88,11 +123,11 @@ impl Crowd {
             looked: now,
             acknowledged: now,
             history: None,
-            latencies: Histogram::new_with_bounds(1, LATENCY_MAX, 3).context("making a histogram")?,
-            observed: 0,
+            observed: Vec::new(),
+            answers: histogram()?,
             scratch: vec![0; SCRATCH_BYTES],
         };
-        crowd.publishers_return()?;
+        crowd.connect_publishers()?;
         crowd.set_rate(RATE);
         Ok(crowd)
     }
@@ -103,41 +138,58 @@ impl Crowd {
         self.start = Instant::now() - self.due(self.sent);
     }
 
-    /// Connects the publishers, again after a crash.
-    ///
-    /// # Errors
-    /// When the broker refuses.
-    pub fn publishers_return(&mut self) -> Result<()> {
-        self.publishers.iter_mut().try_for_each(|publisher| publisher.connect(self.target))?;
+    fn connect_publishers(&mut self) -> Result<()> {
+        self.publishers.iter_mut().try_for_each(|publisher| publisher.connect(self.publishing))?;
         let limit = Instant::now() + PATIENCE;
         while !self.publishers.iter().all(Publisher::is_ready) {
             ensure!(Instant::now() < limit, "the broker has not accepted the publishers for {PATIENCE:?}");
-            self.publishers.iter_mut().try_for_each(|publisher| publisher.turn(&mut self.scratch))?;
+            self.turn_publishers()?;
         }
         Ok(())
     }
 
-    /// So many subscribers more; events go on in the meantime.
+    fn turn_publishers(&mut self) -> Result<()> {
+        let Crowd { publishers, scratch, answers, start, rate, .. } = self;
+        publishers.iter_mut().try_for_each(|publisher| {
+            publisher.turn(scratch, |number| note_latency(answers, *start + due(number, *rate)))
+        })
+    }
+
+    /// So many subscribers more, at all places in turn; events go on in the meantime.
     ///
     /// # Errors
     /// When the broker refuses.
     pub fn add_subscribers(&mut self, more: usize) -> Result<()> {
-        let first = self.subscribers.len();
-        self.subscribers.extend((first..first + more).map(|index| Subscriber::new(index, self.keeper)));
+        let (first, places) = (self.subscribers.len(), self.places.len());
+        let class = |index: usize| index / places;
+        let new = (first..first + more).map(|index| Subscriber::new(index, class(index), index % places, self.keeper));
+        self.subscribers.extend(new);
         self.come(first..first + more)
+    }
+
+    /// So many subscribers more at one place; which they are.
+    ///
+    /// # Errors
+    /// When the broker refuses.
+    pub fn add_subscribers_at(&mut self, place: usize, more: usize) -> Result<Range<usize>> {
+        let which = self.subscribers.len()..self.subscribers.len() + more;
+        self.subscribers.extend(which.clone().map(|index| Subscriber::new(index, index, place, self.keeper)));
+        self.come(which.clone())?;
+        Ok(which)
     }
 
     /// These subscribers connect, and are there when this returns; events go on in the meantime.
     ///
     /// # Errors
     /// When the broker refuses.
-    pub fn come(&mut self, which: std::ops::Range<usize>) -> Result<()> {
+    pub fn come(&mut self, which: Range<usize>) -> Result<()> {
         let limit = Instant::now() + PATIENCE;
         let mut opened = which.start;
         while !self.subscribers[which.clone()].iter().all(Subscriber::is_there) {
             let there = self.subscribers[which.start..opened].iter().filter(|one| one.is_there()).count();
             while opened < which.end && opened - which.start < there + OPENING {
-                self.subscribers[opened].connect(self.target, self.sent)?;
+                let place = self.subscribers[opened].place;
+                self.subscribers[opened].connect(self.places[place], self.sent)?;
                 opened += 1;
             }
             ensure!(Instant::now() < limit, "not all subscriptions were confirmed within {PATIENCE:?}");
@@ -146,15 +198,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// These subscribers leave.
-    pub fn leave(&mut self, which: std::ops::Range<usize>) {
-        self.subscribers[which].iter_mut().for_each(Subscriber::leave);
-    }
-
-    /// The broker is gone, and all connections with it.
-    pub fn lose_all(&mut self) {
-        self.publishers.iter_mut().for_each(Publisher::lose);
-        self.subscribers.iter_mut().for_each(Subscriber::leave);
+    /// The broker of that place is gone, and all connections with it.
+    pub fn lose(&mut self, place: usize) {
+        self.subscribers.iter_mut().filter(|subscriber| subscriber.place == place).for_each(Subscriber::leave);
     }
 
     /// From now on subscribers go and come back, each at times of its own.
@@ -187,7 +233,12 @@ impl Crowd {
     }
 
     fn due(&self, number: u64) -> Duration {
-        Duration::from_nanos(number * 1_000_000_000 / self.rate)
+        due(number, self.rate)
+    }
+
+    /// The number of the next event.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Events go on for so long.
@@ -202,19 +253,17 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits until everybody who is there has everything sent up to now, which goes on; how long that took, or `None` if it took too long.
+    /// Waits until these are there and have everything that was sent before they came; events go on.
     ///
     /// # Errors
-    /// When the broker refuses, or breaks the protocol.
-    pub fn catch_up(&mut self) -> Result<Option<Duration>> {
+    /// When that takes too long, or the broker refuses, or breaks the protocol.
+    pub fn catch_up(&mut self, which: Range<usize>) -> Result<()> {
         let begin = Instant::now();
-        while !self.subscribers.iter().all(Subscriber::is_live) {
-            if begin.elapsed() > PATIENCE {
-                return Ok(None);
-            }
+        while !self.subscribers[which.clone()].iter().all(Subscriber::is_live) {
+            ensure!(begin.elapsed() < PATIENCE, "subscribers have not caught up within {PATIENCE:?}");
             self.step()?;
         }
-        Ok(Some(begin.elapsed()))
+        Ok(())
     }
 
     /// No more events: waits until everything has arrived. Returns whether it has.
@@ -245,7 +294,7 @@ impl Crowd {
             self.publishers[(self.sent % PUBLISHERS as u64) as usize].push(self.sent);
             self.sent += 1;
         }
-        self.publishers.iter_mut().try_for_each(|publisher| publisher.turn(&mut self.scratch))?;
+        self.turn_publishers()?;
         if now.saturating_duration_since(self.looked) < self.look {
             let next = (self.start + self.due(self.sent)).min(self.looked + self.look);
             std::thread::sleep(next.saturating_duration_since(now));
@@ -257,19 +306,17 @@ impl Crowd {
     }
 
     fn look_at_all(&mut self, now: Instant) -> Result<()> {
-        let acknowledges = now.saturating_duration_since(self.acknowledged) >= ACKNOWLEDGE_EVERY;
-        let Crowd { subscribers, scratch, latencies, observed, start, rate, .. } = self;
+        let acknowledges = now.saturating_duration_since(self.acknowledged) >= self.acknowledge_every;
+        let Crowd { subscribers, scratch, observed, start, rate, acknowledgements, .. } = self;
         for (index, subscriber) in subscribers.iter_mut().enumerate() {
-            let is_observed = index < *observed;
+            let mut observed = observed.iter_mut().find(|group| group.which.contains(&index));
             subscriber.receive(scratch, |number| {
-                if is_observed {
-                    let due = *start + Duration::from_nanos(number * 1_000_000_000 / *rate);
-                    let late = Instant::now().saturating_duration_since(due);
-                    latencies.saturating_record(u64::try_from(late.as_micros()).unwrap_or(u64::MAX));
+                if let Some(group) = &mut observed {
+                    note_latency(&mut group.latencies, *start + due(number, *rate));
                 }
             })?;
             if acknowledges {
-                subscriber.acknowledge()?;
+                *acknowledgements += u64::from(subscriber.acknowledge()?);
             }
         }
         if acknowledges {
@@ -299,7 +346,7 @@ impl Crowd {
                 subscriber.leave();
                 *at += away;
             } else {
-                subscriber.connect(self.target, self.sent)?;
+                subscriber.connect(self.places[subscriber.place], self.sent)?;
                 *at += period - away;
             }
         }
@@ -329,11 +376,28 @@ impl Crowd {
         Instant::now().saturating_duration_since(self.start + self.due(oldest))
     }
 
-    /// The 99th percentile of the observed latencies since the last call, ms.
-    pub fn latency(&mut self) -> f64 {
-        let p99 = self.latencies.value_at_quantile(0.99) as f64 / 1e3;
-        self.latencies.reset();
-        p99
+    /// From now on latencies of these subscribers, who are in no other group, are noted; the name of the group.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn observe(&mut self, which: Range<usize>) -> Result<usize> {
+        self.observed.push(Observed { which, latencies: histogram()? });
+        Ok(self.observed.len() - 1)
+    }
+
+    /// A quantile of the observed latencies of a group since the last call, ms.
+    pub fn latency(&mut self, group: usize, quantile: f64) -> f64 {
+        take_quantile(&mut self.observed[group].latencies, quantile)
+    }
+
+    /// A quantile of the observed latencies of a group since the last call of [`Crowd::latency`], ms.
+    pub fn latency_beside(&self, group: usize, quantile: f64) -> f64 {
+        self.observed[group].latencies.value_at_quantile(quantile) as f64 / 1e3
+    }
+
+    /// A quantile of the times until publishers were answered since the last call, ms.
+    pub fn answered(&mut self, quantile: f64) -> f64 {
+        take_quantile(&mut self.answers, quantile)
     }
 
     /// What the slowest of those who are there has got, if anybody is, and what all, there or not, have acknowledged: seconds of events.

@@ -1,4 +1,4 @@
-//! A publisher of numbered events that is never more than a window ahead of the broker, and sends again what a crash has left without an answer.
+//! A publisher of numbered events that is never more than a window ahead of the broker.
 
 use std::collections::VecDeque;
 
@@ -18,6 +18,12 @@ pub fn class_of(number: u64) -> usize {
     (number / PUBLISHERS as u64 % CLASSES as u64) as usize
 }
 
+/// The name of a publisher that the broker binds to the stream of that index.
+pub fn name_of(index: usize) -> String {
+    let is_bound = |name: &String| Named::named(name).to_bits() % PUBLISHERS as u64 == index as u64;
+    (0..).map(|n| format!("machine-{n}")).find(is_bound).expect("a hash has all remainders")
+}
+
 /// See the module's documentation.
 pub struct Publisher {
     name: String,
@@ -35,10 +41,8 @@ pub struct Publisher {
 impl Publisher {
     /// A publisher that the broker binds to the stream of that index.
     pub fn new(index: usize) -> Publisher {
-        let is_bound = |name: &String| Named::named(name).to_bits() % PUBLISHERS as u64 == index as u64;
-        let name = (0..).map(|n| format!("machine-{n}")).find(is_bound).expect("a hash has all remainders");
         Publisher {
-            name,
+            name: name_of(index),
             endpoint: None,
             is_ready: false,
             due: VecDeque::new(),
@@ -48,7 +52,7 @@ impl Publisher {
         }
     }
 
-    /// Connects, again after a crash.
+    /// Connects.
     ///
     /// # Errors
     /// When the system has no sockets left.
@@ -58,11 +62,6 @@ impl Publisher {
         self.endpoint = Some(Endpoint::connecting(target, hello)?);
         self.is_ready = false;
         Ok(())
-    }
-
-    /// The broker is gone: the connection with it.
-    pub fn lose(&mut self) {
-        (self.endpoint, self.is_ready) = (None, false);
     }
 
     /// Whether the broker has accepted the connection.
@@ -80,33 +79,28 @@ impl Publisher {
         self.due.push_back(number);
     }
 
-    /// Writes what is due and may be sent, and reads answers.
+    /// Writes what is due and may be sent, and reads answers; `answered` is told the number of each event that the broker has accepted.
     ///
     /// # Errors
     /// When the broker refuses or ends the connection.
-    pub fn turn(&mut self, scratch: &mut [u8]) -> Result<()> {
+    pub fn turn(&mut self, scratch: &mut [u8], mut answered: impl FnMut(u64)) -> Result<()> {
         let Publisher { endpoint: Some(endpoint), is_ready, flying, accepted, .. } = self else { return Ok(()) };
         endpoint.flush()?;
-        let mut became_ready = false;
         endpoint.receive(scratch, |frame, _| {
             match frame {
-                Frame::Ready => became_ready = true,
+                Frame::Ready => *is_ready = true,
                 Frame::Accepted(Some(id)) => {
                     let Some(place) = flying.iter().position(|(flying, _)| *flying == id) else {
                         bail!("the broker acknowledged packet identifier {id}, which is not in use")
                     };
-                    flying.remove(place);
+                    let gone = flying.remove(place);
+                    gone.into_iter().for_each(|(_, number)| answered(number));
                     *accepted += 1;
                 }
                 frame => bail!("a publisher received {frame:?}, which it did not ask for"),
             }
             Ok(())
         })?;
-        if became_ready {
-            *is_ready = true;
-            let again: Vec<(u16, u64)> = self.flying.iter().copied().collect();
-            again.into_iter().for_each(|(id, number)| self.write(id, number));
-        }
         while self.is_ready && self.flying.len() < WINDOW {
             let Some(number) = self.due.pop_front() else { break };
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use indicatif::ProgressBar;
 use whimbrel_journal::{Journal, Options, Stream, StreamId};
 
-use super::broker::Broker;
 use super::crowd::Crowd;
 use super::subscriber::Keeper;
+use super::topology::Topology;
 use super::{CLASSES, RATE};
 use crate::experiment::report::{Head, Part};
 use crate::experiment::{Effort, Plan};
@@ -44,17 +44,15 @@ struct Logged {
 
 /// Bytes of the record of an event that [`WANTING`] subscriptions want, as the broker writes it.
 fn record_size(effort: Effort, seed: u64) -> Result<usize> {
-    let broker = Broker::start()?;
-    let mut crowd = Crowd::connect(broker.target, Keeper::Broker, Duration::ZERO, seed)?;
+    let topology = Topology::alone()?;
+    let mut crowd = Crowd::connect(&topology, Keeper::Broker, Duration::ZERO, seed)?;
     crowd.add_subscribers(SUBSCRIBERS)?;
     ensure!(crowd.drain()?, "the subscribers have not got everything");
     let counts = || -> Result<[f64; 3]> {
-        let metrics = broker.metrics()?;
-        let read = |name: &str| metrics.get(name).copied().with_context(|| format!("the broker does not tell {name}"));
         Ok([
-            read("whimbrel_filter_records_total")?,
-            read("whimbrel_filter_names_total")?,
-            read("whimbrel_filter_bytes_total")?,
+            topology.sum("whimbrel_filter_records_total")?,
+            topology.sum("whimbrel_filter_names_total")?,
+            topology.sum("whimbrel_filter_bytes_total")?,
         ])
     };
     let before = counts()?;

@@ -38,6 +38,8 @@ pub struct Counts {
 pub struct Subscriber {
     index: usize,
     class: usize,
+    /// Which of the brokers for subscribers it goes to.
+    pub place: usize,
     keeper: Keeper,
     endpoint: Option<Endpoint>,
     confirmed: bool,
@@ -57,11 +59,12 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// A subscriber that was nowhere yet.
-    pub fn new(index: usize, keeper: Keeper) -> Subscriber {
+    /// A subscriber to a class, counted modulo [`CLASSES`], that was nowhere yet.
+    pub fn new(index: usize, class: usize, place: usize, keeper: Keeper) -> Subscriber {
         Subscriber {
             index,
-            class: index % CLASSES,
+            class: class % CLASSES,
+            place,
             keeper,
             endpoint: None,
             confirmed: false,
@@ -131,22 +134,22 @@ impl Subscriber {
         Ok(Some(position.clone()))
     }
 
-    /// Tells the broker where it stands.
+    /// Tells the broker where it stands, if that has changed; whether it did.
     ///
     /// # Errors
     /// When the broker has given an id that is none.
-    pub fn acknowledge(&mut self) -> Result<()> {
+    pub fn acknowledge(&mut self) -> Result<bool> {
         if !self.confirmed || self.keeper != Keeper::Client || self.acknowledged == self.next {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(position) = self.place()? else { return Ok(()) };
+        let Some(position) = self.place()? else { return Ok(false) };
         self.acknowledged = self.next;
         if let Some(endpoint) = &mut self.endpoint {
             let token = position.token().to_string();
             mqtt::publish_with(&mut endpoint.out, ACKNOWLEDGE, None, &[], token.as_bytes());
             endpoint.flush()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads what has come; `heard` is told the number of each event.
@@ -209,7 +212,7 @@ impl Subscriber {
 }
 
 /// Notes an event of one publisher and class, of which every `PUBLISHERS * CLASSES`th is.
-fn count(number: u64, next: &mut Option<u64>, counts: &mut Counts) {
+pub fn count(number: u64, next: &mut Option<u64>, counts: &mut Counts) {
     let step = (PUBLISHERS * CLASSES) as u64;
     let expected = next.unwrap_or(number);
     if number < expected {
@@ -236,7 +239,7 @@ mod tests {
 
     #[test]
     fn who_has_caught_up_expects_nothing_from_before() {
-        let mut subscriber = Subscriber::new(0, Keeper::Client);
+        let mut subscriber = Subscriber::new(0, 0, 0, Keeper::Client);
         assert!(!subscriber.has_all_before(100));
         subscriber.next = [Some(112), Some(113), Some(114), Some(99)];
         assert!(!subscriber.has_all_before(100) && subscriber.has_all_before(99));

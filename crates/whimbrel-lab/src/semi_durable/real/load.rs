@@ -20,6 +20,9 @@ use crate::bench::process::CpuClock;
 use crate::bench::target::Target;
 use crate::bench::wire::{Frame, QoS, Template};
 
+/// Brokers that subscribers move between.
+pub const BROKERS: usize = 2;
+
 /// Kinds of subscribers, by what they want.
 pub const CLASSES: usize = 10;
 
@@ -107,12 +110,12 @@ pub struct Figures {
     pub returns: u64,
     /// Seconds.
     pub elapsed: f64,
-    /// CPU seconds of the broker.
+    /// CPU seconds of the brokers together.
     pub broker_cpu: f64,
 }
 
 impl Figures {
-    /// Events that one second of the broker's CPU time takes from the publisher, with all that follows from them.
+    /// Events that one second of the brokers' CPU time takes from the publisher, with all that follows from them.
     pub fn published_per_cpu(&self) -> f64 {
         self.published as f64 / self.broker_cpu
     }
@@ -133,17 +136,18 @@ impl Figures {
     }
 }
 
-/// Runs `load` against the broker at `target`, whose CPU clock is `broker`.
+/// Runs `load` against the brokers at `targets`, whose CPU clocks are `brokers`; the publisher is at the first.
 ///
 /// # Errors
-/// When the broker refuses, ends a connection, breaks the protocol, repeats events or is stuck.
-pub fn run(target: Target, load: &Load, broker: CpuClock) -> Result<Figures> {
-    let mut generator = Generator::connect(target, load)?;
+/// When a broker refuses, ends a connection, breaks the protocol, repeats events or is stuck.
+pub fn run(targets: [Target; BROKERS], load: &Load, brokers: [CpuClock; BROKERS]) -> Result<Figures> {
+    let mut generator = Generator::connect(targets, load)?;
+    let used = || brokers.into_iter().map(CpuClock::read).sum::<Result<Duration>>();
     generator.turn_until(Instant::now() + load.warm_up)?;
-    let (start, cpu) = (generator.reading(), broker.read()?);
+    let (start, cpu) = (generator.reading(), used()?);
     generator.turn_until(start.at + load.measure)?;
-    let (end, cpu_end) = (generator.reading(), broker.read()?);
-    ensure!(end.published > start.published, "{target} took nothing in {:?}", load.measure);
+    let (end, cpu_end) = (generator.reading(), used()?);
+    ensure!(end.published > start.published, "{} took nothing in {:?}", targets[0], load.measure);
     ensure!(load.kind == Kind::Nondurable || end.counts.repeated == 0, "{} events came again", end.counts.repeated);
     ensure!(
         load.kind != Kind::Durable || end.counts.lost == 0,
@@ -231,10 +235,12 @@ impl Publisher {
 }
 
 struct Generator {
-    target: Target,
+    targets: [Target; BROKERS],
     kind: Kind,
     poll: Poll,
     publisher: Publisher,
+    /// All subscriptions that were asked for at first are in force: before, nothing is published.
+    has_begun: bool,
     mobiles: Vec<Mobile>,
     /// When whose stay ends.
     moves: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -245,22 +251,24 @@ struct Generator {
 }
 
 impl Generator {
-    fn connect(target: Target, load: &Load) -> Result<Generator> {
+    fn connect(targets: [Target; BROKERS], load: &Load) -> Result<Generator> {
         let poll = Poll::new().context("making a poll")?;
         let mut random = Random::new(load.seed);
-        let publisher = Publisher::connect(target, load.body, &poll)?;
-        let node = |random: &mut Random| {
-            Node::new(load.mobility, 0, random.fork())
+        let publisher = Publisher::connect(targets[0], load.body, &poll)?;
+        let node = |index: usize, random: &mut Random| {
+            // Half of each class begins at each broker.
+            Node::new(load.mobility, index / CLASSES % load.mobility.brokers, random.fork())
                 .map_err(|why| anyhow::anyhow!("no subscriber can move like that: {why:?}"))
         };
-        let mobile = |index| Ok(Mobile::new(index, node(&mut random)?));
+        let mobile = |index| Ok(Mobile::new(index, node(index, &mut random)?));
         let mobiles = (0..SUBSCRIBERS).map(mobile).collect::<Result<Vec<Mobile>>>()?;
         let now = Instant::now();
         Ok(Generator {
-            target,
+            targets,
             kind: load.kind,
             poll,
             publisher,
+            has_begun: false,
             mobiles,
             moves: (0..SUBSCRIBERS).map(|index| Reverse((now, index))).collect(),
             batch: (WINDOW / CLASSES as u64 / 2) as usize * load.body,
@@ -290,7 +298,10 @@ impl Generator {
                 return Ok(());
             }
             self.move_subscribers(now)?;
-            self.publisher.publish()?;
+            self.has_begun = self.has_begun || !self.mobiles.iter().any(Mobile::is_asking);
+            if self.has_begun {
+                self.publisher.publish()?;
+            }
             self.wait(&mut events, deadline - now)?;
             self.update_window()?;
         }
@@ -299,7 +310,7 @@ impl Generator {
     fn move_subscribers(&mut self, now: Instant) -> Result<()> {
         while let Some(Reverse((at, index))) = self.moves.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.moves.pop();
-            let stay = self.mobiles[index].move_on(self.target, self.kind, self.poll.registry())?;
+            let stay = self.mobiles[index].move_on(&self.targets, self.kind, self.poll.registry())?;
             if let Some(next) = at.checked_add(stay) {
                 self.moves.push(Reverse((next, index)));
             }
@@ -312,16 +323,17 @@ impl Generator {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(()),
             other => other.context("waiting for the sockets")?,
         }
+        let sent = self.publisher.sent;
         if events.is_empty() {
             for index in 0..SUBSCRIBERS {
-                self.mobiles[index].receive(&mut self.scratch, self.batch)?;
+                self.mobiles[index].receive(&mut self.scratch, self.batch, sent)?;
             }
             return self.publisher.receive(&mut self.scratch);
         }
         for event in events.iter() {
             match event.token() {
                 Token(SUBSCRIBERS) => self.publisher.receive(&mut self.scratch)?,
-                Token(index) => self.mobiles[index].receive(&mut self.scratch, self.batch)?,
+                Token(index) => self.mobiles[index].receive(&mut self.scratch, self.batch, sent)?,
             }
         }
         Ok(())
@@ -329,7 +341,8 @@ impl Generator {
 
     fn update_window(&mut self) -> Result<()> {
         let sent = self.publisher.sent;
-        let progress = self.mobiles.iter_mut().filter_map(|mobile| mobile.progress(sent, WINDOW / 2));
+        // The stream of a broker that is not the publisher's may itself be as far behind as the window allows.
+        let progress = self.mobiles.iter_mut().filter_map(|mobile| mobile.progress(sent, WINDOW));
         let slowest = progress.min().unwrap_or(self.publisher.accepted);
         if slowest > self.publisher.received {
             self.last_progress = Instant::now();

@@ -7,7 +7,7 @@ use mio::{Interest, Registry, Token};
 use whimbrel_client::{EventId, Position};
 use whimbrel_sim::mobility::{Node, State, Stay};
 
-use super::load::{CLASSES, Kind, TOPIC, VALUES_PER_CLASS};
+use super::load::{BROKERS, CLASSES, Kind, TOPIC, VALUES_PER_CLASS};
 use crate::bench::link::{Endpoint, hello};
 use crate::bench::lowat;
 use crate::bench::target::Target;
@@ -64,6 +64,8 @@ pub struct Mobile {
     last: Vec<u8>,
     /// The sequence number that it expects next; `None`: whatever comes.
     next: Option<u64>,
+    /// What had been published when its subscription was confirmed.
+    begun: u64,
     /// What became of its events.
     pub counts: Counts,
 }
@@ -82,6 +84,7 @@ impl Mobile {
             token: None,
             last: Vec::new(),
             next: None,
+            begun: 0,
             counts: Counts::default(),
         }
     }
@@ -90,14 +93,14 @@ impl Mobile {
     ///
     /// # Errors
     /// When the system has no more sockets.
-    pub fn move_on(&mut self, target: Target, kind: Kind, registry: &Registry) -> Result<Duration> {
-        let Stay { duration, state, .. } = self.node.next().expect("its stays never end");
+    pub fn move_on(&mut self, targets: &[Target; BROKERS], kind: Kind, registry: &Registry) -> Result<Duration> {
+        let Stay { duration, state, broker } = self.node.next().expect("its stays never end");
         if let Some(mut endpoint) = self.endpoint.take() {
             registry.deregister(&mut endpoint.stream).context("letting go of a socket")?;
         }
         self.phase = Phase::Away;
         if state == State::Connected {
-            self.connect(target, kind, registry)?;
+            self.connect(targets[broker], kind, registry)?;
         }
         Ok(duration)
     }
@@ -141,12 +144,14 @@ impl Mobile {
         })
     }
 
-    /// Reads what has come. `batch`: bytes to be woken for from now on.
+    /// Reads what has come. `batch`: bytes to be woken for from now on; `sent`: events published so far.
     ///
     /// # Errors
     /// When the broker refuses, ends the connection or sends what nobody asked for.
-    pub fn receive(&mut self, scratch: &mut [u8], batch: usize) -> Result<()> {
-        let Mobile { endpoint: Some(endpoint), phase, token, last, next, counts, .. } = self else { return Ok(()) };
+    pub fn receive(&mut self, scratch: &mut [u8], batch: usize, sent: u64) -> Result<()> {
+        let Mobile { endpoint: Some(endpoint), phase, token, last, next, counts, kind, begun, .. } = self else {
+            return Ok(());
+        };
         endpoint.flush()?;
         let mut subscribed = false;
         endpoint.receive(scratch, |frame, _| {
@@ -168,7 +173,9 @@ impl Mobile {
             Ok(())
         })?;
         if subscribed {
-            *phase = Phase::Behind;
+            // Who does not ask for what it missed, or has missed nothing, is not behind: wherever the stream is that it gets, the publisher waits for it.
+            *phase = if kind.keeps() && next.is_some() { Phase::Behind } else { Phase::Live };
+            *begun = sent;
             lowat::wake_after(&endpoint.stream, batch)?;
         }
         self.acknowledge()
@@ -190,10 +197,18 @@ impl Mobile {
         endpoint.flush()
     }
 
+    /// Whether it has connected and its subscription is not confirmed yet.
+    pub fn is_asking(&self) -> bool {
+        self.phase == Phase::Asking
+    }
+
     /// What it has received, if it takes part in what is published: then it must not fall behind. It does once it has come within
     /// `near` of what has been `sent`.
     pub fn progress(&mut self, sent: u64, near: u64) -> Option<u64> {
-        let next = self.next?;
+        let next = match self.phase {
+            Phase::Live => self.next.map_or(self.begun, |next| next.max(self.begun)),
+            _ => self.next?,
+        };
         if self.phase == Phase::Behind && next + near >= sent {
             self.phase = Phase::Live;
         }

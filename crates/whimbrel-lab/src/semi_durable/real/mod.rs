@@ -1,8 +1,9 @@
-//! The real driver: one broker process, sockets, and mobile subscribers whose times are a tenth of the paper's.
+//! The real driver: two broker processes that are linked and share a core, sockets, and mobile subscribers whose times are a tenth of the paper's. The publisher is at the
+//! first broker; subscribers are at both, and come back to either.
 //!
-//! Peaks are told as what a CPU second of the broker does while its core has no time to spare: that hangs much less on what else the
-//! machine does than events per second of the clock, which are told beside it. Kinds and policies take turns within each round, each with a
-//! fresh broker; ratios are taken within a round.
+//! Peaks are told as what a CPU second of the brokers does while their core has no time to spare: that hangs much less on what else the
+//! machine does than events per second of the clock, which are told beside it. Kinds and policies take turns within each round, each with
+//! fresh brokers; ratios are taken within a round.
 
 mod load;
 mod mobile;
@@ -13,16 +14,13 @@ use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use whimbrel_sim::mobility::Mobility;
 
-use crate::bench::compare::own_program;
-use crate::bench::peers::{Peer, Programs, Running, Setup};
-use crate::bench::process::{self, CpuClock};
-use crate::bench::target::Target;
-use crate::bench::wire::Protocol;
+use crate::bench::process;
+use crate::brokers::{Broker, Setup};
 use crate::experiment::chart::{Axis, Chart, Curve, Point, Style};
 use crate::experiment::report::{Head, Part};
 use crate::experiment::{Effort, Plan};
 use crate::goal::Goal;
-use load::{CLASSES, Figures, Kind, Load, TOPIC, VALUES_PER_CLASS};
+use load::{BROKERS, CLASSES, Figures, Kind, Load, TOPIC, VALUES_PER_CLASS};
 
 /// What the real driver measures.
 pub const PLANS: &[Plan] = &[
@@ -41,12 +39,15 @@ const FASTER: u32 = 10;
 /// Events that a partition holds: at the rates that one core reaches, about as many mean outages as the paper's.
 const CAPACITY: u64 = 20_000;
 
-/// The cores of the broker and of the generator.
+/// The cores of the brokers and of the generator.
 const CORES: (usize, usize) = (0, 1);
+
+/// Durable subscribers stay where the publisher is: what they miss is in the log of its broker.
+const DURABLE_BROKERS: usize = 1;
 
 const PEAK_PUBLISH: Head = Head {
     id: "peak-publish",
-    measure: "events published per CPU second of the broker, semi-durable / nondurable",
+    measure: "events published per CPU second of the brokers, semi-durable / nondurable",
     unit: "ratio",
     paper: None,
     goal: Goal::at_least(0.87),
@@ -54,7 +55,7 @@ const PEAK_PUBLISH: Head = Head {
 
 const THROUGHPUT: Head = Head {
     id: "throughput",
-    measure: "events delivered per CPU second of the broker, semi-durable / nondurable",
+    measure: "events delivered per CPU second of the brokers, semi-durable / nondurable",
     unit: "ratio",
     paper: Some(0.90),
     goal: Goal::at_least(0.93),
@@ -62,7 +63,7 @@ const THROUGHPUT: Head = Head {
 
 const PRIORITY: Head = Head {
     id: "pwp-peak",
-    measure: "events published per CPU second of the broker, PwP / lrp",
+    measure: "events published per CPU second of the brokers, PwP / lrp",
     unit: "ratio",
     paper: Some(0.89),
     goal: Goal::at_least(0.97),
@@ -70,7 +71,7 @@ const PRIORITY: Head = Head {
 
 const RANDOM: Head = Head {
     id: "random-peak",
-    measure: "events published per CPU second of the broker, random / lrp",
+    measure: "events published per CPU second of the brokers, random / lrp",
     unit: "ratio",
     paper: None,
     goal: Goal::at_least(0.95),
@@ -105,7 +106,7 @@ const TIME_DOWN: Head = Head {
 struct Variant {
     name: &'static str,
     kind: Kind,
-    /// Nothing: the broker as it comes.
+    /// Nothing: brokers as they come.
     policy: Option<&'static str>,
 }
 
@@ -121,13 +122,13 @@ const DURABLE_LRP: Variant = Variant { name: "durable", kind: Kind::Durable, ..L
 const ANY: Variant = Variant { name: "random", kind: Kind::SemiDurable, policy: Some("policy = \"random\"") };
 
 /// The paper's mobility, faster.
-fn mobility(fraction_down: f64) -> Mobility {
+fn mobility(fraction_down: f64, kind: Kind) -> Mobility {
     let paper = Mobility::default();
     Mobility {
         mean_outage: paper.mean_outage / FASTER,
         fraction_down,
         graceful_rate: paper.graceful_rate * f64::from(FASTER) * fraction_down / paper.fraction_down,
-        brokers: 1,
+        brokers: if kind == Kind::Durable { DURABLE_BROKERS } else { BROKERS },
         ..paper
     }
 }
@@ -140,33 +141,35 @@ fn configuration(policy: &str) -> String {
              capacity = \"{CAPACITY} events\"\n{policy}\n"
         )
     };
-    (0..CLASSES as u64).map(partition).collect()
+    // Both brokers cache all events, whoever is there.
+    let buffer = format!("[buffer]\nsubscribe = [\"{TOPIC}\"]\n");
+    std::iter::once(buffer).chain((0..CLASSES as u64).map(partition)).collect()
 }
 
 /// Measures one variant once.
 fn measure(variant: Variant, body: usize, fraction_down: f64, round: u64, effort: Effort) -> Result<Figures> {
-    let programs = Programs { whimbrel: own_program(), peers: "target/bench-peers".into() };
-    let mut configuration = variant.policy.map(configuration).unwrap_or_default();
-    let data = (variant.kind == Kind::Durable).then(|| tempfile::TempDir::with_prefix("whimbrel-lab-")).transpose();
-    let data = data.context("making a data directory")?;
-    if let Some(data) = &data {
-        // Strings of JSON are strings of TOML, too; what belongs to no table comes first.
-        configuration = format!("data = {}\n{configuration}", serde_json::Value::from(data.path().to_string_lossy()));
-    }
-    let (core, own_core) = (Some(CORES.0), Some(CORES.1));
-    let setup = Setup { core, own_core, settings: &configuration, disk: None };
-    let broker = Running::start_with(Peer::Whimbrel, &programs, setup)?;
+    let setup = |name: &str, peers| Setup {
+        name: name.to_owned(),
+        core: CORES.0,
+        own_core: CORES.1,
+        peers,
+        settings: variant.policy.map(configuration).unwrap_or_default(),
+        has_data: variant.kind == Kind::Durable,
+    };
+    let home = Broker::start(setup("home", Vec::new()))?;
+    let field = Broker::start(setup("field", vec![home.overlay]))?;
+    home.await_links(1)?;
     let seconds = |whole: u64| Duration::from_secs(if effort.quick { 1 } else { whole });
     let load = Load {
         kind: variant.kind,
         body,
-        mobility: mobility(fraction_down),
+        mobility: mobility(fraction_down, variant.kind),
         warm_up: seconds(8),
         measure: seconds(8),
         seed: round,
     };
-    let target = Target { protocol: Protocol::Mqtt5, ..broker.target };
-    load::run(target, &load, CpuClock::of(broker.pid())?).with_context(|| format!("measuring {}", variant.name))
+    let clocks = [home.cpu()?, field.cpu()?];
+    load::run([home.target, field.target], &load, clocks).with_context(|| format!("measuring {}", variant.name))
 }
 
 /// The figures of variants, round by round.
@@ -184,7 +187,7 @@ impl Series {
         bar: &ProgressBar,
     ) -> Result<Series> {
         let cores = process::cores();
-        ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
+        ensure!(cores >= 2, "brokers and generator need a core each, and this machine has {cores}");
         let mut rounds = Vec::new();
         for round in 1..=effort.seeds {
             let mut figures = Vec::new();
@@ -284,7 +287,7 @@ fn sweep(
         file: format!("rate-{}", head.id),
         title: title.to_owned(),
         x: Axis::linear(label),
-        y: Axis::linear("thousands of deliveries per CPU second of the broker"),
+        y: Axis::linear("thousands of deliveries per CPU second of the brokers"),
         curves: vec![curve("nondurable", 1, nondurable), curve("semi-durable", 0, semi_durable)],
     };
     Ok(Part { rows: vec![head.row(&least)], notes, charts: vec![chart] })

@@ -1,4 +1,4 @@
-//! What is between a broker and its subscribers: nothing, or a link that all share.
+//! What is between the brokers and their clients: nothing, or a link that all subscribers share.
 
 use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, NOTICE_TOPIC, Output, Refusal, Segment, Sent, Tell};
 use whimbrel_event::{EventId, PubendId, Tick, Time};
@@ -6,6 +6,7 @@ use whimbrel_sim::access::{Access, Member};
 use whimbrel_sim::link::Arrival;
 
 use super::subscriber::{Published, Subscriber};
+use crate::cores::Clients;
 
 /// Bytes at the beginning of a simulated packet that say what it is: a notice, or the tick of an event.
 const LABEL_BYTES: usize = 8;
@@ -21,29 +22,49 @@ pub struct Shared {
     pub full: Vec<bool>,
 }
 
-/// What comes out of a broker, at one moment.
-pub struct Radio<'a> {
-    /// The present.
-    pub now: Time,
-    /// The only stream.
+/// The brokers' clients: subscribers, by number of the link, and a publisher at the broker [`HOME`].
+pub struct Radio {
+    /// The present, and the broker that does something.
+    now: Time,
+    node: usize,
+    /// The only stream, once something was published.
     pub pubend: PubendId,
     /// By number of the link.
-    pub subscribers: &'a mut [Subscriber],
+    pub subscribers: Vec<Subscriber>,
     /// All events that were published, by class.
-    pub logs: &'a [Vec<Published>],
+    pub logs: Vec<Vec<Published>>,
     /// `None`: what is sent has arrived.
-    pub shared: Option<&'a mut Shared>,
+    pub shared: Option<Shared>,
+    /// The tick of the last event that was published.
+    pub published: Option<Tick>,
 }
 
-impl Output for Radio<'_> {
+/// The publisher's broker.
+pub const HOME: usize = 0;
+
+impl Radio {
+    /// Subscribers to so many classes; nothing was published.
+    pub fn new(subscribers: Vec<Subscriber>, classes: usize, shared: Option<Shared>) -> Radio {
+        let (logs, now) = (vec![Vec::new(); classes], Time::ZERO);
+        Radio { now, node: HOME, pubend: PubendId(0), subscribers, logs, shared, published: None }
+    }
+}
+
+impl Clients for Radio {
+    fn at(&mut self, now: Time, node: usize) {
+        (self.now, self.node) = (now, node);
+    }
+}
+
+impl Output for Radio {
     fn attached(&mut self, _: Link, _: bool) {}
 
     fn refused(&mut self, link: Link, why: Refusal) {
-        panic!("subscriber {} was refused: {why:?}", link.0);
+        panic!("client {} of broker {} was refused: {why:?}", link.0, self.node);
     }
 
     fn kicked(&mut self, link: Link, why: Kick) {
-        panic!("subscriber {} was thrown out: {why:?}", link.0);
+        panic!("client {} of broker {} was thrown out: {why:?}", link.0, self.node);
     }
 
     fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>], _: &[Box<str>]) {
@@ -59,7 +80,9 @@ impl Output for Radio<'_> {
 
     fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
 
-    fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, _: Accepted) {}
+    fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, result: Accepted) {
+        assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");
+    }
 
     fn completed(&mut self, _: Link, _: u16, _: bool) {}
 
@@ -85,6 +108,12 @@ impl Output for Radio<'_> {
         shared.access.push(self.now, member, Arrival::Bytes(bytes(delivery, length)));
         shared.full[index] = !shared.access.has_room(member);
         if shared.full[index] { Sent::Full } else { Sent::Open }
+    }
+
+    fn knowledge(&mut self, segment: &Segment<'_>) {
+        if self.node == HOME && matches!(segment.what, Tell::Data(_)) {
+            (self.pubend, self.published) = (segment.pubend, Some(segment.upto));
+        }
     }
 }
 
@@ -122,69 +151,6 @@ fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
 /// Bytes of a variable byte integer.
 fn number_bytes(number: usize) -> usize {
     if number < 128 { 1 } else { 1 + number_bytes(number / 128) }
-}
-
-/// What comes out of the publisher's broker: its knowledge, for the others.
-#[derive(Debug, Default)]
-pub struct Backbone {
-    /// In the order in which it came out.
-    pub segments: Vec<Carried>,
-}
-
-/// Knowledge on its way to another broker.
-#[derive(Clone, Debug)]
-pub struct Carried {
-    /// The stream.
-    pub pubend: PubendId,
-    /// The part begins after this tick.
-    pub after: Tick,
-    /// And ends with this one.
-    pub upto: Tick,
-    /// The value of the attribute and the importance of the event at its end.
-    pub event: whimbrel_event::Event,
-}
-
-impl Carried {
-    /// As a broker takes it.
-    pub fn segment(&self) -> Segment<'_> {
-        let Carried { pubend, after, upto, event } = self;
-        Segment { pubend: *pubend, after: *after, upto: *upto, what: Tell::Data(event.view()) }
-    }
-}
-
-impl Output for Backbone {
-    fn attached(&mut self, _: Link, _: bool) {}
-
-    fn refused(&mut self, _: Link, why: Refusal) {
-        panic!("the publisher was refused: {why:?}");
-    }
-
-    fn kicked(&mut self, _: Link, why: Kick) {
-        panic!("the publisher was thrown out: {why:?}");
-    }
-
-    fn subscribed(&mut self, _: Link, _: u16, _: &[Result<Granted, Refusal>], _: &[Box<str>]) {}
-
-    fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
-
-    fn accepted(&mut self, _: Link, _: u16, _: whimbrel_event::Qos, result: Accepted) {
-        assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");
-    }
-
-    fn completed(&mut self, _: Link, _: u16, _: bool) {}
-
-    fn release(&mut self, _: Link, _: u16, _: bool) {}
-
-    fn deliver(&mut self, _: Link, _: &Delivery<'_>) -> Sent {
-        unreachable!("the publisher subscribes to nothing")
-    }
-
-    fn knowledge(&mut self, segment: &Segment<'_>) {
-        let Segment { pubend, after, upto, what } = *segment;
-        let Tell::Data(event) = what else { return };
-        let event = whimbrel_event::Event::keep(EventId { pubend, tick: upto }, Time::from_nanos(upto.0), &event);
-        self.segments.push(Carried { pubend, after, upto, event });
-    }
 }
 
 #[cfg(test)]

@@ -1,27 +1,32 @@
 //! Plays a scenario.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use anyhow::Result;
-use whimbrel_core::{
-    Attach, Core, Durability, Filter, Following, Input, Interest, Limits, Link, Publish, RetainHandling, Start,
+use whimbrel_core::{Durability, Interest, Link};
+use whimbrel_event::{
+    AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
 };
-use whimbrel_event::{AttributesBuf, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time};
 use whimbrel_selector::Selector;
 use whimbrel_sim::access::Access;
 use whimbrel_sim::link::Arrival;
 use whimbrel_sim::mobility::{Node, State, Stay};
 use whimbrel_sim::random::Random;
 
-use super::radio::{Backbone, Carried, Radio, Shared, arrived};
+use super::radio::{HOME, Radio, Shared, arrived};
 use super::scenario::{ATTRIBUTE, CLASSES, Scenario, TOPIC, VALUES};
 use super::subscriber::{Published, Subscriber};
 use super::tally::{Outcome, Tally};
+use crate::cores::costs::Costs;
+use crate::cores::{Ask, Net, START, Setup, Wish};
 
-/// When every simulation begins.
-const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
+/// How long brokers have to find each other.
+const JOIN: Duration = Duration::from_secs(3);
+
+/// What is on its way has arrived after so long.
+const ARRIVE: Duration = Duration::from_secs(1);
 
 /// From the publisher's broker to each of the others: one hears of everything later than the other.
 const DELAYS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(30)];
@@ -33,34 +38,26 @@ const DELAYS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(3
 pub fn play(scenario: &Scenario, seed: u64) -> Result<Outcome> {
     let mut world = World::new(scenario, seed)?;
     world.run(scenario.warm_up());
-    for subscriber in &mut world.subscribers {
-        subscriber.counted.start = world.logs[subscriber.class].len();
+    let Radio { subscribers, logs, .. } = &mut world.radio;
+    for subscriber in subscribers {
+        subscriber.counted.start = logs[subscriber.class].len();
     }
     world.run(scenario.length);
     world.finish();
     let mut classes = vec![Tally::default(); CLASSES];
-    for mut subscriber in world.subscribers {
-        subscriber.end(&world.logs[subscriber.class]);
+    let Radio { subscribers, logs, .. } = world.radio;
+    for mut subscriber in subscribers {
+        subscriber.end(&logs[subscriber.class]);
         classes[subscriber.class].add(subscriber.tally);
     }
     Ok(Outcome { classes })
 }
 
-/// A broker that subscribers come to.
-struct Broker {
-    core: Core,
-    delay: Duration,
-    /// When what the publisher's broker knows arrives.
-    coming: VecDeque<(Time, Carried)>,
-}
-
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A broker goes on with what it could not finish, or a timer is due.
-    Deadline(usize),
-    /// Knowledge arrives at a broker.
-    Knowledge(usize),
+    /// Brokers go on, or something arrives at one.
+    Net,
     /// The shared link moves.
     Access,
     /// A subscriber comes, goes or moves.
@@ -72,19 +69,16 @@ enum Step {
 struct World<'a> {
     scenario: &'a Scenario,
     now: Time,
-    origin: Core,
-    brokers: Vec<Broker>,
-    subscribers: Vec<Subscriber>,
+    /// The publisher's broker, and those that subscribers come to.
+    net: Net,
+    radio: Radio,
     nodes: Vec<Node>,
     /// By subscriber: the broker it is at.
     places: Vec<Option<usize>>,
     /// When which subscriber's stay ends, and what follows.
     moves: BinaryHeap<Reverse<(Time, usize)>>,
     selectors: Vec<Selector>,
-    shared: Option<Shared>,
     events: Events,
-    logs: Vec<Vec<Published>>,
-    pubend: PubendId,
     /// Subscribers stay where they are once they are connected, and publishing ends when all are.
     ending: bool,
 }
@@ -101,42 +95,42 @@ impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, seed: u64) -> Result<World<'a>> {
         let mut random = Random::new(seed);
         let (mut nodes_random, events_random) = (random.fork(), random.fork());
-        let broker = |delay| -> Result<Broker> {
-            let mut core = Core::new(Limits::default(), seed, START);
-            core.set_buffer(vec![Interest { filter: TOPIC.into(), selector: None }]);
-            core.set_cache(START, scenario.plan()?);
-            Ok(Broker { core, delay, coming: VecDeque::new() })
-        };
+        let mut net = Net::new(Costs::FREE, seed);
+        net.add(Setup::default());
+        for (at, delay) in DELAYS.into_iter().enumerate() {
+            let buffer = vec![Interest { filter: TOPIC.into(), selector: None }];
+            net.add(Setup { buffer, cache: Some(scenario.plan()?), ..Setup::default() });
+            net.link([HOME, broker_at(at)], delay);
+        }
         let covered = |class: usize| {
             let lrp = scenario.policy == whimbrel_core::cache::Policy::Lrp;
             (scenario.durability == Durability::SemiDurable && lrp).then_some(scenario.capacities[class] as usize)
         };
-        let classes = || (0..scenario.subscribers).map(|index| index % CLASSES);
+        let classes = (0..scenario.subscribers).map(|index| index % CLASSES);
+        let subscribers = classes.map(|class| Subscriber::new(class, covered(class))).collect();
         let node = |index| Node::new(scenario.mobility, index / CLASSES % DELAYS.len(), nodes_random.fork());
         let nodes: Result<Vec<Node>, _> = (0..scenario.subscribers).map(node).collect();
+        let shared = scenario.access.map(|shape| Shared {
+            access: Access::new(shape),
+            members: vec![None; scenario.subscribers],
+            full: vec![false; scenario.subscribers],
+        });
+        let began = START + JOIN;
         let mut world = World {
             scenario,
-            now: START,
-            origin: Core::new(Limits::default(), seed + 1, START),
-            brokers: DELAYS.map(broker).into_iter().collect::<Result<_>>()?,
-            subscribers: classes().map(|class| Subscriber::new(class, covered(class))).collect(),
+            now: began,
+            net,
+            radio: Radio::new(subscribers, CLASSES, shared),
             nodes: nodes.map_err(|why| anyhow::anyhow!("no subscriber can move like that: {why:?}"))?,
             places: vec![None; scenario.subscribers],
             moves: BinaryHeap::new(),
             selectors: (0..CLASSES).map(Scenario::selector).collect::<Result<_>>()?,
-            shared: scenario.access.map(|shape| Shared {
-                access: Access::new(shape),
-                members: vec![None; scenario.subscribers],
-                full: vec![false; scenario.subscribers],
-            }),
             events: Events {
                 random: events_random,
                 interval: Duration::from_secs_f64(1.0 / scenario.rate),
-                next: START,
+                next: began,
                 body: vec![b'.'; scenario.body],
             },
-            logs: vec![Vec::new(); CLASSES],
-            pubend: PubendId(0),
             ending: false,
         };
         world.introduce();
@@ -144,29 +138,12 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// The publisher comes, and the brokers hear of its broker's streams.
+    /// The brokers find each other, and the publisher comes.
     fn introduce(&mut self) {
-        let attach = Attach {
-            link: Link(0),
-            client_id: "publisher",
-            clean_start: true,
-            expiry: Duration::ZERO,
-            window: u16::MAX,
-            will: None,
-            without_copy: false,
-        };
-        self.origin.handle(START, Input::Attach(attach), &mut Backbone::default());
+        self.net.run_until(self.now, &mut self.radio);
+        let (client, lasting) = ("publisher".to_owned(), Duration::ZERO);
+        self.net.ask(HOME, Ask::Attach { link: Link(0), client, lasting, window: u16::MAX }, &mut self.radio);
         self.publish();
-        self.pubend = self.brokers[0].coming[0].1.pubend;
-        for broker in &mut self.brokers {
-            let host = Input::Host {
-                host: self.pubend.host(),
-                reliable: 4,
-                best_effort: 4,
-                birth: Tick(START.as_nanos() - 1),
-            };
-            broker.core.handle(START, host, &mut Backbone::default());
-        }
     }
 
     /// Lets time pass.
@@ -181,55 +158,46 @@ impl<'a> World<'a> {
     /// Lets all who are away come back and get what they missed; what was published until then is counted.
     fn finish(&mut self) {
         self.ending = true;
-        for index in 0..self.subscribers.len() {
+        for index in 0..self.radio.subscribers.len() {
             if self.places[index].is_some() {
                 self.count_no_more(index);
             }
         }
-        let quiet = |world: &World<'_>| {
-            let coming = world.brokers.iter().any(|broker| !broker.coming.is_empty());
-            let moving = world.shared.as_ref().is_some_and(|shared| shared.access.next_change().is_some());
-            let due = |broker: &Broker| broker.core.next_deadline().is_some_and(|(at, _)| at <= world.now);
-            !coming && !moving && !world.brokers.iter().any(due)
-        };
-        while self.places.contains(&None) || !quiet(self) {
-            let (at, step) = self.next_step().expect("somebody is still to come back, or something is on its way");
+        let mut end = self.now + ARRIVE;
+        loop {
+            let moving = self.radio.shared.as_ref().is_some_and(|shared| shared.access.next_change().is_some());
+            if moving || self.places.contains(&None) {
+                end = self.now + ARRIVE;
+            }
+            let (at, step) = self.next_step().expect("brokers go on for ever");
+            if at > end {
+                return;
+            }
             self.take(at, step);
         }
     }
 
     fn count_no_more(&mut self, index: usize) {
-        let subscriber = &mut self.subscribers[index];
-        subscriber.counted.end = self.logs[subscriber.class].len();
+        let Radio { subscribers, logs, .. } = &mut self.radio;
+        let subscriber = &mut subscribers[index];
+        subscriber.counted.end = logs[subscriber.class].len();
     }
 
     fn next_step(&self) -> Option<(Time, Step)> {
-        let deadlines = self.brokers.iter().enumerate().filter_map(|(index, broker)| {
-            let (at, _) = broker.core.next_deadline()?;
-            Some((at.max(self.now), Step::Deadline(index)))
-        });
-        let coming = self
-            .brokers
-            .iter()
-            .enumerate()
-            .filter_map(|(index, broker)| Some((broker.coming.front()?.0, Step::Knowledge(index))));
-        let shared = self.shared.as_ref().and_then(|shared| Some((shared.access.next_change()?, Step::Access)));
+        let net = self.net.next().map(|at| (at.max(self.now), Step::Net));
+        let shared = self.radio.shared.as_ref().and_then(|shared| Some((shared.access.next_change()?, Step::Access)));
         let moves = self.moves.peek().map(|Reverse((at, index))| (*at, Step::Move(*index)));
         let publishing = !self.ending || self.places.contains(&None);
         let publish = publishing.then_some((self.events.next, Step::Publish));
         // Of what happens at the same time, the first here comes first.
-        deadlines.chain(coming).chain(shared).chain(moves).chain(publish).min_by_key(|(at, _)| *at)
+        net.into_iter().chain(shared).chain(moves).chain(publish).min_by_key(|(at, _)| *at)
     }
 
     fn take(&mut self, at: Time, step: Step) {
         assert!(at >= self.now, "time runs forward");
-        self.now = at;
+        (self.now, self.net.now) = (at, at);
         match step {
-            Step::Deadline(broker) => self.tell(broker, Input::Deadline),
-            Step::Knowledge(broker) => {
-                let (_, carried) = self.brokers[broker].coming.pop_front().expect("it was the next step");
-                self.tell(broker, Input::Knowledge(carried.segment()));
-            }
+            Step::Net => self.net.step(&mut self.radio),
             Step::Access => self.move_bytes(),
             Step::Move(index) => {
                 self.moves.pop();
@@ -242,10 +210,8 @@ impl<'a> World<'a> {
         }
     }
 
-    fn tell(&mut self, broker: usize, input: Input<'_>) {
-        let World { now, pubend, subscribers, logs, shared, brokers, .. } = self;
-        let mut radio = Radio { now: *now, pubend: *pubend, subscribers, logs, shared: shared.as_mut() };
-        brokers[broker].core.handle(*now, input, &mut radio);
+    fn ask(&mut self, broker: usize, ask: Ask) {
+        self.net.ask(broker, ask, &mut self.radio);
     }
 
     fn publish(&mut self) {
@@ -267,24 +233,21 @@ impl<'a> World<'a> {
             deadline_ms: None,
             publisher: Publisher::UNKNOWN,
         };
-        let mut out = Backbone::default();
-        let publish = Publish { link: Link(0), tag: 1, retain: false, number: None, event };
-        self.origin.handle(self.now, Input::Publish(publish), &mut out);
+        // Its name is given by the broker that accepts it.
+        let event = Event::keep(EventId { pubend: PubendId(0), tick: Tick(0) }, self.now, &event);
+        self.radio.published = None;
+        self.ask(HOME, Ask::Publish(Link(0), 1, event));
+        let tick = self.radio.published.expect("a broker without a log passes an event on at once");
         let class = value as usize * CLASSES / VALUES as usize;
-        for carried in out.segments {
-            self.logs[class].push(Published { tick: carried.upto, importance });
-            for broker in &mut self.brokers {
-                broker.coming.push_back((self.now + broker.delay, carried.clone()));
-            }
-        }
+        self.radio.logs[class].push(Published { tick, importance });
     }
 
     /// What has come over the shared link goes to its subscribers, and brokers may send again to those that have room.
     fn move_bytes(&mut self) {
         let mut open = Vec::new();
-        let World { now, pubend, subscribers, logs, shared, .. } = self;
+        let Radio { pubend, subscribers, logs, shared, .. } = &mut self.radio;
         let Some(shared) = shared else { return };
-        while let Some((member, arrival)) = shared.access.read(*now) {
+        while let Some((member, arrival)) = shared.access.read(self.now) {
             let index = shared.members.iter().position(|other| *other == Some(member));
             let index = index.expect("what is on its way to somebody who left is not read");
             if let Arrival::Bytes(bytes) = arrival {
@@ -299,15 +262,15 @@ impl<'a> World<'a> {
         }
         for index in open {
             let broker = self.places[index].expect("who has room is there");
-            self.tell(broker, Input::Writable { link: Link(index as u32) });
+            self.ask(broker, Ask::Writable(Link(index as u32)));
         }
     }
 
     fn end_stay(&mut self, index: usize) {
         let Some(broker) = self.places[index].take() else { return };
-        self.tell(broker, Input::Detach { link: Link(index as u32), publish_will: false, expiry: None });
-        self.subscribers[index].leave(self.now);
-        if let Some(shared) = &mut self.shared {
+        self.ask(broker, Ask::Detach(Link(index as u32)));
+        self.radio.subscribers[index].leave(self.now);
+        if let Some(shared) = &mut self.radio.shared {
             shared.full[index] = false;
             if let Some(member) = shared.members[index].take() {
                 shared.access.leave(member);
@@ -318,7 +281,7 @@ impl<'a> World<'a> {
     fn begin_stay(&mut self, index: usize) {
         let Stay { duration, state, broker } = self.nodes[index].next().expect("its stays never end");
         if state == State::Connected {
-            self.connect(index, broker);
+            self.connect(index, broker_at(broker));
         }
         let stays = self.ending && state == State::Connected;
         if stays {
@@ -330,41 +293,31 @@ impl<'a> World<'a> {
 
     fn connect(&mut self, index: usize, broker: usize) {
         self.places[index] = Some(broker);
-        if let Some(shared) = &mut self.shared {
+        let Radio { subscribers, logs, shared, .. } = &mut self.radio;
+        if let Some(shared) = shared {
             shared.members[index] = Some(shared.access.join());
         }
-        let subscriber = &mut self.subscribers[index];
+        let subscriber = &mut subscribers[index];
         let class = subscriber.class;
-        subscriber.arrive(self.now, &self.logs[class]);
-        let (link, token) = (Link(index as u32), subscriber.token.take());
-        let attach = Attach {
-            link,
-            client_id: &format!("subscriber-{index}"),
-            clean_start: true,
-            expiry: Duration::ZERO,
-            window: u16::MAX,
-            will: None,
-            without_copy: false,
-        };
-        self.tell(broker, Input::Attach(attach));
+        subscriber.arrive(self.now, &logs[class]);
+        let (link, from) = (Link(index as u32), subscriber.token.clone());
+        let (client, lasting) = (format!("subscriber-{index}"), Duration::ZERO);
+        self.ask(broker, Ask::Attach { link, client, lasting, window: u16::MAX });
         let kept = self.scenario.durability == Durability::SemiDurable;
-        let selector = self.selectors[class].clone();
-        let filter = Filter {
+        let wish = Wish {
             filter: TOPIC,
+            selector: Some(self.selectors[class].clone()),
+            durability: self.scenario.durability,
             qos: Qos::AtMostOnce,
-            no_local: false,
-            retain_as_published: false,
-            retain_handling: RetainHandling::DoNotSend,
-            identifier: 0,
-            selector: Some(&selector),
-            following: Following {
-                durability: self.scenario.durability,
-                start: token.as_ref().map_or(Start::Own, |token| Start::Token(token, &[])),
-                by_token: kept,
-                notices: kept,
-                wants_token: kept,
-            },
+            from,
+            by_token: kept,
+            notices: kept,
         };
-        self.tell(broker, Input::Subscribe { link, tag: 1, filters: &[filter] });
+        self.ask(broker, Ask::Subscribe(link, Box::new(wish)));
     }
+}
+
+/// The number of the broker of a cell.
+fn broker_at(cell: usize) -> usize {
+    HOME + 1 + cell
 }

@@ -1,0 +1,98 @@
+//! What comes out of a core: for its clients, and for other brokers; and what it costs.
+
+use std::time::Duration;
+
+use whimbrel_core::{
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output, PeerLink, Refusal, Segment, Sent,
+};
+use whimbrel_event::{Qos, Time};
+
+use super::Clients;
+use super::costs::Costs;
+
+/// Bytes for another broker, and when they leave.
+#[derive(Debug)]
+pub struct Said {
+    pub link: PeerLink,
+    pub channel: Channel,
+    pub bytes: Vec<u8>,
+    pub at: Time,
+}
+
+/// See the module's documentation.
+pub struct Door<'a, C> {
+    pub clients: &'a mut C,
+    pub node: usize,
+    pub costs: &'a Costs,
+    /// When this began, and what it has cost so far.
+    pub began: Time,
+    pub spent: Duration,
+    pub said: Vec<Said>,
+    pub hung_up: Vec<PeerLink>,
+}
+
+impl<C: Clients> Door<'_, C> {
+    fn now(&self) -> Time {
+        self.began + self.spent
+    }
+
+    fn clients(&mut self) -> &mut C {
+        self.clients.at(self.began + self.spent, self.node);
+        self.clients
+    }
+}
+
+impl<C: Clients> Output for Door<'_, C> {
+    fn attached(&mut self, link: Link, present: bool) {
+        self.clients().attached(link, present);
+    }
+
+    fn refused(&mut self, link: Link, why: Refusal) {
+        self.clients().refused(link, why);
+    }
+
+    fn kicked(&mut self, link: Link, why: Kick) {
+        self.clients().kicked(link, why);
+    }
+
+    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
+        self.clients().subscribed(link, tag, results, pending);
+    }
+
+    fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]) {
+        self.clients().unsubscribed(link, tag, existed);
+    }
+
+    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
+        self.clients().accepted(link, tag, qos, result);
+    }
+
+    fn completed(&mut self, link: Link, tag: u16, known: bool) {
+        self.clients().completed(link, tag, known);
+    }
+
+    fn release(&mut self, link: Link, tag: u16, known: bool) {
+        self.clients().release(link, tag, known);
+    }
+
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        self.spent += self.costs.deliver;
+        self.clients().deliver(link, delivery)
+    }
+
+    fn knowledge(&mut self, segment: &Segment<'_>) {
+        self.clients().knowledge(segment);
+    }
+
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        if channel == Channel::Reliable {
+            self.spent += self.costs.forward;
+        }
+        self.said.push(Said { link, channel, bytes: bytes.to_vec(), at: self.now() });
+        0
+    }
+
+    fn peer_hang_up(&mut self, link: PeerLink, _: HangUp) {
+        self.hung_up.push(link);
+    }
+}

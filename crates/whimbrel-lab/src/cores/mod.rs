@@ -1,0 +1,483 @@
+//! Brokers' cores in virtual time, for experiments: linked by the broker's own overlay over links of fixed delays, each with a processor of its own that is busy for as
+//! long as what it does costs, and with a log if it is to have one.
+//!
+//! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link and no link is full, clients speak to the core without MQTT, and a disk does not
+//! fail. What an experiment wants to see of the clients it is told through [`Clients`].
+
+pub mod costs;
+mod door;
+mod log;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use whimbrel_core::store::Fetched;
+use whimbrel_core::{
+    Attach, Channel, Core, Durability, Filter, Following, Input, Interest, Limits, Link, Output, OverlayConfig,
+    PeerInput, PeerLink, Publish, RetainHandling, Start,
+};
+use whimbrel_event::{CheckpointToken, Event, Qos, Time};
+use whimbrel_selector::Selector;
+
+use costs::Costs;
+use door::{Door, Said};
+use log::{Log, Slice};
+
+/// When every simulation begins.
+pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
+
+/// Entries of an interest.
+const INTEREST_MAX: usize = 256;
+
+/// Who is told what cores do.
+pub trait Clients: Output {
+    /// What comes next happens at that moment, at that broker.
+    fn at(&mut self, now: Time, node: usize);
+}
+
+/// What a subscriber wants.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The topic filter.
+    pub filter: &'static str,
+    /// Which events.
+    pub selector: Option<Selector>,
+    /// What it gets of the time when it is not there.
+    pub durability: Durability,
+    /// How events are handed over.
+    pub qos: Qos,
+    /// Where it begins, if not where its session is.
+    pub from: Option<CheckpointToken>,
+    /// Whether the client keeps its position.
+    pub by_token: bool,
+    /// Whether gaps are told.
+    pub notices: bool,
+}
+
+/// What a client asks of its broker.
+#[derive(Debug)]
+pub enum Ask {
+    /// It connects. `lasting`: how long its session outlives the connection; zero: it begins a new one.
+    Attach {
+        /// The name of the connection.
+        link: Link,
+        /// The client's name.
+        client: String,
+        /// See there.
+        lasting: Duration,
+        /// Deliveries that are not settled, at most.
+        window: u16,
+    },
+    /// Its connection ends.
+    Detach(Link),
+    /// It subscribes.
+    Subscribe(Link, Box<Wish>),
+    /// It publishes with a tag.
+    Publish(Link, u16, Event),
+    /// It tells where its only subscription that is acknowledged so stands.
+    Acknowledge(Link, Box<CheckpointToken>),
+    /// It takes more.
+    Writable(Link),
+}
+
+/// Something for a broker.
+#[derive(Debug)]
+enum Task {
+    Ask(Ask),
+    Bytes(PeerLink, Channel, Vec<u8>),
+    Opened(PeerLink, bool),
+    Closed(PeerLink),
+    Committed,
+    Read,
+    Deadline,
+}
+
+/// What happens at a moment; to a process that is gone, nothing.
+#[derive(Debug)]
+enum What {
+    Task(usize, u32, Task),
+    Wake(usize, u32),
+}
+
+struct Node {
+    name: String,
+    core: Option<Core>,
+    /// Which process it is.
+    life: u32,
+    log: Option<Log>,
+    /// What it has for itself in its cache, and how that is divided.
+    buffer: Vec<Interest>,
+    cache: Option<whimbrel_core::cache::Plan>,
+    /// Until when its processor is busy, and for how long it has been.
+    free: Time,
+    busy: Duration,
+    inbox: VecDeque<Task>,
+    is_waking: bool,
+    /// The deadline that is planned.
+    due: Option<Time>,
+}
+
+struct Wire {
+    ends: [(usize, PeerLink); 2],
+    delay: Duration,
+    is_up: bool,
+}
+
+/// See the module's documentation.
+pub struct Net {
+    /// The present moment.
+    pub now: Time,
+    nodes: Vec<Node>,
+    wires: Vec<Wire>,
+    agenda: BTreeMap<(Time, u64), What>,
+    next: u64,
+    next_link: u32,
+    costs: Costs,
+    seed: u64,
+}
+
+/// How a broker is.
+#[derive(Debug, Default)]
+pub struct Setup {
+    /// How long a commit of its log takes; `None`: it has none.
+    pub commit: Option<Duration>,
+    /// What it caches for itself.
+    pub buffer: Vec<Interest>,
+    /// How its cache is divided, if not as usual.
+    pub cache: Option<whimbrel_core::cache::Plan>,
+}
+
+impl Net {
+    /// A world without brokers, whose processors need so much.
+    pub fn new(costs: Costs, seed: u64) -> Net {
+        Net {
+            now: START,
+            nodes: Vec::new(),
+            wires: Vec::new(),
+            agenda: BTreeMap::new(),
+            next: 0,
+            next_link: 0,
+            costs,
+            seed,
+        }
+    }
+
+    /// Adds a broker that runs; its number.
+    pub fn add(&mut self, setup: Setup) -> usize {
+        let Setup { commit, buffer, cache } = setup;
+        let number = self.nodes.len();
+        self.nodes.push(Node {
+            name: format!("b{number}"),
+            core: None,
+            life: 0,
+            log: commit.map(Log::new),
+            buffer,
+            cache,
+            free: self.now,
+            busy: Duration::ZERO,
+            inbox: VecDeque::new(),
+            is_waking: false,
+            due: None,
+        });
+        self.boot(number);
+        number
+    }
+
+    fn boot(&mut self, number: usize) {
+        let (now, expects_peers) = (self.now, number > 0 || !self.wires.is_empty());
+        self.seed += 1;
+        let node = &mut self.nodes[number];
+        let mut core = match &node.log {
+            Some(log) => log
+                .restoring()
+                .finish(Limits::default(), self.seed, now, &log.state())
+                .expect("what was written makes sense"),
+            None => Core::new(Limits::default(), self.seed, now),
+        };
+        core.set_buffer(node.buffer.clone());
+        if let Some(plan) = &node.cache {
+            core.set_cache(now, plan.clone());
+        }
+        let name = node.name.as_str().into();
+        core.open_overlay(
+            now,
+            OverlayConfig { name, addresses: Vec::new(), interest_max: INTEREST_MAX, expects_peers, links_wanted: 0 },
+        );
+        node.core = Some(core);
+        node.free = now;
+        self.after_turn(number);
+    }
+
+    /// Links two brokers.
+    pub fn link(&mut self, ends: [usize; 2], delay: Duration) {
+        let ends = ends.map(|node| {
+            self.next_link += 1;
+            (node, PeerLink(self.next_link))
+        });
+        self.wires.push(Wire { ends, delay, is_up: false });
+        self.raise(self.wires.len() - 1);
+    }
+
+    fn raise(&mut self, wire: usize) {
+        let Wire { ends, delay, .. } = self.wires[wire];
+        if ends.iter().any(|(node, _)| self.nodes[*node].core.is_none()) {
+            return;
+        }
+        // Other names than before: what is still on its way under the old ones comes to nobody.
+        let ends = ends.map(|(node, _)| {
+            self.next_link += 1;
+            (node, PeerLink(self.next_link))
+        });
+        self.wires[wire] = Wire { ends, delay, is_up: true };
+        for (side, (node, link)) in ends.into_iter().enumerate() {
+            self.plan(self.now + delay, node, Task::Opened(link, side == 0));
+        }
+    }
+
+    /// A broker's process ends without a word; its links end, and its clients are gone.
+    pub fn kill(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        (node.core, node.due, node.is_waking) = (None, None, false);
+        node.life += 1;
+        node.inbox.clear();
+        if let Some(log) = &mut node.log {
+            log.crash();
+        }
+        for wire in 0..self.wires.len() {
+            let Wire { ends, delay, is_up } = self.wires[wire];
+            if is_up && let Some(side) = ends.iter().position(|(node, _)| *node == number) {
+                self.wires[wire].is_up = false;
+                let (other, link) = ends[1 - side];
+                self.plan(self.now + delay, other, Task::Closed(link));
+            }
+        }
+    }
+
+    /// It is started again with what its log has, and its links come up.
+    pub fn start(&mut self, number: usize) {
+        self.boot(number);
+        let down: Vec<usize> = (0..self.wires.len()).filter(|wire| !self.wires[*wire].is_up).collect();
+        down.into_iter().for_each(|wire| self.raise(wire));
+    }
+
+    /// A broker's core.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn core(&self, number: usize) -> &Core {
+        self.nodes[number].core.as_ref().expect("it runs")
+    }
+
+    /// Events that the broker has logged, in all its lives.
+    pub fn logged(&self, number: usize) -> u64 {
+        self.nodes[number].log.as_ref().map_or(0, |log| log.events)
+    }
+
+    /// For how long its processor has been busy so far.
+    pub fn busy(&self, number: usize) -> Duration {
+        self.nodes[number].busy
+    }
+
+    /// A client asks something of a broker, which has it at once.
+    pub fn ask(&mut self, number: usize, ask: Ask, clients: &mut impl Clients) {
+        if self.nodes[number].core.is_some() {
+            self.arrive(number, Task::Ask(ask), clients);
+        }
+    }
+
+    fn plan(&mut self, at: Time, number: usize, task: Task) {
+        self.next += 1;
+        let life = self.nodes[number].life;
+        self.agenda.insert((at, self.next), What::Task(number, life, task));
+    }
+
+    /// When something happens next.
+    pub fn next(&self) -> Option<Time> {
+        self.agenda.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Lets time pass until then.
+    pub fn run_until(&mut self, end: Time, clients: &mut impl Clients) {
+        while self.next().is_some_and(|at| at <= end) {
+            self.step(clients);
+        }
+        self.now = end;
+    }
+
+    /// The next thing happens.
+    pub fn step(&mut self, clients: &mut impl Clients) {
+        let Some(((at, _), what)) = self.agenda.pop_first() else { return };
+        self.now = at;
+        match what {
+            What::Task(number, life, task) if self.nodes[number].life == life => {
+                if matches!(task, Task::Deadline) && self.nodes[number].due != Some(at) {
+                    return;
+                }
+                self.arrive(number, task, clients);
+            }
+            What::Wake(number, life) if self.nodes[number].life == life => {
+                self.nodes[number].is_waking = false;
+                self.work(number, clients);
+            }
+            What::Task(..) | What::Wake(..) => {}
+        }
+    }
+
+    fn arrive(&mut self, number: usize, task: Task, clients: &mut impl Clients) {
+        self.nodes[number].inbox.push_back(task);
+        self.work(number, clients);
+    }
+
+    /// Does what waits, as far as the processor is free.
+    fn work(&mut self, number: usize, clients: &mut impl Clients) {
+        loop {
+            let node = &mut self.nodes[number];
+            if node.free > self.now {
+                if !node.is_waking && !node.inbox.is_empty() {
+                    node.is_waking = true;
+                    self.next += 1;
+                    self.agenda.insert((node.free, self.next), What::Wake(number, node.life));
+                }
+                return;
+            }
+            let Some(task) = node.inbox.pop_front() else { return };
+            self.turn(number, task, clients);
+        }
+    }
+
+    /// One input of a core, and what comes of it.
+    fn turn(&mut self, number: usize, task: Task, clients: &mut impl Clients) {
+        let node = &mut self.nodes[number];
+        let Some(core) = &mut node.core else { return };
+        let spent = cost_of(&self.costs, &task);
+        if matches!(task, Task::Deadline) {
+            node.due = None;
+        }
+        let (said, hung_up) = (Vec::new(), Vec::new());
+        let mut door = Door { clients, node: number, costs: &self.costs, began: self.now, spent, said, hung_up };
+        match task {
+            Task::Committed => {
+                let upto = node.log.as_mut().and_then(Log::committed);
+                if let Some(upto) = upto {
+                    core.handle(self.now, Input::Committed { upto }, &mut door);
+                }
+            }
+            Task::Read => {
+                if let Some(Slice { number, records, upto }) = node.log.as_mut().and_then(Log::read) {
+                    let records: Vec<_> = records.iter().map(|(tick, body)| (*tick, body.as_slice())).collect();
+                    let fetched = Fetched { number, records: &records, upto, lost: None };
+                    core.handle(self.now, Input::Fetched(fetched), &mut door);
+                }
+            }
+            task => give(core, self.now, task, &mut door),
+        }
+        let Door { said, hung_up, spent, .. } = door;
+        node.free = self.now + spent;
+        node.busy += spent;
+        said.into_iter().for_each(|said| self.carry(number, said));
+        for link in hung_up {
+            self.end(number, link);
+        }
+        self.after_turn(number);
+    }
+
+    /// What a core wants written is written, and its next deadline is planned.
+    fn after_turn(&mut self, number: usize) {
+        let now = self.now;
+        let node = &mut self.nodes[number];
+        let Some(core) = &mut node.core else { return };
+        core.flush(now);
+        let mut tasks = Vec::new();
+        if let Some(log) = &mut node.log {
+            let (begins, reads) = log.take(core);
+            tasks.extend(begins.then_some(Task::Committed));
+            tasks.extend((0..reads).map(|_| Task::Read));
+        }
+        let takes = node.log.as_ref().map_or(Duration::ZERO, Log::takes);
+        let due = core.next_deadline().map(|(at, _)| at.max(now));
+        let is_new = due != node.due;
+        node.due = due;
+        if let Some(at) = due.filter(|_| is_new) {
+            self.plan(at, number, Task::Deadline);
+        }
+        tasks.into_iter().for_each(|task| self.plan(now + takes, number, task));
+    }
+
+    fn carry(&mut self, number: usize, said: Said) {
+        let Said { link, channel, bytes, at } = said;
+        let wire = self.wires.iter().find(|wire| wire.is_up && wire.ends.contains(&(number, link)));
+        let Some(wire) = wire else { return };
+        let (to, far) = if wire.ends[0] == (number, link) { wire.ends[1] } else { wire.ends[0] };
+        self.plan(at + wire.delay, to, Task::Bytes(far, channel, bytes));
+    }
+
+    /// A broker has ended a link; it does not come up again before a process is started.
+    fn end(&mut self, number: usize, link: PeerLink) {
+        let Some(wire) = self.wires.iter_mut().find(|wire| wire.is_up && wire.ends.contains(&(number, link))) else {
+            return;
+        };
+        wire.is_up = false;
+        let (to, far) = if wire.ends[0] == (number, link) { wire.ends[1] } else { wire.ends[0] };
+        let at = self.now + wire.delay;
+        self.plan(at, to, Task::Closed(far));
+    }
+}
+
+/// What it costs before anything comes of it.
+fn cost_of(costs: &Costs, task: &Task) -> Duration {
+    match task {
+        Task::Ask(Ask::Publish(..)) => costs.publish,
+        Task::Ask(Ask::Acknowledge(..)) => costs.acknowledge,
+        Task::Bytes(_, Channel::Reliable, _) => costs.receive,
+        _ => Duration::ZERO,
+    }
+}
+
+/// What a client asks, or what happens on a link, as a core takes it.
+fn give(core: &mut Core, now: Time, task: Task, out: &mut impl Output) {
+    let peer = |core: &mut Core, input, out: &mut _| core.handle(now, Input::Peer(input), out);
+    match task {
+        Task::Ask(ask) => give_ask(core, now, ask, out),
+        Task::Bytes(link, channel, bytes) => peer(core, PeerInput::Bytes { link, channel, bytes: &bytes }, out),
+        Task::Opened(link, dialed) => peer(core, PeerInput::Opened { link, dialed, name: None }, out),
+        Task::Closed(link) => peer(core, PeerInput::Closed { link }, out),
+        Task::Deadline => core.handle(now, Input::Deadline, out),
+        Task::Committed | Task::Read => unreachable!("the log's own"),
+    }
+}
+
+fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut impl Output) {
+    match ask {
+        Ask::Attach { link, client, lasting, window } => {
+            let (client_id, clean_start, expiry) = (client.as_str(), lasting.is_zero(), lasting);
+            let attach = Attach { link, client_id, clean_start, expiry, window, will: None, without_copy: false };
+            core.handle(now, Input::Attach(attach), out);
+        }
+        Ask::Detach(link) => core.handle(now, Input::Detach { link, publish_will: false, expiry: None }, out),
+        Ask::Subscribe(link, wish) => {
+            let Wish { filter, selector, durability, qos, from, by_token, notices } = *wish;
+            let start = from.as_ref().map_or(Start::Own, |token| Start::Token(token, &[]));
+            let following = Following { durability, start, by_token, notices, wants_token: by_token };
+            let filter = Filter {
+                filter,
+                qos,
+                no_local: false,
+                retain_as_published: false,
+                retain_handling: RetainHandling::DoNotSend,
+                identifier: 0,
+                selector: selector.as_ref(),
+                following,
+            };
+            core.handle(now, Input::Subscribe { link, tag: 1, filters: &[filter] }, out);
+        }
+        Ask::Publish(link, tag, event) => {
+            let publish = Publish { link, tag, retain: false, number: None, event: event.view() };
+            core.handle(now, Input::Publish(publish), out);
+        }
+        Ask::Acknowledge(link, token) => {
+            let (tag, qos, identifier) = (0, Qos::AtMostOnce, 0);
+            core.handle(now, Input::Acknowledge { link, tag, qos, identifier, token: &token }, out);
+        }
+        Ask::Writable(link) => core.handle(now, Input::Writable { link }, out),
+    }
+}

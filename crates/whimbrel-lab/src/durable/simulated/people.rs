@@ -1,0 +1,203 @@
+//! Durable subscribers that keep their positions, and what they get.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output, Refusal, Sent};
+use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
+
+use crate::bench::wire;
+use crate::cores::Clients;
+use crate::durable::subscriber::{Counts, count};
+use crate::durable::{CLASSES, PUBLISHERS};
+
+/// The connections of subscribers are named from here on, those of publishers below.
+pub const FIRST: u32 = PUBLISHERS as u32;
+
+/// The longest latency that is told apart, µs.
+const LATENCY_MAX: u64 = 1_000_000_000;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Person {
+    /// Which events it wants.
+    pub class: usize,
+    /// At which broker it is when it is there.
+    pub node: usize,
+    /// It has been told that it is subscribed.
+    pub is_there: bool,
+    /// Where it stands, but for `last`.
+    pub token: Option<CheckpointToken>,
+    last: [Option<EventId>; PUBLISHERS],
+    /// The number of the next event of each publisher.
+    next: [Option<u64>; PUBLISHERS],
+    /// What of that it has acknowledged.
+    acknowledged: [Option<u64>; PUBLISHERS],
+    /// When it came back, and what it has to have before it has caught up.
+    pub behind: Option<(Time, u64)>,
+    /// How long it took to catch up, each time.
+    pub caught_up: Vec<Duration>,
+    /// What became of its events.
+    pub counts: Counts,
+}
+
+impl Person {
+    fn new(class: usize, node: usize) -> Person {
+        Person {
+            class,
+            node,
+            is_there: false,
+            token: None,
+            last: [None; PUBLISHERS],
+            next: [None; PUBLISHERS],
+            acknowledged: [None; PUBLISHERS],
+            behind: None,
+            caught_up: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Where it stands now.
+    pub fn place(&mut self) -> Option<CheckpointToken> {
+        let token = self.token.as_mut()?;
+        for id in self.last.into_iter().flatten() {
+            token.advance(id).expect("four streams are within what a token covers");
+        }
+        Some(token.clone())
+    }
+
+    /// Where it stands, if there is something that it has not acknowledged.
+    pub fn acknowledges(&mut self) -> Option<CheckpointToken> {
+        if !self.is_there || self.acknowledged == self.next {
+            return None;
+        }
+        self.acknowledged = self.next;
+        self.place()
+    }
+
+    /// Whether it has all events before that number that it wants.
+    pub fn has_all_before(&self, number: u64) -> bool {
+        self.next.iter().all(|next| next.is_some_and(|next| next >= number))
+    }
+
+    /// The number before which it has everything, and before which it has acknowledged everything; 0: nothing yet.
+    pub fn reached(&self) -> (u64, u64) {
+        let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
+        (least(&self.next), least(&self.acknowledged))
+    }
+}
+
+/// All of them.
+pub struct People {
+    now: Time,
+    /// When the first event was due, and how many are each second.
+    pub began: Time,
+    rate: u64,
+    /// By the number of the connection, from [`FIRST`] on.
+    pub all: Vec<Person>,
+    /// Latencies since they were looked at last, µs.
+    pub latencies: Histogram<u64>,
+    /// From when an event was due until its publisher was answered, µs.
+    pub answers: Histogram<u64>,
+    /// Events of each publisher that were accepted.
+    accepted: [u64; PUBLISHERS],
+}
+
+impl People {
+    /// Nobody. `began`: when the first of so many events per second is due.
+    pub fn new(began: Time, rate: u64) -> People {
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds make sense");
+        let (latencies, answers) = (histogram(), histogram());
+        People { now: began, began, rate, all: Vec::new(), latencies, answers, accepted: [0; PUBLISHERS] }
+    }
+
+    /// One more, who is not there yet.
+    pub fn add(&mut self, class: usize, node: usize) {
+        self.all.push(Person::new(class % CLASSES, node));
+    }
+
+    /// When an event is due.
+    pub fn due(&self, number: u64) -> Time {
+        self.began + Duration::from_nanos(number * 1_000_000_000 / self.rate)
+    }
+
+    /// What became of the events of all of them.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for Person { counts, .. } in &self.all {
+            sum.received += counts.received;
+            sum.lost += counts.lost;
+            sum.repeated += counts.repeated;
+        }
+        sum
+    }
+
+    fn person(&mut self, link: Link) -> &mut Person {
+        &mut self.all[(link.0 - FIRST) as usize]
+    }
+}
+
+impl Clients for People {
+    fn at(&mut self, now: Time, _: usize) {
+        self.now = now;
+    }
+}
+
+impl Output for People {
+    fn attached(&mut self, _: Link, _: bool) {}
+
+    fn refused(&mut self, link: Link, why: Refusal) {
+        panic!("client {} was refused: {why:?}", link.0);
+    }
+
+    fn kicked(&mut self, link: Link, why: Kick) {
+        panic!("client {} was thrown out: {why:?}", link.0);
+    }
+
+    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>], _: &[Box<str>]) {
+        let person = self.person(link);
+        match results {
+            [Ok(granted)] => {
+                person.is_there = true;
+                if person.token.is_none() {
+                    person.token.clone_from(&granted.begins);
+                }
+            }
+            other => panic!("subscriber {} asked for one subscription and was told {other:?}", link.0),
+        }
+    }
+
+    fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
+
+    fn accepted(&mut self, link: Link, _: u16, _: Qos, result: Accepted) {
+        assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");
+        // Events of a publisher are accepted in their order.
+        let Some(accepted) = self.accepted.get_mut(link.0 as usize) else { return };
+        let number = *accepted * PUBLISHERS as u64 + u64::from(link.0);
+        *accepted += 1;
+        let late = self.now.since(self.due(number));
+        self.answers.saturating_record(late.as_micros() as u64);
+    }
+
+    fn completed(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn release(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        let now = self.now;
+        let number = wire::stamp(delivery.event.payload).expect("events are numbered");
+        let late = now.since(self.due(number));
+        self.latencies.saturating_record(late.as_micros() as u64);
+        let person = self.person(link);
+        let stream = (number % PUBLISHERS as u64) as usize;
+        person.last[stream] = person.last[stream].max(Some(delivery.id));
+        count(number, &mut person.next[stream], &mut person.counts);
+        if let Some((since, target)) = person.behind
+            && person.has_all_before(target)
+        {
+            person.caught_up.push(now.since(since));
+            person.behind = None;
+        }
+        Sent::Open
+    }
+}
