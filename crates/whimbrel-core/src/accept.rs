@@ -461,7 +461,7 @@ impl Core {
                 }
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
                 Wait::Owe(host) => self.tell_owed(now, host, out),
-                Wait::Made(waiter) => self.answer_made(now, *waiter, out),
+                Wait::Made => self.confirm_ready(now, out),
             }
         }
     }

@@ -56,7 +56,7 @@ impl Core {
         if !asked.following.is_tracked() {
             if let Some(track) = track {
                 self.sessions.untrack_queue(index, track);
-                self.unfollow(track);
+                self.unfollow(track, asked.filter);
             }
             return NO_TRACK;
         }
@@ -150,7 +150,8 @@ impl Core {
                 }
                 None => {
                     self.sessions.get_mut(old_session).inflight.lose_loading(id);
-                    self.forget_durable(old_session, &durable);
+                    let text = self.router.get(old.subscription).text.clone();
+                    self.forget_durable(old_session, &text, &durable);
                 }
             }
         }
@@ -163,7 +164,16 @@ impl Core {
         }
         let parked = old.parked && new.by_token;
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
+        let number = new.durable.as_deref().map(|durable| durable.number);
         *old = Track { id, lag, silence_at, told_at, ahead, unsettled, acknowledged, parked, ..new };
+        if let Some((number, confirmed)) = number.zip(confirmed)
+            && confirmed.until.is_some()
+        {
+            let known = self.router.get(self.tracks.get(id).subscription);
+            let (text, selector) = (known.text.clone(), known.selector.clone());
+            self.router.want_old(number, &text, selector.as_deref());
+            self.set_all_aside(id);
+        }
         if freed && lags {
             self.sessions.get_mut(session).follow.lagging.push_back(id);
         }
@@ -218,9 +228,12 @@ impl Core {
     }
 
     /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
-    fn forget_durable(&mut self, index: u32, durable: &Durable) {
+    fn forget_durable(&mut self, index: u32, text: &str, durable: &Durable) {
         for (pubend, _) in durable.far.aside.iter() {
             self.store.far_reads.leave(pubend, durable.number);
+        }
+        for _ in &durable.old {
+            self.router.want_old_no_more(durable.number, text);
         }
         self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
@@ -230,8 +243,8 @@ impl Core {
         }
     }
 
-    /// Forgets a tracked subscription.
-    pub(crate) fn unfollow(&mut self, id: u32) {
+    /// Forgets a tracked subscription, which was asked for so.
+    pub(crate) fn unfollow(&mut self, id: u32, text: &str) {
         let track = self.tracks.remove(id);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !track.unsettled.is_empty()) {
             overlay.waiting.forget(id);
@@ -246,7 +259,7 @@ impl Core {
             self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
         }
         if let Some(durable) = &track.durable {
-            self.forget_durable(track.session, durable);
+            self.forget_durable(track.session, text, durable);
         }
         self.sessions.purge_track(track.session, id);
         self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);

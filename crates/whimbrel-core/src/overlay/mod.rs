@@ -52,7 +52,7 @@ use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 use crate::store::DurableNo;
 
-pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};

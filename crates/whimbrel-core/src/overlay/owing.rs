@@ -150,6 +150,7 @@ impl Core {
                 let reported = told.get(usize::from(own)).and_then(|held| held.needed).unwrap_or_default();
                 let since = stream.since.max(stream.given_up).max(reported);
                 self.count_on_stream(track, host.pubend(own), since);
+                self.count_selector_from(track, host.pubend(own), stream.since);
             }
             self.write_position(track);
             if self.counts_on_all(track) {
@@ -176,16 +177,41 @@ impl Core {
         }
     }
 
+    /// The present selector of a durable subscription counts in a stream behind that tick, once all before that has been passed here.
+    fn count_selector_from(&mut self, track: u32, pubend: PubendId, since: Tick) {
+        if self.streams.passed(pubend) < since {
+            return;
+        }
+        let Some(durable) = self.tracks.durable_mut(track).filter(|durable| durable.awaits_selector(pubend)) else {
+            return;
+        };
+        for old in durable.old.iter_mut().filter(|old| !old.far.has(pubend)) {
+            old.far.set(pubend, since);
+        }
+        let subscription = self.tracks.get(track).subscription;
+        let (index, text) = (self.tracks.get(track).session, self.router.get(subscription).text.clone());
+        self.remember_subscription(index, &text);
+        // What was set aside since the request is read there, under both.
+        if !self.read_far_instead(track, pubend, (since, since)) {
+            self.rejoin(track, pubend);
+        }
+    }
+
     /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
     fn counts_on_all(&self, track: u32) -> bool {
         let (Some(overlay), Some(durable)) = (self.overlay.as_deref(), self.tracks.durable(track)) else { return true };
         let has_none = |host: HostId| overlay.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
-        let counts = |host: HostId| host == overlay.host || has_none(host) || durable.far.since.has(host.pubend(0));
+        let counts_there = |host: HostId| {
+            durable.far.since.has(host.pubend(0))
+                && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
+        };
+        let counts = |host: HostId| host == overlay.host || has_none(host) || counts_there(host);
         overlay.topology.hosts().all(counts)
     }
 
     /// Reports to others how far the durable subscriptions here are in their streams.
     pub(super) fn report_holds(&mut self, now: Time, out: &mut impl Output) {
+        self.count_on_all();
         self.count_all_holds(now);
         let is_counted = !self.tracks.has_dirty();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

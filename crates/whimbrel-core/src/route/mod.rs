@@ -23,6 +23,9 @@ use crate::store::{DurableNo, Persistence, Profiles};
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
+/// Marks what durable subscriptions wanted before, by their numbers, where others are told of it.
+const OLD: u64 = 1 << 32;
+
 /// Not tracked.
 pub(crate) const NO_TRACK: u32 = u32::MAX;
 
@@ -277,6 +280,21 @@ impl Router {
         self.changes = Some(changes);
     }
 
+    /// A durable subscription has another selector: what the old one wants is wanted of other brokers until it has got that.
+    pub(crate) fn want_old(&mut self, number: DurableNo, text: &str, selector: Option<&str>) {
+        let Some(changes) = &mut self.changes else { return };
+        let filter = SharedFilter::checked(text).filter.as_str().into();
+        let wanted = Wanted1 { filter, selector: selector.map(remembered), durable: true };
+        changes.push(Change::Added(OLD | u64::from(number.0), wanted));
+    }
+
+    /// It has got that, of the oldest.
+    pub(crate) fn want_old_no_more(&mut self, number: DurableNo, text: &str) {
+        let Some(changes) = &mut self.changes else { return };
+        let filter = SharedFilter::checked(text).filter.as_str().into();
+        changes.push(Change::Removed(OLD | u64::from(number.0), filter));
+    }
+
     /// Whether subscriptions came or went since [`Router::take_changes`].
     pub(crate) fn has_changes(&self) -> bool {
         self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
@@ -291,12 +309,12 @@ impl Router {
     pub(crate) fn note_buffer(&mut self, old: &[Interest], new: &[Interest]) {
         let Some(changes) = &mut self.changes else { return };
         for (number, gone) in (0..).zip(old) {
-            changes.push(Change::Removed(number | PARTITION_BIT, gone.filter.clone()));
+            changes.push(Change::Removed(u64::from(number | PARTITION_BIT), gone.filter.clone()));
         }
         for (number, wanted) in (0..).zip(new) {
             let (filter, selector) = (wanted.filter.clone(), wanted.selector.clone());
             let wanted = Wanted1 { filter, selector, durable: false };
-            changes.push(Change::Added(number | PARTITION_BIT, wanted));
+            changes.push(Change::Added(u64::from(number | PARTITION_BIT), wanted));
         }
     }
 
@@ -324,9 +342,9 @@ impl Router {
         let Some(changes) = &mut self.changes else { return };
         let text = filter.as_str().into();
         changes.push(if is_added {
-            Change::Added(key, Wanted1 { filter: text, selector: selector.cloned(), durable })
+            Change::Added(u64::from(key), Wanted1 { filter: text, selector: selector.cloned(), durable })
         } else {
-            Change::Removed(key, text)
+            Change::Removed(u64::from(key), text)
         });
     }
 

@@ -438,7 +438,10 @@ impl Core {
                 lag.positions.set(far.pubend, far.acked);
             }
         }
-        durable.old = wish.old.iter().map(|old| Old::new(old.selector, old.upto, &fences)).collect();
+        durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
+        if let Some(number) = wish.number {
+            wish.old.iter().for_each(|old| self.router.want_old(number, text, old.selector));
+        }
         durable.rest();
         self.note_lost_of(track, &had);
         self.tracks.touch(track);
