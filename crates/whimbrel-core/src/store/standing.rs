@@ -21,7 +21,7 @@ impl Core {
                 Some(untold) => untold.get(pubend),
                 None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
             };
-            FarStand { pubend, since, acked: acked.max(since) }
+            FarStand { pubend, since, acked }
         }));
         let reach = |stand: &mut Stand, pubend, tick: Tick| match self.streams.own_reliable(pubend) {
             Some(own) => stand.acked[own] = stand.acked[own].min(tick),
@@ -58,7 +58,7 @@ impl Core {
         let passed = self.streams.logged().positions();
         let acked = |own: usize| track.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
         let far = durable.far.since.iter().map(|(pubend, since)| {
-            let acked = track.acknowledged.get(pubend).max(since);
+            let acked = track.acknowledged.get(pubend);
             FarStand { pubend, since, acked }
         });
         Stand { acked: core::array::from_fn(acked), far: far.collect(), ..Stand::default() }
