@@ -187,15 +187,22 @@ impl Core {
     fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut impl Output) {
         let track = self.tracks.get_mut(id);
         track.ahead = self.streams.ahead_of(&lag.positions);
-        let mut is_whole = true;
         if let Some(durable) = &mut track.durable {
             durable.rest();
-            is_whole = durable.far.aside.is_empty();
         }
         let session = track.session;
         self.tracks.set_live(id);
-        // What it has passed without finding it is gone.
-        if is_whole && self.sessions.get_mut(session).inflight.lose_loading(id) {
+        let Core { tracks, streams, sessions, .. } = self;
+        let far = tracks.durable(id).map(|durable| &durable.far);
+        // What it has passed without finding it is gone; streams that are set aside, or not known here yet, are still to be read.
+        let is_gone = |event: EventId| {
+            let far = far.filter(|far| far.since.has(event.pubend) && !streams.has_ended_in(event.pubend));
+            far.is_none_or(|far| {
+                !far.aside.has(event.pubend)
+                    && streams.followed(event.pubend).is_some_and(|passed| passed >= event.tick)
+            })
+        };
+        if sessions.get_mut(session).inflight.lose_loading(id, is_gone) {
             self.sessions.pump(session, now, out);
         }
     }

@@ -213,9 +213,10 @@ impl Core {
         if has_ended {
             gaps.add(Gap { pubend, from: at, to: lacks, reason: GapReason::Lost });
         } else {
-            // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
-            let unlogged = if is_volatile { lacks } else { since.min(lacks) };
-            if unlogged > forgiven {
+            // What came before its interest was confirmed was logged only by chance.
+            // What its topics let go is told with what was logged among it, when that has been read.
+            let unlogged = since.min(lacks);
+            if unlogged > forgiven && !is_volatile {
                 gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
             }
         }
@@ -284,6 +285,10 @@ impl Core {
         let mut lag = track.lag.take().expect("it lags");
         #[cfg(feature = "mutants")]
         let released = if self.mutant == Some(crate::Mutant::FarEarlyIsSilence) { Tick(0) } else { released };
+        let is_volatile = track.durable.as_deref().is_some_and(|durable| durable.may_be_volatile);
+        if is_volatile && upto > lag.forgiven.get(pubend) {
+            lag.gaps.add(Gap { pubend, from: at, to: upto, reason: GapReason::Overwritten });
+        }
         if released > from {
             lag.gaps.add(Gap { pubend, from: at, to: released, reason: GapReason::Released });
         }

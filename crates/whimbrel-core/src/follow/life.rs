@@ -1,19 +1,18 @@
 //! Tracked subscriptions begin and end, leave with their client and come back with it.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
 use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track, notice};
-use crate::api::{Accepted, Durability, Filter, Following, Link, Output, Reason, Refusal, Start};
+use crate::api::{Durability, Filter, Following, Output, Reason, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
-use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Disk, Key};
+use crate::session::Publication;
+use crate::store::Key;
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -149,7 +148,7 @@ impl Core {
                     new.durable = Some(durable);
                 }
                 None => {
-                    self.sessions.get_mut(old_session).inflight.lose_loading(id);
+                    self.sessions.get_mut(old_session).inflight.lose_loading(id, |_| true);
                     let text = self.router.get(old.subscription).text.clone();
                     self.forget_durable(old_session, &text, &durable);
                 }
@@ -451,76 +450,6 @@ impl Core {
             self.silence = (now, self.serial, self.live_token(now).to_string().into());
         }
         self.silence.2.clone()
-    }
-
-    /// A client says up to where it has safely processed what a subscription got.
-    pub(crate) fn acknowledge(
-        &mut self,
-        now: Time,
-        (link, tag, qos): (Link, u16, Qos),
-        what: (u32, &CheckpointToken),
-        out: &mut impl Output,
-    ) {
-        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
-        if qos == Qos::ExactlyOnce
-            && let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied()
-        {
-            self.sessions.stats.publishes_repeated += 1;
-            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
-        }
-        let (atom, result) = match self.acknowledge_up_to(index, what.0, what.1) {
-            Ok(atom) => (atom, Accepted::Routed { matched: true }),
-            Err(refusal) => {
-                self.sessions.stats.events_refused += 1;
-                (AtomNo(0), Accepted::Refused(refusal))
-            }
-        };
-        if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
-            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { atom, is_written: false });
-        }
-        #[cfg(feature = "mutants")]
-        let atom = if self.has(crate::Mutant::AcknowledgedBeforePut) { AtomNo(0) } else { atom };
-        if qos != Qos::AtMostOnce {
-            self.answer(now, whom, (atom, Answer::Accepted { tag, qos, result }), out);
-        }
-    }
-
-    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so. What has to be
-    /// durable before that may be said.
-    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<AtomNo, Refusal> {
-        if token.deployment() != self.sessions.limits.deployment {
-            return Err(Refusal::OtherDeployment);
-        }
-        let is_future = |(pubend, tick)| self.streams.closed(pubend).is_some_and(|closed| tick > closed);
-        if token.pubends().any(is_future) {
-            return Err(Refusal::FutureStart);
-        }
-        let mut meant = self.tracks_of(index);
-        meant.retain(|id| self.tracks.get(*id).by_token);
-        if identifier != 0 {
-            meant.retain(|id| self.tracks.get(*id).identifier == identifier);
-        }
-        if meant.is_empty() || meant.len() > 1 && identifier == 0 {
-            return Err(Refusal::NotAcknowledged);
-        }
-        let known: BTreeMap<_, _> = token.pubends().filter(|(pubend, _)| self.streams.knows(*pubend)).collect();
-        let is_durable = |id: &u32| self.tracks.durable(*id).is_some();
-        if self.store.disk == Disk::Poisoned && meant.iter().any(is_durable) {
-            return Err(Refusal::LogFailed);
-        }
-        let mut atom = AtomNo(0);
-        for id in meant {
-            let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
-            for (pubend, tick) in &known {
-                acknowledged.advance(*pubend, *tick);
-            }
-            self.tracks.touch(id);
-            if self.tracks.durable(id).is_some() {
-                atom = self.write_position(id);
-            }
-        }
-        self.sessions.stats.tokens_acknowledged += 1;
-        Ok(atom)
     }
 }
 

@@ -13,6 +13,7 @@ mod notice;
 mod positions;
 mod replay;
 mod start;
+mod token;
 mod verdicts;
 #[cfg(test)]
 mod waiting_tests;
