@@ -185,7 +185,7 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
-        overlay.claims.name(version);
+        overlay.logs.claims.name(version);
         self.count_on_all();
         self.confirm_ready(now, out);
     }
@@ -199,7 +199,7 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let claims = &overlay.claims;
+        let claims = &overlay.logs.claims;
         let is_ready = |entry: &Waiter| {
             let has_confirmed = |host: &HostId, version| {
                 has_confirmed(&self.streams, *host, version) && (!entry.is_durable || claims.is_owed(*host, version))
@@ -225,7 +225,7 @@ impl Core {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let is_owed = |host| !entry.is_durable || overlay.claims.is_owed(host, version);
+                let is_owed = |host| !entry.is_durable || overlay.logs.claims.is_owed(host, version);
                 let late = late.filter(|host| !(is_owed(*host) && has_confirmed(&self.streams, *host, version)));
                 let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
@@ -247,7 +247,7 @@ impl Core {
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
             .filter(|state| {
-                let is_owed = !is_durable || is_written && overlay.claims.is_owed(state.host, version);
+                let is_owed = !is_durable || is_written && overlay.logs.claims.is_owed(state.host, version);
                 !(is_owed && has_confirmed(&self.streams, state.host, version))
             })
             .map(|state| &*state.name)
@@ -307,9 +307,9 @@ impl Overlay {
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, waiting, wants, claims, host, .. } = self;
+        let Overlay { topology, routes, waiting, wants, logs, host, .. } = self;
         let version = wants.version();
-        let is_owed = |host| !wants.has_durable() || claims.is_owed(host, version);
+        let is_owed = |host| !wants.has_durable() || logs.claims.is_owed(host, version);
         let has_told = |host: &HostId| has_confirmed(streams, *host, version) && is_owed(*host);
         waiting.late.retain(|host| !has_told(host) && topology.get(*host).is_some());
         let is_awaited =

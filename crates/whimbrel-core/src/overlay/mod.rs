@@ -159,15 +159,22 @@ pub(crate) struct Overlay {
     pub(crate) serves: Serves,
     interests: Interests,
     mending: BTreeMap<PubendId, Mending>,
+    traffic: Traffic,
+    pub(crate) waiting: Waiting,
+    pub(crate) logs: Logs,
+    pub(crate) stats: OverlayStats,
+}
+
+/// What this broker has to do with the logs of others, and they with its own.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    /// What others owe this one.
+    pub(crate) claims: Claims,
     /// Streams of which parts are to be asked for at some time.
     reading: BTreeSet<PubendId>,
     lending: Lending,
     /// Durable subscriptions of which streams wait for events of others, and until when, in order.
     barred: VecDeque<(Time, (DurableNo, u32))>,
-    traffic: Traffic,
-    pub(crate) waiting: Waiting,
-    pub(crate) claims: Claims,
-    pub(crate) stats: OverlayStats,
 }
 
 /// What frames are made of and what is kept of those that pass.
@@ -211,12 +218,9 @@ impl Overlay {
             serves: Serves::default(),
             interests: Interests::default(),
             mending: BTreeMap::new(),
-            reading: BTreeSet::new(),
-            lending: Lending::default(),
-            barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
-            claims: Claims::default(),
+            logs: Logs::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -272,8 +276,8 @@ impl Core {
             overlay.wants.is_restored = self.router.has_changes();
         }
         self.router.note_buffer(&[], &self.buffer);
-        self.take_wants(now);
         self.await_all_owed();
+        self.take_wants(now);
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.

@@ -2,6 +2,7 @@
 
 mod changes;
 mod target;
+mod wishes;
 
 use std::sync::Arc;
 
@@ -242,28 +243,6 @@ impl Router {
         self.take(filter, spot, number | PARTITION_BIT);
     }
 
-    /// What matches is logged from now on, although nobody gets it, until [`Router::remove_wish`].
-    /// Whoever has it is named `by` its number and, if it was there before, its track; one that is ending needs no name.
-    pub(crate) fn insert_wish(
-        &mut self,
-        filter: TopicFilter<'_>,
-        selector: Option<&Selector>,
-        by: Option<(DurableNo, u32)>,
-    ) -> Wish {
-        let number = self.free_wishes.pop().unwrap_or_else(|| {
-            self.wishes.push(None);
-            self.wishes.len() as u32 - 1
-        });
-        assert!(number < WISH_BIT, "2^29 waiting subscriptions do not fit any memory");
-        self.wishes[number as usize] = by;
-        Wish { number, spot: self.put(filter, selector, number | WISH_BIT) }
-    }
-
-    pub(crate) fn remove_wish(&mut self, filter: TopicFilter<'_>, wish: Wish) {
-        self.take(filter, wish.spot, wish.number | WISH_BIT);
-        self.free_wishes.push(wish.number);
-    }
-
     /// Makes another broker one of those to whom events are routed.
     pub(crate) fn insert_broker(&mut self, number: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
         self.put(filter, selector, number | BROKER_BIT)
@@ -271,11 +250,6 @@ impl Router {
 
     pub(crate) fn remove_broker(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
         self.take(filter, spot, number | BROKER_BIT);
-    }
-
-    /// Who has a wish, unless it is ending.
-    pub(crate) fn wisher(&self, wish: u32) -> Option<(DurableNo, u32)> {
-        self.wishes[wish as usize]
     }
 
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if

@@ -3,17 +3,16 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Tick, Time};
+use whimbrel_event::{Event, EventId, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use super::FarStand;
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
-use crate::follow::{Gap, GapReason, NOTHING, Old};
+use crate::follow::{Gap, GapReason, Old};
 use crate::route::NO_TRACK;
 use crate::session::Unreleased;
 use crate::stream::Streams;
@@ -386,10 +385,6 @@ impl Core {
         #[cfg(feature = "mutants")]
         let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
-        let ends = stand.map_or(&[][..], |stand| &stand.far).iter();
-        let ends = ends.filter_map(|far| Some((far.pubend, self.streams.bygone(far.pubend.host())?)));
-        let ends: BTreeMap<PubendId, Tick> = ends.collect();
-        let ended = |pubend: PubendId| ends.get(&pubend).copied();
         let fences = self.router.fences().clone();
         let track_of = self.tracks.get_mut(track);
         let lag = track_of.lag.as_mut().expect("who is not there lags");
@@ -419,30 +414,16 @@ impl Core {
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
-        let far = stand.map_or(&[][..], |stand| &stand.far);
-        far.iter().for_each(|far| track_of.acknowledged.set(far.pubend, far.acked));
         if !wish.by_token {
             track_of.acknowledged = crate::follow::Positions::default();
         }
         if let Some(stand) = stand {
             let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
             durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
-            for far in &stand.far {
-                if let Some(to) = ended(far.pubend) {
-                    let FarStand { pubend, acked: from, .. } = *far;
-                    lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
-                    continue;
-                }
-                durable.far.since.set(far.pubend, far.since);
-                durable.far.newest.set(far.pubend, NOTHING);
-                lag.positions.set(far.pubend, far.acked);
-            }
         }
         durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
-        if let Some(number) = wish.number {
-            wish.old.iter().for_each(|old| self.router.want_old(number, text, old.selector));
-        }
         durable.rest();
+        stand.into_iter().flat_map(|stand| &stand.far).for_each(|far| self.restore_far(track, far));
         self.note_lost_of(track, &had);
         self.tracks.touch(track);
         wish.number.map(|number| (number, track))
