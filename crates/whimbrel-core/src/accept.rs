@@ -464,7 +464,7 @@ impl Core {
                 Wait::Gave { session, number } => self.has_given(now, session, number, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
                 Wait::Owe(host) => self.tell_owed(now, host, out),
-                Wait::Made(waiter) => self.answer_made(now, *waiter, out),
+                Wait::Made => self.confirm_ready(now, out),
             }
         }
     }

@@ -332,7 +332,8 @@ impl Core {
             if old.len() >= FORMERS_MAX {
                 return Err(Refusal::TooManyChanges);
             }
-            old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto });
+            let selector = known.and_then(|known| known.selector.as_deref());
+            old.push(Former { selector, upto, far: Vec::new() });
         }
         let stands = || self.stands(index, known.map(|known| known.track), asked, assigned);
         let start = durable.map_or_else(stands, |durable| durable.start);

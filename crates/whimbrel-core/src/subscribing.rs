@@ -381,7 +381,7 @@ impl Core {
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
         let Subscription { group, selector_bytes, track, .. } = self.router.remove(id, filter);
         if track != NO_TRACK {
-            self.unfollow(track);
+            self.unfollow(track, &text);
         }
         self.sessions.get_mut(index).selector_bytes -= selector_bytes as usize;
         (group != NO_GROUP).then(|| (group, self.leave_group(index, group, stays)))

@@ -417,9 +417,8 @@ impl<O: Output> Reader<'_, O> {
             return false;
         }
         let number = self.track.subscription;
-        if event.id().pubend.host() == self.host
-            && let Some(wanted) = self.track.wanted_before(event)
-        {
+        let is_own = event.id().pubend.host() == self.host;
+        if let Some(wanted) = self.track.wanted_before(event, is_own) {
             return wanted && self.router.is_under(number, event);
         }
         if serial == 0 { self.router.wants(number, event) } else { self.router.wants_cached(number, serial, event) }

@@ -3,14 +3,14 @@
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use whimbrel_event::{EventId, Packed, Tick};
+use whimbrel_event::{EventId, Packed, PubendId, Tick};
 use whimbrel_selector::{Compiled, Fences};
 
-use super::{Far, Track};
+use super::{Far, Positions, Track};
 use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
-use crate::store::{DurableNo, Former, OWN, OwnTicks, Plan};
+use crate::store::{DurableNo, FarStand, Former, OWN, OwnTicks, Plan, Stand};
 
 /// Stands for a stream of which a subscription has acknowledged everything that it wants.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);
@@ -78,16 +78,24 @@ pub(crate) struct Old {
     compiled: Option<Compiled>,
     /// The last ticks for which it counts.
     upto: OwnTicks,
+    /// The same of other brokers' streams. Where it is not known yet, what this one wants counts as well as what the next one does.
+    pub(crate) far: Positions,
 }
 
 impl Old {
-    pub(crate) fn new(text: Option<&str>, upto: OwnTicks, fences: &Arc<Fences>) -> Self {
+    pub(crate) fn new(former: &Former<'_>, fences: &Arc<Fences>) -> Self {
+        let text = former.selector;
         let compiled = text.map(|text| Compiled::new(&remembered(text)).with_fences(fences.clone()));
-        Old { text: text.map(Box::from), compiled, upto }
+        let far = former.far.iter().copied().collect();
+        Old { text: text.map(Box::from), compiled, upto: former.upto, far }
     }
 
     pub(crate) fn view(&self) -> Former<'_> {
-        Former { selector: self.text.as_deref(), upto: self.upto }
+        Former { selector: self.text.as_deref(), upto: self.upto, far: self.far.iter().collect() }
+    }
+
+    fn wants(&mut self, event: Packed<'_>) -> bool {
+        self.compiled.as_mut().is_none_or(|compiled| compiled.value(Content(event.unpack())) == Some(true))
     }
 }
 
@@ -118,7 +126,7 @@ impl Durable {
     /// What another request for the same subscription makes of it; `text` is the selector that it had.
     pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
         if let Some(upto) = confirmed.until {
-            self.old.push(Old::new(text, upto, fences));
+            self.old.push(Old::new(&Former { selector: text, upto, far: Vec::new() }, fences));
         }
     }
 
@@ -127,23 +135,49 @@ impl Durable {
         core::array::from_fn(|own| acked[own].max(self.start[own]))
     }
 
-    /// Forgets selectors for which nothing is left to get, if it stands there; whether there were some.
-    pub(crate) fn forget_old(&mut self, position: &OwnTicks) -> bool {
-        let before = self.old.len();
-        self.old.retain(|old| old.upto.iter().zip(position).any(|(upto, position)| upto > position));
-        self.old.len() < before
+    /// Forgets selectors for which nothing is left to get, if it stands there; how many, the oldest.
+    pub(crate) fn forget_old(&mut self, stand: &Stand) -> usize {
+        if self.old.is_empty() {
+            return 0;
+        }
+        let (before, position) = (self.old.len(), self.hold(&stand.acked));
+        let is_left = |old: &Old| {
+            let has_far = |far: &FarStand| !old.far.has(far.pubend) || old.far.get(far.pubend) > far.acked;
+            old.upto.iter().zip(&position).any(|(upto, position)| upto > position) || stand.far.iter().any(has_far)
+        };
+        // Each ends where the one after it does, or before.
+        self.old.retain(is_left);
+        before - self.old.len()
+    }
+
+    /// Whether it is not known yet from where on its present selector counts in another broker's stream.
+    pub(crate) fn awaits_selector(&self, pubend: PubendId) -> bool {
+        self.old.iter().any(|old| !old.far.has(pubend))
     }
 }
 
 impl Track {
-    /// Whether it had another selector when that event came, and if so, whether it wanted it.
-    pub(crate) fn wanted_before(&mut self, event: Packed<'_>) -> Option<bool> {
+    /// Whether it had another selector when that event of an own stream, or another's, came, and if so, whether it wanted it.
+    pub(crate) fn wanted_before(&mut self, event: Packed<'_>, is_own: bool) -> Option<bool> {
         let durable = self.durable.as_deref_mut().filter(|durable| !durable.old.is_empty())?;
         let id = event.id();
-        let own = usize::from(id.pubend.index());
-        let old = durable.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
-        let wants = |compiled: &mut Compiled| compiled.value(Content(event.unpack())) == Some(true);
-        Some(old.compiled.as_mut().is_none_or(wants))
+        if is_own {
+            let own = usize::from(id.pubend.index());
+            let old = durable.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
+            return Some(old.wants(event));
+        }
+        if !durable.far.since.has(id.pubend) {
+            return None;
+        }
+        for old in &mut durable.old {
+            let is_known = old.far.has(id.pubend);
+            let counts = !is_known || id.tick <= old.far.get(id.pubend);
+            let wants = counts && old.wants(event);
+            if wants || is_known && counts {
+                return Some(wants);
+            }
+        }
+        None
     }
 
     /// An event of another broker that it wants is passed. Whether that broker's log counts for it.

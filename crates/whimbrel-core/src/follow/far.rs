@@ -82,6 +82,11 @@ impl Track {
         (!durable.far.barred.iter().any(is_waited)).then_some(after)
     }
 
+    /// Whether it is not known yet from where on its selector counts in a stream.
+    fn awaits_selector(&self, pubend: PubendId) -> bool {
+        self.durable.as_deref().is_some_and(|durable| durable.awaits_selector(pubend))
+    }
+
     /// Whether another broker's log has what it lacks of a stream.
     pub(crate) fn has_far_log(&self, pubend: PubendId) -> bool {
         self.durable.as_deref().is_some_and(|durable| durable.far.since.has(pubend))
@@ -110,7 +115,10 @@ impl Core {
         let durable = track.durable.as_deref_mut().expect("it has a far log");
         durable.far.holes.advance(pubend, to);
         let session = track.session;
-        if is_aside && !track.unsettled.has(pubend) {
+        // It holds that now, wherever it stood.
+        self.tracks.touch(id);
+        let track = self.tracks.get(id);
+        if is_aside && !track.unsettled.has(pubend) && !track.awaits_selector(pubend) {
             self.rejoin(id, pubend);
         }
         if self.sessions.is_attached(session) {
@@ -199,7 +207,7 @@ impl Core {
         let (number, is_volatile) = (durable.number, durable.may_be_volatile);
         if at >= lacks {
             // Until its broker knows of it, what comes of a stream comes for others' sake.
-            if track.unsettled.has(pubend) && !has_ended {
+            if (track.unsettled.has(pubend) || durable.awaits_selector(pubend)) && !has_ended {
                 self.set_aside(id, pubend, at);
             }
             return Step::Done;
@@ -230,6 +238,20 @@ impl Core {
             return Step::Done;
         }
         self.replay_far_slice(now, id, (pubend, at, from, lacks), budget, out)
+    }
+
+    /// Another selector counts in another broker's stream from when that knows of it: until then the stream is set aside.
+    pub(crate) fn set_all_aside(&mut self, id: u32) {
+        let track = self.tracks.get(id);
+        let Some(durable) = track.durable.as_deref() else { return };
+        let at = |pubend| match &track.lag {
+            Some(lag) => lag.positions.get(pubend),
+            None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+        };
+        let streams = durable.far.since.iter().map(|(pubend, _)| pubend);
+        let streams: Vec<(PubendId, Tick)> =
+            streams.filter(|pubend| !durable.far.aside.has(*pubend)).map(|pubend| (pubend, at(pubend))).collect();
+        streams.into_iter().for_each(|(pubend, at)| self.set_aside(id, pubend, at));
     }
 
     fn set_aside(&mut self, id: u32, pubend: PubendId, at: Tick) {

@@ -1,19 +1,17 @@
 //! Tracked subscriptions begin and end, leave with their client and come back with it.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track, notice};
-use crate::api::{Accepted, Durability, Filter, Following, Link, Output, Reason, Refusal, Start};
+use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track};
+use crate::api::{Durability, Filter, Following, Reason, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
-use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Disk, Key, OWN};
+use crate::store::{Key, OWN};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -56,7 +54,7 @@ impl Core {
         if !asked.following.is_tracked() {
             if let Some(track) = track {
                 self.sessions.untrack_queue(index, track);
-                self.unfollow(track);
+                self.unfollow(track, asked.filter);
             }
             return NO_TRACK;
         }
@@ -150,7 +148,8 @@ impl Core {
                 }
                 None => {
                     self.sessions.get_mut(old_session).inflight.lose_loading(id, |_| true);
-                    self.forget_durable(old_session, &durable);
+                    let text = self.router.get(old.subscription).text.clone();
+                    self.forget_durable(old_session, &text, &durable);
                 }
             }
         }
@@ -163,7 +162,16 @@ impl Core {
         }
         let parked = old.parked && new.by_token;
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
+        let number = new.durable.as_deref().map(|durable| durable.number);
         *old = Track { id, lag, silence_at, told_at, ahead, unsettled, acknowledged, parked, ..new };
+        if let Some((number, confirmed)) = number.zip(confirmed)
+            && confirmed.until.is_some()
+        {
+            let known = self.router.get(self.tracks.get(id).subscription);
+            let (text, selector) = (known.text.clone(), known.selector.clone());
+            self.router.want_old(number, &text, selector.as_deref());
+            self.set_all_aside(id);
+        }
         if freed && lags {
             self.sessions.get_mut(session).follow.lagging.push_back(id);
         }
@@ -218,9 +226,12 @@ impl Core {
     }
 
     /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
-    fn forget_durable(&mut self, index: u32, durable: &Durable) {
+    fn forget_durable(&mut self, index: u32, text: &str, durable: &Durable) {
         for (pubend, _) in durable.far.aside.iter() {
             self.store.far_reads.leave(pubend, durable.number);
+        }
+        for _ in &durable.old {
+            self.router.want_old_no_more(durable.number, text);
         }
         self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
@@ -233,14 +244,14 @@ impl Core {
         }
     }
 
-    /// Forgets a tracked subscription.
-    pub(crate) fn unfollow(&mut self, id: u32) {
+    /// Forgets a tracked subscription, which was asked for so.
+    pub(crate) fn unfollow(&mut self, id: u32, text: &str) {
         let track = self.tracks.remove(id);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !track.unsettled.is_empty()) {
             overlay.waiting.forget(id);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.claims.forget(id);
+            overlay.logs.claims.forget(id);
         }
         if let Some(at) = track.silence_at {
             self.timers.remove(at, Reason::Silence, id);
@@ -249,7 +260,7 @@ impl Core {
             self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
         }
         if let Some(durable) = &track.durable {
-            self.forget_durable(track.session, durable);
+            self.forget_durable(track.session, text, durable);
         }
         self.sessions.purge_track(track.session, id);
         self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);
@@ -390,127 +401,6 @@ impl Core {
         }
         self.tracks.get_mut(id).parked = true;
         self.sessions.get_mut(index).follow.lagging.retain(|other| *other != id);
-    }
-
-    /// Has a subscription with notices told about silence when the time comes.
-    fn watch_silence(&mut self, now: Time, id: u32) {
-        let span = self.sessions.limits.silence_after;
-        let track = self.tracks.get_mut(id);
-        if track.notices && track.silence_at.is_none() {
-            let at = now.after(span);
-            (track.silence_at, track.told_at) = (Some(at), now);
-            self.timers.insert(at, Reason::Silence, id);
-        }
-    }
-
-    /// A subscription may have been told nothing for a while.
-    pub(crate) fn tell_silence(&mut self, now: Time, id: u32, out: &mut impl Output) {
-        let span = self.sessions.limits.silence_after;
-        let track = self.tracks.get(id);
-        let (told_at, session) = (track.told_at, track.session);
-        // Also one that gets events: its position in the streams that have none for it would stay behind.
-        if track.notices && track.lag.is_none() {
-            let token = self.silence_token(now, id);
-            let track = self.tracks.get_mut(id);
-            let terms = track.terms(Qos::AtLeastOnce, false);
-            let event = notice::silence(told_at, self.streams.silent(now), &token, now);
-            track.told_at = now;
-            // A client that does not take even this is not silent.
-            self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);
-        }
-        let track = self.tracks.get_mut(id);
-        track.silence_at = None;
-        if track.notices {
-            let at = now.after(span);
-            track.silence_at = Some(at);
-            self.timers.insert(at, Reason::Silence, id);
-        }
-    }
-
-    fn silence_token(&mut self, now: Time, id: u32) -> Box<str> {
-        let passed: Positions = self.streams.positions().collect();
-        self.tracks.get_mut(id).ahead.retain_above(&passed);
-        let track = self.tracks.get(id);
-        if !track.ahead.is_empty() || track.is_behind_somewhere() {
-            let mut positions = self.ahead_positions(&track.ahead);
-            track.step_back_to_settled(&mut positions);
-            self.streams.close(now);
-            return self.token_at(&positions, &Gaps::default()).to_string().into();
-        }
-        if (self.silence.0, self.silence.1) != (now, self.serial) {
-            self.silence = (now, self.serial, self.live_token(now).to_string().into());
-        }
-        self.silence.2.clone()
-    }
-
-    /// A client says up to where it has safely processed what a subscription got.
-    pub(crate) fn acknowledge(
-        &mut self,
-        now: Time,
-        (link, tag, qos): (Link, u16, Qos),
-        what: (u32, &CheckpointToken),
-        out: &mut impl Output,
-    ) {
-        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
-        if qos == Qos::ExactlyOnce
-            && let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied()
-        {
-            self.sessions.stats.publishes_repeated += 1;
-            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
-        }
-        let (atom, result) = match self.acknowledge_up_to(index, what.0, what.1) {
-            Ok(atom) => (atom, Accepted::Routed { matched: true }),
-            Err(refusal) => {
-                self.sessions.stats.events_refused += 1;
-                (AtomNo(0), Accepted::Refused(refusal))
-            }
-        };
-        if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
-            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { atom, is_written: false });
-        }
-        #[cfg(feature = "mutants")]
-        let atom = if self.has(crate::Mutant::AcknowledgedBeforePut) { AtomNo(0) } else { atom };
-        if qos != Qos::AtMostOnce {
-            self.answer(now, whom, (atom, Answer::Accepted { tag, qos, result }), out);
-        }
-    }
-
-    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so. What has to be
-    /// durable before that may be said.
-    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<AtomNo, Refusal> {
-        if token.deployment() != self.sessions.limits.deployment {
-            return Err(Refusal::OtherDeployment);
-        }
-        let is_future = |(pubend, tick)| self.streams.closed(pubend).is_some_and(|closed| tick > closed);
-        if token.pubends().any(is_future) {
-            return Err(Refusal::FutureStart);
-        }
-        let mut meant = self.tracks_of(index);
-        meant.retain(|id| self.tracks.get(*id).by_token);
-        if identifier != 0 {
-            meant.retain(|id| self.tracks.get(*id).identifier == identifier);
-        }
-        if meant.is_empty() || meant.len() > 1 && identifier == 0 {
-            return Err(Refusal::NotAcknowledged);
-        }
-        let known: BTreeMap<_, _> = token.pubends().filter(|(pubend, _)| self.streams.knows(*pubend)).collect();
-        let is_durable = |id: &u32| self.tracks.durable(*id).is_some();
-        if self.store.disk == Disk::Poisoned && meant.iter().any(is_durable) {
-            return Err(Refusal::LogFailed);
-        }
-        let mut atom = AtomNo(0);
-        for id in meant {
-            let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
-            for (pubend, tick) in &known {
-                acknowledged.advance(*pubend, *tick);
-            }
-            self.tracks.touch(id);
-            if self.tracks.durable(id).is_some() {
-                atom = self.write_position(id);
-            }
-        }
-        self.sessions.stats.tokens_acknowledged += 1;
-        Ok(atom)
     }
 }
 

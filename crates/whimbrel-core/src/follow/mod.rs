@@ -12,7 +12,9 @@ mod life;
 mod notice;
 mod positions;
 mod replay;
+mod silence;
 mod start;
+mod token;
 mod verdicts;
 #[cfg(test)]
 mod waiting_tests;

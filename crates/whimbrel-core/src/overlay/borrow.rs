@@ -24,7 +24,7 @@ impl Core {
     /// Somebody waits for a part of another broker's log: it is asked for soon.
     pub(crate) fn read_far_soon(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.reading.insert(pubend) {
+        if overlay.logs.reading.insert(pubend) {
             overlay.set_timer(now + READ_GRACE, Due::Read(pubend));
         }
     }
@@ -32,7 +32,7 @@ impl Core {
     /// Asks for parts of another broker's log that somebody waits for, and again for those that were not told.
     pub(super) fn read_far(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.reading.remove(&pubend);
+            overlay.logs.reading.remove(&pubend);
         }
         let mut waiting = self.who_reads(pubend);
         while self.store.far_reads.has_place(pubend)
@@ -69,7 +69,7 @@ impl Core {
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.reads_out += frames.len() as u64;
-            if let Some(at) = next.filter(|_| overlay.reading.insert(pubend)) {
+            if let Some(at) = next.filter(|_| overlay.logs.reading.insert(pubend)) {
                 overlay.set_timer(at, Due::Read(pubend));
             }
         }

@@ -13,7 +13,7 @@ use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
-use crate::store::{Wait, Whom};
+use crate::store::{AtomNo, Disk, Store, Wait, Whom};
 use crate::stream::Sources;
 
 /// How long a subscription waits for its confirmation.
@@ -41,10 +41,12 @@ pub(crate) struct Unanswered {
 }
 
 #[derive(Debug)]
-pub(crate) struct Waiter {
+struct Waiter {
     what: Unanswered,
     /// There is a durable one among them: other brokers' logs have to count for it.
     is_durable: bool,
+    /// With which atom it is durable from where these count, once all have confirmed.
+    atom: Option<AtomNo>,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
     /// What its deputy has to know of its session.
@@ -72,6 +74,21 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// Whether it is durable from where other brokers' logs count for the first that waits; if not, it is looked at again when it is.
+    fn is_first_written(&mut self, store: &mut Store) -> bool {
+        let Some(first) = self.entries.front_mut().filter(|first| first.is_durable) else { return true };
+        if store.disk == Disk::None || store.disk == Disk::Poisoned {
+            return true;
+        }
+        let is_new = first.atom.is_none();
+        let atom = *first.atom.get_or_insert(store.outbox.last());
+        let is_written = atom <= store.line.committed();
+        if is_new && !is_written {
+            store.line.push(atom, Wait::Made);
+        }
+        is_written
+    }
+
     /// A subscription that came back has ended, or comes back once more.
     pub(crate) fn forget(&mut self, track: u32) {
         self.returned.retain(|one| one.track != track);
@@ -125,7 +142,7 @@ impl Core {
             .made
             .iter()
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
-        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, copied, due });
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, atom: None, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -191,14 +208,14 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
-        overlay.claims.name(version);
+        overlay.logs.claims.name(version);
         self.name_roaming(version);
         self.count_on_all();
         self.confirm_ready(now, out);
     }
 
     /// Answers those for which nobody has to be waited for any more.
-    pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.is_young(now) || overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
@@ -209,7 +226,7 @@ impl Core {
         let is_ready = |core: &Core, entry: &Waiter| {
             let Some(overlay) = core.overlay.as_deref() else { return true };
             let has_confirmed = |host: &HostId, version| {
-                let is_owed = !entry.is_durable || overlay.claims.is_owed(*host, version);
+                let is_owed = !entry.is_durable || overlay.logs.claims.is_owed(*host, version);
                 has_confirmed(&core.streams, *host, version) && is_owed
             };
             let is_told = |version| awaited.iter().all(|host| has_confirmed(host, version));
@@ -219,10 +236,14 @@ impl Core {
         // They were made in the order of their versions.
         while let Some(overlay) = self.overlay.as_deref()
             && overlay.waiting.entries.front().is_some_and(|entry| is_ready(self, entry))
+            && let Some(overlay) = self.overlay.as_deref_mut()
         {
-            ready.extend(self.overlay.as_deref_mut().and_then(|overlay| overlay.waiting.entries.pop_front()));
+            if !overlay.waiting.is_first_written(&mut self.store) {
+                break;
+            }
+            ready.extend(overlay.waiting.entries.pop_front());
         }
-        ready.into_iter().for_each(|entry| self.answer_when_written(now, entry, out));
+        ready.into_iter().for_each(|entry| self.answer_made(now, entry, true, out));
     }
 
     /// Answers those that have waited for as long as they may.
@@ -233,27 +254,18 @@ impl Core {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let is_owed = |host| !entry.is_durable || overlay.claims.is_owed(host, version);
+                let is_owed = |host| !entry.is_durable || overlay.logs.claims.is_owed(host, version);
                 let late = late.filter(|host| !(is_owed(*host) && has_confirmed(&self.streams, *host, version)));
                 let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
-            self.answer_when_written(now, entry, out);
+            let is_written = self.store.outbox.last() <= self.store.line.committed();
+            self.answer_made(now, entry, is_written, out);
         }
     }
 
-    /// From where other brokers' logs count for a durable subscription is durable before it is answered.
-    fn answer_when_written(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
-        let atom = self.store.outbox.last();
-        if entry.is_durable && self.has_log() && atom > self.store.line.committed() {
-            self.store.line.push(atom, Wait::Made(Box::new(entry)));
-        } else {
-            self.answer_made(now, entry, out);
-        }
-    }
-
-    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it.
-    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
+    fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut impl Output) {
         let Waiter { what, is_durable, version, .. } = entry;
         let Unanswered { whom, tag, index, made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
@@ -264,7 +276,7 @@ impl Core {
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
             .filter(|state| {
-                let is_owed = !is_durable || overlay.claims.is_owed(state.host, version);
+                let is_owed = !is_durable || is_written && overlay.logs.claims.is_owed(state.host, version);
                 !(is_owed && has_confirmed(&self.streams, state.host, version))
             })
             .map(|state| &*state.name)
@@ -324,9 +336,9 @@ impl Overlay {
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, waiting, wants, claims, host, .. } = self;
+        let Overlay { topology, routes, waiting, wants, logs, host, .. } = self;
         let version = wants.version();
-        let is_owed = |host| !wants.has_durable() || claims.is_owed(host, version);
+        let is_owed = |host| !wants.has_durable() || logs.claims.is_owed(host, version);
         let has_told = |host: &HostId| has_confirmed(streams, *host, version) && is_owed(*host);
         waiting.late.retain(|host| !has_told(host) && topology.get(*host).is_some());
         let is_awaited =

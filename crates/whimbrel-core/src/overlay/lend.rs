@@ -83,7 +83,7 @@ impl Core {
         let own = usize::from(ask.pubend.index());
         let is_own = ask.pubend.host() == self.streams.logged().host() && own < OWN && self.has_log();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let questions = &overlay.lending.questions;
+        let questions = &overlay.logs.lending.questions;
         let of_asker = questions.iter().filter(|question| question.from == from.host);
         let is_known = of_asker.clone().any(|question| question.number == ask.number);
         if is_known || !is_own || of_asker.count() >= QUESTIONS_EACH || questions.len() >= QUESTIONS_MAX {
@@ -101,7 +101,7 @@ impl Core {
         let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
         let entries = entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.lending.questions.push_back(Question {
+        overlay.logs.lending.questions.push_back(Question {
             from: from.host,
             number: ask.number,
             own,
@@ -122,7 +122,7 @@ impl Core {
     /// Questions have their turn.
     pub(crate) fn lend_soon(&mut self, at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if !core::mem::replace(&mut overlay.lending.is_due, true) {
+        if !core::mem::replace(&mut overlay.logs.lending.is_due, true) {
             overlay.set_timer(at, Due::Lend);
         }
     }
@@ -130,12 +130,12 @@ impl Core {
     /// Goes on with the questions of other brokers: each has one part of the log looked at, or its answer sent.
     pub(super) fn lend(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.lending.is_due = false;
+        overlay.logs.lending.is_due = false;
         let mut is_stuck = false;
         let mut has_more = false;
-        for _ in 0..overlay.lending.questions.len() {
+        for _ in 0..overlay.logs.lending.questions.len() {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let Some(mut question) = overlay.lending.questions.pop_front() else { break };
+            let Some(mut question) = overlay.logs.lending.questions.pop_front() else { break };
             if !question.is_read {
                 has_more |= self.read_for(&mut question);
             }
@@ -146,7 +146,7 @@ impl Core {
                 question.tries += 1;
                 is_stuck = true;
             }
-            self.overlay.as_deref_mut().expect("it was there").lending.questions.push_back(question);
+            self.overlay.as_deref_mut().expect("it was there").logs.lending.questions.push_back(question);
         }
         if has_more {
             self.lend_soon(now);

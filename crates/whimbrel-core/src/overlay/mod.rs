@@ -53,7 +53,7 @@ use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 use crate::store::DurableNo;
 
-pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
@@ -173,16 +173,23 @@ pub(crate) struct Overlay {
     pub(crate) serves: Serves,
     interests: Interests,
     mending: BTreeMap<PubendId, Mending>,
+    traffic: Traffic,
+    pub(crate) waiting: Waiting,
+    pub(crate) roam: Roam,
+    pub(crate) logs: Logs,
+    pub(crate) stats: OverlayStats,
+}
+
+/// What this broker has to do with the logs of others, and they with its own.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    /// What others owe this one.
+    pub(crate) claims: Claims,
     /// Streams of which parts are to be asked for at some time.
     reading: BTreeSet<PubendId>,
     lending: Lending,
     /// Durable subscriptions of which streams wait for events of others, and until when, in order.
     barred: VecDeque<(Time, (DurableNo, u32))>,
-    traffic: Traffic,
-    pub(crate) waiting: Waiting,
-    pub(crate) roam: Roam,
-    pub(crate) claims: Claims,
-    pub(crate) stats: OverlayStats,
 }
 
 /// What frames are made of and what is kept of those that pass.
@@ -226,13 +233,10 @@ impl Overlay {
             serves: Serves::default(),
             interests: Interests::default(),
             mending: BTreeMap::new(),
-            reading: BTreeSet::new(),
-            lending: Lending::default(),
-            barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
             roam: Roam::default(),
-            claims: Claims::default(),
+            logs: Logs::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -289,8 +293,8 @@ impl Core {
         }
         self.router.note_buffer(&[], &self.buffer);
         self.take_up_known();
-        self.take_wants(now);
         self.await_all_owed();
+        self.take_wants(now);
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.

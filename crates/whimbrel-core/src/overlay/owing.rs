@@ -85,13 +85,20 @@ impl Core {
     pub(crate) fn await_owed(&mut self, track: u32) {
         let Some(number) = self.tracks.durable(track).map(|durable| durable.number) else { return };
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.claims.await_one(track, number);
+            overlay.logs.claims.await_one(track, number);
         }
     }
 
     /// The overlay is there: all durable subscriptions that there are count on other brokers' logs when these have told so.
     pub(super) fn await_all_owed(&mut self) {
-        self.tracks.ids().into_iter().for_each(|track| self.await_owed(track));
+        for track in self.tracks.ids() {
+            self.await_owed(track);
+            let of_track = self.tracks.get(track);
+            let Some(durable) = of_track.durable.as_deref() else { continue };
+            // What they wanted before is wanted until they have got it.
+            let text = &self.router.get(of_track.subscription).text.clone();
+            durable.old.iter().for_each(|old| self.router.want_old(durable.number, text, old.view().selector));
+        }
     }
 
     /// A broker has become known: durable subscriptions, all of which the present version of the interest has, count on its log when it has told so.
@@ -101,7 +108,7 @@ impl Core {
         for track in self.tracks.ids() {
             let Some(durable) = self.tracks.durable(track) else { continue };
             if !durable.far.since.has(host.pubend(0)) {
-                overlay.claims.unowed.entry(track).or_insert((durable.number, Some(version)));
+                overlay.logs.claims.unowed.entry(track).or_insert((durable.number, Some(version)));
             }
         }
         overlay.report_soon(now);
@@ -115,7 +122,7 @@ impl Core {
             return;
         }
         let own = overlay.incarnation;
-        let claim = overlay.claims.of.entry(from.host).or_default();
+        let claim = overlay.logs.claims.of.entry(from.host).or_default();
         if owes.incarnation == own {
             claim.taken = claim.taken.max(owes.seq);
         }
@@ -131,8 +138,8 @@ impl Core {
     /// What was told last is owed already as far as it was named before: others need not be asked again.
     pub(super) fn count_on_all(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let hosts: Vec<HostId> = overlay.claims.of.keys().copied().collect();
-        if !overlay.claims.unowed.is_empty() {
+        let hosts: Vec<HostId> = overlay.logs.claims.of.keys().copied().collect();
+        if !overlay.logs.claims.unowed.is_empty() {
             hosts.into_iter().for_each(|host| self.count_on(host));
         }
     }
@@ -140,7 +147,7 @@ impl Core {
     /// From now on durable subscriptions count on a broker's log, as far as it owes a version that has them. That is written.
     fn count_on(&mut self, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Claims { of, unowed, .. } = &mut overlay.claims;
+        let Claims { of, unowed, .. } = &mut overlay.logs.claims;
         let Some(claim) = of.get(&host) else { return };
         let is_owed = |version: &Option<u64>| version.is_some_and(|version| version <= claim.version);
         let owed: Vec<(u32, DurableNo)> = unowed
@@ -160,6 +167,7 @@ impl Core {
                 let reported = told.get(usize::from(own)).and_then(|held| held.needed).unwrap_or_default();
                 let since = stream.since.max(stream.given_up).max(reported);
                 self.count_on_stream(track, host.pubend(own), since);
+                self.count_selector_from(track, host.pubend(own), stream.since);
             }
             self.write_position(track);
             if self.counts_on_all(track) {
@@ -170,7 +178,7 @@ impl Core {
 
     fn forget_unowed(&mut self, track: u32) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.claims.forget(track);
+            overlay.logs.claims.forget(track);
         }
     }
 
@@ -186,20 +194,45 @@ impl Core {
         }
     }
 
+    /// The present selector of a durable subscription counts in a stream behind that tick, once all before that has been passed here.
+    fn count_selector_from(&mut self, track: u32, pubend: PubendId, since: Tick) {
+        if self.streams.passed(pubend) < since {
+            return;
+        }
+        let Some(durable) = self.tracks.durable_mut(track).filter(|durable| durable.awaits_selector(pubend)) else {
+            return;
+        };
+        for old in durable.old.iter_mut().filter(|old| !old.far.has(pubend)) {
+            old.far.set(pubend, since);
+        }
+        let subscription = self.tracks.get(track).subscription;
+        let (index, text) = (self.tracks.get(track).session, self.router.get(subscription).text.clone());
+        self.remember_subscription(index, &text);
+        // What was set aside since the request is read there, under both.
+        if !self.read_far_instead(track, pubend, (since, since)) {
+            self.rejoin(track, pubend);
+        }
+    }
+
     /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
     fn counts_on_all(&self, track: u32) -> bool {
         let (Some(overlay), Some(durable)) = (self.overlay.as_deref(), self.tracks.durable(track)) else { return true };
-        let has_none = |host: HostId| overlay.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
-        let counts = |host: HostId| host == overlay.host || has_none(host) || durable.far.since.has(host.pubend(0));
+        let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
+        let counts_there = |host: HostId| {
+            durable.far.since.has(host.pubend(0))
+                && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
+        };
+        let counts = |host: HostId| host == overlay.host || has_none(host) || counts_there(host);
         overlay.topology.hosts().all(counts)
     }
 
     /// Reports to others how far the durable subscriptions here are in their streams.
     pub(super) fn report_holds(&mut self, now: Time, out: &mut impl Output) {
+        self.count_on_all();
         self.count_all_holds(now);
         let is_counted = !self.tracks.has_dirty();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.claims.is_timed = false;
+        overlay.logs.claims.is_timed = false;
         if !is_counted {
             return overlay.report_at(now + COUNT_PAUSE);
         }
@@ -210,7 +243,7 @@ impl Core {
         let mut is_owed_any = false;
         for host in others {
             let Some(overlay) = self.overlay.as_deref() else { return };
-            let claim = overlay.claims.of.get(&host);
+            let claim = overlay.logs.claims.of.get(&host);
             is_owed_any |= claim.is_some_and(|claim| claim.told.is_some());
             if !is_needed && claim.is_none_or(|claim| claim.told.is_none()) {
                 continue;
@@ -243,7 +276,7 @@ impl Core {
     fn report_to(&mut self, now: Time, host: HostId, streams: Vec<Held>, out: &mut impl Output) {
         let deputies = self.deputies();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let claims = &mut overlay.claims;
+        let claims = &mut overlay.logs.claims;
         let claim = claims.of.entry(host).or_default();
         let version = if claim.version == u64::MAX { 0 } else { claim.version };
         let said = (version, streams, deputies);
@@ -257,7 +290,7 @@ impl Core {
         let seq = claims.seq;
         let holds = Holds { seq, version, streams, deputies };
         if self.write_to(now, host, (&Message::Holds(holds), false), out)
-            && let Some(claim) = self.overlay.as_deref_mut().and_then(|overlay| overlay.claims.of.get_mut(&host))
+            && let Some(claim) = self.overlay.as_deref_mut().and_then(|overlay| overlay.logs.claims.of.get_mut(&host))
         {
             (claim.told, claim.told_at, claim.told_seq, claim.true_at) = (Some(said), now, seq, now);
         }
@@ -273,7 +306,7 @@ impl Overlay {
     }
 
     fn report_at(&mut self, at: Time) {
-        if !core::mem::replace(&mut self.claims.is_timed, true) {
+        if !core::mem::replace(&mut self.logs.claims.is_timed, true) {
             self.set_timer(at, Due::Report);
         }
     }

@@ -93,8 +93,8 @@ impl Core {
     /// Durable subscriptions that catch up need not wait any more for what their publishers published before.
     pub(super) fn unbar_due(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let due = overlay.barred.partition_point(|(until, _)| *until <= now);
-        let due: Vec<(DurableNo, u32)> = overlay.barred.drain(..due).map(|(_, whose)| whose).collect();
+        let due = overlay.logs.barred.partition_point(|(until, _)| *until <= now);
+        let due: Vec<(DurableNo, u32)> = overlay.logs.barred.drain(..due).map(|(_, whose)| whose).collect();
         self.unbar_overdue(due);
     }
 
@@ -107,7 +107,7 @@ impl Core {
 impl super::Overlay {
     /// A stream waits for one subscription until then. They all wait for equally long.
     pub(crate) fn bar(&mut self, until: Time, whose: (DurableNo, u32)) {
-        self.barred.push_back((until, whose));
+        self.logs.barred.push_back((until, whose));
         self.set_timer(until, Due::Unbar);
     }
 }

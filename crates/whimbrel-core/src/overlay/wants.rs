@@ -43,7 +43,7 @@ pub(crate) struct Wants {
     is_forgetful: bool,
     /// The selectors of subscriptions, by their keys in the router, and whether these are durable. For a moment one may have two: the new one comes before the
     /// old one goes.
-    selectors: BTreeMap<u32, VecDeque<(Option<Selector>, bool)>>,
+    selectors: BTreeMap<u64, VecDeque<(Option<Selector>, bool)>>,
     /// What was told, by number.
     told: BTreeMap<u32, Entry>,
     numbers: BTreeMap<Entry, u32>,
@@ -62,9 +62,9 @@ pub(crate) struct Wants {
 #[derive(Debug)]
 pub(crate) enum Change {
     /// Under that key there is one now.
-    Added(u32, Wanted1),
+    Added(u64, Wanted1),
     /// Under that key there is none any more.
-    Removed(u32, Box<str>),
+    Removed(u64, Box<str>),
 }
 
 impl Wants {

@@ -1,6 +1,8 @@
 //! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache of what the index says of topics.
 
+mod changes;
 mod target;
+mod wishes;
 
 use std::sync::Arc;
 
@@ -10,11 +12,9 @@ use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicError, TopicFilter, TopicName,
 };
 
-use target::{BROKER_BIT, GROUP_BIT, MARKS, PARTITION_BIT, WISH_BIT, target};
+use target::{BROKER_BIT, GROUP_BIT, PARTITION_BIT, WISH_BIT, target};
 pub(crate) use target::{Kind, Spot, Subscription, Target, Wanted1, Wish};
 
-use crate::caching::Interest;
-use crate::confirming::remembered;
 use crate::content::Content;
 use crate::follow::Verdicts;
 use crate::overlay::Change;
@@ -243,63 +243,6 @@ impl Router {
         self.take(filter, spot, number | PARTITION_BIT);
     }
 
-    /// What matches is logged from now on, although nobody gets it, until [`Router::remove_wish`].
-    /// Whoever has it is named `by` its number and, if it was there before, its track; one that is ending needs no name.
-    pub(crate) fn insert_wish(
-        &mut self,
-        filter: TopicFilter<'_>,
-        selector: Option<&Selector>,
-        by: Option<(DurableNo, u32)>,
-    ) -> Wish {
-        let number = self.free_wishes.pop().unwrap_or_else(|| {
-            self.wishes.push(None);
-            self.wishes.len() as u32 - 1
-        });
-        assert!(number < WISH_BIT, "2^29 waiting subscriptions do not fit any memory");
-        self.wishes[number as usize] = by;
-        Wish { number, spot: self.put(filter, selector, number | WISH_BIT) }
-    }
-
-    pub(crate) fn remove_wish(&mut self, filter: TopicFilter<'_>, wish: Wish) {
-        self.take(filter, wish.spot, wish.number | WISH_BIT);
-        self.free_wishes.push(wish.number);
-    }
-
-    /// From now on [`Router::take_changes`] tells of subscriptions that come and go, beginning with those that there are.
-    pub(crate) fn watch(&mut self) {
-        let mut changes = Vec::new();
-        for (id, known) in (0..).zip(&self.subscriptions) {
-            let Some(known) = known.as_ref().filter(|known| known.spot.is_some()) else { continue };
-            let filter = SharedFilter::checked(&known.text).filter.as_str().into();
-            let selector = known.selector.as_deref().map(remembered);
-            changes.push(Change::Added(id, Wanted1 { filter, selector, durable: known.is_durable }));
-        }
-        self.changes = Some(changes);
-    }
-
-    /// Whether subscriptions came or went since [`Router::take_changes`].
-    pub(crate) fn has_changes(&self) -> bool {
-        self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
-    }
-
-    /// The subscriptions that came and went.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
-        self.changes.as_mut().map_or(Vec::new(), core::mem::take)
-    }
-
-    /// The buffer subscription policy has changed: others are to be told of it as of subscriptions.
-    pub(crate) fn note_buffer(&mut self, old: &[Interest], new: &[Interest]) {
-        let Some(changes) = &mut self.changes else { return };
-        for (number, gone) in (0..).zip(old) {
-            changes.push(Change::Removed(number | PARTITION_BIT, gone.filter.clone()));
-        }
-        for (number, wanted) in (0..).zip(new) {
-            let (filter, selector) = (wanted.filter.clone(), wanted.selector.clone());
-            let wanted = Wanted1 { filter, selector, durable: false };
-            changes.push(Change::Added(number | PARTITION_BIT, wanted));
-        }
-    }
-
     /// Makes another broker one of those to whom events are routed.
     pub(crate) fn insert_broker(&mut self, number: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
         self.put(filter, selector, number | BROKER_BIT)
@@ -307,27 +250,6 @@ impl Router {
 
     pub(crate) fn remove_broker(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
         self.take(filter, spot, number | BROKER_BIT);
-    }
-
-    /// Who has a wish, unless it is ending.
-    pub(crate) fn wisher(&self, wish: u32) -> Option<(DurableNo, u32)> {
-        self.wishes[wish as usize]
-    }
-
-    /// Notes what others are to be told of a key, if it is a subscription's.
-    fn note_change(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32, is_added: bool) {
-        if key & !GROUP_BIT & MARKS != 0 {
-            return;
-        }
-        let durable =
-            self.subscriptions.get(key as usize).and_then(Option::as_ref).is_some_and(|known| known.is_durable);
-        let Some(changes) = &mut self.changes else { return };
-        let text = filter.as_str().into();
-        changes.push(if is_added {
-            Change::Added(key, Wanted1 { filter: text, selector: selector.cloned(), durable })
-        } else {
-            Change::Removed(key, text)
-        });
     }
 
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if

@@ -7,7 +7,7 @@ use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
 use super::carried::{CarriedFlight, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
-use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
+use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Flight, Numbered, Whose};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
@@ -57,7 +57,7 @@ impl Core {
         let host = self.streams.logged().host();
         let old = durable.map_or(&[][..], |durable| &durable.old).iter().map(|old| {
             let old = old.view();
-            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).collect();
+            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).chain(old.far).collect();
             (old.selector, upto)
         });
         CarriedSubscription {
@@ -316,15 +316,14 @@ impl Core {
             durable.beyond = stand.beyond.clone();
             durable.far.unnamed = assigned;
             for (selector, upto) in old.iter().filter(|(text, _)| text.is_none_or(is_selector)) {
-                let mut ticks = [Tick(0); OWN];
+                let (mut ticks, mut far) = ([Tick(0); OWN], Vec::new());
                 for (pubend, tick) in upto {
-                    if let Some(own) = streams.own_reliable(*pubend) {
-                        ticks[own] = *tick;
+                    match streams.own_reliable(*pubend) {
+                        Some(own) => ticks[own] = *tick,
+                        None => far.push((*pubend, *tick)),
                     }
                 }
-                if ticks != [Tick(0); OWN] {
-                    durable.old.push(Old::new(*selector, ticks, &fences));
-                }
+                durable.old.push(Old::new(&Former { selector: *selector, upto: ticks, far }, &fences));
             }
         }
         let positions = lag.positions.clone();

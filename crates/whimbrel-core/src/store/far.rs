@@ -82,7 +82,8 @@ impl Durable {
                     None => newest == Tick(0),
                 };
             if !has_got {
-                held.set(far.pubend, far.acked);
+                // What came before was not logged for it.
+                held.set(far.pubend, far.acked.max(far.since));
             } else if newest != Tick(0) {
                 self.far.newest.remove(far.pubend);
             }

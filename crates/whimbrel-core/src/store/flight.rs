@@ -1,14 +1,16 @@
 //! Deliveries at exactly once in sessions that are remembered: that one is on its way is durable before it is sent, that the client has it
 //! before it is told to forget the tag. So neither a tag nor an event is ever used twice.
 
-use whimbrel_event::{EventId, Tick, Time};
+use std::collections::BTreeMap;
+
+use whimbrel_event::{EventId, Qos, Tick, Time};
 
 use super::keys::{DurableNo, Key, SessionNo, Value};
 use super::{Answer, AtomNo, Flight, Wait, Whom, Whose};
 use crate::api::{Kick, Link, Output, Settlement};
 use crate::broker::Core;
 use crate::route::{NO_GROUP, NO_TRACK};
-use crate::session::{Abandoned, Settled};
+use crate::session::{Abandoned, Settled, Slot, Stage};
 
 impl Core {
     /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent after all.
@@ -162,6 +164,69 @@ impl Core {
                 // On another connection it is told again.
                 None => self.go_on(now, index, out),
             }
+        }
+    }
+
+    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
+    pub(super) fn restore_flights(
+        &mut self,
+        index: u32,
+        flights: &BTreeMap<u16, Flight>,
+        tracks: &BTreeMap<DurableNo, u32>,
+    ) {
+        let tags: Vec<u16> = flights.keys().copied().collect();
+        let before =
+            |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
+        let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
+        let host = self.streams.own.host();
+        let (session, is_of_copy) =
+            (self.sessions.get(index).memory.number, self.sessions.get(index).memory.is_of_copy);
+        for tag in tags[first..].iter().chain(&tags[..first]) {
+            let flight = flights[tag];
+            if is_of_copy {
+                self.store.outbox.forget(|key| Key::InFlight(session, *tag).put(key));
+                self.store.outbox.seal_large();
+            }
+            let (number, stage) = match flight {
+                Flight::Sent { number, whose, tick } => (Some((number, whose, tick)), Stage::Loading),
+                Flight::Received { number, whose, tick } => (Some((number, whose, tick)), Stage::ExpectCompleted),
+                Flight::Unkept => (None, Stage::ExpectCompleted),
+            };
+            let id = number.map_or(EventId { pubend: host.pubend(0), tick: Tick(0) }, |(_, whose, tick)| EventId {
+                pubend: whose.pubend(host),
+                tick,
+            });
+            let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();
+            let durable = track.and_then(|track| self.tracks.get_mut(track).durable.as_deref_mut());
+            if let Some(durable) = durable.filter(|_| stage != Stage::Loading) {
+                durable.beyond.push(id);
+            }
+            if is_of_copy {
+                // What it has not got is read anew, under another tag.
+                continue;
+            }
+            // What is behind where its subscription goes on, or whose subscription has ended, does not come in the log.
+            let is_ahead = track
+                .and_then(|track| self.tracks.lag_mut(track))
+                .is_some_and(|lag| lag.positions.get(id.pubend) < id.tick);
+            let stage = if is_ahead { stage } else { Stage::ExpectCompleted };
+            let of_track = track.map(|track| self.tracks.get(track));
+            let slot = Slot {
+                id,
+                event: None,
+                identifier: of_track.map_or(0, |track| track.identifier),
+                group: NO_GROUP,
+                origin: 0,
+                qos: Qos::ExactlyOnce,
+                stage,
+                retain: false,
+                as_published: false,
+                track: track.unwrap_or(NO_TRACK),
+                sent: false,
+                repeated: true,
+                rank: 0,
+            };
+            self.sessions.get_mut(index).inflight.restore(*tag, slot);
         }
     }
 }

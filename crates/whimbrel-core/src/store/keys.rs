@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Qos, Tick, Time};
+use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
@@ -260,11 +260,54 @@ pub(crate) struct Wish<'a> {
 }
 
 /// A selector that a subscription has had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Former<'a> {
     pub(crate) selector: Option<&'a str>,
     /// The last ticks for which it counts.
     pub(crate) upto: OwnTicks,
+    /// The same of other brokers' streams, where that is known.
+    pub(crate) far: Vec<(PubendId, Tick)>,
+}
+
+/// Most such streams that are read.
+const FAR_MAX: u64 = 1 << 16;
+
+impl<'a> Wish<'a> {
+    /// Reads one; the first version knew of own streams only.
+    fn read_with(bytes: &mut Bytes<'a>, has_far: bool) -> Option<Self> {
+        let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
+        let durability = match bytes.u8()? {
+            0 => Durability::Queued,
+            1 => Durability::Nondurable,
+            2 => Durability::SemiDurable,
+            3 => Durability::Durable,
+            _ => return None,
+        };
+        let (qos, flags, identifier) = (qos(bytes.u8()?)?, bytes.u8()?, bytes.small()?);
+        let (start, selector) = (ticks(bytes)?, selector_of(bytes)?);
+        let tick = |bytes: &mut Bytes<'a>| Some((PubendId(bytes.varint()?), Tick(bytes.varint()?)));
+        let former = |bytes: &mut Bytes<'a>| {
+            let (selector, upto) = (selector_of(bytes)?, ticks(bytes)?);
+            let count = if has_far { Some(bytes.varint()?).filter(|count| *count <= FAR_MAX)? } else { 0 };
+            let far = (0..count).map(|_| tick(bytes)).collect::<Option<Vec<_>>>()?;
+            Some(Former { selector, upto, far })
+        };
+        let old = (0..bytes.varint()?).map(|_| former(bytes)).collect::<Option<Vec<_>>>()?;
+        let has = |flag| flags & flag != 0;
+        Some(Wish {
+            number,
+            durability,
+            qos,
+            no_local: has(NO_LOCAL),
+            retain_as_published: has(RETAIN_AS_PUBLISHED),
+            by_token: has(BY_TOKEN),
+            notices: has(NOTICES),
+            identifier,
+            start,
+            selector,
+            old,
+        })
+    }
 }
 
 const NO_LOCAL: u8 = 1;
@@ -273,6 +316,8 @@ const BY_TOKEN: u8 = 1 << 2;
 const NOTICES: u8 = 1 << 3;
 
 impl<'a> Value<'a> for Wish<'a> {
+    const VERSION: u8 = 2;
+
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.number.map_or(0, |number| u64::from(number.0) + 1));
         let durability = match self.durability {
@@ -296,38 +341,20 @@ impl<'a> Value<'a> for Wish<'a> {
         for former in &self.old {
             put_selector(out, former.selector);
             put_ticks(out, &former.upto);
+            put_varint(out, former.far.len() as u64);
+            for (pubend, tick) in &former.far {
+                put_varint(out, pubend.0);
+                put_varint(out, tick.0);
+            }
         }
     }
 
     fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
-        let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
-        let durability = match bytes.u8()? {
-            0 => Durability::Queued,
-            1 => Durability::Nondurable,
-            2 => Durability::SemiDurable,
-            3 => Durability::Durable,
-            _ => return None,
-        };
-        let (qos, flags, identifier) = (qos(bytes.u8()?)?, bytes.u8()?, bytes.small()?);
-        let (start, selector) = (ticks(bytes)?, selector_of(bytes)?);
-        let former = |bytes: &mut Bytes<'a>| Some(Former { selector: selector_of(bytes)?, upto: ticks(bytes)? });
-        let old = (0..bytes.varint()?).map(|_| former(bytes)).collect::<Option<Vec<_>>>()?;
-        let has = |flag| flags & flag != 0;
-        let (no_local, retain_as_published) = (has(NO_LOCAL), has(RETAIN_AS_PUBLISHED));
-        let (by_token, notices) = (has(BY_TOKEN), has(NOTICES));
-        Some(Wish {
-            number,
-            durability,
-            qos,
-            no_local,
-            retain_as_published,
-            by_token,
-            notices,
-            identifier,
-            start,
-            selector,
-            old,
-        })
+        Wish::read_with(bytes, true)
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'a>) -> Option<Self> {
+        if version == 1 { Wish::read_with(bytes, false) } else { None }
     }
 }
 
@@ -521,7 +548,10 @@ mod tests {
             let wish = Wish {
                 number: number.map(DurableNo), durability, qos: qos(level).unwrap(), no_local: flags[0],
                 retain_as_published: flags[1], by_token: flags[2], notices: flags[3], identifier, start, selector,
-                old: vec![Former { selector: None, upto }, Former { selector, upto: start }],
+                old: vec![
+                    Former { selector: None, upto, far: vec![(PubendId(left), start[1])] },
+                    Former { selector, upto: start, far: Vec::new() },
+                ],
             };
             let [mut first, mut second] = [Vec::new(), Vec::new()];
             prop_assert_eq!(again(&wish, &mut first), Some(wish.clone()));
@@ -557,7 +587,7 @@ mod tests {
         let wish = [1, 8, 3, 1, 4, 5, 20, 0, 0, 0, 1, 1, b'a', 1, 0, 0, 40, 0, 0, 0];
         let wish = Wish::read_versioned(&wish).unwrap();
         let start = [Tick(10); OWN];
-        let former = Former { selector: None, upto: [Tick(20); OWN] };
+        let former = Former { selector: None, upto: [Tick(20); OWN], far: Vec::new() };
         assert_eq!((wish.number, wish.start, wish.selector), (Some(DurableNo(7)), start, Some("a")));
         assert_eq!((wish.by_token, wish.notices, wish.identifier, wish.old), (true, false, 5, vec![former]));
         let own = Own::read_versioned(&[1, 0x80, 1, 9, 2, 3]).unwrap();

@@ -8,7 +8,6 @@ use super::{AtomNo, SessionNo};
 use crate::accept::From;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
-use crate::overlay::Waiter;
 
 /// Entries above which no more is accepted from clients.
 pub(crate) const LINE_MAX: usize = 65_536;
@@ -90,8 +89,8 @@ pub(crate) enum Wait {
     Reserved(Tick),
     /// Another broker is told what it is owed.
     Owe(HostId),
-    /// A SUBSCRIBE that other brokers know of is answered.
-    Made(Box<Waiter>),
+    /// SUBSCRIBEs that other brokers know of may be answered.
+    Made,
 }
 
 impl Wait {
@@ -103,7 +102,7 @@ impl Wait {
             Wait::Subscribe(confirming) => Some(confirming.whom),
             Wait::Unsubscribe(ending) => Some(ending.whom),
             Wait::Later(later) => Some(later.whom),
-            Wait::Hand { .. } | Wait::Gave { .. } | Wait::Reserved(_) | Wait::Owe(_) | Wait::Made(_) => None,
+            Wait::Hand { .. } | Wait::Gave { .. } | Wait::Reserved(_) | Wait::Owe(_) | Wait::Made => None,
         }
     }
 

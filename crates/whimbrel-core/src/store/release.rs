@@ -240,8 +240,10 @@ impl Core {
         // What a SUBSCRIBE that waits has written must stay.
         let is_settled = self.sessions.get(index).memory.structural == 0;
         let durable = self.tracks.durable_mut(id).filter(|_| is_settled);
-        if durable.is_some_and(|durable| durable.forget_old(&durable.hold(&stand.acked))) {
+        let forgotten = durable.map_or(0, |durable| durable.forget_old(&stand));
+        if forgotten > 0 {
             let text = self.router.get(self.tracks.get(id).subscription).text.clone();
+            (0..forgotten).for_each(|_| self.router.want_old_no_more(number, &text));
             self.remember_subscription(index, &text);
         }
         self.store.outbox.seal()

@@ -3,20 +3,19 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Qos, Tick, Time};
+use whimbrel_event::{Event, EventId, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use super::FarStand;
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, Placed, SessionNo, Value, Wish};
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
-use crate::follow::{Gap, GapReason, NOTHING, Old};
+use crate::follow::{Gap, GapReason, Old};
 use crate::overlay::Attachment;
-use crate::route::{NO_GROUP, NO_TRACK};
-use crate::session::{Slot, Stage, Unreleased};
+use crate::route::NO_TRACK;
+use crate::session::Unreleased;
 use crate::stream::Streams;
 
 /// What the log says of one of its streams of events.
@@ -405,10 +404,6 @@ impl Core {
         #[cfg(feature = "mutants")]
         let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
-        let ends = stand.map_or(&[][..], |stand| &stand.far).iter();
-        let ends = ends.filter_map(|far| Some((far.pubend, self.streams.bygone(far.pubend.host())?)));
-        let ends: BTreeMap<PubendId, Tick> = ends.collect();
-        let ended = |pubend: PubendId| ends.get(&pubend).copied();
         let fences = self.router.fences().clone();
         let track_of = self.tracks.get_mut(track);
         let lag = track_of.lag.as_mut().expect("who is not there lags");
@@ -438,88 +433,19 @@ impl Core {
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
-        let far = stand.map_or(&[][..], |stand| &stand.far);
-        far.iter().for_each(|far| track_of.acknowledged.set(far.pubend, far.acked));
         if !wish.by_token {
             track_of.acknowledged = crate::follow::Positions::default();
         }
         if let Some(stand) = stand {
             let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
             durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
-            for far in &stand.far {
-                if let Some(to) = ended(far.pubend) {
-                    let FarStand { pubend, acked: from, .. } = *far;
-                    lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
-                    continue;
-                }
-                durable.far.since.set(far.pubend, far.since);
-                durable.far.newest.set(far.pubend, NOTHING);
-                lag.positions.set(far.pubend, far.acked);
-            }
         }
-        durable.old = wish.old.iter().map(|old| Old::new(old.selector, old.upto, &fences)).collect();
+        durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
         durable.rest();
+        stand.into_iter().flat_map(|stand| &stand.far).for_each(|far| self.restore_far(track, far));
         self.note_lost_of(track, &had);
         self.tracks.touch(track);
         wish.number.map(|number| (number, track))
-    }
-
-    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
-    fn restore_flights(&mut self, index: u32, flights: &BTreeMap<u16, Flight>, tracks: &BTreeMap<DurableNo, u32>) {
-        let tags: Vec<u16> = flights.keys().copied().collect();
-        let before =
-            |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
-        let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
-        let host = self.streams.own.host();
-        let (session, is_of_copy) =
-            (self.sessions.get(index).memory.number, self.sessions.get(index).memory.is_of_copy);
-        for tag in tags[first..].iter().chain(&tags[..first]) {
-            let flight = flights[tag];
-            if is_of_copy {
-                self.store.outbox.forget(|key| Key::InFlight(session, *tag).put(key));
-                self.store.outbox.seal_large();
-            }
-            let (number, stage) = match flight {
-                Flight::Sent { number, whose, tick } => (Some((number, whose, tick)), Stage::Loading),
-                Flight::Received { number, whose, tick } => (Some((number, whose, tick)), Stage::ExpectCompleted),
-                Flight::Unkept => (None, Stage::ExpectCompleted),
-            };
-            let id = number.map_or(EventId { pubend: host.pubend(0), tick: Tick(0) }, |(_, whose, tick)| EventId {
-                pubend: whose.pubend(host),
-                tick,
-            });
-            let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();
-            let durable = track.and_then(|track| self.tracks.get_mut(track).durable.as_deref_mut());
-            if let Some(durable) = durable.filter(|_| stage != Stage::Loading) {
-                durable.beyond.push(id);
-            }
-            if is_of_copy {
-                // What it has not got is read anew, under another tag.
-                continue;
-            }
-            // What is behind where its subscription goes on, or whose subscription has ended, does not come in the log.
-            let is_ahead = track
-                .and_then(|track| self.tracks.lag_mut(track))
-                .is_some_and(|lag| lag.positions.get(id.pubend) < id.tick);
-            let stage = if is_ahead { stage } else { Stage::ExpectCompleted };
-            let of_track = track.map(|track| self.tracks.get(track));
-            let slot = Slot {
-                id,
-                event: None,
-                identifier: of_track.map_or(0, |track| track.identifier),
-                group: NO_GROUP,
-                origin: 0,
-                qos: Qos::ExactlyOnce,
-                stage,
-                retain: false,
-                as_published: false,
-                track: track.unwrap_or(NO_TRACK),
-                sent: false,
-                repeated: true,
-                rank: 0,
-            };
-            self.sessions.get_mut(index).inflight.restore(*tag, slot);
-        }
     }
 }
 

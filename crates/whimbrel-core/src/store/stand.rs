@@ -26,7 +26,7 @@ pub(crate) struct FarStand {
     pub(crate) pubend: PubendId,
     /// After this tick what it wants was logged there.
     pub(crate) since: Tick,
-    /// Up to where it has acknowledged everything, at least `since`.
+    /// Up to where it has acknowledged everything, or been told what it misses.
     pub(crate) acked: Tick,
 }
 
@@ -46,8 +46,8 @@ impl Stand {
     /// Moves a position in such a stream back, if there is one.
     pub(crate) fn step_back(&mut self, pubend: PubendId, tick: Tick) {
         if let Ok(at) = self.far.binary_search_by_key(&pubend, |far| far.pubend) {
-            let FarStand { since, acked, .. } = self.far[at];
-            self.far[at].acked = acked.min(tick).max(since);
+            let acked = &mut self.far[at].acked;
+            *acked = tick.min(*acked);
         }
     }
 
@@ -57,7 +57,7 @@ impl Stand {
         for far in &self.far {
             put_varint(out, far.pubend.0 - pubend);
             put_varint(out, zigzag(far.since.0.wrapping_sub(since) as i64));
-            put_varint(out, far.acked.0 - far.since.0);
+            put_varint(out, zigzag(far.acked.0.wrapping_sub(far.since.0) as i64));
             (pubend, since) = (far.pubend.0, far.since.0);
         }
         put_varint(out, self.far_beyond.len() as u64);
@@ -75,7 +75,7 @@ impl Stand {
         for _ in 0..bytes.varint()? {
             pubend = pubend.checked_add(bytes.varint()?)?;
             since = since.wrapping_add(unzigzag(bytes.varint()?) as u64);
-            let acked = Tick(since.checked_add(bytes.varint()?)?);
+            let acked = Tick(since.wrapping_add(unzigzag(bytes.varint()?) as u64));
             self.far.push(FarStand { pubend: PubendId(pubend), since: Tick(since), acked });
         }
         let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
@@ -255,7 +255,7 @@ mod tests {
             let acked = ticks.map(|tick| Tick(tick >> 1));
             let far = far.into_iter().map(|(pubend, (since, more))| {
                 let since = Tick(u64::from(since) << 20);
-                FarStand { pubend: PubendId(pubend), since, acked: Tick(since.0 + u64::from(more)) }
+                FarStand { pubend: PubendId(pubend), since, acked: Tick((since.0 + u64::from(more)).saturating_sub(1 << 31)) }
             });
             let far_beyond = beyond.into_iter().map(|(pubend, tick)| EventId { pubend: PubendId(pubend), tick: Tick(tick) });
             let stand = Stand {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_second_versions_can_be_read() {
-        let bytes = [2, 20, 0, 0, 0, 0, 1, 0x21, 20, 5, 1, 0x21, 30];
+        let bytes = [2, 20, 0, 0, 0, 0, 1, 0x21, 20, 10, 1, 0x21, 30];
         let (pubend, since, acked) = (PubendId(0x21), Tick(10), Tick(15));
         let far = vec![FarStand { pubend, since, acked }];
         let far_beyond = vec![EventId { pubend, tick: Tick(30) }];
@@ -302,13 +302,16 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_never_before_the_log_counts() {
+    fn a_position_may_lie_before_the_log_counts_as_something_may_be_told_still() {
         let pubend = PubendId(0x21);
         let far = vec![FarStand { pubend, since: Tick(10), acked: Tick(15) }];
         let mut stand = Stand { far, ..Stand::default() };
         stand.step_back(pubend, Tick(12));
         assert_eq!(stand.far(pubend), Some(Tick(12)));
         stand.step_back(pubend, Tick(3));
-        assert_eq!((stand.far(pubend), stand.far(PubendId(0x22))), (Some(Tick(10)), None));
+        assert_eq!((stand.far(pubend), stand.far(PubendId(0x22))), (Some(Tick(3)), None));
+        let mut out = Vec::new();
+        stand.put_versioned(&mut out);
+        assert_eq!(Stand::read_versioned(&out), Some(stand));
     }
 }

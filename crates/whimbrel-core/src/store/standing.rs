@@ -4,7 +4,7 @@ use whimbrel_event::{EventId, PubendId, Tick};
 
 use super::{FarStand, Stand};
 use crate::broker::Core;
-use crate::follow::{Durable, NO_PUBEND, Positions, Track};
+use crate::follow::{Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions, Track};
 
 impl Core {
     /// Up to where a durable subscription has acknowledged everything, and what beyond.
@@ -21,7 +21,7 @@ impl Core {
                 Some(untold) => untold.get(pubend),
                 None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
             };
-            FarStand { pubend, since, acked: acked.max(since) }
+            FarStand { pubend, since, acked }
         }));
         let reach = |stand: &mut Stand, pubend, tick: Tick| match self.streams.own_reliable(pubend) {
             Some(own) => stand.acked[own] = stand.acked[own].min(tick),
@@ -58,10 +58,28 @@ impl Core {
         let passed = self.streams.logged().positions();
         let acked = |own: usize| track.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
         let far = durable.far.since.iter().map(|(pubend, since)| {
-            let acked = track.acknowledged.get(pubend).max(since);
+            let acked = track.acknowledged.get(pubend);
             FarStand { pubend, since, acked }
         });
         Stand { acked: core::array::from_fn(acked), far: far.collect(), ..Stand::default() }
+    }
+
+    /// A durable subscription goes on where it stood in a stream of another broker, and reads its log from there. What it wants of that is not known.
+    pub(super) fn restore_far(&mut self, id: u32, far: &FarStand) {
+        let FarStand { pubend, since, acked } = *far;
+        let ended = self.streams.bygone(pubend.host());
+        let track = self.tracks.get_mut(id);
+        let lag = track.lag.as_mut().expect("who is not there lags");
+        if let Some(to) = ended {
+            return lag.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
+        }
+        lag.positions.set(pubend, acked);
+        if track.by_token {
+            track.acknowledged.set(pubend, acked);
+        }
+        let durable = track.durable.as_deref_mut().expect("a durable subscription");
+        durable.far.since.set(pubend, since);
+        durable.far.newest.set(pubend, NOTHING);
     }
 
     fn is_own(&self, pubend: PubendId) -> bool {

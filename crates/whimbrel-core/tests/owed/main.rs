@@ -13,8 +13,9 @@ use common::{CLEAN, Client, KEPT, Told, plain};
 use net::Net;
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
 use whimbrel_core::overlay::NotForgotten;
-use whimbrel_core::{Durability, Filter, Following, Limits, NOTICE_TOPIC};
+use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC};
 use whimbrel_event::Qos;
+use whimbrel_selector::Selector;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -183,7 +184,7 @@ fn whoever_unsubscribes_is_owed_nothing() {
     let mut net = world(2);
     publish(&mut net, &["a"]);
     net.advance(SECOND);
-    net.input(1, whimbrel_core::Input::Unsubscribe { link: whimbrel_core::Link(SUB), tag: 2, filters: &["t/#"] });
+    net.input(1, Input::Unsubscribe { link: Link(SUB), tag: 2, filters: &["t/#"] });
     net.advance(SECOND * 12);
     assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o'), net.nodes[0].disk.keys(b'k')), (0, 0, 0));
     publish(&mut net, &["b"]);
@@ -303,6 +304,45 @@ fn who_was_away_longer_than_the_cache_holds_gets_everything_from_the_log_once() 
     assert_eq!(got, wanted);
     net.advance(SECOND * 3);
     assert_eq!((net.payloads(1, SUB).len(), kept(&net, 0)), (0, 0));
+}
+
+#[test]
+fn another_selector_counts_from_when_the_publisher_s_broker_knows_of_it() {
+    let importance = |net: &mut Net, payload: &str, importance: u8| {
+        let event = whimbrel_event::EventRef { importance, ..common::event("t/a", payload, Qos::AtLeastOnce) };
+        let publish = whimbrel_core::Publish { link: Link(PUB), tag: 77, retain: false, number: None, event };
+        net.input(0, Input::Publish(publish));
+        net.advance(Duration::from_millis(1));
+    };
+    let [low, high] = ["JMSPriority < 5", "JMSPriority > 5"].map(|text| Selector::parse(text).expect("a selector"));
+    let filter = |selector| Filter { selector: Some(selector), ..plain("t/#", Qos::AtLeastOnce) };
+    for restarts in [false, true] {
+        let mut net = Net::line(2);
+        net.attach(0, PUB, "publisher", CLEAN);
+        net.attach(1, SUB, "subscriber", WIDE);
+        net.subscribe(1, SUB, filter(&low));
+        // What comes while it is out of reach is still wanted under the old one.
+        net.part(1);
+        importance(&mut net, "low", 1);
+        importance(&mut net, "not yet high", 9);
+        net.subscribe(1, SUB, filter(&high));
+        importance(&mut net, "still low", 2);
+        if restarts {
+            net.kill(1);
+            net.revive(1);
+        }
+        net.join(0, 1);
+        net.advance(SECOND * 3);
+        importance(&mut net, "high", 8);
+        importance(&mut net, "low no more", 3);
+        if restarts {
+            back(&mut net, 1);
+        }
+        net.advance(SECOND * 3);
+        assert_eq!(net.payloads(1, SUB), ["low", "still low", "high"], "{restarts}");
+        net.advance(SECOND * 12);
+        assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o')), (0, 1), "the old one is wanted no more");
+    }
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl Core {
         hosts.dedup();
         let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).is_durable);
         let is_in_force = |host: HostId| {
-            let claims = &overlay.claims;
+            let claims = &overlay.logs.claims;
             let is_owed = claims.is_owed(host, version) && claims.is_held(host, place.came);
             has_confirmed(&self.streams, host, version) && (!has_durable || is_owed)
         };

@@ -1,0 +1,82 @@
+//! Clients that keep the position say how far they are.
+
+use std::collections::BTreeMap;
+
+use whimbrel_event::{CheckpointToken, Qos, Time};
+
+use crate::api::{Accepted, Link, Output, Refusal};
+use crate::broker::Core;
+use crate::session::Unreleased;
+use crate::store::{Answer, AtomNo, Disk};
+
+impl Core {
+    /// A client says up to where it has safely processed what a subscription got.
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Time,
+        (link, tag, qos): (Link, u16, Qos),
+        what: (u32, &CheckpointToken),
+        out: &mut impl Output,
+    ) {
+        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
+        if qos == Qos::ExactlyOnce
+            && let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied()
+        {
+            self.sessions.stats.publishes_repeated += 1;
+            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
+        }
+        let (atom, result) = match self.acknowledge_up_to(index, what.0, what.1) {
+            Ok(atom) => (atom, Accepted::Routed { matched: true }),
+            Err(refusal) => {
+                self.sessions.stats.events_refused += 1;
+                (AtomNo(0), Accepted::Refused(refusal))
+            }
+        };
+        if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
+            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { atom, is_written: false });
+        }
+        #[cfg(feature = "mutants")]
+        let atom = if self.has(crate::Mutant::AcknowledgedBeforePut) { AtomNo(0) } else { atom };
+        if qos != Qos::AtMostOnce {
+            self.answer(now, whom, (atom, Answer::Accepted { tag, qos, result }), out);
+        }
+    }
+
+    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so. What has to be
+    /// durable before that may be said.
+    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<AtomNo, Refusal> {
+        if token.deployment() != self.sessions.limits.deployment {
+            return Err(Refusal::OtherDeployment);
+        }
+        let is_future = |(pubend, tick)| self.streams.closed(pubend).is_some_and(|closed| tick > closed);
+        if token.pubends().any(is_future) {
+            return Err(Refusal::FutureStart);
+        }
+        let mut meant = self.tracks_of(index);
+        meant.retain(|id| self.tracks.get(*id).by_token);
+        if identifier != 0 {
+            meant.retain(|id| self.tracks.get(*id).identifier == identifier);
+        }
+        if meant.is_empty() || meant.len() > 1 && identifier == 0 {
+            return Err(Refusal::NotAcknowledged);
+        }
+        let known: BTreeMap<_, _> = token.pubends().filter(|(pubend, _)| self.streams.knows(*pubend)).collect();
+        let is_durable = |id: &u32| self.tracks.durable(*id).is_some();
+        if self.store.disk == Disk::Poisoned && meant.iter().any(is_durable) {
+            return Err(Refusal::LogFailed);
+        }
+        let mut atom = AtomNo(0);
+        for id in meant {
+            let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
+            for (pubend, tick) in &known {
+                acknowledged.advance(*pubend, *tick);
+            }
+            self.tracks.touch(id);
+            if self.tracks.durable(id).is_some() {
+                atom = self.write_position(id);
+            }
+        }
+        self.sessions.stats.tokens_acknowledged += 1;
+        Ok(atom)
+    }
+}
