@@ -428,6 +428,13 @@ proptest::proptest! {
                 net.advance(MILLI * 15);
             }
         }
+        if acknowledged.len() + open.len() < sent.len() {
+            for node in 0..3 {
+                let core = &net.nodes[node].core;
+                eprintln!("{node}: {:?} {:?}", core.session("sub"), core.subscriptions("sub", None, 9));
+                eprintln!("   told {:?}", net.nodes[node].side.edges.told);
+            }
+        }
         for got in open {
             net.settle(at, link, got.tag, Settlement::Acknowledged);
             acknowledged.push(got.payload);
