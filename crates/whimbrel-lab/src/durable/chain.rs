@@ -71,7 +71,7 @@ fn once(span: Duration, seed: u64) -> Result<Outcome> {
     let (latency, logging) = (crowd.latency(group, 0.5), crowd.answered(0.5));
     ensure!(crowd.drain()?, "not everything has arrived in the end");
     let counts = crowd.counts();
-    Ok(Outcome { latency, p99, logging, wrong: counts.lost + counts.repeated })
+    Ok(Outcome { latency, p99, logging, wrong: counts.wrong() })
 }
 
 fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {

@@ -360,13 +360,7 @@ impl Crowd {
 
     /// What became of the events of all subscribers.
     pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
-        for Subscriber { counts, .. } in &self.subscribers {
-            sum.received += counts.received;
-            sum.lost += counts.lost;
-            sum.repeated += counts.repeated;
-        }
-        sum
+        self.subscribers.iter().fold(Counts::default(), |sum, subscriber| sum.plus(subscriber.counts))
     }
 
     /// How long ago the oldest event was due that a subscriber who is there, and has caught up with what it missed, has not got.
