@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
+use super::CORES;
 use super::crowd::Crowd;
 use super::rates::progress_chart;
 use super::subscriber::{Counts, Keeper};
@@ -141,7 +142,8 @@ impl Busy {
 }
 
 fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
-    let mut topology = Topology::star(2)?;
+    // Who is at another SHB is not disturbed by having to share a core with the one that catches up.
+    let mut topology = Topology::star_on(&[CORES.0, CORES.1])?;
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     let others = crowd.add_subscribers_at(KILLED, scale.each)?;
     let elsewhere = crowd.add_subscribers_at(SPARED, scale.each)?;
