@@ -149,7 +149,7 @@ fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
     let elsewhere = crowd.add_subscribers_at(SPARED, scale.each)?;
     let forty = crowd.add_subscribers_at(KILLED, scale.each)?;
     let groups = [crowd.observe(others.clone())?, crowd.observe(elsewhere)?];
-    crowd.run(scale.calm / 2)?;
+    crowd.settle(scale.calm / 2)?;
     let p99 = |crowd: &mut Crowd| groups.map(|group| crowd.latency(group, 0.99));
     p99(&mut crowd);
     crowd.keep_history();

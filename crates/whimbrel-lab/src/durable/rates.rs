@@ -206,8 +206,7 @@ fn peak(
     // What is published before the first subscription is wanted by nobody.
     ensure!(crowd.drain()?, "the broker has not accepted the first events");
     crowd.add_subscribers(first)?;
-    // Until each has heard of every publisher, and so knows what comes next.
-    crowd.run(scale.settle)?;
+    crowd.settle(scale.settle)?;
     ensure!(crowd.drain()?, "the first subscribers have not got everything");
     let (logged_before, accepted) = (topology.sum(LOGGED)?, crowd.accepted());
     let mut best: Option<Step> = None;

@@ -77,7 +77,7 @@ fn once(shbs: usize, each: usize, span: Duration, seed: u64) -> Result<Outcome> 
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     ensure!(crowd.drain()?, "the PHB has not accepted the first events");
     crowd.add_subscribers(shbs * each)?;
-    crowd.run(span / 4)?;
+    crowd.settle(span / 4)?;
     ensure!(crowd.drain()?, "the subscribers have not got everything");
     let (logged, accepted) = (topology.sum(LOGGED)?, crowd.accepted());
     crowd.run(span / 4)?;

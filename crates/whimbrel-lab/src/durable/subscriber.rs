@@ -225,6 +225,11 @@ impl Subscriber {
         Ok(())
     }
 
+    /// Whether it has got something of each publisher.
+    pub fn has_heard_of_all(&self) -> bool {
+        self.next.iter().all(Option::is_some)
+    }
+
     /// Whether it has all events before that number that it wants.
     pub fn has_all_before(&self, number: u64) -> bool {
         let step = (PUBLISHERS * CLASSES) as u64;
