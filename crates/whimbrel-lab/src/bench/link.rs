@@ -121,7 +121,7 @@ impl Link {
         mqtt::subscribe(&mut out, self.target.protocol == Protocol::Mqtt5, 1, (filter, qos), user);
         self.stream.write_all(&out)?;
         self.wait_for("the subscription to be confirmed", |frame| match frame {
-            Frame::Subscribed { token } => Some(token.to_owned()),
+            Frame::Subscribed { token, .. } => Some(token.to_owned()),
             _ => None,
         })
     }

@@ -61,6 +61,8 @@ pub enum Frame<'a> {
     Subscribed {
         /// Where it begins; empty if the broker does not say so.
         token: &'a str,
+        /// Another broker does not know of it yet: what is published there may be missed.
+        pending: bool,
     },
     /// A delivered message.
     Message {

@@ -45,7 +45,7 @@ fn once(subscribers: usize, most: f64, effort: Effort, seed: u64) -> Result<(f64
     let own_used = own.read()?;
     crowd.run(span)?;
     let (elapsed, after) = (begin.elapsed().as_secs_f64(), crowd.counts());
-    ensure!(after.lost + after.repeated == 0, "{} events were lost and {} came again", after.lost, after.repeated);
+    ensure!(after.wrong() == 0, "{}", after.note());
     let rate = (after.received - before.received) as f64 / elapsed;
     let note = format!(
         "acknowledge: {subscribers} subscribers: {rate:.0} events/s of {:.0} offered, SHB {:.0} % busy, generator {:.0} %, {:.0} commits/s; the disk \

@@ -60,7 +60,7 @@ fn once(span: Duration, seed: u64) -> Result<Outcome> {
     // Sockets are looked at all the time, so that no wait of the generator is measured.
     let mut crowd = Crowd::connect(&topology, Keeper::Client, Duration::ZERO, seed)?;
     let which = crowd.add_subscribers_at(0, CLASSES)?;
-    crowd.run(span / 4)?;
+    crowd.settle(span / 4)?;
     ensure!(crowd.drain()?, "the subscribers have not got everything");
     let group = crowd.observe(which)?;
     crowd.run(span / 4)?;
@@ -71,7 +71,7 @@ fn once(span: Duration, seed: u64) -> Result<Outcome> {
     let (latency, logging) = (crowd.latency(group, 0.5), crowd.answered(0.5));
     ensure!(crowd.drain()?, "not everything has arrived in the end");
     let counts = crowd.counts();
-    Ok(Outcome { latency, p99, logging, wrong: counts.lost + counts.repeated })
+    Ok(Outcome { latency, p99, logging, wrong: counts.wrong() })
 }
 
 fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {

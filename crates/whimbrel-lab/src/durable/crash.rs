@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
+use super::CORES;
 use super::crowd::Crowd;
 use super::rates::progress_chart;
-use super::subscriber::Keeper;
+use super::subscriber::{Counts, Keeper};
 use super::topology::Topology;
 use crate::bench::process;
 use crate::experiment::report::{Head, Part, Row};
@@ -110,7 +111,7 @@ struct Outcome {
     away: f64,
     /// 99th percentiles of latencies of those at this SHB, and at the other one, before and meanwhile, ms.
     latency: [[f64; 2]; 2],
-    wrong: u64,
+    counts: Counts,
     /// Events that were published while the forty were away, and that the PHB sent again before they came back, and while they caught up.
     missed: u64,
     again: [f64; 2],
@@ -141,13 +142,14 @@ impl Busy {
 }
 
 fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
-    let mut topology = Topology::star(2)?;
+    // Who is at another SHB is not disturbed by having to share a core with the one that catches up.
+    let mut topology = Topology::star_on(&[CORES.0, CORES.1])?;
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     let others = crowd.add_subscribers_at(KILLED, scale.each)?;
     let elsewhere = crowd.add_subscribers_at(SPARED, scale.each)?;
     let forty = crowd.add_subscribers_at(KILLED, scale.each)?;
     let groups = [crowd.observe(others.clone())?, crowd.observe(elsewhere)?];
-    crowd.run(scale.calm / 2)?;
+    crowd.settle(scale.calm / 2)?;
     let p99 = |crowd: &mut Crowd| groups.map(|group| crowd.latency(group, 0.99));
     p99(&mut crowd);
     crowd.keep_history();
@@ -184,7 +186,7 @@ fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
         recovered: recovered / scale.each as u64,
         away,
         latency: [[before[0], meanwhile[0]], [before[1], meanwhile[1]]],
-        wrong: counts.lost + counts.repeated,
+        counts,
         missed,
         again: [asked_before - asked, asked_after - asked_before],
         phb_busy: [busy_before, busy_meanwhile],
@@ -199,7 +201,7 @@ impl Outcome {
         format!(
             "crash: {each} subscribers away for {:.1} s got {} events each within {:.2} s; latency p99 of others {:.1} ms before, {:.1} ms meanwhile, at \
              another SHB {:.1} ms and {:.1} ms; of {} events missed the PHB sent {:.0} again to the SHB before the {each} came back, and {:.0} while they caught up; it \
-             used {:.1} % of a core before, {:.1} % meanwhile",
+             used {:.1} % of a core before, {:.1} % meanwhile; {}",
             self.away,
             self.recovered,
             self.caught_up,
@@ -212,13 +214,14 @@ impl Outcome {
             self.again[1],
             100.0 * self.phb_busy[0],
             100.0 * self.phb_busy[1],
+            self.counts.note(),
         )
     }
 }
 
 /// Who has lost events has not asked for them as often as it should have: then nothing is told of the load.
 fn extra_row(outcomes: &[Outcome]) -> Row {
-    let wrong: u64 = outcomes.iter().map(|outcome| outcome.wrong).sum();
+    let wrong: u64 = outcomes.iter().map(|outcome| outcome.counts.wrong()).sum();
     if wrong > 0 {
         return EXTRA
             .unmeasured(&format!("{wrong} events were lost or came twice, so what was sent again tells nothing"));
@@ -246,7 +249,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
             CATCH_UP.worst(&of(|outcome| outcome.caught_up)),
             OTHERS.row(&of(|outcome| outcome.latency[0][1])),
             ELSEWHERE.row(&of(|outcome| outcome.latency[1][1])),
-            WRONG.worst(&of(|outcome| outcome.wrong as f64)),
+            WRONG.worst(&of(|outcome| outcome.counts.wrong() as f64)),
             extra_row(&outcomes),
             RESTART.row(&of(|outcome| outcome.restart)),
         ],
@@ -261,12 +264,12 @@ mod tests {
 
     #[test]
     fn what_was_sent_again_counts_only_if_nothing_was_lost() {
-        let outcome = |wrong| Outcome {
+        let outcome = |lost| Outcome {
             caught_up: 1.0,
             recovered: 10,
             away: 2.0,
             latency: [[1.0; 2]; 2],
-            wrong,
+            counts: Counts { lost, ..Counts::default() },
             missed: 100,
             again: [10.0, 130.0],
             phb_busy: [0.1; 2],

@@ -253,6 +253,20 @@ impl Crowd {
         Ok(())
     }
 
+    /// Events go on for that long, and on until each who is there has heard of every publisher, and so knows what comes next.
+    ///
+    /// # Errors
+    /// When that takes too long, or the broker refuses, or breaks the protocol.
+    pub fn settle(&mut self, span: Duration) -> Result<()> {
+        self.run(span)?;
+        let begin = Instant::now();
+        while !self.subscribers.iter().all(|subscriber| !subscriber.is_there() || subscriber.has_heard_of_all()) {
+            ensure!(begin.elapsed() < PATIENCE, "subscribers have not heard of all publishers within {PATIENCE:?}");
+            self.step()?;
+        }
+        Ok(())
+    }
+
     /// Waits until these are there and have everything that was sent before they came; events go on.
     ///
     /// # Errors
@@ -360,13 +374,7 @@ impl Crowd {
 
     /// What became of the events of all subscribers.
     pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
-        for Subscriber { counts, .. } in &self.subscribers {
-            sum.received += counts.received;
-            sum.lost += counts.lost;
-            sum.repeated += counts.repeated;
-        }
-        sum
+        self.subscribers.iter().fold(Counts::default(), |sum, subscriber| sum.plus(subscriber.counts))
     }
 
     /// How long ago the oldest event was due that a subscriber who is there, and has caught up with what it missed, has not got.

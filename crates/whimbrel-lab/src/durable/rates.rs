@@ -206,8 +206,7 @@ fn peak(
     // What is published before the first subscription is wanted by nobody.
     ensure!(crowd.drain()?, "the broker has not accepted the first events");
     crowd.add_subscribers(first)?;
-    // Until each has heard of every publisher, and so knows what comes next.
-    crowd.run(scale.settle)?;
+    crowd.settle(scale.settle)?;
     ensure!(crowd.drain()?, "the first subscribers have not got everything");
     let (logged_before, accepted) = (topology.sum(LOGGED)?, crowd.accepted());
     let mut best: Option<Step> = None;
@@ -287,7 +286,9 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         let (best, writes, counts) = peak(&scale, Topology::star(1)?, seed, bar, &mut notes)?;
         let absent = with_absences(&scale, best.subscribers, seed, bar, &mut notes)?;
         let of_peak = if absent.step.is_sustained() { 100.0 * absent.step.rate / best.rate } else { 0.0 };
-        let wrong = counts.lost + counts.repeated + absent.counts.lost + absent.counts.repeated;
+        let wrong = counts.wrong() + absent.counts.wrong();
+        notes.push(format!("peak: {}", counts.note()));
+        notes.push(format!("absences: {}", absent.counts.note()));
         let per_cpu = best.rate / best.busy[0];
         let values = [best.rate, per_cpu, of_peak, absent.caught_up, wrong as f64, writes];
         for (samples, value) in samples.iter_mut().zip(values) {
@@ -320,7 +321,8 @@ fn one_broker(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     for seed in 1..=effort.seeds {
         let (best, _, counts) = peak(&scale, Topology::alone()?, seed, bar, &mut notes)?;
         rates.push(best.rate);
-        wrong.push((counts.lost + counts.repeated) as f64);
+        wrong.push(counts.wrong() as f64);
+        notes.push(counts.note());
     }
     let notes = notes.into_iter().map(|note| format!("one broker: {note}")).collect();
     Ok(Part { rows: vec![ALONE.row(&rates), ALONE_WRONG.worst(&wrong)], notes, charts: Vec::new() })

@@ -47,6 +47,7 @@ fn record_size(effort: Effort, seed: u64) -> Result<usize> {
     let topology = Topology::alone()?;
     let mut crowd = Crowd::connect(&topology, Keeper::Broker, Duration::ZERO, seed)?;
     crowd.add_subscribers(SUBSCRIBERS)?;
+    crowd.settle(Duration::ZERO)?;
     ensure!(crowd.drain()?, "the subscribers have not got everything");
     let counts = || -> Result<[f64; 3]> {
         Ok([

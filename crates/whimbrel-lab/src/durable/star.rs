@@ -77,7 +77,7 @@ fn once(shbs: usize, each: usize, span: Duration, seed: u64) -> Result<Outcome> 
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     ensure!(crowd.drain()?, "the PHB has not accepted the first events");
     crowd.add_subscribers(shbs * each)?;
-    crowd.run(span / 4)?;
+    crowd.settle(span / 4)?;
     ensure!(crowd.drain()?, "the subscribers have not got everything");
     let (logged, accepted) = (topology.sum(LOGGED)?, crowd.accepted());
     crowd.run(span / 4)?;
@@ -97,11 +97,12 @@ fn once(shbs: usize, each: usize, span: Duration, seed: u64) -> Result<Outcome> 
 }
 
 fn note(shbs: usize, each: usize, outcome: &Outcome) -> String {
-    let Outcome { rate, costs: [shb, phb], writes, .. } = outcome;
+    let Outcome { rate, costs: [shb, phb], writes, counts } = outcome;
     format!(
         "star: {shbs} SHBs with {each} subscribers each: {rate:.0} events/s of {} offered; {shb:.2} µs of CPU of an SHB per delivery, {phb:.1} µs of the PHB per \
-         event; {writes} log writes per event",
+         event; {writes} log writes per event; {}",
         (shbs * each) as u64 * RATE / CLASSES as u64,
+        counts.note(),
     )
 }
 
@@ -122,9 +123,8 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         rounds.push([outcome(SHBS[0])?, outcome(SHBS[1])?, outcome(SHBS[2])?]);
     }
     let of = |figure: fn(&[Outcome; SHBS.len()]) -> f64| -> Vec<f64> { rounds.iter().map(figure).collect() };
-    let wrong = |round: &[Outcome; SHBS.len()]| -> f64 {
-        round.iter().map(|outcome| (outcome.counts.lost + outcome.counts.repeated) as f64).sum()
-    };
+    let wrong =
+        |round: &[Outcome; SHBS.len()]| -> f64 { round.iter().map(|outcome| outcome.counts.wrong() as f64).sum() };
     // The offered rate is not reached to the last event: what is on its way at the end is not counted.
     let ratio = |round: &[Outcome; SHBS.len()]| round[2].costs[0] / round[0].costs[0];
     Ok(Part {

@@ -32,6 +32,33 @@ pub struct Counts {
     pub lost: u64,
     /// Events that came again.
     pub repeated: u64,
+    /// Times that it was told that a broker did not know of its subscription yet.
+    pub pending: u64,
+}
+
+impl Counts {
+    /// These and others.
+    pub fn plus(self, other: Counts) -> Counts {
+        Counts {
+            received: self.received + other.received,
+            lost: self.lost + other.lost,
+            repeated: self.repeated + other.repeated,
+            pending: self.pending + other.pending,
+        }
+    }
+
+    /// Events that should have come and did not, or came again.
+    pub fn wrong(self) -> u64 {
+        self.lost + self.repeated
+    }
+
+    /// What was not as it should be, in words.
+    pub fn note(self) -> String {
+        let Counts { lost, repeated, pending, .. } = self;
+        format!(
+            "{lost} events lost, {repeated} repeated; {pending} subscriptions were answered before all brokers knew of them"
+        )
+    }
 }
 
 /// See the module's documentation.
@@ -164,8 +191,9 @@ impl Subscriber {
         endpoint.receive(scratch, |frame, out| {
             match frame {
                 Frame::Ready => {}
-                Frame::Subscribed { token } => {
+                Frame::Subscribed { token, pending } => {
                     *confirmed = true;
+                    counts.pending += u64::from(pending);
                     if position.is_none() {
                         *position = Some(Position::at(token.parse().context("the broker gives no token")?));
                     }
@@ -195,6 +223,11 @@ impl Subscriber {
             self.behind = None;
         }
         Ok(())
+    }
+
+    /// Whether it has got something of each publisher.
+    pub fn has_heard_of_all(&self) -> bool {
+        self.next.iter().all(Option::is_some)
     }
 
     /// Whether it has all events before that number that it wants.

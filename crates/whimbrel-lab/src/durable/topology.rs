@@ -35,14 +35,21 @@ impl Topology {
     /// # Errors
     /// When one cannot be started, or the links do not come up.
     pub fn star(shbs: usize) -> Result<Topology> {
+        Topology::star_on(&vec![CORES.0; shbs])
+    }
+
+    /// A PHB that shares the generator's core, and SHBs on these cores, each linked with the PHB.
+    ///
+    /// # Errors
+    /// As [`Topology::star`].
+    pub fn star_on(cores: &[usize]) -> Result<Topology> {
         let mut brokers = vec![Broker::start(setup("phb".to_owned(), CORES.1))?];
-        for number in 1..=shbs {
-            // What is to be disturbed by nothing else is alone on its core; the others are with the PHB.
+        for (number, core) in (1..).zip(cores) {
             let peers = vec![brokers[0].overlay];
-            brokers.push(Broker::start(Setup { peers, ..setup(format!("shb{number}"), CORES.0) })?);
+            brokers.push(Broker::start(Setup { peers, ..setup(format!("shb{number}"), *core) })?);
         }
-        let star = Topology { brokers, hosting: (1..=shbs).collect() };
-        star.brokers[0].await_links(shbs)?;
+        let star = Topology { brokers, hosting: (1..=cores.len()).collect() };
+        star.brokers[0].await_links(cores.len())?;
         Ok(star)
     }
 

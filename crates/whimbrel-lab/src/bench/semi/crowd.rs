@@ -441,7 +441,7 @@ impl Crowd {
                 }
                 Frame::Ready if !resumed => {}
                 Frame::Ready => *is_confirmed = true,
-                Frame::Subscribed { token: begins } => {
+                Frame::Subscribed { token: begins, .. } => {
                     *is_confirmed = true;
                     begins.clone_into(token);
                 }

@@ -20,6 +20,9 @@ pub const DISCONNECT_PACKET: &[u8] = &[0xE0, 0];
 /// The user property of a SUBACK that says where the subscription begins.
 const TOKEN: &str = "w-token";
 
+/// The user property of a SUBACK that names a broker that does not know of the subscription.
+const PENDING: &str = "w-pending";
+
 /// Reason codes and return codes from here on are failures.
 const FAILURE: u8 = 0x80;
 
@@ -173,8 +176,11 @@ pub(super) fn parse(v5: bool, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>
         },
         SUBACK => match rest.last() {
             Some(&code) if code >= FAILURE => return Err(refused("SUBACK", code)),
-            Some(_) if v5 => Frame::Subscribed { token: user_property(&rest[2..], TOKEN)? },
-            Some(_) => Frame::Subscribed { token: "" },
+            Some(_) if v5 => {
+                let pending = !user_property(&rest[2..], PENDING)?.is_empty();
+                Frame::Subscribed { token: user_property(&rest[2..], TOKEN)?, pending }
+            }
+            Some(_) => Frame::Subscribed { token: "", pending: false },
             None => return Err(WireError::Malformed("a SUBACK without a code")),
         },
         DISCONNECT => return Err(refused("DISCONNECT", rest.first().copied().unwrap_or(0))),
@@ -322,13 +328,15 @@ mod tests {
     #[test]
     fn the_token_of_a_suback_is_read_among_other_properties() {
         let token = |bytes: &'static [u8]| match parse(true, bytes) {
-            Ok(Some((Frame::Subscribed { token }, _))) => Ok(token),
+            Ok(Some((Frame::Subscribed { token, pending: false }, _))) => Ok(token),
             other => Err(other),
         };
         assert_eq!(token(b"\x90\x04\0\x01\0\0"), Ok(""));
         let with_reason = b"\x90\x16\0\x01\x12\x1f\0\x01r\x26\0\x07w-token\0\x02Ab\0";
         assert_eq!(token(with_reason), Ok("Ab"));
         assert!(token(b"\x90\x08\0\x01\x04\x26\0\x07w\0").is_err(), "a string beyond the properties");
+        let pending = parse(true, b"\x90\x13\0\x01\x0f\x26\0\x09w-pending\0\x01b\0");
+        assert_eq!(pending, Ok(Some((Frame::Subscribed { token: "", pending: true }, 21))));
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn wrong(world: &mut World) -> u64 {
     let counts = world.people.counts();
     // Who has not got the end of it, has lost that.
     let late = world.people.all.iter().filter(|person| !person.has_all_before(sent)).count() as u64;
-    counts.lost + counts.repeated + late
+    counts.wrong() + late
 }
 
 fn absences(effort: Effort, bar: &ProgressBar) -> Result<Part> {

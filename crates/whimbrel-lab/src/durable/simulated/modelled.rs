@@ -110,7 +110,7 @@ fn see(shbs: usize, each: usize, ground: Ground, span: Duration) -> Result<Seen>
         busy: [shb, part(0)],
         rate,
         is_sustained: rate >= ARRIVES * due && late <= LATE_MAX,
-        wrong: counts.lost + counts.repeated,
+        wrong: counts.wrong(),
     })
 }
 

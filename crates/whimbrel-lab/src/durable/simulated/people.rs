@@ -123,13 +123,7 @@ impl People {
 
     /// What became of the events of all of them.
     pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
-        for Person { counts, .. } in &self.all {
-            sum.received += counts.received;
-            sum.lost += counts.lost;
-            sum.repeated += counts.repeated;
-        }
-        sum
+        self.all.iter().fold(Counts::default(), |sum, person| sum.plus(person.counts))
     }
 
     fn person(&mut self, link: Link) -> &mut Person {

@@ -157,7 +157,7 @@ impl Mobile {
         endpoint.receive(scratch, |frame, _| {
             match frame {
                 Frame::Ready => {}
-                Frame::Subscribed { token: begins } => {
+                Frame::Subscribed { token: begins, .. } => {
                     subscribed = true;
                     if token.is_none() && !begins.is_empty() {
                         *token = Some(begins.to_owned());

@@ -42,9 +42,6 @@ const CAPACITY: u64 = 20_000;
 /// The cores of the brokers and of the generator.
 const CORES: (usize, usize) = (0, 1);
 
-/// Durable subscribers stay where the publisher is: what they miss is in the log of its broker.
-const DURABLE_BROKERS: usize = 1;
-
 const PEAK_PUBLISH: Head = Head {
     id: "peak-publish",
     measure: "events published per CPU second of the brokers, semi-durable / nondurable",
@@ -122,13 +119,13 @@ const DURABLE_LRP: Variant = Variant { name: "durable", kind: Kind::Durable, ..L
 const ANY: Variant = Variant { name: "random", kind: Kind::SemiDurable, policy: Some("policy = \"random\"") };
 
 /// The paper's mobility, faster.
-fn mobility(fraction_down: f64, kind: Kind) -> Mobility {
+fn mobility(fraction_down: f64) -> Mobility {
     let paper = Mobility::default();
     Mobility {
         mean_outage: paper.mean_outage / FASTER,
         fraction_down,
         graceful_rate: paper.graceful_rate * f64::from(FASTER) * fraction_down / paper.fraction_down,
-        brokers: if kind == Kind::Durable { DURABLE_BROKERS } else { BROKERS },
+        brokers: BROKERS,
         ..paper
     }
 }
@@ -163,7 +160,7 @@ fn measure(variant: Variant, body: usize, fraction_down: f64, round: u64, effort
     let load = Load {
         kind: variant.kind,
         body,
-        mobility: mobility(fraction_down, variant.kind),
+        mobility: mobility(fraction_down),
         warm_up: seconds(8),
         measure: seconds(8),
         seed: round,
