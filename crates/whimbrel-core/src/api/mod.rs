@@ -116,6 +116,30 @@ pub enum Mutant {
     RepairLoop,
     /// What came before an event is believed under whatever version it was matched.
     IntervalAcrossVersions,
+    /// What is owed to another broker is not logged for it.
+    OwedNotLogged,
+    /// What is owed to another broker is told before it is durable.
+    OwedToldEarly,
+    /// How far the log is held for another broker is not written.
+    HoldUnwritten,
+    /// A report lifts the hold altogether.
+    HoldLifted,
+    /// A session that moves stands where its broker had passed, not where its client had answered.
+    CarriedAhead,
+    /// A session that moves forgets its publisher's last number.
+    CarriedWithoutNumber,
+    /// A session that moves forgets what is in flight at exactly once.
+    CarriedWithoutFlights,
+    /// What was given away goes before it is safe elsewhere.
+    SettledAtOnce,
+    /// Whoever has an older session does not hear of the newer.
+    NewerIgnored,
+    /// A clerk is believed that has not been told everything.
+    UnsyncedBelieved,
+    /// A deputy keeps the first copy of a session.
+    CopyStale,
+    /// Who takes over from a copy goes on with tags that may have been given out since.
+    TagsOfCopyReused,
 }
 
 /// What can happen to the core.

@@ -59,6 +59,8 @@ pub(crate) struct Barred {
     pub(crate) after: EventId,
     /// Until when that is waited for.
     pub(crate) until: Time,
+    /// It has been waited for.
+    pub(crate) is_over: bool,
 }
 
 impl Track {
@@ -338,7 +340,7 @@ impl Core {
         if barred.len() >= BARRED_MAX {
             barred.retain(|barred| aside.has(barred.pubend));
         }
-        barred.push(Barred { pubend: event.pubend, after, until });
+        barred.push(Barred { pubend: event.pubend, after, until, is_over: false });
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.bar(until, (number, id));
         }
@@ -348,9 +350,10 @@ impl Core {
     pub(super) fn unbar(&mut self, now: Time, id: u32) -> bool {
         let barred = self.tracks.durable(id).map(|durable| durable.far.barred.clone()).unwrap_or_default();
         let mut is_any = false;
-        for Barred { pubend, after, until } in barred {
+        for (at, Barred { pubend, after, until, is_over }) in barred.into_iter().enumerate() {
             let track = self.tracks.get(id);
-            if !track.is_aside(pubend) {
+            // One that waits no more may be set aside for another reason.
+            if is_over || !track.is_aside(pubend) {
                 continue;
             }
             let is_met = track.stands(track.lag.as_deref().expect("it lags"), after.pubend) >= after.tick;
@@ -361,6 +364,9 @@ impl Core {
             if is_met || until <= now || !may_come {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.stats.order_breaks += u64::from(!is_met);
+                }
+                if let Some(barred) = self.tracks.durable_mut(id).and_then(|durable| durable.far.barred.get_mut(at)) {
+                    barred.is_over = true;
                 }
                 self.rejoin(id, pubend);
                 is_any = true;

@@ -63,6 +63,8 @@ impl Core {
     fn wait_for_debt(&mut self, now: Time, host: HostId, out: &mut impl Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
         let atom = debt.atom;
+        #[cfg(feature = "mutants")]
+        let atom = if self.has(crate::Mutant::OwedToldEarly) { AtomNo(0) } else { atom };
         if atom <= self.store.line.committed() {
             self.tell_owed(now, host, out);
         } else if atom != AtomNo::NEVER {
@@ -72,7 +74,10 @@ impl Core {
 
     fn begin_to_owe(&mut self, host: HostId, wish: Wanted, version: u64, begin: OwnTicks) {
         let selector = understood(wish.1.as_deref());
-        let in_index = self.router.insert_wish(TopicFilter::checked(&wish.0), selector.as_ref(), None);
+        let filter = TopicFilter::checked(&wish.0);
+        #[cfg(feature = "mutants")]
+        let filter = if self.has(crate::Mutant::OwedNotLogged) { TopicFilter::checked("nobody") } else { filter };
+        let in_index = self.router.insert_wish(filter, selector.as_ref(), None);
         let debt = self.store.debts.of.get_mut(&host).expect("it was just made");
         debt.last += 1;
         let number = debt.last;
@@ -92,19 +97,28 @@ impl Core {
 
     /// Writes how far the log is held for a broker, with what was written of its entries before, and counts it.
     fn write_hold(&mut self, now: Time, host: HostId) {
+        #[cfg(feature = "mutants")]
+        let is_written = !self.has(crate::Mutant::HoldUnwritten);
+        #[cfg(not(feature = "mutants"))]
+        let is_written = true;
         let Some(debt) = self.store.debts.of.get_mut(&host) else { return };
         let held = debt.holds();
         self.store.release.holds.change(&debt.counted, &held);
         (debt.counted, debt.written) = (held, now);
         let hold = &debt.hold;
-        self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
+        if is_written {
+            self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
+        }
         debt.atom = self.store.outbox.seal();
     }
 
     /// Says to a broker what it is owed, if that is durable; as an answer to its last report, if there was one.
     pub(crate) fn tell_owed(&mut self, now: Time, host: HostId, out: &mut impl Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
-        if debt.atom > self.store.line.committed() || debt.hold.has_ended {
+        let is_durable = debt.atom <= self.store.line.committed();
+        #[cfg(feature = "mutants")]
+        let is_durable = is_durable || self.has(crate::Mutant::OwedToldEarly);
+        if !is_durable || debt.hold.has_ended {
             return;
         }
         let (since, chopped, forfeited) = (debt.since(), self.store.release.chopped, debt.hold.forfeited);
@@ -129,6 +143,8 @@ impl Core {
             // Its interest has not come, or has nothing that is durable: it is told when that comes.
             return self.owe(now, from.host, out);
         }
+        #[cfg(feature = "mutants")]
+        let is_lifted = self.has(crate::Mutant::HoldLifted);
         let debt = self.store.debts.of.get_mut(&from.host).expect("it was just found");
         let report = (from.incarnation, holds.seq);
         if report <= debt.hold.report {
@@ -138,6 +154,8 @@ impl Core {
             holds.streams.get(own).and_then(of).unwrap_or(NOTHING)
         };
         let needed: OwnTicks = core::array::from_fn(|own| tick(own, |held| held.needed));
+        #[cfg(feature = "mutants")]
+        let needed = if is_lifted { [NOTHING; OWN] } else { needed };
         debt.near = Some(core::array::from_fn(|own| tick(own, |held| held.near)));
         let mut hold = Hold {
             name: core::mem::take(&mut debt.hold.name),

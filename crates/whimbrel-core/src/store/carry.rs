@@ -94,7 +94,8 @@ impl Core {
             session.expiry.saturating_sub(at.since(now))
         });
         let place = session.memory.roam.as_deref();
-        let moving = Moving {
+        #[cfg_attr(not(feature = "mutants"), expect(unused_mut, reason = "a fault may change it"))]
+        let mut moving = Moving {
             away,
             stands,
             flights: flights.map(flight).collect(),
@@ -103,6 +104,12 @@ impl Core {
             number: self.store.publishers.last(&session.client_id, committed),
             last: place.and_then(|place| place.last),
         };
+        #[cfg(feature = "mutants")]
+        match self.mutant {
+            Some(crate::Mutant::CarriedWithoutNumber) => moving.number = None,
+            Some(crate::Mutant::CarriedWithoutFlights) => moving.flights.clear(),
+            _ => {}
+        }
         moving.put(out);
     }
 
@@ -113,6 +120,9 @@ impl Core {
         let of_track = self.tracks.get(track);
         let positions =
             if of_track.by_token { of_track.acknowledged.clone() } else { self.settled_position(index, track) };
+        #[cfg(feature = "mutants")]
+        let positions =
+            if self.has(crate::Mutant::CarriedAhead) { self.streams.positions().collect() } else { positions };
         let Some(durable) = of_track.durable.as_deref() else {
             let streams = positions.iter().map(|(pubend, acked)| (pubend, None, acked));
             return CarriedStand { streams: streams.collect(), beyond: Vec::new() };
@@ -426,6 +436,8 @@ impl Core {
             }
         }
         let left_out = if source == Source::Copy { LEFT_OUT } else { 0 };
+        #[cfg(feature = "mutants")]
+        let left_out = if self.mutant == Some(crate::Mutant::TagsOfCopyReused) { 0 } else { left_out };
         session.go_on_after(moving.last_tag, left_out);
     }
 }

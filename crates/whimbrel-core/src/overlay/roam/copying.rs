@@ -338,6 +338,11 @@ impl Core {
         let (epoch, version, since) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
         if form == MOVING {
             let moving = bytes.bytes()?;
+            #[cfg(feature = "mutants")]
+            if self.mutant == Some(crate::Mutant::CopyStale) {
+                return Some((client, true, false));
+            }
+            let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
             return Some((client, copies.change(client, (keeper, epoch, since), (version, moving)), false));
         }
         if form != WHOLE {

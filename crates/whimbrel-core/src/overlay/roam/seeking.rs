@@ -301,6 +301,8 @@ impl Core {
     }
 
     fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut impl Output) {
+        #[cfg(feature = "mutants")]
+        let is_believed = self.has(crate::Mutant::UnsyncedBelieved);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
@@ -325,6 +327,10 @@ impl Core {
         if is_clerk && let Stage::Asking(asked) = &mut search.stage {
             let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
             more.extend(found.unsynced.iter().filter(is_new).copied());
+            #[cfg(feature = "mutants")]
+            if is_believed {
+                more.clear();
+            }
             asked.extend(&more);
         }
         more.into_iter().for_each(|whom| self.ask(now, found.number, whom, out));

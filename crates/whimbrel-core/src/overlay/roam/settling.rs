@@ -183,6 +183,10 @@ impl Core {
     /// Whether nothing of a session that has come here would be missed where it came from: every broker whose streams it stands in, reachable or not, has told
     /// the interest to be in force that has it, and a deputy has the whole.
     pub(crate) fn is_settled(&self, index: u32) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::SettledAtOnce) {
+            return true;
+        }
         let (session, Some(overlay)) = (self.sessions.get(index), self.overlay.as_deref()) else { return true };
         let Some(place) = session.memory.roam.as_deref() else { return false };
         let deputy = overlay.roam.map.deputy(hash_of(&session.client_id), overlay.host);
@@ -244,6 +248,8 @@ impl Core {
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when it is safe there.
     pub(super) fn outdated_came(&mut self, now: Time, newer: &[Claim<'_>], out: &mut impl Output) {
+        #[cfg(feature = "mutants")]
+        let newer = if self.has(crate::Mutant::NewerIgnored) { &[] } else { newer };
         for claim in newer {
             let known = Known::of(claim);
             let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -10,6 +10,7 @@ use whimbrel_mqtt::{Broker, Config};
 use super::book::Book;
 use super::client::{Client, Role};
 use super::deed::Deed;
+use crate::overlay::book::Rule;
 use crate::overlay::logs::Log;
 use crate::overlay::net::Net;
 use crate::random::Random;
@@ -31,6 +32,9 @@ pub(super) enum Fault {
     Start(usize, i64, bool),
 }
 
+/// In so many steps a world is over, or it goes on and on.
+const STEPS_MAX: u64 = 3_000_000;
+
 /// How a process is started.
 type Starter<'a> = Box<dyn Fn(&mut Broker) + 'a>;
 
@@ -47,6 +51,7 @@ pub(super) struct World<'a> {
     config: Config,
     profiles: Vec<Profile>,
     starter: Starter<'a>,
+    steps: u64,
     is_calm: bool,
     is_hushed: bool,
     digest: u64,
@@ -74,6 +79,7 @@ impl<'a> World<'a> {
             config,
             profiles,
             starter,
+            steps: 0,
             is_calm: false,
             is_hushed: false,
             digest: 0xcbf2_9ce4_8422_2325,
@@ -149,6 +155,13 @@ impl<'a> World<'a> {
             let net = self.net.next();
             let next = [wake.map(|(at, _)| at), fault, net].into_iter().flatten().min();
             let Some(at) = next.filter(|at| *at <= until) else { break };
+            self.steps += 1;
+            if self.steps == STEPS_MAX {
+                self.book.breaks(Rule::Bounds, "the world goes on and on".to_owned());
+            }
+            if self.steps >= STEPS_MAX {
+                break;
+            }
             if fault == Some(at) {
                 let (_, fault) = self.faults.pop().expect("just seen");
                 self.net.now = self.net.now.max(at);

@@ -1,0 +1,98 @@
+//! The book of worlds in which clients wander is checked: brokers with a fault about what moves and what is owed are caught by a rule that forbids
+//! it, within few worlds.
+
+use whimbrel_core::Mutant;
+use whimbrel_sim::overlay::Rule;
+use whimbrel_sim::overlay::roam::{Wander, run_wandering, run_wandering_mutant};
+
+/// Worlds in which a mutant may show itself.
+const SEEDS: u64 = 500;
+
+/// Looks for the first world that shows the fault by one of these rules, and shows nothing without it.
+fn caught(wander: Wander, mutant: Mutant, rules: &[Rule]) {
+    for seed in 0..SEEDS {
+        let report = run_wandering_mutant(seed, wander, mutant);
+        if let Some(violation) = report.violations.iter().find(|violation| rules.contains(&violation.rule))
+            && run_wandering(seed, wander).violations.is_empty()
+        {
+            println!("{mutant:?}: seed {seed}, {violation}");
+            return;
+        }
+    }
+    panic!("{mutant:?} lives through {SEEDS} worlds");
+}
+
+#[test]
+fn what_is_owed_is_logged() {
+    caught(Wander::Bound, Mutant::OwedNotLogged, &[Rule::Lost]);
+}
+
+#[test]
+fn what_is_owed_is_told_when_it_is_durable() {
+    caught(Wander::Everywhere, Mutant::OwedToldEarly, &[Rule::Lost]);
+}
+
+#[test]
+fn holds_are_written() {
+    caught(Wander::Bound, Mutant::HoldUnwritten, &[Rule::Lost]);
+}
+
+#[test]
+fn holds_stay_where_they_were_reported() {
+    caught(Wander::Bound, Mutant::HoldLifted, &[Rule::Lost]);
+}
+
+#[test]
+fn gaps_are_not_taken_from_the_consolidated_stream() {
+    caught(Wander::Bound, Mutant::GapTaken, &[Rule::Lost]);
+}
+
+#[test]
+fn what_another_broker_gave_up_early_is_told() {
+    caught(Wander::Bound, Mutant::FarEarlyIsSilence, &[Rule::Lost]);
+}
+
+#[test]
+fn a_publisher_that_moves_keeps_its_order() {
+    caught(Wander::Everywhere, Mutant::PredecessorIgnored, &[Rule::Order]);
+}
+
+#[test]
+fn a_session_moves_with_what_was_not_answered() {
+    caught(Wander::Everywhere, Mutant::CarriedAhead, &[Rule::Lost]);
+}
+
+#[test]
+fn a_session_moves_with_the_last_number() {
+    caught(Wander::Everywhere, Mutant::CarriedWithoutNumber, &[Rule::Duplicate, Rule::Logged]);
+}
+
+#[test]
+fn a_session_moves_with_what_is_in_flight() {
+    caught(Wander::Everywhere, Mutant::CarriedWithoutFlights, &[Rule::Duplicate]);
+}
+
+#[test]
+fn what_was_given_away_stays_until_it_is_safe() {
+    caught(Wander::Everywhere, Mutant::SettledAtOnce, &[Rule::Lost, Rule::Session]);
+}
+
+#[test]
+fn the_newer_session_counts() {
+    caught(Wander::Everywhere, Mutant::NewerIgnored, &[Rule::Lost, Rule::Session, Rule::Duplicate, Rule::Takeover]);
+}
+
+#[test]
+fn who_has_not_told_everything_is_asked() {
+    caught(Wander::Everywhere, Mutant::UnsyncedBelieved, &[Rule::Session]);
+}
+
+#[test]
+fn a_deputy_has_the_latest_copy() {
+    caught(Wander::Everywhere, Mutant::CopyStale, &[Rule::Duplicate, Rule::Lost]);
+}
+
+#[test]
+fn who_takes_over_from_a_copy_leaves_tags_out() {
+    caught(Wander::Everywhere, Mutant::TagsOfCopyReused, &[Rule::Lost]);
+}
