@@ -4,7 +4,7 @@ use whimbrel_event::HostId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{Invalid, LETTER_BYTES_MAX, ReadAsk, ReadTold};
+use crate::{Hand, HandNumbers, Invalid, LETTER_BYTES_MAX, Members, MembersTaken, ReadAsk, ReadTold};
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,4 +96,18 @@ messages! {
     8 ReadAsk(ReadAsk<'a>),
     /// A part of a log.
     9 ReadTold(ReadTold<'a>),
+    /// The sender has members of a shared subscription.
+    64 Members(Members<'a>),
+    /// The answer to that.
+    65 MembersTaken(MembersTaken<'a>),
+    /// An event of a shared subscription for a member.
+    66 Hand(Hand<'a>),
+    /// These have come, and need not be handed again.
+    67 HandsCame(HandNumbers),
+    /// These are settled.
+    68 Handed(HandNumbers),
+    /// These have found no member.
+    69 Returned(HandNumbers),
+    /// These have come some time ago: does the receiver still have them? It says what has become of those that it has not.
+    70 HandsLeft(HandNumbers),
 }
