@@ -103,11 +103,11 @@ messages! {
     /// An event of a shared subscription for a member.
     66 Hand(Hand<'a>),
     /// These have come, and need not be handed again.
-    67 HandsCame(HandNumbers),
+    67 HandsCame(HandNumbers<'a>),
     /// These are settled.
-    68 Handed(HandNumbers),
+    68 Handed(HandNumbers<'a>),
     /// These have found no member.
-    69 Returned(HandNumbers),
+    69 Returned(HandNumbers<'a>),
     /// These have come some time ago: does the receiver still have them? It says what has become of those that it has not.
-    70 HandsLeft(HandNumbers),
+    70 HandsLeft(HandNumbers<'a>),
 }

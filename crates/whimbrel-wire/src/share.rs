@@ -115,8 +115,6 @@ pub struct Hand<'a> {
     pub text: &'a str,
     /// The sender's clock, nanoseconds: what ages of events are told by.
     pub now: u64,
-    /// Somebody else may have had it.
-    pub redelivered: bool,
     /// It was published with the retain mark.
     pub retain: bool,
     /// Its name.
@@ -131,7 +129,6 @@ impl<'a> Body<'a> for Hand<'a> {
             number: input.varint()?,
             text: shared_text(input)?,
             now: input.u64()?,
-            redelivered: input.bool("whether it is delivered again")?,
             retain: input.bool("a retain mark")?,
             id: input.event_id()?,
             event: input.bytes(LETTER_BYTES_MAX, "an event")?,
@@ -142,7 +139,6 @@ impl<'a> Body<'a> for Hand<'a> {
         out.put_varint(self.number);
         out.put_bytes(self.text.as_bytes(), TOPIC_BYTES_MAX, "a shared subscription");
         out.put_u64(self.now);
-        out.push(u8::from(self.redelivered));
         out.push(u8::from(self.retain));
         out.put_event_id(self.id);
         out.put_bytes(self.event, LETTER_BYTES_MAX, "an event");
@@ -151,22 +147,26 @@ impl<'a> Body<'a> for Hand<'a> {
 
 /// Numbers of [`Hand`]; what is said of them stands in the letter's kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandNumbers {
+pub struct HandNumbers<'a> {
+    /// The shared subscription.
+    pub text: &'a str,
     /// Ascending, at most [`HANDED_MAX`].
     pub numbers: Vec<u64>,
 }
 
-impl<'a> Body<'a> for HandNumbers {
+impl<'a> Body<'a> for HandNumbers<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let text = shared_text(input)?;
         let mut last = 0_u64;
         let numbers = input.list(HANDED_MAX, "numbers of events", |input| {
             last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the number of an event"))?;
             Ok(last)
         })?;
-        Ok(HandNumbers { numbers })
+        Ok(HandNumbers { text, numbers })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
+        out.put_bytes(self.text.as_bytes(), TOPIC_BYTES_MAX, "a shared subscription");
         let mut last = 0;
         out.put_list(&self.numbers, HANDED_MAX, "numbers of events", |out, number| {
             out.put_varint(number.checked_sub(last).expect("numbers ascend"));
@@ -188,8 +188,8 @@ mod tests {
             Message::Members(Members { number: 300, text, selector, lasts: true, is_reliable: false, count, room })
         };
         let id = EventId { pubend: PubendId(0x77_0001), tick: Tick(5_000_000_000) };
-        let hand = Hand { number: 7, text, now: 9, redelivered: true, retain: false, id, event: b"event" };
-        let numbers = || HandNumbers { numbers: vec![3, 1 << 40, u64::MAX] };
+        let hand = Hand { number: 7, text, now: 9, retain: true, id, event: b"event" };
+        let numbers = || HandNumbers { text, numbers: vec![3, 1 << 40, u64::MAX] };
         let mut all = vec![
             members(None, 0, 0),
             members(Some("a = 1"), 70_000, HANDED_MAX as u32),
@@ -197,7 +197,7 @@ mod tests {
             Message::HandsCame(numbers()),
             Message::Handed(numbers()),
             Message::Returned(numbers()),
-            Message::HandsLeft(HandNumbers { numbers: Vec::new() }),
+            Message::HandsLeft(HandNumbers { text, numbers: Vec::new() }),
         ];
         let answers = MembersAnswer::ALL.map(|answer| Message::MembersTaken(MembersTaken { number: 0, text, answer }));
         all.extend(answers);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn more_than_may_be_is_refused() {
-        let mut body = Vec::new();
+        let mut body = b"\x01t".to_vec();
         body.put_varint(HANDED_MAX as u64 + 1);
         body.resize(HANDED_MAX + 10, 1);
         assert!(matches!(Message::decode(67, &body), Err(Invalid::TooMany(_))));

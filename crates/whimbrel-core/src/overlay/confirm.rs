@@ -13,7 +13,7 @@ use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
-use crate::store::Whom;
+use crate::store::{Key, Whom};
 use crate::stream::Sources;
 
 /// How long a subscription waits for its confirmation.
@@ -60,6 +60,8 @@ struct Returned {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     entries: VecDeque<Entry>,
+    /// Those that only wait for homes of shared subscriptions.
+    sharing: Vec<Entry>,
     returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -84,7 +86,7 @@ impl Waiting {
 }
 
 /// Whether a broker has confirmed a version in all of its streams, and those have been passed up to there.
-fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
+pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
     let mut known = streams.of_host(host).peekable();
     // One whose streams are not followed will never confirm.
     known.peek().is_some()
@@ -162,6 +164,7 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
+        self.name_share_versions(version);
         self.confirm_ready(now, out);
     }
 
@@ -169,7 +172,9 @@ impl Core {
     pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.is_young(now) || overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
+        let is_counting = self.groups.brokers.is_counting();
+        let waits = is_counting || !overlay.waiting.entries.is_empty() || !overlay.waiting.late.is_empty();
+        if overlay.is_young(now) || !waits {
             return;
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
@@ -183,8 +188,51 @@ impl Core {
             ready.extend(overlay.waiting.entries.pop_front());
         }
         for entry in ready {
-            self.answer_made(now, entry, out);
+            if self.waits_for_home(&entry) {
+                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(entry);
+            } else {
+                self.answer_made(now, entry, out);
+            }
         }
+        self.count_shares(now, &awaited, out);
+    }
+
+    /// Homes of shared subscriptions have answered: so are those who waited for that.
+    pub(super) fn confirm_shares(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        for entry in core::mem::take(&mut overlay.waiting.sharing) {
+            if entry.due > now && self.waits_for_home(&entry) {
+                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(entry);
+            } else {
+                self.answer_made(now, entry, out);
+            }
+        }
+    }
+
+    fn waits_for_home(&self, entry: &Entry) -> bool {
+        let made = entry.what.made.iter().filter(|(_, _, result)| result.is_ok());
+        made.into_iter().any(|(asked, ..)| self.share_waits(&asked.filter).is_some())
+    }
+
+    /// Ends those of these subscriptions that their homes have refused. Gives the homes that have not answered.
+    fn refuse_shares(&mut self, index: u32, made: &mut Made) -> Vec<Option<HostId>> {
+        let mut waited = Vec::new();
+        for (asked, _, result) in made.iter_mut().filter(|(_, _, result)| result.is_ok()) {
+            waited.extend(self.share_waits(&asked.filter));
+            if self.is_share_refused(&asked.filter) {
+                *result = Err(Refusal::OtherSelector);
+                self.sessions.stats.subscriptions_refused += 1;
+                if self.remembers(index) {
+                    let number = self.sessions.get(index).memory.number;
+                    self.store.outbox.forget(|key| Key::Subscription(number, &asked.filter).put(key));
+                    self.store.outbox.seal();
+                }
+                self.end_subscriptions(index, &[&asked.filter]);
+            }
+        }
+        waited.sort_unstable();
+        waited.dedup();
+        waited
     }
 
     /// Answers those that have waited for as long as they may.
@@ -200,23 +248,25 @@ impl Core {
             }
             self.answer_made(now, entry, out);
         }
+        self.confirm_shares(now, out);
     }
 
     fn answer_made(&mut self, now: Time, entry: Entry, out: &mut impl Output) {
         let Entry { what, version, .. } = entry;
-        let Unanswered { whom, tag, index, made } = what;
+        let Unanswered { whom, tag, index, mut made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
         }
+        let waited = self.refuse_shares(index, &mut made);
         let overlay = self.overlay.as_deref_mut().expect("it was there");
         let version = version.unwrap_or(u64::MAX);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
-            .filter(|state| !has_confirmed(&self.streams, state.host, version))
+            .filter(|state| !has_confirmed(&self.streams, state.host, version) || waited.contains(&Some(state.host)))
             .map(|state| &*state.name)
             .take(NAMES_MAX + 1)
             .collect();
-        if pending.len() > NAMES_MAX || overlay.lacks_everyone() {
+        if pending.len() > NAMES_MAX || overlay.lacks_everyone() || waited.contains(&None) {
             pending.truncate(NAMES_MAX);
             pending.push(ALL_OTHERS);
         }

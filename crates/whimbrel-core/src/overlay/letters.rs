@@ -66,12 +66,13 @@ impl Core {
     }
 
     /// What a letter for this broker says.
-    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, _out: &mut impl Output) {
+    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
             Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
             Message::ReadTold(told) => self.read_told(now, from, &told),
             Message::Unknown(..) => overlay.stats.letters_refused += 1,
+            shared => self.take_shared_letter(now, from, &shared, out),
         }
     }
 }

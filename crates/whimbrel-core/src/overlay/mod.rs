@@ -10,6 +10,7 @@
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`: a subscription is answered when the others know of it.
 //! - `letters`: what brokers tell each other that are not neighbours.
+//! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
@@ -32,8 +33,10 @@ mod quiet;
 mod receive;
 pub mod reduce;
 mod registry;
+mod rendezvous;
 pub mod routes;
 mod serve;
+mod shares;
 mod stats;
 pub mod topology;
 mod traces;
@@ -59,6 +62,7 @@ pub use peers::{
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub(crate) use registry::{entry_hash, range_of};
+pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
@@ -112,6 +116,8 @@ pub(crate) enum Due {
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
+    /// Shared subscriptions with members at several brokers are looked at.
+    Share,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
@@ -258,6 +264,7 @@ impl Core {
         }
         self.router.note_buffer(&[], &self.buffer);
         self.take_wants(now);
+        self.open_shares(now);
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
@@ -281,6 +288,8 @@ impl Core {
         (fresh.wants, fresh.stats, fresh.waiting) = (wants, stats, waiting);
         fresh.watch_waiting(now);
         self.overlay = Some(Box::new(fresh));
+        self.groups.brokers = Brokers::default();
+        self.share_soon(now);
     }
 
     /// Something happens on the links to other brokers.
@@ -321,6 +330,7 @@ impl Core {
                 Due::Read(pubend) => self.read_far(now, pubend, out),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
+                Due::Share => self.look_at_shares(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Refresh => self.refresh(now, out),
             }

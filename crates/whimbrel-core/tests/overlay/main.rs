@@ -8,6 +8,7 @@ mod look;
 mod net;
 mod paths;
 mod predecessors;
+mod shares;
 mod topology;
 mod trees;
 mod world;
