@@ -13,6 +13,7 @@ use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
+use crate::shared::State;
 use crate::store::{Key, Whom};
 use crate::stream::Sources;
 
@@ -27,6 +28,9 @@ const RETURNED_MAX: usize = 1 << 20;
 
 /// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
 const NAMES_MAX: usize = 64;
+
+/// The version of whoever wants nothing new.
+const NO_VERSION: u64 = 0;
 
 /// The subscriptions of a SUBSCRIBE: each with whether it is new, and what was granted.
 pub(crate) type Made = Vec<(Asked, bool, Result<Granted, Refusal>)>;
@@ -107,14 +111,27 @@ impl Core {
             return Err(what);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
+        let groups = &self.groups;
+        let is_elsewhere = |text: &str| groups.find(text).is_some_and(|id| !groups.is_home(id));
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
-            result.is_ok() && !wants::is_local(&asked.filter)
+            result.is_ok() && !wants::is_local(&asked.filter) && !is_elsewhere(&asked.filter)
         };
         let is_alone = overlay.topology.len() < 2 && !overlay.is_young(now) && !overlay.lacks_everyone();
-        if is_alone || !what.made.iter().any(wanted) {
+        let waits = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
+            let known = groups.find(&asked.filter).filter(|_| result.is_ok());
+            known.is_some_and(|id| groups.state(id) != State::Served)
+        };
+        let (wants_any, waits_for_home) = (what.made.iter().any(wanted), what.made.iter().any(waits));
+        if !waits_for_home && (is_alone || !wants_any) {
             return Err(what);
         }
-        let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
+        let is_full = overlay.waiting.entries.len() + overlay.waiting.sharing.len() >= WAITING_MAX;
+        let due = if is_full { now } else { now + CONFIRM_MAX };
+        if !wants_any {
+            overlay.waiting.sharing.push(Entry { what, version: Some(NO_VERSION), due });
+            overlay.set_timer(due, Due::Confirm);
+            return Ok(());
+        }
         overlay.waiting.entries.push_back(Entry { what, version: None, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
@@ -262,7 +279,10 @@ impl Core {
         let version = version.unwrap_or(u64::MAX);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
-            .filter(|state| !has_confirmed(&self.streams, state.host, version) || waited.contains(&Some(state.host)))
+            .filter(|state| {
+                let is_late = version != NO_VERSION && !has_confirmed(&self.streams, state.host, version);
+                is_late || waited.contains(&Some(state.host))
+            })
             .map(|state| &*state.name)
             .take(NAMES_MAX + 1)
             .collect();

@@ -143,8 +143,8 @@ pub(crate) struct Post {
     pub(crate) dropped: u64,
     /// What is told of numbers of a shared subscription, with its serial number.
     pub(crate) numbers: Vec<(HostId, Told, (u32, u64), u64)>,
-    /// Shared subscriptions of which a home has to hear.
-    pub(crate) changed: Vec<u32>,
+    /// Shared subscriptions of which a home has to hear, with their serial numbers.
+    pub(crate) changed: Vec<(u32, u64)>,
     /// Those that have no member here any more.
     pub(crate) parted: Vec<Parted>,
 }
@@ -258,7 +258,7 @@ impl Groups {
         if visit.said.as_ref() != Some(&said) {
             (visit.said, visit.answer, visit.asked) = (Some(said), None, post.next_number());
         }
-        post.changed.push(id);
+        post.changed.push((id, group.serial));
     }
 
     /// It is another home that has to answer.

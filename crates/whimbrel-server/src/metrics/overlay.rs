@@ -93,6 +93,11 @@ const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_overlay_events_borrowed", "Events that were read from other brokers' logs", |s| s.events_borrowed),
     ("whimbrel_overlay_reads_asked", "Questions of other brokers for parts of the log", |s| s.reads_asked),
     ("whimbrel_overlay_events_lent", "Logged events that were told to other brokers", |s| s.events_lent),
+    (
+        "whimbrel_overlay_shares_refused",
+        "Times that the home of a shared subscription refused members here, as others share with another selector",
+        |s| s.shares_refused,
+    ),
     ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.letters_out),
     ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| s.letters_unsent),
     ("whimbrel_overlay_letters_in", "Letters of other brokers that came", |s| s.letters_in),

@@ -112,7 +112,11 @@ impl Core {
         changed.sort_unstable();
         changed.dedup();
         // Before what goes back: or the home would hand it out again to those who have gone.
-        changed.into_iter().for_each(|id| self.tell_members(now, id, out));
+        for (id, serial) in changed {
+            if self.groups.has(id, serial) {
+                self.tell_members(now, id, out);
+            }
+        }
         for (id, serial, host, number) in core::mem::take(&mut self.groups.post.hands) {
             let Some((text, event, retain)) = self.groups.hand_now(now, (id, serial), host, number) else { continue };
             match hand_body(now, (number, text), event, retain) {
