@@ -460,6 +460,8 @@ impl Core {
                     }
                 }
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
+                Wait::Owe(host) => self.tell_owed(now, host, out),
+                Wait::Made(waiter) => self.answer_made(now, *waiter, out),
             }
         }
     }

@@ -179,10 +179,16 @@ impl<'a> Round<'a> {
             tracks.touch(id);
         }
         let track = tracks.get_mut(id);
+        if track.note_newest_far(publication.id) {
+            tracks.touch(id);
+        }
+        let track = tracks.get_mut(id);
         if track.lag.is_some() || track.has_had(publication.id) || track.is_aside(publication.id.pubend) {
             return;
         }
-        if track.is_unsettled(publication.id) {
+        // Something of another stream comes before it that is being read elsewhere.
+        let is_barred = publication.event.headers.after.is_some_and(|after| track.is_aside(after.pubend));
+        if track.is_unsettled(publication.id) || is_barred {
             self.fallen.push(id);
             return;
         }

@@ -145,6 +145,8 @@ impl Core {
         let spot = self.groups.set_durable(id);
         self.leave_index(id, &text, spot);
         self.attend(now, id, out);
+        // It is owed what it was only told before.
+        self.count_anew(id);
         self.answer_branches(now, id, out);
     }
 

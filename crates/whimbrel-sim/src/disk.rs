@@ -33,6 +33,9 @@ const TICKS: u32 = 4;
 /// Bytes of one read at most: parts are small, so that there are many.
 const READ_BYTES: usize = 2 << 10;
 
+/// Letters of a write that is refused.
+const WORDS_MAX: usize = 300;
+
 /// How often a full log is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -229,7 +232,11 @@ impl Driver {
                     break;
                 }
                 Err(Refused::Busy) => break,
-                Err(refused) => panic!("an atom is refused: {refused}"),
+                Err(refused) => {
+                    let writes: Vec<String> =
+                        atom.writes().map(|write| format!("{write:?}").chars().take(WORDS_MAX).collect()).collect();
+                    panic!("an atom is refused: {refused}: {writes:?}");
+                }
             }
         }
         self.map.clean(&mut self.log);

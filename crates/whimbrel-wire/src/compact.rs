@@ -170,7 +170,8 @@ fn read_publisher(input: &mut Reader<'_>) -> Result<Publisher, Invalid> {
 }
 
 fn read_headers<'a>(input: &mut Reader<'a>) -> Result<Headers<'a>, Invalid> {
-    const ALL: u8 = TEXT_PAYLOAD_KNOWN | TEXT_PAYLOAD | CONTENT_TYPE | RESPONSE_TOPIC | CORRELATION | AFTER | MAYBE_REPEAT;
+    const ALL: u8 =
+        TEXT_PAYLOAD_KNOWN | TEXT_PAYLOAD | CONTENT_TYPE | RESPONSE_TOPIC | CORRELATION | AFTER | MAYBE_REPEAT;
     let flags = input.byte()?;
     let text_payload = match (flags & TEXT_PAYLOAD_KNOWN != 0, flags & TEXT_PAYLOAD != 0) {
         (true, is_text) => Some(is_text),

@@ -34,13 +34,16 @@ pub struct InterestEntry<'a> {
     pub filter: &'a str,
     /// With which contents, at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
     pub selector: Option<&'a str>,
+    /// Whether durable subscriptions want them: then they are logged.
+    pub durable: bool,
 }
 
 impl<'a> InterestEntry<'a> {
     /// How many bytes it takes in a frame: whoever has more entries than fit into one sends several.
     pub fn encoded_len(&self) -> usize {
         let selector = self.selector.map_or(1, |selector| length_bytes(selector.len() + 1) + selector.len());
-        length_bytes(self.id as usize) + length_bytes(self.filter.len()) + self.filter.len() + selector
+        let durable = if self.durable { length_bytes(LIST_MAX) } else { 0 };
+        length_bytes(self.id as usize) + length_bytes(self.filter.len()) + self.filter.len() + selector + durable
     }
 
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
@@ -51,7 +54,7 @@ impl<'a> InterestEntry<'a> {
         }
         let selector = input.maybe_bytes(SELECTOR_BYTES_MAX, "a selector")?;
         let selector = selector.map(|bytes| crate::bytes::text(bytes, "a selector")).transpose()?;
-        Ok(InterestEntry { id, filter, selector })
+        Ok(InterestEntry { id, filter, selector, durable: false })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -73,8 +76,11 @@ impl<'a> Body<'a> for InterestUpdate<'a> {
         };
         let removed =
             input.list(LIST_MAX, "interests that are gone", |input| input.small("the number of an interest"))?;
-        let added = input.list(LIST_MAX, "interests", InterestEntry::read)?;
+        let mut added = input.list(LIST_MAX, "interests", InterestEntry::read)?;
         let age_ms = input.varint()?;
+        for place in input.list(LIST_MAX, "durable interests", |input| input.small::<usize>("a durable interest"))? {
+            added.get_mut(place).ok_or(Invalid::Range("a durable interest"))?.durable = true;
+        }
         Ok(InterestUpdate { host, incarnation, version, base, removed, added, age_ms })
     }
 
@@ -87,5 +93,8 @@ impl<'a> Body<'a> for InterestUpdate<'a> {
         out.put_list(&self.removed, LIST_MAX, "interests that are gone", |out, id| out.put_varint(u64::from(*id)));
         out.put_list(&self.added, LIST_MAX, "interests", |out, entry| entry.put(out));
         out.put_varint(self.age_ms);
+        let durable = self.added.iter().enumerate().filter(|(_, entry)| entry.durable);
+        let durable: Vec<usize> = durable.map(|(place, _)| place).collect();
+        out.put_list(&durable, LIST_MAX, "durable interests", |out, place| out.put_varint(*place as u64));
     }
 }

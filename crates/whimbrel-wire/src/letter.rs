@@ -4,7 +4,9 @@ use whimbrel_event::HostId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{Hand, HandNumbers, Invalid, LETTER_BYTES_MAX, Members, MembersTaken, ReadAsk, ReadTold};
+use crate::{
+    Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken, Owes, ReadAsk, ReadTold, Took,
+};
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,12 @@ macro_rules! messages {
 }
 
 messages! {
+    /// What the sender's durable subscriptions need of the receiver's streams.
+    1 Holds(Holds),
+    /// What the sender keeps for the receiver.
+    2 Owes(Owes),
+    /// The sender has taken over what it had of a keeper's sessions.
+    3 Took(Took),
     /// Asks for a part of a log.
     8 ReadAsk(ReadAsk<'a>),
     /// A part of a log.

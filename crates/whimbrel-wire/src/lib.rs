@@ -14,6 +14,7 @@ mod knowledge;
 mod letter;
 mod limits;
 mod link;
+mod owing;
 mod read;
 mod registry;
 mod share;
@@ -29,11 +30,13 @@ pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
 pub use letter::{Letter, Message};
 pub use limits::{
-    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, FORMER_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX,
-    LIST_MAX, LOSS_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES,
-    REPAIRERS_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX,
+    HANDED_MAX,     LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX,
+    READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, SELECTOR_BYTES_MAX,
+    TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
+pub use owing::{Held, Holds, OwedStream, Owes, Took};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};

@@ -30,6 +30,9 @@ pub const READ_LOST_MAX: usize = 64;
 /// Events of one shared subscription that a broker has for its members and that are not settled; numbers of such events in a letter.
 pub const HANDED_MAX: usize = 1024;
 
+/// Brokers that have copies of one broker's sessions.
+pub const DEPUTIES_MAX: usize = 512;
+
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;
 

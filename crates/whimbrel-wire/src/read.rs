@@ -4,7 +4,9 @@ use whimbrel_event::{PubendId, Tick};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{Invalid, LETTER_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
+use crate::{
+    Invalid, LETTER_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
+};
 
 /// Asks for what is logged of a part of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -325,23 +325,29 @@ fn interests_have_their_bounds() {
         id: u32::MAX,
         filter: &filter[..TOPIC_BYTES_MAX],
         selector: Some(&selector[..SELECTOR_BYTES_MAX]),
+        durable: true,
     };
     accepted(&interest(vec![entry]));
     refused(&interest(vec![InterestEntry { filter: &filter, ..entry }]));
     refused(&interest(vec![InterestEntry { filter: "", ..entry }]));
     refused(&interest(vec![InterestEntry { selector: Some(&selector), ..entry }]));
-    let small = InterestEntry { id: 1, filter: "a", selector: None };
+    let small = InterestEntry { id: 1, filter: "a", selector: None, durable: false };
     let mut bytes = accepted(&interest(vec![small]));
     let end = bytes.len();
-    assert_eq!(bytes[end - 4..], [1, b'a', 0, 7]);
-    bytes[end - 4] = 0;
+    assert_eq!(bytes[end - 5..], [1, b'a', 0, 7, 0]);
+    bytes[end - 5] = 0;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("a topic filter")));
     accepted(&interest(vec![small; LIST_MAX]));
+    let mut bytes = accepted(&interest(vec![InterestEntry { durable: true, ..small }]));
+    let end = bytes.len();
+    assert_eq!(bytes[end - 3..], [7, 1, 0]);
+    bytes[end - 1] = 1;
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("a durable interest")));
     refused(&interest(vec![small; LIST_MAX + 1]));
     let Frame::Interest(update) = interest(vec![]) else { unreachable!("an interest") };
     refused(&Frame::Interest(InterestUpdate { base: Some(9), ..update.clone() }));
     let mut bytes = accepted(&Frame::Interest(InterestUpdate { base: Some(0), ..update }));
-    assert_eq!(bytes[17..], [9, 9, 0, 0, 7]);
+    assert_eq!(bytes[17..], [9, 9, 0, 0, 7, 0]);
     bytes[18] = 10;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("the base of an interest")));
 }
@@ -352,7 +358,7 @@ fn entries_tell_how_long_they_are() {
     for len in [1, 127, 128, 300] {
         let (text, bytes) = (&text[..len], &text.as_bytes()[..len]);
         for (selector, value) in [(None, None), (Some(text), Some(bytes)), (Some(""), Some(&b""[..]))] {
-            let entry = InterestEntry { id: len as u32, filter: text, selector };
+            let entry = InterestEntry { id: len as u32, filter: text, selector, durable: false };
             let grown = accepted(&interest(vec![entry])).len() - accepted(&interest(vec![])).len();
             assert_eq!(entry.encoded_len(), grown);
             let entry = RegistryEntry { key: text, version: (Tick(1), PubendId(2)), value, age_ms: len as u64 };

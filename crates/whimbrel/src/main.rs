@@ -6,6 +6,7 @@ mod connection;
 mod control;
 mod failure;
 mod follow;
+mod forget;
 mod graph;
 mod interest;
 mod journal;
@@ -71,6 +72,8 @@ enum Command {
     Topology(topology::Topology),
     /// Show what brokers want of each other.
     Interest(interest::Interest),
+    /// Forget a broker that will never come back.
+    Forget(forget::Forget),
     /// Ask all brokers what became of an event.
     Trace(trace::Trace),
     /// Copy the journal of a running broker, as it is at one moment.
@@ -109,6 +112,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Streams(streams) => streams.run()?,
         Command::Topology(topology) => topology.run()?,
         Command::Interest(interest) => interest.run()?,
+        Command::Forget(forget) => forget.run()?,
         Command::Trace(trace) => trace.run()?,
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),

@@ -148,12 +148,18 @@ impl Core {
             Item::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
+        let barred = reader.barred;
         let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
-        if caught_up {
+        tracks.get_mut(id).lag = Some(lag);
+        if let Some((event, after)) = barred {
+            self.bar(now, id, event, after);
+            return Turn::Over;
+        }
+        if caught_up && !self.unbar(now, id) {
+            let lag = self.tracks.get_mut(id).lag.take().expect("it lags");
             self.set_live(now, id, &lag, out);
             return Turn::CaughtUp;
         }
-        tracks.get_mut(id).lag = Some(lag);
         if blocked { Turn::Blocked } else { Turn::Over }
     }
 
@@ -181,15 +187,22 @@ impl Core {
     fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut impl Output) {
         let track = self.tracks.get_mut(id);
         track.ahead = self.streams.ahead_of(&lag.positions);
-        let mut is_whole = true;
         if let Some(durable) = &mut track.durable {
             durable.rest();
-            is_whole = durable.far.aside.is_empty();
         }
         let session = track.session;
         self.tracks.set_live(id);
-        // What it has passed without finding it is gone.
-        if is_whole && self.sessions.get_mut(session).inflight.lose_loading(id) {
+        let Core { tracks, streams, sessions, .. } = self;
+        let far = tracks.durable(id).map(|durable| &durable.far);
+        // What it has passed without finding it is gone; streams that are set aside, or not known here yet, are still to be read.
+        let is_gone = |event: EventId| {
+            let far = far.filter(|far| far.since.has(event.pubend) && !streams.has_ended_in(event.pubend));
+            far.is_none_or(|far| {
+                !far.aside.has(event.pubend)
+                    && streams.followed(event.pubend).is_some_and(|passed| passed >= event.tick)
+            })
+        };
+        if sessions.get_mut(session).inflight.lose_loading(id, is_gone) {
             self.sessions.pump(session, now, out);
         }
     }
@@ -238,6 +251,8 @@ pub(super) struct Reader<'a, O> {
     pub(super) weight: usize,
     /// The cache has holes in streams that are logged.
     pub(super) has_holes: bool,
+    /// An event that comes after one of another stream which has not been passed.
+    pub(super) barred: Option<(EventId, EventId)>,
     pub(super) out: &'a mut O,
 }
 
@@ -250,8 +265,8 @@ impl<'a, O> Reader<'a, O> {
         (router, copies, sessions): (&'a mut Router, &'a mut Copies, &'a mut Sessions),
         out: &'a mut O,
     ) -> Self {
-        let (blocked, weight, has_holes) = (false, 0, false);
-        Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, out }
+        let (blocked, weight, has_holes, barred) = (false, 0, false, None);
+        Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, barred, out }
     }
 }
 
@@ -261,8 +276,8 @@ impl<O: Output> Reader<'_, O> {
     fn end_turn(&mut self, next: &Next, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
-        if self.blocked {
-            return (true, false);
+        if self.blocked || self.barred.is_some() {
+            return (self.blocked, false);
         }
         self.lag.next = next.serial;
         if self.weight >= CATCH_UP_WEIGHT {
@@ -362,6 +377,11 @@ impl<O: Output> Reader<'_, O> {
             return ControlFlow::Continue(());
         }
         if self.wants(serial, packed) && !self.has_had(packed.id()) {
+            let after = packed.view().headers.after;
+            if let Some(after) = self.track.lacks_before(self.lag, packed.id(), after) {
+                (self.lag.next, self.barred) = (serial, Some((packed.id(), after)));
+                return ControlFlow::Break(());
+            }
             let qos = packed.qos().min(self.track.qos);
             if let Some(gap) = self.track.settle(packed.id()) {
                 self.lag.gaps.add(gap);

@@ -146,6 +146,15 @@ impl Track {
         Some(old.compiled.as_mut().is_none_or(wants))
     }
 
+    /// An event of another broker that it wants is passed. Whether that broker's log counts for it.
+    pub(crate) fn note_newest_far(&mut self, id: EventId) -> bool {
+        let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.far.since.has(id.pubend)) else {
+            return false;
+        };
+        durable.far.newest.advance(id.pubend, id.tick);
+        true
+    }
+
     /// An event that it wants is passed.
     pub(crate) fn note_newest(&mut self, id: EventId) {
         if let Some(durable) = &mut self.durable

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::{Event, PubendId, Tick, Time};
+use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
 
 use super::catchup::{Reader, Turn};
 use super::replay::Step;
@@ -13,6 +13,8 @@ use super::{Gap, GapReason, Positions, Track};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::lazy::at_rest;
+use crate::overlay::PREDECESSOR_MAX;
+use crate::store::DurableNo;
 
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
@@ -20,18 +22,61 @@ pub(crate) struct Far {
     /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
     /// it. Only these streams are in its written position.
     pub(crate) since: Positions,
+    /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
+    pub(crate) newest: Positions,
+    /// What it holds there, as it was last counted.
+    pub(crate) held: Positions,
     /// Streams that are set aside: where it stands in them.
     pub(crate) aside: Positions,
     /// Up to where the cache here is known to lack something.
     pub(crate) holes: Positions,
+    /// Streams that are set aside until it has passed an event of another one, own ones among them.
+    pub(crate) barred: Vec<Barred>,
 }
 
-at_rest!(Far, Far { since: Positions::new(), aside: Positions::new(), holes: Positions::new() });
+at_rest!(
+    Far,
+    Far {
+        since: Positions::new(),
+        newest: Positions::new(),
+        held: Positions::new(),
+        aside: Positions::new(),
+        holes: Positions::new(),
+        barred: Vec::new()
+    }
+);
+
+/// Streams that are noted as having waited; those that do not wait any more are forgotten then.
+const BARRED_MAX: usize = 16;
+
+/// A stream whose next event comes after one of another stream: their publisher has moved in between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Barred {
+    pub(crate) pubend: PubendId,
+    pub(crate) after: EventId,
+    /// Until when that is waited for.
+    pub(crate) until: Time,
+}
 
 impl Track {
     /// Whether a stream is set aside for it.
     pub(crate) fn is_aside(&self, pubend: PubendId) -> bool {
         self.durable.as_deref().is_some_and(|durable| durable.far.aside.has(pubend))
+    }
+
+    /// Where it stands in a stream that it has fallen behind in, or that is set aside for it.
+    fn stands(&self, lag: &super::Lag, pubend: PubendId) -> Tick {
+        let aside = self.durable.as_deref().filter(|durable| durable.far.aside.has(pubend));
+        aside.map_or_else(|| lag.positions.get(pubend), |durable| durable.far.aside.get(pubend))
+    }
+
+    /// The event of another stream that it has to have got, or passed, before this one, and has not.
+    pub(super) fn lacks_before(&self, lag: &super::Lag, id: EventId, after: Option<EventId>) -> Option<EventId> {
+        let durable = self.durable.as_deref()?;
+        let after = after.filter(|after| after.pubend != id.pubend && self.stands(lag, after.pubend) < after.tick)?;
+        let is_waited = |barred: &Barred| barred.pubend == id.pubend && barred.after == after;
+        // Once that was waited for in vain, it is passed.
+        (!durable.far.barred.iter().any(is_waited)).then_some(after)
     }
 
     /// Whether another broker's log has what it lacks of a stream.
@@ -96,6 +141,9 @@ impl Core {
         for (pubend, _) in durable.far.aside.clone().iter() {
             self.rejoin(id, pubend);
         }
+        if let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.barred.is_empty()) {
+            durable.far.barred.clear();
+        }
     }
 
     /// Gives a durable subscription that lags what the cache lacks of other brokers' streams. Whether something was read; or how its turn ends.
@@ -106,21 +154,25 @@ impl Core {
         budget: &mut usize,
         out: &mut impl Output,
     ) -> Result<bool, Turn> {
-        let Some(durable) = self.tracks.durable(id).filter(|durable| !durable.far.since.is_empty()) else {
-            return Ok(false);
-        };
-        let mut has_read = false;
-        let streams: Vec<PubendId> = durable.far.since.iter().map(|(pubend, _)| pubend).collect();
-        for pubend in streams {
-            loop {
-                match self.replay_far_step(now, id, pubend, budget, out) {
-                    Step::Done => break,
-                    Step::More => has_read = true,
-                    Step::Turn(turn) => return Err(turn),
+        let far = self.tracks.durable(id).map(|durable| &durable.far);
+        let Some(far) = far.filter(|far| !far.since.is_empty() || !far.barred.is_empty()) else { return Ok(false) };
+        let streams: Vec<PubendId> = far.since.iter().map(|(pubend, _)| pubend).collect();
+        let mut has_read = self.unbar(now, id);
+        loop {
+            for pubend in &streams {
+                loop {
+                    match self.replay_far_step(now, id, *pubend, budget, out) {
+                        Step::Done => break,
+                        Step::More => has_read = true,
+                        Step::Turn(turn) => return Err(turn),
+                    }
                 }
             }
+            // Bounded: each turn ends the wait of a stream for an event, and none begins to wait for the same again.
+            if !self.unbar(now, id) {
+                return Ok(has_read);
+            }
         }
-        Ok(has_read)
     }
 
     fn replay_far_step(
@@ -153,9 +205,10 @@ impl Core {
         if has_ended {
             gaps.add(Gap { pubend, from: at, to: lacks, reason: GapReason::Lost });
         } else {
-            // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
-            let unlogged = if is_volatile { lacks } else { since.min(lacks) };
-            if unlogged > forgiven {
+            // What came before its interest was confirmed was logged only by chance.
+            // What its topics let go is told with what was logged among it, when that has been read.
+            let unlogged = since.min(lacks);
+            if unlogged > forgiven && !is_volatile {
                 gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
             }
         }
@@ -210,6 +263,10 @@ impl Core {
         let mut lag = track.lag.take().expect("it lags");
         #[cfg(feature = "mutants")]
         let released = if self.mutant == Some(crate::Mutant::FarEarlyIsSilence) { Tick(0) } else { released };
+        let is_volatile = track.durable.as_deref().is_some_and(|durable| durable.may_be_volatile);
+        if is_volatile && upto > lag.forgiven.get(pubend) {
+            lag.gaps.add(Gap { pubend, from: at, to: upto, reason: GapReason::Overwritten });
+        }
         if released > from {
             lag.gaps.add(Gap { pubend, from: at, to: released, reason: GapReason::Released });
         }
@@ -227,7 +284,7 @@ impl Core {
                 break;
             }
         }
-        let is_blocked = reader.blocked;
+        let (is_blocked, barred) = (reader.blocked, reader.barred);
         if is_whole {
             for (after, to) in lost.iter().filter(|(_, to)| *to > lag.positions.get(pubend)) {
                 lag.gaps.add(Gap { pubend, from: *after, to: *to, reason: GapReason::Lost });
@@ -235,10 +292,71 @@ impl Core {
             lag.positions.set(pubend, upto);
         }
         track.lag = Some(lag);
+        if let Some((event, after)) = barred {
+            self.bar(now, id, event, after);
+            return Step::Done;
+        }
         match (is_blocked, is_whole) {
             (true, _) => Step::Turn(Turn::Blocked),
             (false, false) => Step::Turn(Turn::Over),
             (false, true) => Step::More,
+        }
+    }
+
+    /// An event comes after one of another stream that a subscription has not passed yet: its stream is set aside until then.
+    pub(super) fn bar(&mut self, now: Time, id: u32, event: EventId, after: EventId) {
+        let until = now + PREDECESSOR_MAX;
+        self.set_aside(id, event.pubend, Tick(event.tick.0 - 1));
+        let durable = self.tracks.durable_mut(id).expect("streams are set aside for durable ones");
+        let number = durable.number;
+        let Far { barred, aside, .. } = &mut *durable.far;
+        if barred.len() >= BARRED_MAX {
+            barred.retain(|barred| aside.has(barred.pubend));
+        }
+        barred.push(Barred { pubend: event.pubend, after, until });
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.bar(until, (number, id));
+        }
+    }
+
+    /// Streams go on that have waited for events of others for long enough, or need not wait for them any more. Whether there were some.
+    pub(super) fn unbar(&mut self, now: Time, id: u32) -> bool {
+        let barred = self.tracks.durable(id).map(|durable| durable.far.barred.clone()).unwrap_or_default();
+        let mut is_any = false;
+        for Barred { pubend, after, until } in barred {
+            let track = self.tracks.get(id);
+            if !track.is_aside(pubend) {
+                continue;
+            }
+            let is_met = track.stands(track.lag.as_deref().expect("it lags"), after.pubend) >= after.tick;
+            let host = after.pubend.host();
+            let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
+            let is_there = |overlay: &crate::overlay::Overlay| overlay.routes.is_reachable(host);
+            let may_come = is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host);
+            if is_met || until <= now || !may_come {
+                if let Some(overlay) = self.overlay.as_deref_mut() {
+                    overlay.stats.order_breaks += u64::from(!is_met);
+                }
+                self.rejoin(id, pubend);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    /// Subscriptions whose streams have waited for others for as long as they may have their turn.
+    pub(crate) fn unbar_overdue(&mut self, overdue: Vec<(DurableNo, u32)>) {
+        for (number, id) in overdue {
+            let is_it = |durable: &super::Durable| durable.number == number && !durable.far.barred.is_empty();
+            if !self.tracks.durable(id).is_some_and(is_it) {
+                continue;
+            }
+            if self.tracks.get(id).lag.is_none() {
+                self.fall_behind(id, None, false);
+            }
+            if self.sessions.is_attached(self.tracks.get(id).session) {
+                self.catch_up_soon(id);
+            }
         }
     }
 

@@ -98,6 +98,9 @@ impl Core {
         if let Begin::Lag(lag) = begin {
             self.begin_at(now, id, asked, lag);
         }
+        if confirmed.is_some() {
+            self.await_owed(id);
+        }
         if asked.following.by_token && self.tracks.get(id).acknowledged.is_empty() {
             // From now on the client says what it is sure of; so far that is what it has not left unanswered.
             self.tracks.get_mut(id).acknowledged = self.settled_position(index, id);
@@ -146,7 +149,7 @@ impl Core {
                     new.durable = Some(durable);
                 }
                 None => {
-                    self.sessions.get_mut(old_session).inflight.lose_loading(id);
+                    self.sessions.get_mut(old_session).inflight.lose_loading(id, |_| true);
                     self.forget_durable(old_session, &durable);
                 }
             }
@@ -209,6 +212,7 @@ impl Core {
     /// A subscription begins elsewhere: no stream is set aside for it.
     fn forget_aside(&mut self, id: u32) {
         let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.aside.is_empty()) else { return };
+        durable.far.barred.clear();
         let (number, aside) = (durable.number, core::mem::take(&mut durable.far.aside));
         aside.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
     }
@@ -218,7 +222,7 @@ impl Core {
         for (pubend, _) in durable.far.aside.iter() {
             self.store.far_reads.leave(pubend, durable.number);
         }
-        self.let_go_of_log(&durable.held, durable.is_near);
+        self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
         self.store.outbox.forget(|key| Key::Position(durable.number).put(key));
         for tag in &durable.done {
@@ -231,6 +235,9 @@ impl Core {
         let track = self.tracks.remove(id);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !track.unsettled.is_empty()) {
             overlay.waiting.forget(id);
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.claims.forget(id);
         }
         if let Some(at) = track.silence_at {
             self.timers.remove(at, Reason::Silence, id);

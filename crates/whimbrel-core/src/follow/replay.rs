@@ -58,6 +58,9 @@ impl Core {
         let pubend = self.streams.logged().host().pubend(own as u8);
         let passed = self.streams.logged().positions()[own];
         let track = self.tracks.get(id);
+        if track.is_aside(pubend) {
+            return Step::Done;
+        }
         let (lag, durable) = (track.lag.as_ref().expect("it lags"), track.durable.as_ref().expect("it is durable"));
         let at = lag.positions.get(pubend);
         let lacks = self.cache.incomplete(&track.partitions, pubend).max(durable.holes[own]).min(passed);
@@ -137,11 +140,15 @@ impl Core {
         let whose = (pubend.host(), is_alone);
         let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
         let is_whole = !events.iter().any(|event| reader.look_at_logged(event).is_break());
-        let is_blocked = reader.blocked;
+        let (is_blocked, barred) = (reader.blocked, reader.barred);
         if is_whole {
             lag.positions.set(pubend, upto);
         }
         track.lag = Some(lag);
+        if let Some((event, after)) = barred {
+            self.bar(now, id, event, after);
+            return Step::Done;
+        }
         match (is_blocked, is_whole) {
             (true, _) => Step::Turn(Turn::Blocked),
             (false, false) => Step::Turn(Turn::Over),

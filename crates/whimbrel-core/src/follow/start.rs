@@ -87,9 +87,12 @@ impl Core {
         self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         if !self.is_buffered(filter, asked.selector) {
-            // Its own interest comes in force now.
-            for (pubend, to) in self.streams.remote_positions() {
-                let (from, reason) = (lag.positions.get(pubend), GapReason::NotBuffered);
+            // Its own interest comes in force now, unless it is known as durable there: then that log has the rest.
+            let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
+            for (pubend, passed) in self.streams.remote_positions() {
+                let since = far.filter(|far| far.has(pubend)).map(|far| far.get(pubend));
+                let (from, to) = (lag.positions.get(pubend), since.map_or(passed, |since| since.min(passed)));
+                let reason = GapReason::NotBuffered;
                 lag.gaps.add(Gap { pubend, from, to, reason });
             }
         }
@@ -148,7 +151,7 @@ impl Core {
     pub(super) fn first_of_lag(&self, id: u32) -> u64 {
         let track = self.tracks.get(id);
         let mut positions = track.lag.as_ref().expect("it lags").positions.clone();
-        for (pubend, passed) in self.streams.remote_positions().filter(|(pubend, _)| track.is_aside(*pubend)) {
+        for (pubend, passed) in self.streams.positions().filter(|(pubend, _)| track.is_aside(*pubend)) {
             positions.set(pubend, passed);
         }
         self.first_after(&positions)

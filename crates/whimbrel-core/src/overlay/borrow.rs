@@ -1,7 +1,7 @@
 //! Other brokers' logs are read: what durable subscriptions lack of their streams is asked for, once for all who stand near each other.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
 use whimbrel_selector::{SharedFilter, TopicName};
@@ -46,9 +46,9 @@ impl Core {
                 members.extend(first.remove());
             }
             let Some(upto) = self.streams.followed(pubend).filter(|upto| *upto > after) else { break };
+            self.add_followers((pubend, after), &mut members);
             let entries = self.entries_of(&mut members);
-            let numbers: BTreeSet<DurableNo> = members.into_iter().map(|(number, _)| number).collect();
-            self.store.far_reads.ask(now, (pubend, after, upto), numbers, entries);
+            self.store.far_reads.ask(now, (pubend, after, upto), members.into_iter().collect(), entries);
         }
         let mut frames = Vec::new();
         let next = self.store.far_reads.due(now, pubend, |question| {
@@ -73,6 +73,24 @@ impl Core {
                 overlay.set_timer(at, Due::Read(pubend));
             }
         }
+    }
+
+    /// Whoever still reads what comes before that tick will need what comes behind it.
+    fn add_followers(&self, (pubend, after): (PubendId, Tick), members: &mut Vec<(DurableNo, u32)>) {
+        for (number, id) in self.store.far_reads.followers(pubend, after) {
+            let is_behind = |durable: &crate::follow::Durable| {
+                let track = self.tracks.get(id);
+                let lag = track.lag.as_deref().map(|lag| lag.positions.get(pubend));
+                let aside = Some(durable.far.aside.get(pubend)).filter(|_| durable.far.aside.has(pubend));
+                durable.number == number && aside.or(lag).is_some_and(|at| at <= after)
+            };
+            let has_room = members.len() < FAR_MEMBERS_MAX;
+            if has_room && self.tracks.durable(id).is_some_and(is_behind) {
+                members.push((number, id));
+            }
+        }
+        members.sort_unstable();
+        members.dedup();
     }
 
     /// Who waits for a part of a stream that was not asked for, by where they stand.

@@ -8,13 +8,13 @@ use whimbrel_selector::TopicFilter;
 
 use super::joining::ALL_OTHERS;
 use super::{Due, Overlay, wants};
-use crate::api::{Filter, Granted, Output, Refusal, Start};
+use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
 use crate::shared::State;
-use crate::store::{Key, Whom};
+use crate::store::{Wait, Whom};
 use crate::stream::Sources;
 
 /// How long a subscription waits for its confirmation.
@@ -45,11 +45,13 @@ pub(crate) struct Unanswered {
 }
 
 #[derive(Debug)]
-struct Entry {
-    what: Unanswered,
+pub(crate) struct Waiter {
+    pub(super) what: Unanswered,
+    /// There is a durable one among them: other brokers' logs have to count for it.
+    is_durable: bool,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
-    due: Time,
+    pub(super) due: Time,
 }
 
 /// A subscription that came back, and whose interest is not in force everywhere.
@@ -63,9 +65,9 @@ struct Returned {
 /// What waits for other brokers.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Waiter>,
     /// Those that only wait for homes of shared subscriptions.
-    sharing: Vec<Entry>,
+    pub(super) sharing: Vec<Waiter>,
     returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -128,11 +130,15 @@ impl Core {
         let is_full = overlay.waiting.entries.len() + overlay.waiting.sharing.len() >= WAITING_MAX;
         let due = if is_full { now } else { now + CONFIRM_MAX };
         if !wants_any {
-            overlay.waiting.sharing.push(Entry { what, version: Some(NO_VERSION), due });
+            let waiter = Waiter { what, is_durable: false, version: Some(NO_VERSION), due };
+            overlay.waiting.sharing.push(waiter);
             overlay.set_timer(due, Due::Confirm);
             return Ok(());
         }
-        overlay.waiting.entries.push_back(Entry { what, version: None, due });
+        let is_durable = what.made.iter().filter(|made| wanted(made)).any(|(_, _, result)| {
+            result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable)
+        });
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -181,6 +187,8 @@ impl Core {
         entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
+        overlay.claims.name(version);
+        self.count_on_all();
         self.name_share_versions(version);
         self.confirm_ready(now, out);
     }
@@ -196,8 +204,12 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let is_ready = |entry: &Entry| {
-            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(&self.streams, *host, version)))
+        let claims = &overlay.claims;
+        let is_ready = |entry: &Waiter| {
+            let has_confirmed = |host: &HostId, version| {
+                has_confirmed(&self.streams, *host, version) && (!entry.is_durable || claims.is_owed(*host, version))
+            };
+            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(host, version)))
         };
         let mut ready = Vec::new();
         // They were made in the order of their versions.
@@ -208,48 +220,10 @@ impl Core {
             if self.waits_for_home(&entry) {
                 self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(entry);
             } else {
-                self.answer_made(now, entry, out);
+                self.answer_when_written(now, entry, out);
             }
         }
         self.count_shares(now, &awaited, out);
-    }
-
-    /// Homes of shared subscriptions have answered: so are those who waited for that.
-    pub(super) fn confirm_shares(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        for entry in core::mem::take(&mut overlay.waiting.sharing) {
-            if entry.due > now && self.waits_for_home(&entry) {
-                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(entry);
-            } else {
-                self.answer_made(now, entry, out);
-            }
-        }
-    }
-
-    fn waits_for_home(&self, entry: &Entry) -> bool {
-        let made = entry.what.made.iter().filter(|(_, _, result)| result.is_ok());
-        made.into_iter().any(|(asked, ..)| self.share_waits(&asked.filter).is_some())
-    }
-
-    /// Ends those of these subscriptions that their homes have refused. Gives the homes that have not answered.
-    fn refuse_shares(&mut self, index: u32, made: &mut Made) -> Vec<Option<HostId>> {
-        let mut waited = Vec::new();
-        for (asked, _, result) in made.iter_mut().filter(|(_, _, result)| result.is_ok()) {
-            waited.extend(self.share_waits(&asked.filter));
-            if self.is_share_refused(&asked.filter) {
-                *result = Err(Refusal::OtherSelector);
-                self.sessions.stats.subscriptions_refused += 1;
-                if self.remembers(index) {
-                    let number = self.sessions.get(index).memory.number;
-                    self.store.outbox.forget(|key| Key::Subscription(number, &asked.filter).put(key));
-                    self.store.outbox.seal();
-                }
-                self.end_subscriptions(index, &[&asked.filter]);
-            }
-        }
-        waited.sort_unstable();
-        waited.dedup();
-        waited
     }
 
     /// Answers those that have waited for as long as they may.
@@ -260,16 +234,29 @@ impl Core {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let late = late.filter(|host| !has_confirmed(&self.streams, *host, version));
+                let is_owed = |host| !entry.is_durable || overlay.claims.is_owed(host, version);
+                let late = late.filter(|host| !(is_owed(*host) && has_confirmed(&self.streams, *host, version)));
+                let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
-            self.answer_made(now, entry, out);
+            self.answer_when_written(now, entry, out);
         }
         self.confirm_shares(now, out);
     }
 
-    fn answer_made(&mut self, now: Time, entry: Entry, out: &mut impl Output) {
-        let Entry { what, version, .. } = entry;
+    /// From where other brokers' logs count for a durable subscription is durable before it is answered.
+    pub(super) fn answer_when_written(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+        let atom = self.store.outbox.last();
+        if entry.is_durable && self.has_log() && atom > self.store.line.committed() {
+            self.store.line.push(atom, Wait::Made(Box::new(entry)));
+        } else {
+            self.answer_made(now, entry, out);
+        }
+    }
+
+    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it.
+    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, out: &mut impl Output) {
+        let Waiter { what, is_durable, version, .. } = entry;
         let Unanswered { whom, tag, index, mut made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
@@ -280,8 +267,9 @@ impl Core {
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
             .filter(|state| {
-                let is_late = version != NO_VERSION && !has_confirmed(&self.streams, state.host, version);
-                is_late || waited.contains(&Some(state.host))
+                let is_owed = !is_durable || overlay.claims.is_owed(state.host, version);
+                let is_late = !(is_owed && has_confirmed(&self.streams, state.host, version));
+                version != NO_VERSION && is_late || waited.contains(&Some(state.host))
             })
             .map(|state| &*state.name)
             .take(NAMES_MAX + 1)
@@ -340,9 +328,11 @@ impl Overlay {
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, waiting, wants, host, .. } = self;
+        let Overlay { topology, routes, waiting, wants, claims, host, .. } = self;
         let version = wants.version();
-        waiting.late.retain(|host| !has_confirmed(streams, *host, version) && topology.get(*host).is_some());
+        let is_owed = |host| !wants.has_durable() || claims.is_owed(host, version);
+        let has_told = |host: &HostId| has_confirmed(streams, *host, version) && is_owed(*host);
+        waiting.late.retain(|host| !has_told(host) && topology.get(*host).is_some());
         let is_awaited =
             |other: &HostId| *other != *host && routes.is_reachable(*other) && !waiting.late.contains(other);
         topology.hosts().filter(is_awaited).collect()

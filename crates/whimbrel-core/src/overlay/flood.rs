@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Neighbour as WireNeighbour};
+use whimbrel_wire::{Ask, Digest, FormerHost, Frame, InterestEntry, InterestUpdate, Neighbour as WireNeighbour};
 
 use super::interests::{Delta, Entry, Taken};
 use super::peers::{CONTROL_HIGH, Pending};
@@ -24,7 +24,7 @@ const DELAY_UNKNOWN_US: u32 = 1_000;
 const DIGEST_ENTRIES: usize = 1_024;
 
 fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
-    InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref() }
+    InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref(), durable: entry.durable }
 }
 
 impl Overlay {
@@ -35,7 +35,7 @@ impl Overlay {
         }
     }
 
-    fn own_state(&self) -> LinkState {
+    fn own_state(&self, retired: &[FormerHost]) -> LinkState {
         let neighbour = |peer: &super::Peer| Neighbour {
             host: peer.host().expect("the link is up"),
             port: peer.port,
@@ -52,7 +52,7 @@ impl Overlay {
             birth: self.wants.birth,
             addresses: self.config.addresses.clone(),
             neighbours: self.peers.up().map(neighbour).collect(),
-            former: self.former.clone(),
+            former: self.told_former(retired),
         }
     }
 
@@ -167,7 +167,7 @@ impl Core {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.sequence += 1;
         overlay.announced = now;
-        let state = overlay.own_state();
+        let state = overlay.own_state(&self.store.debts.retired);
         if overlay.topology.announce(now, state).is_err() {
             // The name is taken, by a broker that was here first. It is told to all who ask for a link, too.
             overlay.stats.names_refused += 1;

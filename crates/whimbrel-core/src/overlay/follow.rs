@@ -45,6 +45,9 @@ impl Core {
             self.streams.follow_from(host, overlay.wants.version());
         }
         overlay.stats.hosts_refused += u64::from(!self.streams.knows(host.pubend(0)));
+        if !was_there {
+            self.await_owed_by(now, host);
+        }
     }
 
     /// A new neighbour is told who had its name before it.
@@ -100,7 +103,7 @@ impl Core {
             // Who stood in its streams comes back here before all.
             let name = overlay.config.name.clone();
             self.know_former(&ended, &name);
-            self.end_host(now, ended, out);
+            self.end_host(now, ended, false, out);
         }
     }
 
@@ -109,6 +112,11 @@ impl Core {
     pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
         for former in &state.former {
             let host = former.host;
+            if self.known_name(host).is_some_and(|name| *name != *state.name) {
+                // It was forgotten there.
+                self.end_if_gone(now, former, out);
+                continue;
+            }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let was_here = !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
@@ -128,7 +136,7 @@ impl Core {
                 self.streams.note_bygone(host, former.upto);
             }
             if self.streams.of_name(&state.name).any(|(known, _)| known.host == host) {
-                self.end_host(now, *former, out);
+                self.end_host(now, *former, false, out);
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -153,10 +161,13 @@ impl Core {
     }
 
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
-    fn end_host(&mut self, now: Time, FormerHost { host, upto, .. }: FormerHost, out: &mut impl Output) {
+    pub(super) fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut impl Output) {
+        let FormerHost { host, upto, .. } = former;
+        self.debtor_ended(now, host, is_retired);
         if !self.streams.end_host(host) {
             return;
         }
+        self.write_ended(&former, false);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
         }
@@ -217,7 +228,7 @@ impl Core {
     }
 
     /// A broker is gone: nothing of it is kept.
-    fn forget_broker(&mut self, host: HostId) {
+    pub(super) fn forget_broker(&mut self, host: HostId) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.topology.forget(host);
         overlay.interests.of.remove(&host);

@@ -195,6 +195,8 @@ impl Core {
             self.compare_retained(now, link, out);
         }
         self.remind_of_former(now, out);
+        self.expire_debts(now);
+        self.end_retired(now, out);
     }
 }
 

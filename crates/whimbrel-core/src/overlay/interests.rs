@@ -23,10 +23,12 @@ pub(super) struct Known {
 }
 
 /// One topic filter with its selector, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) filter: Box<str>,
     pub(crate) selector: Option<Box<str>>,
+    /// Durable subscriptions want that: it is logged.
+    pub(crate) durable: bool,
 }
 
 /// What makes a version out of the one before it.
@@ -84,7 +86,8 @@ impl Interests {
             return Taken::Known;
         }
         let entry = |entry: &InterestEntry<'_>| {
-            (entry.id, Entry { filter: entry.filter.into(), selector: entry.selector.map(Box::from) })
+            let (filter, selector) = (entry.filter.into(), entry.selector.map(Box::from));
+            (entry.id, Entry { filter, selector, durable: entry.durable })
         };
         let added = update.added.iter().map(entry).collect();
         match update.base {

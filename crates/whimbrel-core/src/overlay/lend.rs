@@ -90,7 +90,8 @@ impl Core {
             return;
         }
         let passed = self.streams.logged().positions()[own];
-        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own]);
+        let forfeited = self.store.debts.of.get(&from.host).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
+        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own].max(forfeited));
         let upto = ask.upto.min(passed);
         if ask.after >= upto {
             return;

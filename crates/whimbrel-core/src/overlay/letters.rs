@@ -69,6 +69,9 @@ impl Core {
     fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
+            Message::Holds(holds) => self.holds_came(now, from, &holds, out),
+            Message::Took(took) => self.took(now, took.keeper, from.host),
+            Message::Owes(owes) => self.owes_came(now, from, owes, out),
             Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
             Message::ReadTold(told) => self.read_told(now, from, &told),
             Message::Unknown(..) => overlay.stats.letters_refused += 1,

@@ -27,6 +27,8 @@ mod lend;
 mod letters;
 mod look;
 mod mend;
+mod owed;
+mod owing;
 mod peers;
 mod predecessors;
 mod quiet;
@@ -34,6 +36,7 @@ mod receive;
 pub mod reduce;
 mod registry;
 mod rendezvous;
+mod retire;
 pub mod routes;
 mod serve;
 mod shares;
@@ -44,14 +47,15 @@ mod transit;
 mod wants;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
+use crate::store::DurableNo;
 
-pub(crate) use confirm::{Made, Unanswered, Waiting};
+pub(crate) use confirm::{Made, Unanswered, Waiter, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
@@ -62,6 +66,7 @@ pub use peers::{
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub(crate) use registry::{entry_hash, range_of};
+pub use retire::NotForgotten;
 pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
@@ -71,6 +76,7 @@ use interests::Interests;
 use joining::Joining;
 use lend::Lending;
 use mend::{Mending, OpenNacks};
+use owing::Claims;
 use peers::{Peer, Peers};
 use routes::Routes;
 use serve::Serves;
@@ -112,12 +118,16 @@ pub(crate) enum Due {
     Predecessor(PubendId),
     /// Parts of a stream are asked for that is read at its own broker.
     Read(PubendId),
+    /// Durable subscriptions of which streams have waited for others for as long as they may.
+    Unbar,
     /// Other brokers' questions for parts of the log have their turn.
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
     /// Shared subscriptions with members at several brokers are looked at.
     Share,
+    /// Other brokers are told how far durable subscriptions here are in their streams.
+    Report,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
@@ -158,8 +168,11 @@ pub(crate) struct Overlay {
     /// Streams of which parts are to be asked for at some time.
     reading: BTreeSet<PubendId>,
     lending: Lending,
+    /// Durable subscriptions of which streams wait for events of others, and until when, in order.
+    barred: VecDeque<(Time, (DurableNo, u32))>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
+    pub(crate) claims: Claims,
     pub(crate) stats: OverlayStats,
 }
 
@@ -206,8 +219,10 @@ impl Overlay {
             mending: BTreeMap::new(),
             reading: BTreeSet::new(),
             lending: Lending::default(),
+            barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
+            claims: Claims::default(),
             stats: OverlayStats::default(),
             config,
         }
@@ -264,6 +279,7 @@ impl Core {
         }
         self.router.note_buffer(&[], &self.buffer);
         self.take_wants(now);
+        self.await_all_owed();
         self.open_shares(now);
     }
 
@@ -328,9 +344,11 @@ impl Core {
                 Due::Mend(pubend) => self.mend(now, pubend, out),
                 Due::Predecessor(_) => self.look_at_stalled(now, out),
                 Due::Read(pubend) => self.read_far(now, pubend, out),
+                Due::Unbar => self.unbar_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Share => self.look_at_shares(now, out),
+                Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Refresh => self.refresh(now, out),
             }

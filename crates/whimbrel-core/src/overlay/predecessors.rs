@@ -8,6 +8,7 @@ use whimbrel_wire::{Nack, Range};
 use super::Due;
 use crate::api::Output;
 use crate::broker::Core;
+use crate::store::DurableNo;
 
 /// A stream waits so long for the event before.
 pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
@@ -89,8 +90,24 @@ impl Core {
         }
     }
 
+    /// Durable subscriptions that catch up need not wait any more for what their publishers published before.
+    pub(super) fn unbar_due(&mut self, now: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let due = overlay.barred.partition_point(|(until, _)| *until <= now);
+        let due: Vec<(DurableNo, u32)> = overlay.barred.drain(..due).map(|(_, whose)| whose).collect();
+        self.unbar_overdue(due);
+    }
+
     fn must_still_wait(&self, now: Time, stalled: &Stalled) -> bool {
         let is_reachable = |overlay: &super::Overlay| overlay.routes.is_reachable(stalled.after.pubend.host());
         self.lacks(stalled.after) && stalled.until > now && self.overlay.as_deref().is_some_and(is_reachable)
+    }
+}
+
+impl super::Overlay {
+    /// A stream waits for one subscription until then. They all wait for equally long.
+    pub(crate) fn bar(&mut self, until: Time, whose: (DurableNo, u32)) {
+        self.barred.push_back((until, whose));
+        self.set_timer(until, Due::Unbar);
     }
 }

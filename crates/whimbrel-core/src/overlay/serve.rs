@@ -126,7 +126,7 @@ impl Serves {
 }
 
 /// A selector that another broker told. One that is not understood lets everything through: too much comes then, never too little.
-fn understood(text: Option<&str>) -> Option<Selector> {
+pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
     Selector::parse(text?).ok()
 }
 
@@ -193,6 +193,7 @@ impl Core {
         }
         destination.pause = Duration::ZERO;
         self.tell_quiet(now, number, out);
+        self.owe(now, host, out);
     }
 
     /// What the own streams have passed.

@@ -94,6 +94,8 @@ pub struct OverlayStats {
     pub events_lent: u64,
     /// Letters that were written here.
     pub letters_out: u64,
+    /// Brokers to whom nothing is owed any more although they have not said so: they were not heard of for too long, or are retired.
+    pub debts_forfeited: u64,
     /// Letters that found no way or no room; they are written again.
     pub letters_unsent: u64,
     /// Letters for this broker.

@@ -22,7 +22,7 @@ pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 /// What is added to [`INTEREST_EVERY`] for each broker there is: each change goes to all of them.
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
 
-/// Bytes of the filters and selectors that are told, all together. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
+/// Bytes of the filters and selectors that are told of durable subscriptions all together, and of others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
 pub const INTEREST_BYTES_MAX: usize = 512 << 10;
 
 /// Nanoseconds to versions: so many are left between two lives that begin in moments that are told apart.
@@ -35,12 +35,18 @@ pub(crate) struct Wants {
     pub(crate) deployment: Deployment,
     /// When the own streams began.
     pub(crate) birth: Tick,
+    /// What is wanted.
     reduction: Reduction,
-    /// The selectors of subscriptions, by their keys in the router. For a moment one may have two: the new one comes before the old one goes.
-    selectors: BTreeMap<u32, VecDeque<Option<Selector>>>,
+    /// What of that durable subscriptions want, which is reduced apart: others keep their logs for it.
+    durable: Reduction,
+    /// The log has failed: nothing is durable any more.
+    is_forgetful: bool,
+    /// The selectors of subscriptions, by their keys in the router, and whether these are durable. For a moment one may have two: the new one comes before the
+    /// old one goes.
+    selectors: BTreeMap<u32, VecDeque<(Option<Selector>, bool)>>,
     /// What was told, by number.
     told: BTreeMap<u32, Entry>,
-    numbers: BTreeMap<(Box<str>, Option<Box<str>>), u32>,
+    numbers: BTreeMap<Entry, u32>,
     next_number: u32,
     version: u64,
     told_at: Time,
@@ -68,6 +74,8 @@ impl Wants {
             deployment,
             birth,
             reduction: Reduction::new(),
+            durable: Reduction::new(),
+            is_forgetful: false,
             selectors: BTreeMap::new(),
             told: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -78,6 +86,11 @@ impl Wants {
             answered_at: None,
             is_restored: false,
         }
+    }
+
+    /// Whether something was told that durable subscriptions want.
+    pub(super) fn has_durable(&self) -> bool {
+        self.told.values().any(|entry| entry.durable)
     }
 
     /// The present version.
@@ -115,6 +128,7 @@ impl Wants {
     /// What is wanted is told anew, by another host.
     pub(super) fn rehost(&mut self, host: HostId, incarnation: u64, birth: Tick) -> Delta {
         (self.host, self.birth) = (host, birth);
+        self.is_forgetful = true;
         self.restart(incarnation)
     }
 
@@ -130,21 +144,23 @@ impl Wants {
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Added(key, Wanted1 { filter, selector }) => {
+            Change::Added(key, Wanted1 { filter, selector, durable }) => {
                 if is_local(&filter) {
                     return;
                 }
                 // Fences are each broker's own: others could find that an event is outside where this one finds it inside.
                 let selector = selector.filter(|selector| selector.fences().next().is_none());
                 let topics = TopicFilter::checked(&filter);
-                if self.reduction.insert(topics, selector.as_ref()).is_ok() {
-                    self.selectors.entry(key).or_default().push_back(selector);
+                let reduction = if durable { &mut self.durable } else { &mut self.reduction };
+                if reduction.insert(topics, selector.as_ref()).is_ok() {
+                    self.selectors.entry(key).or_default().push_back((selector, durable));
                 }
             }
             Change::Removed(key, filter) => {
                 let Some(known) = self.selectors.get_mut(&key) else { return };
-                if let Some(selector) = known.pop_front() {
-                    self.reduction.remove(TopicFilter::checked(&filter), selector.as_ref());
+                if let Some((selector, durable)) = known.pop_front() {
+                    let reduction = if durable { &mut self.durable } else { &mut self.reduction };
+                    reduction.remove(TopicFilter::checked(&filter), selector.as_ref());
                 }
                 if self.selectors.get(&key).is_some_and(VecDeque::is_empty) {
                     self.selectors.remove(&key);
@@ -155,19 +171,21 @@ impl Wants {
 
     /// Makes a new version of what has changed, if others have to know of it.
     fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
-        let entries = self.reduction.reduced(bound, &Even);
-        let wanted: Vec<Entry> = entries
-            .iter()
-            .map(|entry| Entry {
-                filter: entry.filter.clone(),
-                selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
-            })
-            .collect();
-        let wanted = bounded(wanted);
+        let bound = bound.min(whimbrel_wire::LIST_MAX / 2);
+        let entry = |entry: &super::reduce::Entry, durable| Entry {
+            filter: entry.filter.clone(),
+            selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
+            durable,
+        };
+        let mut wanted = bounded(self.reduction.reduced(bound, &Even).iter().map(|one| entry(one, false)).collect());
+        let is_durable = !self.is_forgetful;
+        wanted.extend(bounded(self.durable.reduced(bound, &Even).iter().map(|one| entry(one, is_durable)).collect()));
+        wanted.sort_unstable();
+        wanted.dedup();
         let mut gone: BTreeMap<u32, ()> = self.told.keys().map(|id| (*id, ())).collect();
         let mut delta = Delta { base: self.version, ..Delta::default() };
         for entry in wanted {
-            match self.numbers.get(&(entry.filter.clone(), entry.selector.clone())) {
+            match self.numbers.get(&entry) {
                 Some(id) => {
                     gone.remove(id);
                 }
@@ -184,10 +202,10 @@ impl Wants {
         let was_empty = self.told.is_empty();
         for id in &delta.removed {
             let entry = self.told.remove(id).expect("what was told is known");
-            self.numbers.remove(&(entry.filter, entry.selector));
+            self.numbers.remove(&entry);
         }
         for (id, entry) in &delta.added {
-            self.numbers.insert((entry.filter.clone(), entry.selector.clone()), *id);
+            self.numbers.insert(entry.clone(), *id);
             self.told.insert(*id, entry.clone());
         }
         self.version += 1;
@@ -212,7 +230,8 @@ fn bounded(wanted: Vec<Entry>) -> Vec<Entry> {
         root.starts_with('$').then(|| root.into())
     });
     let roots: BTreeSet<String> = roots.collect();
-    let all = |filter: String| Entry { filter: filter.into(), selector: None };
+    let durable = wanted.iter().any(|entry| entry.durable);
+    let all = |filter: String| Entry { filter: filter.into(), selector: None, durable };
     core::iter::once(all("#".into())).chain(roots.into_iter().map(|root| all(format!("{root}/#")))).collect()
 }
 
@@ -252,6 +271,7 @@ impl Core {
         let bound = overlay.config.interest_max;
         if let Some(delta) = overlay.wants.renew(now, bound) {
             overlay.stats.interest_versions += 1;
+            overlay.report_soon(now);
             self.flood_own_interest(now, delta, out);
         }
         self.name_version(now, out);

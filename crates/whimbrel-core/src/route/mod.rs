@@ -185,10 +185,17 @@ impl Router {
         filter: TopicFilter<'_>,
         selector: Option<&Selector>,
     ) {
+        let was_durable = self.get(id).is_durable;
         change(self.get_mut(id));
         let Some(old) = self.get(id).spot else { return };
         let new = self.replace(filter, old, selector, id);
         self.get_mut(id).spot = Some(new);
+        let stays = selector.is_none() && !old.selective;
+        if stays && was_durable != self.get(id).is_durable {
+            // Nothing has changed here, but what others are told.
+            self.note_change(filter, selector, id, true);
+            self.note_change(filter, selector, id, false);
+        }
     }
 
     pub(crate) fn remove(&mut self, id: u32, filter: TopicFilter<'_>) -> Subscription {
@@ -265,7 +272,7 @@ impl Router {
             let Some(known) = known.as_ref().filter(|known| known.spot.is_some()) else { continue };
             let filter = SharedFilter::checked(&known.text).filter.as_str().into();
             let selector = known.selector.as_deref().map(remembered);
-            changes.push(Change::Added(id, Wanted1 { filter, selector }));
+            changes.push(Change::Added(id, Wanted1 { filter, selector, durable: known.is_durable }));
         }
         self.changes = Some(changes);
     }
@@ -287,7 +294,8 @@ impl Router {
             changes.push(Change::Removed(number | PARTITION_BIT, gone.filter.clone()));
         }
         for (number, wanted) in (0..).zip(new) {
-            let wanted = Wanted1 { filter: wanted.filter.clone(), selector: wanted.selector.clone() };
+            let (filter, selector) = (wanted.filter.clone(), wanted.selector.clone());
+            let wanted = Wanted1 { filter, selector, durable: false };
             changes.push(Change::Added(number | PARTITION_BIT, wanted));
         }
     }
@@ -306,15 +314,26 @@ impl Router {
         self.wishes[wish as usize]
     }
 
+    /// Notes what others are to be told of a key, if it is a subscription's.
+    fn note_change(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32, is_added: bool) {
+        if key & !GROUP_BIT & MARKS != 0 {
+            return;
+        }
+        let durable =
+            self.subscriptions.get(key as usize).and_then(Option::as_ref).is_some_and(|known| known.is_durable);
+        let Some(changes) = &mut self.changes else { return };
+        let text = filter.as_str().into();
+        changes.push(if is_added {
+            Change::Added(key, Wanted1 { filter: text, selector: selector.cloned(), durable })
+        } else {
+            Change::Removed(key, text)
+        });
+    }
+
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
     /// one of these is new are they forgotten.
     fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> Spot {
-        if key & !GROUP_BIT & MARKS == 0
-            && let Some(changes) = &mut self.changes
-        {
-            let wanted = Wanted1 { filter: filter.as_str().into(), selector: selector.cloned() };
-            changes.push(Change::Added(key, wanted));
-        }
+        self.note_change(filter, selector, key, true);
         let (place, group_is_new) = self.index.insert(filter, selector, key);
         if selector.is_none() || group_is_new {
             self.forget_routes(filter);
@@ -323,11 +342,7 @@ impl Router {
     }
 
     fn take(&mut self, filter: TopicFilter<'_>, spot: Spot, key: u32) {
-        if key & !GROUP_BIT & MARKS == 0
-            && let Some(changes) = &mut self.changes
-        {
-            changes.push(Change::Removed(key, filter.as_str().into()));
-        }
+        self.note_change(filter, None, key, false);
         let selectors = self.index.selectors();
         let (known, group_is_gone) = self.index.remove(filter, spot.place, key);
         if self.index.selectors() < selectors {

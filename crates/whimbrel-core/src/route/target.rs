@@ -25,6 +25,8 @@ pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | WISH_BIT | BROKER_BIT;
 pub(crate) struct Wanted1 {
     pub(crate) filter: Box<str>,
     pub(crate) selector: Option<Selector>,
+    /// What it wants is to be logged.
+    pub(crate) durable: bool,
 }
 
 /// Where a subscription stands in the index.

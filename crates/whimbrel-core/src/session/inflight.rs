@@ -250,16 +250,16 @@ impl Inflight {
         self.first_again.push_back(tag);
     }
 
-    /// The events of deliveries from before a restart are gone, or their subscription is. The client may have them under their tags, and has
+    /// The events of deliveries from before a restart are gone that `is_gone` names. The client may have them under their tags, and has
     /// to forget these before other events get them. Whether there are such.
-    pub(crate) fn lose_loading(&mut self, track: u32) -> bool {
+    pub(crate) fn lose_loading(&mut self, track: u32, is_gone: impl Fn(EventId) -> bool) -> bool {
         if self.loading == 0 {
             return false;
         }
         let before = self.loading;
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
-            if slot.stage == Stage::Loading && slot.track == track {
+            if slot.stage == Stage::Loading && slot.track == track && is_gone(slot.id) {
                 slot.stage = Stage::ExpectCompleted;
                 self.loading -= 1;
                 self.first_again.push_back(self.tag(index));
@@ -459,7 +459,7 @@ impl Inflight {
     /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
     /// position.
     pub(crate) fn forget_track(&mut self, track: u32, by_token: bool) {
-        self.lose_loading(track);
+        self.lose_loading(track, |_| true);
         let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
         of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }

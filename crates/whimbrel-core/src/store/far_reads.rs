@@ -1,7 +1,7 @@
 //! What is read from other brokers' logs: parts of streams, asked for once for all who lag there, and kept for a while.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_event::{Event, HostId, PubendId, Tick, Time};
 
@@ -36,8 +36,8 @@ pub(crate) struct FarSlice {
     /// Ranges, without their first ticks, that cannot be read.
     pub(crate) lost: Vec<(Tick, Tick)>,
     pub(crate) events: Vec<Event>,
-    /// Whom it has everything for.
-    members: BTreeSet<DurableNo>,
+    /// Whom it has everything for, with their tracks.
+    members: Members,
     bytes: usize,
 }
 
@@ -48,11 +48,14 @@ struct Asked {
     pubend: PubendId,
     after: Tick,
     upto: Tick,
-    members: BTreeSet<DurableNo>,
+    members: Members,
     entries: Entries,
     at: Time,
     pause: Duration,
 }
+
+/// Durable subscriptions, with their tracks.
+pub(crate) type Members = BTreeMap<DurableNo, u32>;
 
 /// Topic filters and selectors.
 pub(crate) type Entries = Vec<(Box<str>, Option<Box<str>>)>;
@@ -79,7 +82,7 @@ pub(crate) struct Told {
 #[derive(Debug, Default)]
 pub(crate) struct FarReads {
     /// By stream, who waits: its track.
-    waiting: BTreeMap<PubendId, BTreeMap<DurableNo, u32>>,
+    waiting: BTreeMap<PubendId, Members>,
     asked: Vec<Asked>,
     /// Oldest first.
     slices: VecDeque<FarSlice>,
@@ -93,7 +96,7 @@ impl FarReads {
     /// What was read of a stream behind a tick for a subscription.
     pub(crate) fn slice(&self, pubend: PubendId, after: Tick, number: DurableNo) -> Option<&FarSlice> {
         let is_it = |slice: &&FarSlice| {
-            slice.pubend == pubend && slice.after <= after && after < slice.upto && slice.members.contains(&number)
+            slice.pubend == pubend && slice.after <= after && after < slice.upto && slice.members.contains_key(&number)
         };
         self.slices.iter().rev().find(is_it)
     }
@@ -116,10 +119,17 @@ impl FarReads {
     /// Who waits for a stream, and is not waited for with a question that is open.
     pub(crate) fn unasked(&self, pubend: PubendId) -> Vec<(DurableNo, u32)> {
         let is_asked = |number: &DurableNo| {
-            self.asked.iter().any(|asked| asked.pubend == pubend && asked.members.contains(number))
+            self.asked.iter().any(|asked| asked.pubend == pubend && asked.members.contains_key(number))
         };
         let all = self.waiting.get(&pubend).into_iter().flatten();
         all.filter(|(number, _)| !is_asked(number)).map(|(number, track)| (*number, *track)).collect()
+    }
+
+    /// Those who have a part that reaches up to a tick, and are about to need what comes behind it.
+    pub(crate) fn followers(&self, pubend: PubendId, at: Tick) -> Members {
+        let reaches = |slice: &&FarSlice| slice.pubend == pubend && slice.after < at && at <= slice.upto;
+        let members = self.slices.iter().filter(reaches).flat_map(|slice| &slice.members);
+        members.map(|(number, track)| (*number, *track)).collect()
     }
 
     /// Whether one more question may be asked of a stream.
@@ -137,7 +147,7 @@ impl FarReads {
         &mut self,
         now: Time,
         (pubend, after, upto): (PubendId, Tick, Tick),
-        members: BTreeSet<DurableNo>,
+        members: Members,
         entries: Entries,
     ) {
         assert!(after < upto && !members.is_empty(), "a question is for something, and for somebody");
@@ -152,8 +162,7 @@ impl FarReads {
         // Whoever it was for may have left.
         let waiting = waiting.get(&pubend);
         asked.retain(|one| {
-            let is_awaited =
-                |waiting: &BTreeMap<DurableNo, u32>| one.members.iter().any(|member| waiting.contains_key(member));
+            let is_awaited = |waiting: &Members| one.members.keys().any(|member| waiting.contains_key(member));
             one.pubend != pubend || waiting.is_some_and(is_awaited)
         });
         let of_stream = |one: &&mut Asked| one.pubend == pubend;
@@ -176,7 +185,7 @@ impl FarReads {
         let members = self.asked.remove(at).members;
         self.span = told.upto.0 - after.0;
         let waiting = self.waiting.get(&pubend);
-        let tracks = members.iter().filter_map(|number| waiting?.get(number).copied()).collect();
+        let tracks = members.keys().filter_map(|number| waiting?.get(number).copied()).collect();
         let bytes = size_of::<FarSlice>() + told.events.iter().map(Event::weight).sum::<usize>();
         let Told { upto: read, released, lost, events } = told;
         let upto = read.min(upto);

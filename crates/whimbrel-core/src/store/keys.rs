@@ -52,6 +52,12 @@ pub(crate) enum Key<'a> {
     Filtered,
     /// What is lost of a stream since the broker went on from a copy, by its index; [`super::copied::LostParts`].
     Lost(u8),
+    /// One thing that another broker's durable subscriptions want, by its number; [`super::OwedEntry`].
+    Owed(HostId, u32),
+    /// How far the log is held for another broker; [`super::Hold`].
+    Hold(HostId),
+    /// A host that has ended; [`super::Ended`].
+    Ended(HostId),
 }
 
 impl<'a> Key<'a> {
@@ -79,6 +85,12 @@ impl<'a> Key<'a> {
             Key::Filtered => out.push(b'f'),
             Key::Early(pubend) => out.extend_from_slice(&[b'e', *pubend]),
             Key::Lost(pubend) => out.extend_from_slice(&[b'l', *pubend]),
+            Key::Owed(host, number) => {
+                of_host(out, b'o', *host);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            Key::Hold(host) => of_host(out, b'k', *host),
+            Key::Ended(host) => of_host(out, b'x', *host),
         }
     }
 
@@ -98,6 +110,9 @@ impl<'a> Key<'a> {
             b'e' => Key::Early(bytes.u8()?),
             b'f' => Key::Filtered,
             b'l' => Key::Lost(bytes.u8()?),
+            b'o' => Key::Owed(HostId::new(bytes.u64()?), bytes.u32()?),
+            b'k' => Key::Hold(HostId::new(bytes.u64()?)),
+            b'x' => Key::Ended(HostId::new(bytes.u64()?)),
             _ => return None,
         };
         bytes.end()?;
@@ -108,6 +123,11 @@ impl<'a> Key<'a> {
 fn text(out: &mut Vec<u8>, letter: u8, text: &str) {
     out.push(letter);
     out.extend_from_slice(text.as_bytes());
+}
+
+fn of_host(out: &mut Vec<u8>, letter: u8, host: HostId) {
+    out.push(letter);
+    out.extend_from_slice(&host.as_u64().to_le_bytes());
 }
 
 fn tagged(out: &mut Vec<u8>, letter: u8, session: SessionNo, tag: u16) {
@@ -394,12 +414,12 @@ pub(super) fn ticks(bytes: &mut Bytes<'_>) -> Option<OwnTicks> {
     Some(ticks)
 }
 
-fn put_selector(out: &mut Vec<u8>, selector: Option<&str>) {
+pub(super) fn put_selector(out: &mut Vec<u8>, selector: Option<&str>) {
     out.push(u8::from(selector.is_some()));
     put_bytes(out, selector.unwrap_or_default().as_bytes());
 }
 
-fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
+pub(super) fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
     let is_some = bytes.u8()? == 1;
     let text = bytes.text()?;
     Some(is_some.then_some(text))
@@ -421,13 +441,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_come_back_and_differ(text in "[a-z/+#é]{0,20}", session: u32, tag: u16, pubend: u8) {
+        fn keys_come_back_and_differ(text in "[a-z/+#é]{0,20}", session: u32, tag: u16, pubend: u8, host: u64) {
             let durable = DurableNo(session);
             let session = SessionNo(session.into());
             let all = [
                 Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
-                Key::Number(&text), Key::Early(pubend), Key::Lost(pubend),
+                Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Owed(HostId::new(host), durable.0),
+                Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {

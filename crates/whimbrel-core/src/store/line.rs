@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{Event, Qos, Tick};
+use whimbrel_event::{Event, HostId, Qos, Tick};
 
 use super::{AtomNo, SessionNo};
 use crate::accept::From;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
+use crate::overlay::Waiter;
 
 /// Entries above which no more is accepted from clients.
 pub(crate) const LINE_MAX: usize = 65_536;
@@ -85,6 +86,10 @@ pub(crate) enum Wait {
     Uncork(Whom),
     /// Ticks up to this one are reserved.
     Reserved(Tick),
+    /// Another broker is told what it is owed.
+    Owe(HostId),
+    /// A SUBSCRIBE that other brokers know of is answered.
+    Made(Box<Waiter>),
 }
 
 impl Wait {
@@ -96,7 +101,7 @@ impl Wait {
             Wait::Subscribe(confirming) => Some(confirming.whom),
             Wait::Unsubscribe(ending) => Some(ending.whom),
             Wait::Later(later) => Some(later.whom),
-            Wait::Hand { .. } | Wait::Reserved(_) => None,
+            Wait::Hand { .. } | Wait::Reserved(_) | Wait::Owe(_) | Wait::Made(_) => None,
         }
     }
 

@@ -6,6 +6,8 @@
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
 mod copied;
+mod debts;
+mod far;
 mod far_reads;
 mod filter;
 mod flight;
@@ -31,6 +33,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{Packed, Tick, Time};
 
 pub(crate) use copied::{Lost, LostParts};
+pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
@@ -139,6 +142,8 @@ pub(crate) struct Store {
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,
     pub(crate) lost: Lost,
+    /// What other brokers are owed.
+    pub(crate) debts: Debts,
     pub(crate) survey: survey::Survey,
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,

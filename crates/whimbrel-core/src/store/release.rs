@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{Qos, Tick, Time};
 
+use super::far::FarHolds;
 use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Disk, StreamName};
 use crate::broker::Core;
-use crate::follow::{NOTHING, Track};
+use crate::follow::{NOTHING, Positions, Track};
 
 /// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
@@ -62,6 +63,8 @@ impl Holds {
 struct Round {
     /// Where the streams stood when it began, and so at least where they will stand whose positions are written.
     target: OwnTicks,
+    /// The same of other brokers' streams.
+    far: Positions,
     /// The place that is looked at next.
     place: u32,
 }
@@ -73,6 +76,8 @@ pub(crate) struct Release {
     pub(crate) holds: Holds,
     /// What those hold that are there and live.
     pub(crate) near: Holds,
+    /// What both hold of other brokers' streams.
+    pub(crate) far: FarHolds,
     /// The last event of each stream that was logged.
     pub(crate) logged: OwnTicks,
     /// Up to where the streams were given up.
@@ -168,9 +173,15 @@ impl Core {
             }
             let is_near = is_live && self.sessions.is_attached(index);
             let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };
-            let Release { holds, near: nears, moved, .. } = &mut self.store.release;
+            let Release { holds, near: nears, far, moved, .. } = &mut self.store.release;
             holds.change(&durable.held, &held);
             nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
+            let streams = &self.streams;
+            let far_held = durable.hold_far(&stand, |pubend| streams.begun(pubend));
+            if !far_held.is_empty() || !durable.far.held.is_empty() {
+                far.change((&durable.far.held, durable.is_near), (&far_held, is_near));
+                durable.far.held = far_held;
+            }
             (durable.held, durable.is_near) = (held, is_near);
             let digest = stand.digest();
             if digest != durable.written || !durable.done.is_empty() {
@@ -179,6 +190,13 @@ impl Core {
         }
         if !self.tracks.has_dirty() {
             self.store.release.counted = self.streams.logged().positions();
+        }
+    }
+
+    /// Counts anew what all subscriptions hold that may have moved, as many as are counted in one go, also if that was done just now.
+    pub(crate) fn count_all_holds(&mut self, now: Time) {
+        if self.has_log() && self.tracks.has_dirty() {
+            self.count_holds(now);
         }
     }
 
@@ -230,7 +248,9 @@ impl Core {
     }
 
     /// A durable subscription has ended, and holds nothing any more.
-    pub(crate) fn let_go_of_log(&mut self, held: &OwnTicks, is_near: bool) {
+    pub(crate) fn let_go_of_log(&mut self, held: &OwnTicks, far: &Positions, is_near: bool) {
+        let none = const { &Positions::new() };
+        self.store.release.far.change((far, is_near), (none, false));
         let nothing = [NOTHING; OWN];
         self.store.release.holds.change(held, &nothing);
         if is_near {
@@ -245,13 +265,13 @@ impl Core {
             let early = self.early(now, own);
             let released = self.releasable(own);
             let name = StreamName::Events(own as u8);
-            let passed = self.streams.logged().positions();
             let release = &mut self.store.release;
             let is_left = release.logged[own] > release.chopped[own];
             let done = released.max(release.chopped[own]).max(release.early[own]);
             if is_left && early > done && early > release.assured[own] {
-                release.round.get_or_insert(Round { target: passed, place: 0 });
+                self.begin_round();
             }
+            let release = &mut self.store.release;
             let early = early.min(release.assured[own]);
             if is_left && early > done {
                 release.early[own] = early;
@@ -280,9 +300,25 @@ impl Core {
         let is_through = round.place >= self.tracks.places();
         near.into_iter().for_each(|id| self.tracks.touch(id));
         let release = &mut self.store.release;
-        if is_through && !self.tracks.has_dirty() && release.moved.is_empty() {
-            release.assured = release.round.take().map_or(release.assured, |round| round.target);
+        if is_through
+            && !self.tracks.has_dirty()
+            && release.moved.is_empty()
+            && let Some(Round { target, far, .. }) = release.round.take()
+        {
+            release.assured = target;
+            release.far.assure(far);
         }
+    }
+
+    /// Everybody who is there and live has the position written, unless that is going on.
+    pub(crate) fn begin_round(&mut self) {
+        let target = self.streams.logged().positions();
+        let far = &self.streams;
+        self.store.release.round.get_or_insert_with(|| Round {
+            target,
+            far: far.remote_positions().collect(),
+            place: 0,
+        });
     }
 
     /// Up to where a stream may be given up although some who are behind hold it.
@@ -293,6 +329,9 @@ impl Core {
             return Tick(0);
         }
         let age = Tick(now.as_nanos().saturating_sub(max.as_nanos() as u64));
-        age.min(self.store.release.counted[own]).min(self.store.release.near.released(own))
+        let near = age.min(self.store.release.counted[own]).min(self.store.release.near.released(own));
+        // Who has not reported for so long is not there. Who has not reported at all since this broker began may be.
+        let debts = self.store.debts.of.values().filter(|debt| now.since(debt.heard) < max && !debt.is_forfeited());
+        debts.map(|debt| debt.near.unwrap_or(debt.counted)[own]).fold(near, Tick::min)
     }
 }

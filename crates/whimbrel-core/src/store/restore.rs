@@ -3,16 +3,17 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{Event, EventId, HostId, Packed, Qos, Tick, Time};
-use whimbrel_selector::Selector;
+use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Qos, Tick, Time};
+use whimbrel_selector::{Selector, TopicFilter};
 
+use super::FarStand;
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
-use super::{Disk, Flight, Lost, Numbers, Profile, Stand};
+use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
-use crate::follow::{Gap, GapReason, Old};
+use crate::follow::{Gap, GapReason, NOTHING, Old};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 use crate::stream::Streams;
@@ -76,6 +77,7 @@ pub struct Restoring {
     early: OwnTicks,
     filtered: Option<OwnTicks>,
     lost: Lost,
+    debts: Restored,
     is_copy: bool,
     profiles: Vec<Profile>,
     #[cfg(feature = "mutants")]
@@ -141,6 +143,15 @@ impl Restoring {
             Key::Number(client_id) => self.numbers.push((client_id.into(), Numbered::read_versioned(value)?)),
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,
+            Key::Owed(host, number) => {
+                let entry = OwedEntry::read_versioned(value)?;
+                if TopicFilter::new(entry.filter).is_err() {
+                    return None;
+                }
+                self.debts.entries.push((host, number, value.into()));
+            }
+            Key::Ended(host) => drop(self.debts.ended.insert(host, Ended::read_versioned(value)?)),
+            Key::Hold(host) => self.debts.holds.push((host, Hold::read_versioned(value)?)),
             Key::Early(pubend) => *self.early.get_mut(usize::from(pubend))? = Tick::read_versioned(value)?,
         }
         Some(())
@@ -165,6 +176,7 @@ impl Restoring {
             return Err(RestoreError::NoOwner);
         }
         core.take_up_filters(self.filtered);
+        core.restore_debts(now, self.debts);
         (core.store.release.early, core.store.lost) = (self.early, self.lost);
         if self.is_copy {
             core.lose_since_copy(now, &log.events.map(|stream| stream.last.max(stream.chopped)));
@@ -374,6 +386,10 @@ impl Core {
         #[cfg(feature = "mutants")]
         let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
+        let ends = stand.map_or(&[][..], |stand| &stand.far).iter();
+        let ends = ends.filter_map(|far| Some((far.pubend, self.streams.bygone(far.pubend.host())?)));
+        let ends: BTreeMap<PubendId, Tick> = ends.collect();
+        let ended = |pubend: PubendId| ends.get(&pubend).copied();
         let fences = self.router.fences().clone();
         let track_of = self.tracks.get_mut(track);
         let lag = track_of.lag.as_mut().expect("who is not there lags");
@@ -412,7 +428,13 @@ impl Core {
             let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
             durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
             for far in &stand.far {
+                if let Some(to) = ended(far.pubend) {
+                    let FarStand { pubend, acked: from, .. } = *far;
+                    lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
+                    continue;
+                }
                 durable.far.since.set(far.pubend, far.since);
+                durable.far.newest.set(far.pubend, NOTHING);
                 lag.positions.set(far.pubend, far.acked);
             }
         }

@@ -33,7 +33,7 @@ impl Core {
             .filter(|(pubend, _)| self.is_own(*pubend))
             .for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
         let aside = durable.far.aside.iter();
-        track.unsettled.iter().chain(aside).for_each(|(pubend, tick)| stand.step_back(pubend, tick));
+        track.unsettled.iter().chain(aside).for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
         let session = self.sessions.get(track.session);
         let waiting = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
         let flying = session.inflight.of_track(id);

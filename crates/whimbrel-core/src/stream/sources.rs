@@ -177,6 +177,12 @@ impl Sources {
         }
     }
 
+    /// What a host is called whose streams are followed, if that was told.
+    pub(crate) fn name_of(&self, id: HostId) -> Option<&str> {
+        let host = self.hosts.iter().find(|host| host.id == id)?;
+        Some(&*host.name).filter(|name| !name.is_empty())
+    }
+
     /// The hosts of that name whose streams are followed, those last that were known last; whether each has ended.
     pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (FormerHost, bool)> {
         let former = |host: &Host| {
@@ -275,6 +281,13 @@ impl Sources {
     pub(crate) fn is_to_come(&self, id: EventId, version: u64) -> bool {
         let at = self.remotes.binary_search_by_key(&id.pubend, |remote| remote.pubend);
         at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
+    }
+
+    /// The same, once it is known from where on the stream is followed.
+    pub(crate) fn begun(&self, pubend: PubendId) -> Option<Tick> {
+        let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
+        let remote = &self.remotes[at];
+        (remote.told > 0 && !remote.is_held).then_some(remote.passed)
     }
 
     /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not known here.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use whimbrel_core::store::{AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
+use whimbrel_core::store::{Atom, AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
 use whimbrel_core::{Input, Limits};
 use whimbrel_event::{Tick, Time};
 
@@ -11,7 +11,7 @@ use crate::common::{Edges, Rig, START};
 
 /// One write, kept.
 #[derive(Debug, Clone)]
-enum Kept {
+pub enum Kept {
     Record(StreamName, Tick, Vec<u8>),
     Put(Vec<u8>, Vec<u8>),
     Forget(Vec<u8>),
@@ -30,7 +30,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    fn apply(&mut self, write: Kept) {
+    pub fn apply(&mut self, write: Kept) {
         match write {
             Kept::Record(stream, tick, body) => {
                 let last = self.last.insert(stream, tick).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Durable {
         self.map.keys().filter(|key| key[0] == letter).count()
     }
 
-    fn state(&self) -> LogState {
+    pub fn state(&self) -> LogState {
         let mut events = [StreamState::default(); 4];
         for (index, state) in (0..).zip(&mut events) {
             let name = StreamName::Events(index);
@@ -77,6 +77,21 @@ impl Durable {
         }
         LogState { reserved: self.reserved, events }
     }
+}
+
+/// What an atom writes, kept.
+pub fn kept(atom: &Atom<'_>) -> Vec<Kept> {
+    let writes = atom.writes().map(|write| match write {
+        Write::Event { pubend, tick, event } => {
+            Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
+        }
+        Write::Record { stream, tick, body } => Kept::Record(stream, tick, body.to_vec()),
+        Write::Put { key, value } => Kept::Put(key.to_vec(), value.to_vec()),
+        Write::Forget { key } => Kept::Forget(key.to_vec()),
+        Write::Chop { stream, upto } => Kept::Chop(stream, upto),
+        Write::Reserve { upto } => Kept::Reserve(upto),
+    });
+    writes.collect()
 }
 
 /// A rig whose core has a log.
@@ -113,17 +128,7 @@ impl Logged {
         let core = &mut self.rig.core;
         core.flush(self.rig.now);
         while let Some(atom) = core.atom() {
-            let writes = atom.writes().map(|write| match write {
-                Write::Event { pubend, tick, event } => {
-                    Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
-                }
-                Write::Record { stream, tick, body } => Kept::Record(stream, tick, body.to_vec()),
-                Write::Put { key, value } => Kept::Put(key.to_vec(), value.to_vec()),
-                Write::Forget { key } => Kept::Forget(key.to_vec()),
-                Write::Chop { stream, upto } => Kept::Chop(stream, upto),
-                Write::Reserve { upto } => Kept::Reserve(upto),
-            });
-            let writes = writes.collect();
+            let writes = kept(&atom);
             let number = core.submitted();
             self.pending.push_back((number, writes));
         }
@@ -226,7 +231,7 @@ fn open(disk: &Durable, limits: &Limits, profiles: &[Profile], seed: u64, now: T
     finish(restoring, disk, limits, (seed, now))
 }
 
-fn restoring(disk: &Durable) -> Restoring {
+pub fn restoring(disk: &Durable) -> Restoring {
     let mut restoring = Restoring::default();
     for (key, value) in &disk.map {
         restoring.entry(key, value).expect("entries that were written can be read");

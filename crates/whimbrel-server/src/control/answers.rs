@@ -332,6 +332,17 @@ pub struct Trace {
     pub missed: Vec<String>,
 }
 
+/// A broker was forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Its name.
+    pub name: String,
+    /// How many hosts had that name: a broker that came back without its data is another host.
+    pub hosts: u64,
+    /// Whether that is on the disk; else it was not within 10 s, and may not be known after a restart. Also without a data directory.
+    pub durable: bool,
+}
+
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupFile {

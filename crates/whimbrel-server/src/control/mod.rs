@@ -12,15 +12,17 @@ mod trace;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use serde::Serialize;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, Semaphore};
+use whimbrel_core::store::AtomNo;
 use whimbrel_event::{Tick, Time};
 
 use crate::drive::Hub;
@@ -32,6 +34,12 @@ pub const SOCKET: &str = "control.sock";
 
 /// Connections at once. More wait in the system's queue.
 const MAX_CONNECTIONS: usize = 16;
+
+/// How long it is waited for the disk.
+const DURABLE_WAIT: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether the disk has it.
+const DURABLE_LOOK: Duration = Duration::from_millis(5);
 
 /// Where the control socket is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +76,7 @@ pub async fn serve(listening: Listening, hub: Arc<Hub>, name: String, version: S
         .route("/api/v1/streams", get(streams::list))
         .route("/api/v1/topology", get(overlay::topology))
         .route("/api/v1/interest", get(overlay::interest))
+        .route("/api/v1/brokers/{name}", delete(overlay::forget))
         .route("/api/v1/trace/{event}", get(trace::show))
         .route("/api/v1/backup", post(backup::send))
         .with_state(Arc::new(shared));
@@ -81,6 +90,17 @@ async fn answer(stream: UnixStream, routes: Router) {
     if let Err(error) = http::connection(stream, routes).await {
         tracing::debug!(%error, "a connection to the control socket failed");
     }
+}
+
+/// Waits until an atom is durable; false if it is not within [`DURABLE_WAIT`].
+async fn is_durable_soon(hub: &Hub, atom: AtomNo) -> bool {
+    let is_durable = || hub.look(|broker, _, _| broker.core().is_durable(atom));
+    let waited = tokio::time::timeout(DURABLE_WAIT, async {
+        while !is_durable() {
+            tokio::time::sleep(DURABLE_LOOK).await;
+        }
+    });
+    waited.await.is_ok()
 }
 
 fn json(status: StatusCode, answer: &impl Serialize) -> Response {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::overlay::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
+use whimbrel_core::overlay::{InterestInfo, LinkInfo, NeighbourInfo, NotForgotten, TopologyInfo};
 
-use super::answers::{Broker, BrokerInterest, Fit, Interests, Link, Neighbour, Topology, Wanted};
+use super::answers::{Broker, BrokerInterest, Fit, Forgotten, Interests, Link, Neighbour, Topology, Wanted};
 use super::{Shared, json, millis, percent, refuse};
 
 /// Brokers whose interests are copied while nobody else has the broker: each has some hundred entries.
@@ -58,6 +58,25 @@ pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query):
 /// Whether the broker is one of many.
 pub(super) fn is_open(shared: &Shared) -> bool {
     shared.hub.look(|broker, _, _| broker.core().overlay_stats().is_some())
+}
+
+/// Forgets a broker for ever, `?force=1` also one that can be reached.
+pub(super) async fn forget(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let force = percent::field(query.as_deref(), "force").is_some_and(|force| force == "1");
+    let hub = &shared.hub;
+    match hub.retire_broker(&name, force) {
+        Ok((hosts, atom)) => {
+            tracing::warn!(name, hosts, "an operator has had a broker forgotten");
+            let durable = super::is_durable_soon(hub, atom).await;
+            json(StatusCode::OK, &Forgotten { name, hosts: hosts as u64, durable })
+        }
+        Err(why @ NotForgotten::Unknown) => refuse(StatusCode::NOT_FOUND, format!("{name}: {why}")),
+        Err(why) => refuse(StatusCode::CONFLICT, format!("{name}: {why}")),
+    }
 }
 
 pub(super) fn alone() -> Response {

@@ -1,7 +1,6 @@
 //! Sessions: listing, showing, ending.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
@@ -23,12 +22,6 @@ const SLICES: usize = 64;
 
 /// Subscriptions in one answer.
 const SUBSCRIPTIONS: usize = 500;
-
-/// How long it is waited for the disk.
-const DURABLE_WAIT: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether the disk has it.
-const DURABLE_LOOK: Duration = Duration::from_millis(5);
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
     let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<u32>());
@@ -81,13 +74,7 @@ pub(super) async fn end(State(shared): State<Arc<Shared>>, Path(client_id): Path
         return if is_shared { shared_subscription(&client_id) } else { unknown(&client_id) };
     };
     tracing::info!(client_id, subscriptions = info.subscriptions, "an operator has ended a session");
-    let is_durable = || hub.look(|broker, _, _| broker.core().is_durable(atom));
-    let waited = tokio::time::timeout(DURABLE_WAIT, async {
-        while !is_durable() {
-            tokio::time::sleep(DURABLE_LOOK).await;
-        }
-    });
-    let durable = waited.await.is_ok();
+    let durable = super::is_durable_soon(hub, atom).await;
     json(StatusCode::OK, &Dropped { session: session(&info, now), durable })
 }
 

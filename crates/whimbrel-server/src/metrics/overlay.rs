@@ -82,17 +82,26 @@ const COUNTERS: &[Row<Number>] = &[
         "Subscriptions that were answered although some brokers had not confirmed them",
         |s| s.subscriptions_pending,
     ),
-    ("whimbrel_overlay_streams_stalled", "Times that a stream waited for an event that its publisher had published elsewhere before", |s| {
-        s.streams_stalled
-    }),
-    ("whimbrel_overlay_order_breaks", "Events passed before one that their publisher had published elsewhere before", |s| {
-        s.order_breaks
-    }),
+    (
+        "whimbrel_overlay_streams_stalled",
+        "Times that a stream waited for an event that its publisher had published elsewhere before",
+        |s| s.streams_stalled,
+    ),
+    (
+        "whimbrel_overlay_order_breaks",
+        "Events passed before one that their publisher had published elsewhere before",
+        |s| s.order_breaks,
+    ),
     ("whimbrel_overlay_reads_out", "Questions for parts of other brokers' logs", |s| s.reads_out),
     ("whimbrel_overlay_reads_late", "Answers to such questions that nobody waited for", |s| s.reads_late),
     ("whimbrel_overlay_events_borrowed", "Events that were read from other brokers' logs", |s| s.events_borrowed),
     ("whimbrel_overlay_reads_asked", "Questions of other brokers for parts of the log", |s| s.reads_asked),
     ("whimbrel_overlay_events_lent", "Logged events that were told to other brokers", |s| s.events_lent),
+    (
+        "whimbrel_overlay_debts_forfeited",
+        "Brokers for which nothing is kept any more although they have not said that they need nothing",
+        |s| s.debts_forfeited,
+    ),
     (
         "whimbrel_overlay_shares_refused",
         "Times that the home of a shared subscription refused members here, as others share with another selector",

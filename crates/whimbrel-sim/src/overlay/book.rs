@@ -49,6 +49,12 @@ pub enum Rule {
     Bounds,
     /// Clients are answered.
     Answer,
+    /// A session is there as long as anybody has it.
+    Session,
+    /// A newer connection of a client ends the older one.
+    Takeover,
+    /// Each event is logged once.
+    Logged,
 }
 
 /// One promise that was broken.
@@ -171,7 +177,7 @@ pub(super) fn key_of(message: &Message) -> String {
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
-fn name_of(message: &Message) -> Option<Name> {
+pub(super) fn name_of(message: &Message) -> Option<Name> {
     let (stream, tick) = message.user_property("w-id")?.split_once(':')?;
     Some((u64::from_str_radix(stream, 16).ok()?, tick.parse().ok()?))
 }

@@ -38,7 +38,7 @@ pub(super) const KEY: &str = "key";
 const CLEARS_PERMILLE: u64 = 200;
 
 /// Why `expect` on text that this file chose cannot fail.
-const VALID: &str = "valid text";
+pub(super) const VALID: &str = "valid text";
 
 /// What a client promises, and is promised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -62,7 +62,7 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    fn draw(random: &mut Random) -> Wish {
+    pub(super) fn draw(random: &mut Random) -> Wish {
         let choice = random.chance(400).then(|| Choice::draw(random));
         let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][random.weighted(&[1, 4, 1])];
         Wish { filter: (*random.pick(&FILTERS)).to_owned(), choice, qos }

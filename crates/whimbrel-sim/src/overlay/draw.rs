@@ -10,7 +10,7 @@ use whimbrel_mqtt::Config;
 use super::client::{Class, Client, Role, Trade};
 use super::line::Edge;
 use super::logs::Log;
-use super::net::AHEAD_MAX;
+use super::net::{AHEAD_MAX, Net};
 use super::world::{Fault, World};
 use crate::random::Random;
 use crate::rig::START;
@@ -71,7 +71,7 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
         let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn));
         world.add_machine(ahead, log);
     }
-    links(world, &mut random, count);
+    links(&mut world.net, &mut random, count);
     let changes = random.chance(700);
     clients(world, &mut random, (count, changes));
     durable(world, &mut drawn, changes);
@@ -82,7 +82,7 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
 }
 
 /// A cache that does not hold what comes within seconds.
-fn tiny(random: &mut Random) -> Cache {
+pub(super) fn tiny(random: &mut Random) -> Cache {
     let capacity = Capacity::Events(*random.pick(&[4, 20, 100]));
     Cache { default: DefaultPlan { capacity, policy: Policy::Lrp }, ..Cache::default() }
 }
@@ -116,7 +116,7 @@ fn durable(world: &mut World<'_>, random: &mut Random, changes: bool) {
     }
 }
 
-fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
+pub(super) fn links(net: &mut Net, random: &mut Random, count: usize) {
     let kind = random.below(6);
     let mut pairs: Vec<(usize, usize)> = match kind {
         0 => (1..count).map(|node| (node - 1, node)).collect(),
@@ -152,7 +152,7 @@ fn links(world: &mut World<'_>, random: &mut Random, count: usize) {
         let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
         let mut edge = Edge::new(ends, shape);
         edge.is_stubborn = random.chance(100);
-        world.net.add_edge(edge);
+        net.add_edge(edge);
     }
 }
 

@@ -18,6 +18,9 @@ const PACES: [Pace; 3] = [
     Pace { least: Duration::from_millis(1), most: Duration::from_millis(100) },
 ];
 
+/// What is done before a broker reads what was written.
+pub(super) type Prepare = dyn Fn(&mut Restoring);
+
 /// The disk of a machine, and what is written there.
 pub(super) struct Log {
     disk: State,
@@ -42,7 +45,7 @@ impl Log {
     }
 
     /// A broker that goes on where what was written says.
-    pub(super) fn open(&mut self, mut config: Config, seed: u64, now: Time) -> Broker {
+    pub(super) fn open(&mut self, mut config: Config, (seed, now): (u64, Time), prepare: &Prepare) -> Broker {
         let State::Off(twin) = core::mem::replace(&mut self.disk, State::Between) else {
             panic!("one process at a time has the disk");
         };
@@ -51,6 +54,7 @@ impl Log {
         self.disk = State::On(Box::new(driver));
         let mut restoring = Restoring::default();
         restoring.set_profiles(self.profiles.clone());
+        prepare(&mut restoring);
         for (key, value) in &found.entries {
             restoring.entry(key, value).expect("what a broker writes, another reads");
         }
@@ -109,6 +113,9 @@ impl Net {
         let now = self.now;
         let driver = self.nodes[node].log.as_mut().and_then(Log::driver);
         let news = driver.map_or(Vec::new(), |driver| driver.change(now));
+        if let (Some(logged), Some(driver)) = (&mut self.logged, self.nodes[node].log.as_mut().and_then(Log::driver)) {
+            logged.extend(driver.logged().into_iter().map(|record| (node, record)));
+        }
         for news in news {
             self.tell_news(node, news);
         }

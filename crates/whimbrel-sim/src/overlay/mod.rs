@@ -11,6 +11,7 @@ mod judge;
 mod line;
 mod logs;
 mod net;
+pub mod roam;
 #[cfg(all(test, feature = "mutants"))]
 mod scenes;
 #[cfg(test)]

@@ -13,7 +13,8 @@ use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
-use super::logs::Log;
+use super::logs::{Log, Prepare};
+use crate::disk::Logged;
 use crate::random::Random;
 use crate::trunk::{Event, Side, Trunk};
 
@@ -97,6 +98,9 @@ pub(super) struct Net {
     pub(super) cache: Option<whimbrel_core::cache::Plan>,
     /// What the processes that are gone have counted.
     past: Vec<OverlayStats>,
+    /// Records of events that became durable, if anybody wants to know, and on which machine.
+    pub(super) logged: Option<Vec<(usize, Logged)>>,
+    pub(super) prepare: Box<Prepare>,
     random: Random,
     at_once: u32,
 }
@@ -117,6 +121,8 @@ impl Net {
             interest_max: INTEREST_MAX,
             cache: None,
             past: Vec::new(),
+            logged: None,
+            prepare: Box::new(|_| {}),
             random,
             at_once: 0,
         }
@@ -146,7 +152,7 @@ impl Net {
         let seed = self.random.next();
         let now = self.nodes[node].clock(self.now);
         let mut broker = match &mut self.nodes[node].log {
-            Some(log) => log.open(config, seed, now),
+            Some(log) => log.open(config, (seed, now), &self.prepare),
             None => Broker::new(config, seed, now),
         };
         change(&mut broker);

@@ -4,8 +4,8 @@ use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Failures after which a worker looks for no more.
-const FAILURES_MAX: usize = 3;
+/// Failures after which a worker looks for no more, unless `WHIMBREL_FAILURES` says otherwise.
+const FAILURES_MAX: u64 = 3;
 
 /// The number that a variable of the environment has, if it is set.
 pub fn number(variable: &str) -> Option<u64> {
@@ -21,15 +21,16 @@ pub fn play<R: Send>(
     is_broken: impl Fn(&R) -> bool + Sync,
 ) -> Vec<R> {
     let next = AtomicU64::new(first);
+    let failures_max = number("WHIMBREL_FAILURES").unwrap_or(FAILURES_MAX);
     let work = || {
         let (mut reports, mut failures) = (Vec::new(), 0);
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count || failures == FAILURES_MAX {
+            if seed >= first + count || failures == failures_max {
                 return reports;
             }
             let report = run(seed);
-            failures += usize::from(is_broken(&report));
+            failures += u64::from(is_broken(&report));
             reports.push((seed, report));
         }
     };

@@ -222,7 +222,10 @@ fn interest<'a>(c: &mut Choices<'_>) -> InterestUpdate<'a> {
         version,
         base: c.maybe(Choices::u64).filter(|base| *base < version),
         removed: c.list(Choices::u32),
-        added: c.list(|c| InterestEntry { id: c.u32(), filter: c.topic(), selector: c.maybe(|c| c.text()) }),
+        added: c.list(|c| {
+            let (filter, selector) = (c.topic(), c.maybe(|c| c.text()));
+            InterestEntry { id: c.u32(), filter, selector, durable: c.flag() }
+        }),
         age_ms: c.u64(),
     }
 }

@@ -311,7 +311,7 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
         former: Vec::new(),
     };
     stranger.say(&Frame::LinkState(state)).await;
-    let added = vec![InterestEntry { id: 1, filter: "#", selector: None }];
+    let added = vec![InterestEntry { id: 1, filter: "#", selector: None, durable: false }];
     let (version, base, removed, age_ms) = (1 << 20, None, Vec::new(), 0);
     stranger.say(&Frame::Interest(InterestUpdate { host, incarnation, version, base, removed, added, age_ms })).await;
     // Large events, so that much waits for it soon.

@@ -10,7 +10,7 @@ use super::super::letters::Sender;
 use crate::api::Output;
 use crate::broker::Core;
 use crate::session::Handed;
-use crate::shared::{State, Taking, Told};
+use crate::shared::{Taking, Told};
 use crate::store::SessionNo;
 
 /// A home hears so often of the members here.
@@ -137,18 +137,5 @@ impl Core {
                 _ => self.groups.tell(id, (from.host, *number), Told::Returned),
             }
         }
-    }
-
-    /// Whether something of these is not known to its home.
-    pub(crate) fn share_waits(&self, text: &str) -> Option<Option<HostId>> {
-        match self.groups.find(text).map(|id| self.groups.state(id)) {
-            Some(State::Waits(home)) => Some(home),
-            _ => None,
-        }
-    }
-
-    /// Whether its home has refused it.
-    pub(crate) fn is_share_refused(&self, text: &str) -> bool {
-        self.groups.find(text).is_some_and(|id| self.groups.state(id) == State::Refused)
     }
 }

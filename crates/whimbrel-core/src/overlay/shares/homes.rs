@@ -189,7 +189,7 @@ impl Core {
     }
 
     /// Others have to know of what is wanted.
-    fn count_anew(&mut self, id: u32) {
+    pub(crate) fn count_anew(&mut self, id: u32) {
         let now = self.now;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.topology.len() > 1 {
@@ -220,14 +220,18 @@ impl Core {
         for id in self.groups.ids() {
             match self.groups.counting(id) {
                 Counting::Yes => continue,
-                Counting::From(version, _)
-                    if awaited.iter().all(|host| has_confirmed(&self.streams, *host, version)) =>
-                {
+                Counting::From(version, _) if self.is_known_to(awaited, version, self.groups.own(id).is_some()) => {
                     self.count_now(now, id, out);
                 }
                 Counting::From(..) | Counting::Next(_) => self.groups.brokers.is_counting = true,
             }
         }
+    }
+
+    fn is_known_to(&self, hosts: &[HostId], version: u64, is_durable: bool) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return true };
+        let is_owed = |host| !is_durable || overlay.claims.is_owed(host, version);
+        hosts.iter().all(|host| is_owed(*host) && has_confirmed(&self.streams, *host, version))
     }
 
     /// All know of what is wanted, or have been waited for long enough.

@@ -1,12 +1,14 @@
 //! Shared subscriptions with members at several brokers: one of the brokers is the home, which alone has interest and position, and hands events to the others.
 //!
-//! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with members say to it. `branch`: what they are told by it.
+//! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with members say to it. `branch`: what they are told by it. `waiting`:
+//!   a SUBSCRIBE waits for it.
 //!
 //! All of it is told in letters. A branch says each second what it has, and an event is handed again until it is heard of; both know what came twice.
 
 mod branch;
 mod home;
 mod homes;
+mod waiting;
 
 use core::time::Duration;
 

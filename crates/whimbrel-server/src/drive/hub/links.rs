@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use whimbrel_core::overlay::NotForgotten;
 use whimbrel_core::{OverlayConfig, PeerInput, TraceQuestion};
 use whimbrel_event::EventId;
 
@@ -56,6 +57,16 @@ impl Hub {
             asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
         });
         asked.expect("they are asked")
+    }
+
+    /// Forgets another broker for ever; how many hosts had its name, and when that is durable.
+    pub(crate) fn retire_broker(&self, name: &str, force: bool) -> Result<(usize, AtomNo), NotForgotten> {
+        let mut result = Err(NotForgotten::Alone);
+        self.run(|machine, now| {
+            let hosts = machine.broker.retire_broker(now, name, force, &mut machine.ports);
+            result = hosts.map(|hosts| (hosts, machine.broker.core().newest_atom()));
+        });
+        result
     }
 
     /// Writes what came out for links, and dials who is to be dialled; the machine has been let go of.

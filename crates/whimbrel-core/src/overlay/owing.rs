@@ -1,0 +1,267 @@
+//! What other brokers owe this one: from where on their logs count for its durable subscriptions, and how far these are.
+//!
+//! A durable subscription counts on the log of another broker from the ticks on that it told for a version of the interest which has the subscription. That is
+//! written with its position before its SUBSCRIBE is answered. How far all of them are is reported each second while it changes.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick, Time};
+use whimbrel_wire::{Held, Holds, Message, OwedStream, Owes};
+
+use super::letters::Sender;
+use super::{Due, Overlay};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::store::DurableNo;
+
+/// How far durable subscriptions are is reported at most so often.
+pub const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// And at least so often.
+pub const REPORT_AT_LEAST: Duration = Duration::from_secs(10);
+
+/// While more subscriptions have moved than are counted in one go, the report waits so long.
+const COUNT_PAUSE: Duration = Duration::from_millis(10);
+
+/// What one other broker owes this one.
+#[derive(Debug, Default)]
+struct Claim {
+    /// The latest version of the own interest of which everything durable is owed; [`u64::MAX`]: it has no log, and owes nothing.
+    version: u64,
+    streams: Vec<OwedStream>,
+    /// What it was told last, and when.
+    told: Option<(u64, Vec<Held>, Vec<HostId>)>,
+    told_at: Time,
+    /// Up to which report what it was told is durable there.
+    taken: u64,
+}
+
+/// What others owe this broker.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    of: BTreeMap<HostId, Claim>,
+    /// The number of the last report.
+    seq: u64,
+    /// Durable subscriptions, by their tracks, that do not count on every log yet: with the version that has them; `None`: the next one.
+    unowed: BTreeMap<u32, (DurableNo, Option<u64>)>,
+    is_timed: bool,
+}
+
+impl Claims {
+    /// Whether another broker owes all that is durable of that version of the own interest, or has no log at all.
+    pub(crate) fn is_owed(&self, host: HostId, version: u64) -> bool {
+        self.of.get(&host).is_some_and(|claim| claim.version >= version)
+    }
+
+    /// A durable subscription is there; a version that has it is yet to be told.
+    fn await_one(&mut self, track: u32, number: DurableNo) {
+        self.unowed.insert(track, (number, None));
+    }
+
+    /// A subscription has ended.
+    pub(crate) fn forget(&mut self, track: u32) {
+        self.unowed.remove(&track);
+    }
+
+    /// That version has all subscriptions that there are.
+    pub(super) fn name(&mut self, version: u64) {
+        self.unowed.values_mut().for_each(|(_, of)| *of = of.or(Some(version)));
+    }
+}
+
+impl Core {
+    /// A durable subscription begins: the logs of others count for it when they have told so.
+    pub(crate) fn await_owed(&mut self, track: u32) {
+        let Some(number) = self.tracks.durable(track).map(|durable| durable.number) else { return };
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.claims.await_one(track, number);
+        }
+    }
+
+    /// The overlay is there: all durable subscriptions that there are count on other brokers' logs when these have told so.
+    pub(super) fn await_all_owed(&mut self) {
+        self.tracks.ids().into_iter().for_each(|track| self.await_owed(track));
+    }
+
+    /// A broker has become known: durable subscriptions, all of which the present version of the interest has, count on its log when it has told so.
+    pub(super) fn await_owed_by(&mut self, now: Time, host: HostId) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let version = overlay.wants.version();
+        for track in self.tracks.ids() {
+            let Some(durable) = self.tracks.durable(track) else { continue };
+            if !durable.far.since.has(host.pubend(0)) {
+                overlay.claims.unowed.entry(track).or_insert((durable.number, Some(version)));
+            }
+        }
+        overlay.report_soon(now);
+    }
+
+    /// Another broker says what it owes.
+    pub(super) fn owes_came(&mut self, now: Time, from: Sender, owes: Owes, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.topology.get(from.host).is_none() {
+            // Its link state will come, and then it is asked.
+            return;
+        }
+        let own = overlay.incarnation;
+        let claim = overlay.claims.of.entry(from.host).or_default();
+        if owes.incarnation == own {
+            claim.taken = claim.taken.max(owes.seq);
+        }
+        let version = if owes.has_log { owes.version } else { u64::MAX };
+        if version < claim.version && claim.version != u64::MAX {
+            return;
+        }
+        (claim.version, claim.streams) = (version, owes.streams);
+        self.count_on(from.host);
+        self.confirm_ready(now, out);
+    }
+
+    /// What was told last is owed already as far as it was named before: others need not be asked again.
+    pub(super) fn count_on_all(&mut self) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let hosts: Vec<HostId> = overlay.claims.of.keys().copied().collect();
+        if !overlay.claims.unowed.is_empty() {
+            hosts.into_iter().for_each(|host| self.count_on(host));
+        }
+    }
+
+    /// From now on durable subscriptions count on a broker's log, as far as it owes a version that has them. That is written.
+    fn count_on(&mut self, host: HostId) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Claims { of, unowed, .. } = &mut overlay.claims;
+        let Some(claim) = of.get(&host) else { return };
+        let is_owed = |version: &Option<u64>| version.is_some_and(|version| version <= claim.version);
+        let owed: Vec<(u32, DurableNo)> = unowed
+            .iter()
+            .filter(|(_, (_, version))| is_owed(version))
+            .map(|(track, (number, _))| (*track, *number))
+            .collect();
+        let streams = claim.streams.clone();
+        let told = claim.told.as_ref().map_or(Vec::new(), |(_, held, _)| held.clone());
+        for (track, number) in owed {
+            let is_it = |core: &Core| core.tracks.durable(track).is_some_and(|durable| durable.number == number);
+            if !is_it(self) {
+                self.forget_unowed(track);
+                continue;
+            }
+            for (own, stream) in (0..).zip(&streams) {
+                let reported = told.get(usize::from(own)).and_then(|held| held.needed).unwrap_or_default();
+                let since = stream.since.max(stream.given_up).max(reported);
+                self.count_on_stream(track, host.pubend(own), since);
+            }
+            self.write_position(track);
+            if self.counts_on_all(track) {
+                self.forget_unowed(track);
+            }
+        }
+    }
+
+    fn forget_unowed(&mut self, track: u32) {
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.claims.forget(track);
+        }
+    }
+
+    /// A durable subscription counts on the log of a stream behind that tick, unless it does so already.
+    fn count_on_stream(&mut self, track: u32, pubend: PubendId, since: Tick) {
+        let Some(passed) = self.streams.followed(pubend) else { return };
+        let Some(durable) = self.tracks.durable_mut(track) else { return };
+        if !durable.far.since.has(pubend) {
+            durable.far.since.set(pubend, since);
+            // What it has had of it and not acknowledged was not noted.
+            durable.far.newest.set(pubend, passed);
+            self.tracks.touch(track);
+        }
+    }
+
+    /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
+    fn counts_on_all(&self, track: u32) -> bool {
+        let (Some(overlay), Some(durable)) = (self.overlay.as_deref(), self.tracks.durable(track)) else { return true };
+        let has_none = |host: HostId| overlay.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
+        let counts = |host: HostId| host == overlay.host || has_none(host) || durable.far.since.has(host.pubend(0));
+        overlay.topology.hosts().all(counts)
+    }
+
+    /// Reports to others how far the durable subscriptions here are in their streams.
+    pub(super) fn report_holds(&mut self, now: Time, out: &mut impl Output) {
+        self.count_all_holds(now);
+        let is_counted = !self.tracks.has_dirty();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.claims.is_timed = false;
+        if !is_counted {
+            return overlay.report_at(now + COUNT_PAUSE);
+        }
+        self.assure_far(now);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let is_needed = overlay.wants.has_durable();
+        let others: Vec<HostId> = overlay.topology.hosts().filter(|host| *host != overlay.host).collect();
+        let mut is_owed_any = false;
+        for host in others {
+            let Some(overlay) = self.overlay.as_deref() else { return };
+            let claim = overlay.claims.of.get(&host);
+            is_owed_any |= claim.is_some_and(|claim| claim.told.is_some());
+            if !is_needed && claim.is_none_or(|claim| claim.told.is_none()) {
+                continue;
+            }
+            let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), is_needed)).collect();
+            self.report_to(now, host, streams, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if is_needed || is_owed_any {
+            overlay.report_at(now + REPORT_EVERY);
+        }
+    }
+
+    /// What is needed of one stream.
+    fn held(&self, pubend: PubendId, is_needed: bool) -> Held {
+        let passed = self.streams.followed(pubend).unwrap_or_default();
+        let (all, near) = self.store.release.far.first(pubend);
+        if !is_needed && all.is_none() {
+            return Held { needed: None, near: None };
+        }
+        let needed = all.map_or(passed, |all| all.min(passed));
+        let assured = if self.sessions.limits.max_retain.is_some() {
+            near.map_or(passed, |near| near.min(passed)).min(self.store.release.far.assured(pubend))
+        } else {
+            needed
+        };
+        Held { needed: Some(needed), near: Some(assured.max(needed)) }
+    }
+
+    fn report_to(&mut self, now: Time, host: HostId, streams: Vec<Held>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let claims = &mut overlay.claims;
+        let claim = claims.of.entry(host).or_default();
+        let version = if claim.version == u64::MAX { 0 } else { claim.version };
+        let said = (version, streams, Vec::new());
+        let lacks = version < overlay.wants.version() && claim.version != u64::MAX;
+        if !lacks && claim.told.as_ref() == Some(&said) && now.since(claim.told_at) < REPORT_AT_LEAST {
+            return;
+        }
+        claims.seq += 1;
+        let (version, streams, deputies) = said.clone();
+        let holds = Holds { seq: claims.seq, version, streams, deputies };
+        if self.write_to(now, host, (&Message::Holds(holds), false), out)
+            && let Some(claim) = self.overlay.as_deref_mut().and_then(|overlay| overlay.claims.of.get_mut(&host))
+        {
+            (claim.told, claim.told_at) = (Some(said), now);
+        }
+    }
+}
+
+impl Overlay {
+    /// How far durable subscriptions are is reported soon, and from then on.
+    pub(super) fn report_soon(&mut self, now: Time) {
+        if self.wants.has_durable() {
+            self.report_at(now + REPORT_EVERY);
+        }
+    }
+
+    fn report_at(&mut self, at: Time) {
+        if !core::mem::replace(&mut self.claims.is_timed, true) {
+            self.set_timer(at, Due::Report);
+        }
+    }
+}

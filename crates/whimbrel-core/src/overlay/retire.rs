@@ -1,0 +1,166 @@
+//! A broker that will never come back is forgotten, as an operator says: its streams end everywhere, and what it is owed is given up.
+//!
+//! The broker at which that is said tells it with its link state, as it tells who had its own name before it. That is remembered in the log.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_wire::{FORMER_MAX, FormerHost};
+
+use super::Overlay;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::store::{Ended, Key, Value};
+use crate::stream::Streams;
+
+/// Why a broker is not forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotForgotten {
+    /// This broker knows no others.
+    Alone,
+    /// Nobody of that name is known, nor owed anything.
+    Unknown,
+    /// It is this broker.
+    Itself,
+    /// It can be reached.
+    Reachable,
+}
+
+impl fmt::Display for NotForgotten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotForgotten::Alone => "this broker has no overlay: it is not one of many",
+            NotForgotten::Unknown => "no broker of that name is known here, or is owed anything",
+            NotForgotten::Itself => "that is this broker: ask another one to forget it",
+            NotForgotten::Reachable => "that broker can be reached: it is not gone. Stop it first",
+        })
+    }
+}
+
+impl Core {
+    /// Forgets a broker for ever, under that name: its streams end at all brokers, and what it is owed is given up. One that can be reached is not
+    /// forgotten, unless by `force`: then it is as soon as it cannot be reached any more. Tells how many hosts had the name.
+    ///
+    /// # Errors
+    /// When there is no such broker, or it is alive.
+    pub fn retire_broker(
+        &mut self,
+        now: Time,
+        name: &str,
+        force: bool,
+        out: &mut impl Output,
+    ) -> Result<usize, NotForgotten> {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return Err(NotForgotten::Alone) };
+        if *overlay.config.name == *name {
+            return Err(NotForgotten::Itself);
+        }
+        let hosts = self.hosts_of(now, name);
+        let overlay = self.overlay.as_deref_mut().expect("it was there");
+        if hosts.is_empty() {
+            return Err(NotForgotten::Unknown);
+        }
+        if !force && hosts.iter().any(|former| overlay.is_reachable(former.host)) {
+            return Err(NotForgotten::Reachable);
+        }
+        for former in &hosts {
+            let retired = &mut self.store.debts.retired;
+            retired.retain(|known| known.host != former.host);
+            if retired.len() == FORMER_MAX {
+                retired.remove(0);
+            }
+            retired.push(*former);
+            self.write_ended(former, true);
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.announce_soon(now);
+        }
+        self.end_retired(now, out);
+        Ok(hosts.len())
+    }
+
+    /// All hosts that have, or had, a name.
+    fn hosts_of(&self, now: Time, name: &str) -> Vec<FormerHost> {
+        let followed = self.streams.of_name(name).filter(|(_, has_ended)| !has_ended).map(|(former, _)| former);
+        let mut hosts: BTreeMap<HostId, FormerHost> = followed.map(|former| (former.host, former)).collect();
+        let upto = Tick(now.as_nanos());
+        let unfollowed = |host| FormerHost {
+            host,
+            reliable: Streams::RELIABLE,
+            best_effort: Streams::BEST_EFFORT,
+            birth: upto,
+            upto,
+        };
+        let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.by_name(name));
+        let debts = self.store.debts.of.iter().filter(|(_, debt)| *debt.hold.name == *name && !debt.is_forfeited());
+        for host in present.into_iter().chain(debts.map(|(host, _)| *host)) {
+            hosts.entry(host).or_insert_with(|| unfollowed(host));
+        }
+        hosts.into_values().collect()
+    }
+
+    /// Those that were forgotten here have ended, as far as they cannot be reached.
+    pub(super) fn end_retired(&mut self, now: Time, out: &mut impl Output) {
+        for former in self.store.debts.retired.clone() {
+            self.end_if_gone(now, &former, out);
+        }
+    }
+
+    /// A broker that was forgotten somewhere has ended, unless it can be reached.
+    pub(super) fn end_if_gone(&mut self, now: Time, former: &FormerHost, out: &mut impl Output) {
+        let host = former.host;
+        let own = [self.streams.own.host(), self.streams.logged().host()];
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if own.contains(&host) || overlay.is_reachable(host) {
+            return;
+        }
+        if overlay.topology.get(host).is_some() {
+            self.forget_broker(host);
+        }
+        self.debtor_ended(now, host, true);
+        if self.streams.knows(host.pubend(0)) {
+            self.end_host(now, *former, true, out);
+        } else if self.streams.bygone(host).is_none() {
+            self.streams.note_bygone(host, former.upto);
+            self.write_ended(former, false);
+        }
+    }
+
+    /// What a host is called, if that is known; its streams need not be followed.
+    pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
+        let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.get(host)).map(|state| &*state.name);
+        let owed = self.store.debts.of.get(&host).map(|debt| &*debt.hold.name);
+        present.or_else(|| self.streams.name_of(host)).or(owed)
+    }
+
+    /// Remembers that a host has ended; `is_retired`: others are told of it from here.
+    pub(super) fn write_ended(&mut self, former: &FormerHost, is_retired: bool) {
+        if !self.has_log() {
+            return;
+        }
+        let is_retired = is_retired || self.store.debts.retired.iter().any(|known| known.host == former.host);
+        let FormerHost { host, reliable, best_effort, birth, upto } = *former;
+        let ended = Ended { reliable, best_effort, birth, upto, is_retired };
+        self.store.outbox.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
+        self.store.outbox.seal();
+    }
+
+    /// Hosts that have ended are not taken for new ones after a restart, and those that were forgotten here are told of again.
+    pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, Ended>) {
+        for (host, Ended { reliable, best_effort, birth, upto, is_retired }) in ended {
+            self.streams.note_bygone(host, upto);
+            if is_retired && self.store.debts.retired.len() < FORMER_MAX {
+                self.store.debts.retired.push(FormerHost { host, reliable, best_effort, birth, upto });
+            }
+        }
+    }
+}
+
+impl Overlay {
+    /// Who is told to have ended: who had this broker's name before it, and who was forgotten here.
+    pub(super) fn told_former(&self, retired: &[FormerHost]) -> Vec<FormerHost> {
+        let mut former = self.former.clone();
+        former.extend(retired.iter().rev().take(FORMER_MAX - former.len()));
+        former
+    }
+}

@@ -1,0 +1,301 @@
+//! What this broker owes others: their durable subscriptions' interest, for which events are logged, and how far the log is held for them.
+//!
+//! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says that it needs it no more; [`Hold`] has that as it was
+//! reported last. What it began to want with a later version of its interest than the report knows of is held from where that began.
+
+use std::collections::BTreeMap;
+
+use whimbrel_event::{HostId, Tick, Time};
+
+use super::keys::{OWN, OwnTicks, Value, put_selector, put_ticks, selector_of, ticks};
+use super::outbox::AtomNo;
+use super::wire::{Bytes, put_bytes, put_varint};
+use crate::follow::NOTHING;
+use crate::route;
+use whimbrel_wire::FormerHost;
+
+/// Brokers that are owed something, those included whose sessions have gone to others or have been given up. Others are told that there is no log.
+pub(crate) const DEBTORS_MAX: usize = 1_024;
+
+/// One thing that a broker's durable subscriptions want: topic filter and selector.
+pub(crate) type OwedWish = (Box<str>, Option<Box<str>>);
+
+/// What is kept of one such thing.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    /// Its number among those of its broker; never given twice while that is owed something.
+    pub(crate) number: u32,
+    /// With which version of the broker's interest it came.
+    pub(crate) version: u64,
+    /// What it wants was logged after these ticks.
+    pub(crate) begin: OwnTicks,
+    /// By which it is in the index.
+    pub(crate) wish: route::Wish,
+}
+
+/// As it is written, with what it wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OwedEntry<'a> {
+    pub(crate) version: u64,
+    pub(crate) begin: OwnTicks,
+    pub(crate) filter: &'a str,
+    pub(crate) selector: Option<&'a str>,
+}
+
+impl<'a> Value<'a> for OwedEntry<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.version);
+        put_ticks(out, &self.begin);
+        put_bytes(out, self.filter.as_bytes());
+        put_selector(out, self.selector);
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        let (version, begin) = (bytes.varint()?, ticks(bytes)?);
+        Some(OwedEntry { version, begin, filter: bytes.text()?, selector: selector_of(bytes)? })
+    }
+}
+
+/// How far the log is held for a broker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Hold {
+    /// What it is called.
+    pub(crate) name: Box<str>,
+    /// Its life in which it reported last, and the number of that report.
+    pub(crate) report: (u64, u64),
+    /// Up to which version of its interest that speaks.
+    pub(crate) version: u64,
+    /// It needs all behind these ticks; [`NOTHING`]: nothing of that stream.
+    pub(crate) needed: OwnTicks,
+    /// Who has copies of its sessions.
+    pub(crate) deputies: Vec<HostId>,
+    /// Who of these has said that all that it had of them is taken over.
+    pub(crate) took: Vec<HostId>,
+    /// It will never come back: another one has its name, or it was forgotten.
+    pub(crate) has_ended: bool,
+    /// When it was heard of last.
+    pub(crate) at: Time,
+    /// Up to here what it was owed may have been given up although it had not said so; [`NOTHING`]: all, and nothing is held any more.
+    pub(crate) forfeited: OwnTicks,
+}
+
+fn put_hosts(out: &mut Vec<u8>, hosts: &[HostId]) {
+    put_varint(out, hosts.len() as u64);
+    hosts.iter().for_each(|host| put_varint(out, host.as_u64()));
+}
+
+fn hosts(bytes: &mut Bytes<'_>) -> Option<Vec<HostId>> {
+    (0..bytes.varint()?).map(|_| bytes.varint().map(HostId::new)).collect()
+}
+
+impl Value<'_> for Hold {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.name.as_bytes());
+        put_varint(out, self.report.0);
+        put_varint(out, self.report.1);
+        put_varint(out, self.version);
+        put_ticks(out, &self.needed);
+        put_hosts(out, &self.deputies);
+        put_hosts(out, &self.took);
+        out.push(u8::from(self.has_ended));
+        put_varint(out, self.at.as_nanos());
+        put_ticks(out, &self.forfeited);
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        Some(Hold {
+            name: bytes.text()?.into(),
+            report: (bytes.varint()?, bytes.varint()?),
+            version: bytes.varint()?,
+            needed: ticks(bytes)?,
+            deputies: hosts(bytes)?,
+            took: hosts(bytes)?,
+            has_ended: bytes.u8()? == 1,
+            at: Time::from_nanos(bytes.varint()?),
+            forfeited: ticks(bytes)?,
+        })
+    }
+}
+
+/// What one broker is owed.
+#[derive(Debug)]
+pub(crate) struct Debt {
+    pub(crate) hold: Hold,
+    pub(crate) entries: BTreeMap<OwedWish, Owed>,
+    /// The number of the last entry.
+    pub(crate) last: u32,
+    /// The version of its interest of which everything is in the entries.
+    pub(crate) version: u64,
+    /// With which atom that is durable, and what it has reported.
+    pub(crate) atom: AtomNo,
+    /// What the log is held for, as it was counted.
+    pub(crate) counted: OwnTicks,
+    /// What it needs for those who are there and live, if it has said so in this life of this broker.
+    pub(crate) near: Option<OwnTicks>,
+    /// When it reported last in this life, or this life began.
+    pub(crate) heard: Time,
+    /// When its hold was written.
+    pub(crate) written: Time,
+}
+
+impl Debt {
+    /// Nothing is owed yet.
+    pub(crate) fn new(now: Time, name: &str) -> Debt {
+        let hold = Hold {
+            name: name.into(),
+            report: (0, 0),
+            version: 0,
+            needed: [NOTHING; OWN],
+            deputies: Vec::new(),
+            took: Vec::new(),
+            has_ended: false,
+            at: now,
+            forfeited: [Tick(0); OWN],
+        };
+        Debt::restored(now, hold)
+    }
+
+    /// As it was written; its entries follow.
+    pub(crate) fn restored(now: Time, hold: Hold) -> Debt {
+        Debt {
+            hold,
+            entries: BTreeMap::new(),
+            last: 0,
+            version: 0,
+            atom: AtomNo(0),
+            counted: [NOTHING; OWN],
+            near: None,
+            heard: now,
+            written: now,
+        }
+    }
+
+    /// What is behind these ticks is kept for it.
+    pub(crate) fn holds(&self) -> OwnTicks {
+        let mut held = self.hold.needed;
+        // Of these it did not know when it reported.
+        for entry in self.entries.values().filter(|entry| entry.version > self.hold.version) {
+            for (held, begin) in held.iter_mut().zip(entry.begin) {
+                *held = begin.min(*held);
+            }
+        }
+        held
+    }
+
+    /// After which ticks all that it wants was logged.
+    pub(crate) fn since(&self) -> OwnTicks {
+        let mut since = [Tick(0); OWN];
+        for entry in self.entries.values() {
+            for (since, begin) in since.iter_mut().zip(entry.begin) {
+                *since = begin.max(*since);
+            }
+        }
+        since
+    }
+
+    /// It was given up: nothing is held for it any more.
+    pub(crate) fn is_forfeited(&self) -> bool {
+        self.hold.forfeited == [NOTHING; OWN]
+    }
+
+    /// It neither is owed anything nor ever has to be told of anything that was given up.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.entries.is_empty() && self.hold.needed == [NOTHING; OWN] && !self.is_forfeited()
+    }
+
+    /// All who had copies of its sessions have taken them over.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        let Hold { deputies, took, has_ended, .. } = &self.hold;
+        *has_ended && !deputies.is_empty() && deputies.iter().all(|deputy| took.contains(deputy))
+    }
+}
+
+/// What was written of what others are owed.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    pub(crate) holds: Vec<(HostId, Hold)>,
+    /// Each with its number, and as it was written.
+    pub(crate) entries: Vec<(HostId, u32, Box<[u8]>)>,
+    pub(crate) ended: BTreeMap<HostId, Ended>,
+}
+
+/// A host that has ended, as it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    pub(crate) reliable: u8,
+    pub(crate) best_effort: u8,
+    pub(crate) birth: Tick,
+    /// Its streams have ended here, or later where more of them had come.
+    pub(crate) upto: Tick,
+    /// It was forgotten at this broker, which tells others so.
+    pub(crate) is_retired: bool,
+}
+
+impl Value<'_> for Ended {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.reliable, self.best_effort, u8::from(self.is_retired)]);
+        put_varint(out, self.birth.0);
+        put_varint(out, self.upto.0);
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (reliable, best_effort, is_retired) = (bytes.u8()?, bytes.u8()?, bytes.u8()? == 1);
+        Some(Ended { reliable, best_effort, is_retired, birth: Tick(bytes.varint()?), upto: Tick(bytes.varint()?) })
+    }
+}
+
+/// What others are owed, and who is never owed anything again.
+#[derive(Debug, Default)]
+pub(crate) struct Debts {
+    pub(crate) of: BTreeMap<HostId, Debt>,
+    /// Hosts that were forgotten at this broker, those last that were last; at most [`whimbrel_wire::FORMER_MAX`].
+    pub(crate) retired: Vec<FormerHost>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold() -> Hold {
+        let deputies = vec![HostId::new(32), HostId::new(48)];
+        Hold {
+            report: (3, 7),
+            version: 9,
+            needed: [Tick(1), Tick(2), NOTHING, Tick(4)],
+            deputies,
+            took: vec![HostId::new(32)],
+            has_ended: true,
+            ..Debt::new(Time::from_nanos(5), "b1").hold
+        }
+    }
+
+    #[test]
+    fn what_is_written_comes_back() {
+        let mut out = Vec::new();
+        hold().put_versioned(&mut out);
+        assert_eq!(Hold::read_versioned(&out), Some(hold()));
+        let entry = OwedEntry { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
+        out.clear();
+        entry.put_versioned(&mut out);
+        assert_eq!(OwedEntry::read_versioned(&out), Some(entry));
+        let ended = Ended { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true };
+        let mut other = Vec::new();
+        ended.put_versioned(&mut other);
+        assert_eq!(Ended::read_versioned(&other), Some(ended));
+        for end in 0..out.len() {
+            assert_eq!(OwedEntry::read_versioned(&out[..end]), None);
+        }
+    }
+
+    #[test]
+    fn one_that_has_ended_is_taken_over_when_all_of_its_deputies_have_said_so() {
+        let mut debt = Debt::restored(Time::ZERO, hold());
+        assert!(!debt.is_taken_over());
+        debt.hold.took.push(HostId::new(48));
+        assert!(debt.is_taken_over());
+        debt.hold.has_ended = false;
+        assert!(!debt.is_taken_over(), "it may come back");
+        debt.hold = Hold { has_ended: true, deputies: Vec::new(), ..debt.hold };
+        assert!(!debt.is_taken_over(), "nobody had copies, and its own disk may be found");
+    }
+}

@@ -1,0 +1,129 @@
+//! What durable subscriptions here hold of other brokers' streams, counted as what they hold of own ones is.
+
+use std::collections::BTreeMap;
+
+use whimbrel_event::{PubendId, Tick, Time};
+
+use super::Stand;
+use crate::broker::Core;
+use crate::follow::{Durable, NOTHING, Positions};
+
+/// So many times in the life of what is kept at most, the positions of all who are there and live are written.
+const ASSURED_TIMES: u32 = 4;
+
+type Counted = BTreeMap<(PubendId, Tick), u32>;
+
+/// What other brokers' streams are held for.
+#[derive(Debug, Default)]
+pub(crate) struct FarHolds {
+    all: Counted,
+    near: Counted,
+    /// The written positions of those who are there and live are here, or further on, or they hold the streams.
+    assured: Positions,
+    /// When they were last begun to be written.
+    assured_at: Time,
+}
+
+fn change(counted: &mut Counted, before: &Positions, after: &Positions) {
+    for held in after.iter() {
+        *counted.entry(held).or_default() += 1;
+    }
+    for held in before.iter() {
+        let count = counted.get_mut(&held).expect("what is held is counted");
+        *count -= 1;
+        if *count == 0 {
+            counted.remove(&held);
+        }
+    }
+}
+
+fn first(counted: &Counted, pubend: PubendId) -> Option<Tick> {
+    counted.range((pubend, Tick(0))..=(pubend, NOTHING)).next().map(|((_, tick), _)| *tick)
+}
+
+impl FarHolds {
+    /// Somebody holds other things than before; each time with whether it is there and live.
+    pub(crate) fn change(&mut self, (before, was_near): (&Positions, bool), (after, is_near): (&Positions, bool)) {
+        let none = const { &Positions::new() };
+        change(&mut self.all, before, after);
+        change(&mut self.near, if was_near { before } else { none }, if is_near { after } else { none });
+    }
+
+    /// Up to where nobody holds a stream, and nobody who is there and live; `None`: nobody holds anything.
+    pub(crate) fn first(&self, pubend: PubendId) -> (Option<Tick>, Option<Tick>) {
+        (first(&self.all, pubend), first(&self.near, pubend))
+    }
+
+    /// Up to where it is known that whoever is there and live has a written position, or holds the stream.
+    pub(crate) fn assured(&self, pubend: PubendId) -> Tick {
+        self.assured.get(pubend)
+    }
+
+    /// They have been written.
+    pub(crate) fn assure(&mut self, target: Positions) {
+        self.assured = target;
+    }
+}
+
+impl Durable {
+    /// What it holds of other brokers' streams, for one that stands there; `passed` tells how far a stream has been passed that has begun here.
+    pub(crate) fn hold_far(&mut self, stand: &Stand, passed: impl Fn(PubendId) -> Option<Tick>) -> Positions {
+        if stand.far.is_empty() {
+            return Positions::new();
+        }
+        let mut held = Positions::new();
+        for far in &stand.far {
+            let (newest, hole) = (self.far.newest.get(far.pubend), self.far.holes.get(far.pubend));
+            // What is to be read there may have anything.
+            let is_whole = !self.far.aside.has(far.pubend) && far.acked >= hole;
+            let has_got = is_whole
+                && match passed(far.pubend) {
+                    Some(passed) => far.acked >= newest.min(passed),
+                    None => newest == Tick(0),
+                };
+            if !has_got {
+                held.set(far.pubend, far.acked);
+            } else if newest != Tick(0) {
+                self.far.newest.remove(far.pubend);
+            }
+        }
+        held
+    }
+}
+
+impl Core {
+    /// Now and then, if logs are given up early anywhere, all who are there and live have their positions written: so that none that has missed nothing is
+    /// told so after a crash.
+    pub(crate) fn assure_far(&mut self, now: Time) {
+        let Some(max) = self.sessions.limits.max_retain else { return };
+        let far = &mut self.store.release.far;
+        if now.since(far.assured_at) >= max / ASSURED_TIMES {
+            far.assured_at = now;
+            self.begin_round();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_counted_and_given_back() {
+        let (one, two) = (PubendId(0x20), PubendId(0x21));
+        let of = |ticks: &[(PubendId, u64)]| {
+            ticks.iter().map(|(pubend, tick)| (*pubend, Tick(*tick))).collect::<Positions>()
+        };
+        let mut holds = FarHolds::default();
+        let (none, a, b) = (of(&[]), of(&[(one, 5), (two, 9)]), of(&[(one, 3)]));
+        holds.change((&none, false), (&a, true));
+        holds.change((&none, false), (&b, false));
+        assert_eq!(holds.first(one), (Some(Tick(3)), Some(Tick(5))));
+        assert_eq!(holds.first(two), (Some(Tick(9)), Some(Tick(9))));
+        holds.change((&a, true), (&b, false));
+        assert_eq!((holds.first(one), holds.first(two)), ((Some(Tick(3)), None), (None, None)));
+        holds.change((&b, false), (&none, false));
+        holds.change((&b, false), (&none, false));
+        assert_eq!(holds.first(one), (None, None));
+    }
+}

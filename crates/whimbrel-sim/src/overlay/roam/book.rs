@@ -1,0 +1,497 @@
+//! The book of roaming clients: what was published, what came to whom, and the rules that are broken the moment something is heard.
+//!
+//! It sees what clients say and hear, which processes ended and whose disk was lost, and what was written to the disks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use mqtt_protocol_core::mqtt::packet::Qos;
+use whimbrel_event::Time;
+
+use super::client::{Keeper, UNAVAILABLE};
+use super::deed::Deed;
+use super::trouble::{COPY, GROUP, LINGER, Troubles};
+use crate::check::notice::{self, Notice};
+use crate::overlay::book::{Process, Rule, Violation, key_of, name_of, wants};
+use crate::overlay::client::Wish;
+use crate::speech::{Ack, Heard, Message, user_properties};
+
+/// How long CONNECT may wait for other brokers and what is written, and a little.
+const CONNECT_MAX: Duration = Duration::from_millis(4_500);
+
+/// How long SUBSCRIBE may.
+const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_600);
+
+/// An event that came later than that after it was sent may have been held for one before it.
+const HELD_MAX: Duration = Duration::from_millis(4_500);
+
+/// Violations that are told; more of them are counted only.
+const VIOLATIONS_MAX: usize = 20;
+
+/// An event's name: its stream and tick.
+pub(super) type Name = (u64, u64);
+
+/// What was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Events that were published.
+    pub published: u64,
+    /// Publishes that were said again.
+    pub again: u64,
+    /// Deliveries.
+    pub delivered: u64,
+    /// Deliveries by a broker that did not accept the event.
+    pub remote: u64,
+    /// Deliveries that repeated one before.
+    pub repeated: u64,
+    /// Gaps that were told.
+    pub gaps: u64,
+    /// Gaps of what was given up early.
+    pub released: u64,
+    /// Events that had to come, and did.
+    pub due: u64,
+    /// Events that had to come, and did not as a justified gap was told.
+    pub excused: u64,
+    /// Sessions that went on at another broker.
+    pub moved: u64,
+    /// Sessions that went on where they were.
+    pub resumed: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// Sessions that were lost with their keeper and deputy.
+    pub gone: u64,
+    /// SUBACKs that named brokers.
+    pub pending: u64,
+    /// Events that may have been repeated by their publisher.
+    pub marked: u64,
+    /// Events that came before one that their publisher had sent earlier, excused.
+    pub disordered: u64,
+    /// Events whose record was seen on a disk.
+    pub logged: u64,
+}
+
+pub(super) struct Fact {
+    pub(super) key: String,
+    pub(super) message: Message,
+    pub(super) publisher: usize,
+    pub(super) number: u64,
+    pub(super) sent: Vec<(Time, Process)>,
+    pub(super) answered: Option<(Time, Process)>,
+    /// Under which names it was seen, and where those are from if that is known.
+    pub(super) names: BTreeMap<Name, Option<Process>>,
+    pub(super) is_marked: bool,
+    /// Where it was written: machine, which disk of it, stream and tick.
+    pub(super) written: BTreeSet<(usize, u32, u8, u64)>,
+}
+
+/// How an event came.
+pub(super) struct Got {
+    pub(super) at: Time,
+    pub(super) last: Time,
+    process: Process,
+    connection: u32,
+    name: Name,
+    settled: Option<(Time, Process)>,
+}
+
+/// A subscription from its SUBACK on, until it is begun anew.
+#[derive(Default)]
+pub(super) struct Era {
+    pub(super) asked: (Time, u16),
+    pub(super) began: Option<Time>,
+    pub(super) pending: Vec<String>,
+    pub(super) got: BTreeMap<usize, Got>,
+    pub(super) gaps: Vec<(Name, u64, String, Time)>,
+    /// The last tick of each stream on this connection.
+    last: BTreeMap<u64, u64>,
+    /// The greatest tick of each stream that came for the first time.
+    first: BTreeMap<u64, u64>,
+    /// The greatest number of each publisher, and its event.
+    numbers: BTreeMap<usize, (u64, usize)>,
+    pub(super) is_answered: bool,
+    pub(super) is_over: bool,
+    /// Its session was lost with all who had it, and its client went on by itself.
+    pub(super) is_forgiven: bool,
+}
+
+/// A client that subscribes.
+pub(super) struct Account {
+    pub(super) name: String,
+    pub(super) keeper: Keeper,
+    pub(super) wish: Wish,
+    pub(super) eras: Vec<Era>,
+    connection: u32,
+    /// When CONNECT was sent, whether that was clean, and whether it may not be refused.
+    asked: Option<(Time, bool, bool)>,
+    /// Since when it has a session that was answered here.
+    pub(super) attached: Option<(Time, Process)>,
+    /// Where its session was when it was last heard of.
+    pub(super) home: Option<(Time, Process)>,
+    /// When it last came to a broker from another.
+    moved: Option<Time>,
+    tags: BTreeMap<u16, usize>,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Book {
+    pub(super) facts: Vec<Fact>,
+    by_key: BTreeMap<String, usize>,
+    pub(super) accounts: BTreeMap<usize, Account>,
+    unanswered: BTreeMap<(usize, u16), usize>,
+    pub(super) troubles: Troubles,
+    pub(super) names: Vec<String>,
+    pub(super) gives_up: bool,
+    pub(super) counts: Counts,
+    pub(super) violations: Vec<Violation>,
+}
+
+impl Book {
+    /// An empty one; whether brokers give up what is old although somebody has not got it.
+    pub(super) fn new(gives_up: bool) -> Book {
+        Book { gives_up, ..Book::default() }
+    }
+
+    pub(super) fn breaks(&mut self, rule: Rule, what: String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(Violation { rule, what });
+        }
+    }
+
+    pub(super) fn open(&mut self, client: usize, name: &str, keeper: Keeper, wish: Wish) {
+        let account = Account {
+            name: name.to_owned(),
+            keeper,
+            wish,
+            eras: Vec::new(),
+            connection: 0,
+            asked: None,
+            attached: None,
+            home: None,
+            moved: None,
+            tags: BTreeMap::new(),
+        };
+        self.accounts.insert(client, account);
+    }
+
+    /// A client did something at a process, or was told something there. `reach`: how many brokers are out of reach from there.
+    pub(super) fn note(
+        &mut self,
+        now: Time,
+        (client, at): (usize, Process),
+        deed: Deed,
+        reach: impl FnOnce() -> usize,
+    ) {
+        match deed {
+            Deed::Publishes { number, message } => self.published(now, (client, at), number, message),
+            Deed::Takes(message) => self.took(now, client, at, &message),
+            Deed::Heard(Heard::Ack { ack: Ack::Puback | Ack::Pubrec, id, code }) => {
+                let Some(fact) = self.unanswered.remove(&(client, id)) else { return };
+                if code >= 0x80 {
+                    return self.breaks(Rule::Answer, format!("a publish is refused with {code:02x}"));
+                }
+                self.facts[fact].answered.get_or_insert((now, at));
+            }
+            Deed::Heard(Heard::Connack { code, session_present, .. }) => {
+                self.connected(now, (client, at), (code, session_present), reach);
+            }
+            Deed::Heard(Heard::Suback { id, codes, properties }) => {
+                let named = user_properties(&properties).into_iter().filter(|(name, _)| name == "w-pending");
+                self.subscribed(now, client, (id, &codes), named.map(|(_, name)| name).collect());
+            }
+            Deed::Heard(_) => {}
+            Deed::Connects { is_clean, forces } => {
+                if let Some(account) = self.accounts.get_mut(&client) {
+                    account.asked = Some((now, is_clean, forces));
+                    account.connection += 1;
+                }
+            }
+            Deed::Subscribes { id, goes_on } => self.subscribes(now, client, id, goes_on),
+            Deed::Settles { id } => {
+                let Some(account) = self.accounts.get_mut(&client) else { return };
+                let Some(fact) = account.tags.get(&id).copied() else { return };
+                let got = account.eras.last_mut().and_then(|era| era.got.get_mut(&fact));
+                got.into_iter().for_each(|got| got.settled = got.settled.or(Some((now, at))));
+            }
+            Deed::Gone => self.gone(now, client),
+            Deed::Haunted => {
+                let account = self.accounts.get(&client).and_then(|account| Some((&account.name, account.attached?.0)));
+                let Some((name, since)) = account else { return };
+                if !self.troubles.any(since, now) {
+                    let what = format!("the older connection of {name} is open {:?} after the newer", now.since(since));
+                    self.breaks(Rule::Takeover, what);
+                }
+            }
+        }
+    }
+
+    fn gone(&mut self, now: Time, client: usize) {
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        account.tags.clear();
+        let asked = account.asked.take().map(|(at, _, _)| at);
+        if let Some((_, process)) = account.attached.take() {
+            account.home = Some((now, process));
+        }
+        if let Some(asked) = asked.filter(|asked| now.since(*asked) > CONNECT_MAX) {
+            let what = format!("{} gets no answer to its CONNECT in {:?}", account.name, now.since(asked));
+            self.breaks(Rule::Answer, what);
+        }
+    }
+
+    fn published(&mut self, now: Time, (client, at): (usize, Process), number: u64, message: Message) {
+        let (key, id) = (key_of(&message), message.id);
+        let fact = match self.by_key.get(&key) {
+            Some(fact) => {
+                self.counts.again += 1;
+                *fact
+            }
+            None => {
+                self.counts.published += 1;
+                self.by_key.insert(key.clone(), self.facts.len());
+                self.facts.push(Fact {
+                    key,
+                    message,
+                    publisher: client,
+                    number,
+                    sent: Vec::new(),
+                    answered: None,
+                    names: BTreeMap::new(),
+                    is_marked: false,
+                    written: BTreeSet::new(),
+                });
+                self.facts.len() - 1
+            }
+        };
+        self.facts[fact].sent.push((now, at));
+        self.unanswered.insert((client, id), fact);
+    }
+
+    fn connected(
+        &mut self,
+        now: Time,
+        (client, at): (usize, Process),
+        (code, is_present): (u8, bool),
+        reach: impl FnOnce() -> usize,
+    ) {
+        self.counts.refused += u64::from(code == UNAVAILABLE);
+        if code >= 0x80 && code != UNAVAILABLE {
+            return self.breaks(Rule::Answer, format!("client {client} is refused with {code:02x}"));
+        }
+        let is_settled = self.troubles.changed.is_none_or(|changed| now.since(changed) > LINGER);
+        let out_of_reach = reach();
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        let Some((asked, is_clean, forces)) = account.asked.take() else { return };
+        let who = format!("{} at {at:?}", account.name);
+        if code == UNAVAILABLE {
+            if is_clean || forces || is_settled && out_of_reach <= 1 {
+                let calm = if is_settled { "all is calm" } else { "there is a storm" };
+                let asks = format!("clean: {is_clean}, forced: {forces}");
+                self.breaks(Rule::Session, format!("{who} is refused, {asks}, {out_of_reach} out of reach, {calm}"));
+            }
+            return;
+        }
+        if now.since(asked) > CONNECT_MAX {
+            self.breaks(Rule::Answer, format!("{who} waits {:?} for its CONNACK", now.since(asked)));
+        }
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        let before = account.home.replace((now, at));
+        account.attached = Some((now, at));
+        let Some(era) = account.eras.last_mut().filter(|era| era.began.is_some() && !era.is_over) else { return };
+        era.last.clear();
+        let is_elsewhere = before.is_none_or(|(_, home)| home.0 != at.0);
+        account.moved = if is_elsewhere { Some(now) } else { account.moved };
+        if is_present {
+            *(if is_elsewhere { &mut self.counts.moved } else { &mut self.counts.resumed }) += 1;
+            return;
+        }
+        (era.is_over, era.is_forgiven) = (true, true);
+        let began = era.began.unwrap_or(now);
+        self.counts.gone += 1;
+        // Keeper and deputy may have been lost together, or the keeper before anybody had a copy.
+        let from = Time::from_nanos(before.map_or(began, |(at, _)| at).min(now).as_nanos() - LINGER.as_nanos() as u64);
+        let troubles = &self.troubles;
+        let is_lost = troubles.lost_disk(from, now)
+            && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
+        if !is_clean && !forces && !is_lost {
+            self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
+        }
+    }
+
+    fn subscribes(&mut self, now: Time, client: usize, id: u16, goes_on: bool) {
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        match account.eras.last_mut() {
+            Some(era) if goes_on => {
+                (era.asked, era.is_over, era.is_answered) = ((now, id), false, false);
+                era.last.clear();
+            }
+            before => {
+                before.into_iter().for_each(|era| era.is_over = true);
+                account.eras.push(Era { asked: (now, id), ..Era::default() });
+            }
+        }
+    }
+
+    fn subscribed(&mut self, now: Time, client: usize, (id, codes): (u16, &[u8]), pending: Vec<String>) {
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        let who = account.name.clone();
+        let Some(era) = account.eras.last_mut().filter(|era| era.asked.1 == id) else { return };
+        let waited = now.since(era.asked.0);
+        era.is_answered = true;
+        self.counts.pending += u64::from(!pending.is_empty());
+        if era.began.is_none() {
+            (era.began, era.pending) = (Some(now), pending);
+        }
+        if codes.iter().any(|code| *code >= 0x80) {
+            self.breaks(Rule::Answer, format!("{who} is refused: {codes:02x?}"));
+        }
+        if waited > SUBSCRIBE_MAX {
+            self.breaks(Rule::Answer, format!("{who} waits {waited:?} for its SUBACK"));
+        }
+    }
+
+    /// The witness at a broker hears of an event there.
+    pub(super) fn witnessed(&mut self, at: Process, message: &Message) {
+        let Some(fact) = self.by_key.get(&key_of(message)).copied() else { return };
+        if let Some(name) = name_of(message) {
+            self.facts[fact].names.insert(name, Some(at));
+        }
+        self.facts[fact].is_marked |= message.user_property("w-maybe-repeat").is_some();
+    }
+
+    /// A record was found on a disk.
+    pub(super) fn logged(&mut self, (node, disk): (usize, u32), (pubend, tick, record): (u8, u64, &[u8])) {
+        let mut parts = record.split(|byte| *byte == b'~');
+        let Some(key) = parts.nth(1).and_then(|key| str::from_utf8(key).ok()) else { return };
+        let Some(fact) = self.by_key.get(&format!("~{key}~")).copied() else { return };
+        let fact = &mut self.facts[fact];
+        self.counts.logged += u64::from(fact.written.is_empty());
+        fact.written.insert((node, disk, pubend, tick));
+    }
+
+    fn took(&mut self, now: Time, client: usize, at: Process, message: &Message) {
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        let who = format!("{} ({:?})", account.name, account.keeper);
+        let Some(era) = account.eras.last_mut() else {
+            return self.breaks(Rule::Unwanted, format!("{who} gets something before it subscribes"));
+        };
+        if message.topic == notice::TOPIC {
+            match Notice::parse(&message.payload) {
+                Ok(Notice::Gap { pubend, from, to, reason }) => {
+                    self.counts.gaps += 1;
+                    self.counts.released += u64::from(reason == "released");
+                    let last = era.last.entry(pubend).or_default();
+                    *last = to.max(*last);
+                    era.gaps.push(((pubend, from), to, reason, now));
+                }
+                Ok(Notice::Silence { .. }) => {}
+                Err(why) => self.breaks(Rule::Unwanted, format!("{who} gets a notice that makes no sense: {why}")),
+            }
+            return;
+        }
+        let key = key_of(message);
+        let (Some(fact), Some(name)) = (self.by_key.get(&key).copied(), name_of(message)) else {
+            return self.breaks(Rule::Unwanted, format!("{who} gets {key}, which nobody published, or has no name"));
+        };
+        account.tags.insert(message.id, fact);
+        self.counts.delivered += 1;
+        let known = &mut self.facts[fact];
+        known.names.entry(name).or_default();
+        known.is_marked |= message.user_property("w-maybe-repeat").is_some();
+        self.counts.remote += u64::from(known.sent.iter().all(|(_, to)| *to != at));
+        let is_same = known.message.topic == message.topic && known.message.payload == message.payload;
+        if !is_same || !wants(&account.wish, &known.message) {
+            let what = format!("{who} gets {key}, and wants {:?}", account.wish);
+            return self.breaks(Rule::Unwanted, what);
+        }
+        let before = era.last.insert(name.0, name.1).unwrap_or(0);
+        if name.1 <= before {
+            self.breaks(Rule::Order, format!("{who} gets {key} ({:x}:{}) after {before}", name.0, name.1));
+        }
+        self.arrived(now, (client, at), fact, name, message);
+    }
+
+    /// An event came that somebody wants: for the first time, or again.
+    fn arrived(&mut self, now: Time, (client, at): (usize, Process), fact: usize, name: Name, message: &Message) {
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        let who = format!("{} ({:?}) at {at:?}", account.name, account.keeper);
+        let Some(era) = account.eras.last_mut() else { return };
+        let of = &self.facts[fact];
+        let connection = account.connection;
+        if let Some(got) = era.got.get_mut(&fact) {
+            self.counts.repeated += 1;
+            got.last = now;
+            let what = format!("{who} gets {} again, first at {:?} by {:?}", of.key, got.at, got.process);
+            if got.name != name {
+                if !of.is_marked {
+                    let names = [got.name, name].map(|(stream, tick)| format!("{stream:x}:{tick}"));
+                    self.breaks(Rule::Duplicate, format!("{what}, under two names, {names:?}"));
+                }
+                return;
+            }
+            let has_moved = account.moved.is_some_and(|moved| moved >= got.at);
+            // What was published at least once is delivered so.
+            let is_weaker = account.keeper == Keeper::Exactly && message.qos == Qos::AtLeastOnce;
+            let keeper = if is_weaker { Keeper::AtLeast } else { account.keeper };
+            let is_allowed =
+                got.connection != connection && may_repeat(&self.troubles, (keeper, has_moved), got, (now, at));
+            let must_say = !self.troubles.any(got.at, now);
+            let (settled, dup) = (got.settled, message.dup);
+            if !is_allowed || must_say && !dup && message.qos != Qos::AtMostOnce {
+                self.breaks(Rule::Duplicate, format!("{what}, settled: {settled:?}, dup: {dup}"));
+            }
+            return;
+        }
+        era.got.insert(fact, Got { at: now, last: now, process: at, connection, name, settled: None });
+        let first = era.first.entry(name.0).or_default();
+        let before = core::mem::replace(first, name.1.max(*first));
+        if name.1 <= before {
+            let what = format!("{who} gets {} ({:x}:{}) late, after {before}", of.key, name.0, name.1);
+            self.breaks(Rule::Order, what);
+        }
+        self.check_numbers(now, client, fact);
+    }
+
+    /// One publisher's order survives its moves.
+    fn check_numbers(&mut self, now: Time, client: usize, fact: usize) {
+        let Some(account) = self.accounts.get_mut(&client) else { return };
+        let Some(era) = account.eras.last_mut() else { return };
+        let of = &self.facts[fact];
+        let known = era.numbers.entry(of.publisher).or_insert((of.number, fact));
+        if of.number >= known.0 {
+            *known = (of.number, fact);
+            return;
+        }
+        let other = &self.facts[known.1];
+        self.counts.disordered += 1;
+        let sent = of.sent[0].0;
+        let was_there = account.attached.is_some_and(|(since, _)| since < sent);
+        // One of the two is not in the publisher's order by right.
+        let is_pure = of.is_answered_once() && other.is_answered_once();
+        if was_there && is_pure && now.since(sent) < HELD_MAX && !self.troubles.any(sent, now) {
+            let what = format!("{} gets {} after {}", account.name, of.key, other.key);
+            self.breaks(Rule::Order, what);
+        }
+    }
+}
+
+impl Fact {
+    /// It was said once, and so is where its publisher said it.
+    fn is_answered_once(&self) -> bool {
+        self.names.len() == 1 && !self.is_marked
+    }
+}
+
+/// Whether an event may come again under the same name, on another connection; and whether its client has been elsewhere meanwhile.
+fn may_repeat(troubles: &Troubles, (keeper, has_moved): (Keeper, bool), got: &Got, (now, at): (Time, Process)) -> bool {
+    let Some((settled, process)) = got.settled else {
+        // Who has not said that it has it gets it again; at exactly once under the same tag, which it knows, unless a deputy does not.
+        return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && has_moved && troubles.any(got.at, now);
+    };
+    let is_deputy = has_moved && troubles.any(settled, settled + COPY);
+    let is_crash = process.0 == at.0 && process.1 != at.1 && troubles.ended_within(process, settled, GROUP);
+    match keeper {
+        Keeper::AtLeast => is_crash || is_deputy,
+        Keeper::Exactly => is_deputy,
+        Keeper::Client => false,
+    }
+}

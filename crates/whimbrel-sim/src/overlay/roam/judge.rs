@@ -1,0 +1,102 @@
+//! What the book of roaming clients says when a world is over: what had to come, and did not.
+
+use whimbrel_event::Time;
+
+use super::book::{Book, Era, Fact, Name};
+use super::publisher::VOLATILE;
+use super::trouble::LINGER;
+use crate::overlay::book::{ARRIVE_MAX, Process, Rule, wants};
+
+impl Book {
+    /// The world is over: what had to come has come. `probes` is when all had been well for a while.
+    pub(super) fn close(&mut self, probes: Time) {
+        let mut broken = Vec::new();
+        for account in self.accounts.values() {
+            let era = account.eras.last().filter(|era| era.is_answered && !era.is_over);
+            let Some((era, began)) = era.and_then(|era| Some((era, era.began?))) else {
+                broken.push((Rule::Session, format!("{} has no subscription in the end", account.name)));
+                continue;
+            };
+            if account.attached.is_none() {
+                broken.push((Rule::Session, format!("{} has no session in the end", account.name)));
+            }
+            let who = format!("{} ({:?}, since {began:?})", account.name, account.keeper);
+            let due = |fact: &&Fact| fact.sent[0].0 > began && fact.answered.is_some();
+            for (number, fact) in self.facts.iter().enumerate() {
+                if !due(&fact) || !wants(&account.wish, &fact.message) || self.is_pending(era, fact, probes) {
+                    continue;
+                }
+                let what = format!("{}, said {:?}, named {:?}", fact.key, fact.sent, named(fact));
+                let sent = fact.sent[0].0;
+                match era.got.get(&number) {
+                    Some(got) => {
+                        self.counts.due += 1;
+                        let took = got.at.since(sent);
+                        if sent >= probes && took > ARRIVE_MAX {
+                            broken.push((Rule::Late, format!("{who} gets {what} after {took:?}")));
+                        }
+                    }
+                    None => {
+                        let gaps = gaps_of(era, fact);
+                        let is_excused = gaps.iter().any(|(reason, at)| self.is_justified(era, fact, (reason, *at)))
+                            || self.is_gone(fact);
+                        self.counts.excused += u64::from(is_excused);
+                        if !is_excused || sent >= probes {
+                            broken.push((Rule::Lost, format!("{who} does not get {what}, gaps: {gaps:?}")));
+                        }
+                    }
+                }
+            }
+        }
+        for fact in &self.facts {
+            self.counts.marked += u64::from(fact.is_marked);
+            if fact.written.len() > 1 && !fact.is_marked {
+                let what = format!("{}, said {:?}, is logged as {:?}", fact.key, fact.sent, fact.written);
+                broken.push((Rule::Logged, what));
+            }
+        }
+        broken.into_iter().for_each(|(rule, what)| self.breaks(rule, what));
+    }
+
+    /// Whether a broker that may have accepted an event had not confirmed the subscription.
+    fn is_pending(&self, era: &Era, fact: &Fact, probes: Time) -> bool {
+        let is_named = |process: &Process| {
+            let name = &self.names[process.0];
+            era.pending.iter().any(|pending| pending == name || pending == whimbrel_core::ALL_OTHERS)
+        };
+        fact.sent[0].0 < probes && fact.sent.iter().any(|(_, process)| is_named(process))
+    }
+
+    /// Whether a gap may hide an event.
+    fn is_justified(&self, era: &Era, fact: &Fact, (reason, told): (&str, Time)) -> bool {
+        let sent = fact.sent[0].0;
+        let began = era.began.unwrap_or(sent);
+        let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
+        // A host that came after the subscription had to hear of it first.
+        let is_young = self.troubles.losses.iter().any(|(at, node)| {
+            *at > began && sent >= *at && sent.since(*at) < LINGER && fact.sent.iter().any(|(_, to)| to.0 == *node)
+        });
+        let is_volatile = fact.message.topic == VOLATILE;
+        let is_released = reason == "released" && self.gives_up && told > sent;
+        is_volatile || is_released || is_young || era.is_forgiven || reason == "lost" && is_lost
+    }
+
+    /// Whether an event was never seen by anybody, and its broker lost it for good.
+    fn is_gone(&self, fact: &Fact) -> bool {
+        let sent = fact.sent[0].0;
+        let lost = |process: &Process| self.troubles.lost_disk_of(process.0, sent);
+        fact.names.is_empty() && fact.sent.iter().any(|(_, process)| lost(process))
+    }
+}
+
+fn named(fact: &Fact) -> Vec<String> {
+    let name = |((stream, tick), at): (&Name, &Option<Process>)| format!("{stream:x}:{tick} at {at:?}");
+    fact.names.iter().map(name).collect()
+}
+
+/// The gaps that hide an event, under any of its names.
+fn gaps_of<'a>(era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
+    let hides =
+        |(stream, from): &Name, to: u64| fact.names.keys().any(|(of, tick)| of == stream && from < tick && *tick <= to);
+    era.gaps.iter().filter(|(from, to, _, _)| hides(from, *to)).map(|(_, _, reason, at)| (&**reason, *at)).collect()
+}

@@ -1,0 +1,303 @@
+//! A world of roaming clients: the net, the clients, and the book.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_event::Time;
+use whimbrel_mqtt::{Broker, Config};
+
+use super::book::Book;
+use super::client::{Client, Role};
+use super::deed::Deed;
+use crate::overlay::logs::Log;
+use crate::overlay::net::Net;
+use crate::random::Random;
+use crate::rig::START;
+use crate::speech::Heard;
+
+/// What happens to brokers and connections at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// What the near and the far end of an edge send is lost.
+    Cut(usize, [bool; 2]),
+    /// It is not any more.
+    Heal(usize),
+    /// The connection of an edge breaks.
+    Reset(usize),
+    /// A process ends; whether others are told.
+    Crash(usize, bool),
+    /// Another one is started there, whose clock has stepped by so many nanoseconds; whether its disk is lost.
+    Start(usize, i64, bool),
+}
+
+/// How a process is started.
+type Starter<'a> = Box<dyn Fn(&mut Broker) + 'a>;
+
+/// See the module's documentation.
+pub(super) struct World<'a> {
+    pub(super) net: Net,
+    pub(super) clients: Vec<Client>,
+    pub(super) book: Book,
+    pub(super) random: Random,
+    /// Which disk of its machine each has.
+    disks: Vec<u32>,
+    /// What is to happen, soonest last.
+    faults: Vec<(Time, Fault)>,
+    config: Config,
+    profiles: Vec<Profile>,
+    starter: Starter<'a>,
+    is_calm: bool,
+    is_hushed: bool,
+    digest: u64,
+    story: Option<(usize, VecDeque<String>)>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(
+        seed: u64,
+        (config, profiles): (Config, Vec<Profile>),
+        kept: Option<usize>,
+        starter: Starter<'a>,
+    ) -> World<'a> {
+        let mut random = Random::new(seed ^ 0x726f_616d);
+        let mut net = Net::new(START, random.fork());
+        net.logged = Some(Vec::new());
+        let book = Book::new(config.core.max_retain.is_some());
+        World {
+            net,
+            clients: Vec::new(),
+            book,
+            random,
+            disks: Vec::new(),
+            faults: Vec::new(),
+            config,
+            profiles,
+            starter,
+            is_calm: false,
+            is_hushed: false,
+            digest: 0xcbf2_9ce4_8422_2325,
+            story: kept.map(|kept| (kept, VecDeque::new())),
+        }
+    }
+
+    /// Adds a machine with a disk, a broker and a witness.
+    pub(super) fn add_machine(&mut self, ahead: i64) {
+        let node = self.net.add_node(ahead);
+        self.net.nodes[node].log = Some(Log::new(self.profiles.clone(), self.random.fork()));
+        self.book.names.push(self.net.nodes[node].name.clone());
+        self.disks.push(0);
+        self.net.start(node, self.config.clone(), &self.starter);
+        self.add(format!("w{node}"), node, Role::Witness, self.net.now);
+    }
+
+    pub(super) fn add(&mut self, name: String, node: usize, role: Role, wake: Time) {
+        let number = self.clients.len();
+        if let Role::Subscriber(life) = &role {
+            self.book.open(number, &name, life.keeper, life.wish.clone());
+        }
+        let random = self.random.fork();
+        self.clients.push(Client::new(name, (number, node), role, random, wake));
+    }
+
+    /// Things happen from now on at these moments.
+    pub(super) fn plan(&mut self, mut faults: Vec<(Time, Fault)>) {
+        faults.sort_by_key(|(at, _)| *at);
+        faults.reverse();
+        self.faults = faults;
+    }
+
+    /// Whether some of what is published is never logged.
+    pub(super) fn has_volatile(&self) -> bool {
+        self.profiles.iter().any(|profile| profile.persistence == Persistence::Volatile)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.net.now
+    }
+
+    /// Nobody moves any more; who is away comes back. Publishers go on.
+    pub(super) fn calm(&mut self) {
+        self.is_calm = true;
+        let now = self.now();
+        for client in &mut self.clients {
+            client.wake = client.wake.map_or(Some(now), |wake| Some(wake.min(now + Duration::from_secs(1))));
+        }
+    }
+
+    /// All publishers fall silent; who is away comes back, to say again what was not acknowledged.
+    pub(super) fn hush(&mut self) {
+        self.is_hushed = true;
+    }
+
+    /// All publishers publish once.
+    pub(super) fn publish_all(&mut self) {
+        for number in 0..self.clients.len() {
+            let mut deeds = Vec::new();
+            self.clients[number].publish(&mut self.net, &mut deeds);
+            self.settle(number, deeds);
+            self.tell();
+        }
+    }
+
+    /// Lets the world go on until then.
+    pub(super) fn run_until(&mut self, until: Time) {
+        loop {
+            let wakes = self.clients.iter().enumerate().filter_map(|(number, client)| Some((client.wake?, number)));
+            let wake = wakes.min();
+            let fault = self.faults.last().map(|(at, _)| *at);
+            let net = self.net.next();
+            let next = [wake.map(|(at, _)| at), fault, net].into_iter().flatten().min();
+            let Some(at) = next.filter(|at| *at <= until) else { break };
+            if fault == Some(at) {
+                let (_, fault) = self.faults.pop().expect("just seen");
+                self.net.now = self.net.now.max(at);
+                self.happen(fault);
+            } else if net == Some(at) {
+                self.net.step();
+            } else {
+                let (_, number) = wake.expect("something is due");
+                self.net.now = self.net.now.max(at);
+                self.wake(number);
+            }
+            self.tell();
+        }
+        self.net.now = self.net.now.max(until);
+    }
+
+    fn wake(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        if self.is_hushed && matches!(client.role, Role::Publisher(_)) && client.is_welcome() {
+            client.wake = None;
+            return;
+        }
+        let mut deeds = Vec::new();
+        client.act(&mut self.net, self.is_calm, &mut deeds);
+        self.settle(number, deeds);
+    }
+
+    /// Clients hear what they are told, and the book what was written.
+    fn tell(&mut self) {
+        while let Some((place, told)) = self.net.told.pop_front() {
+            let (number, slot) = (place / 2, place % 2);
+            let mut deeds = Vec::new();
+            self.clients[number].hear(&mut self.net, (slot, told), &mut deeds);
+            self.settle(number, deeds);
+        }
+        for (node, (pubend, tick, record)) in self.net.logged.iter_mut().flat_map(core::mem::take) {
+            self.book.logged((node, self.disks[node]), (pubend, tick, &record));
+        }
+    }
+
+    /// The book is told what a client did and heard.
+    fn settle(&mut self, number: usize, deeds: Vec<Deed>) {
+        let now = self.net.now;
+        for deed in deeds {
+            self.digest_of(now, number, &deed);
+            let client = &self.clients[number];
+            let at = (client.node, self.net.nodes[client.node].life);
+            if self.story.is_some() {
+                let text = format!("{}@{}.{}: {}", client.name, at.0, at.1, deed.words());
+                self.tell_story(&text);
+            }
+            let client = &self.clients[number];
+            match (&client.role, deed) {
+                (Role::Witness, Deed::Takes(message)) => self.book.witnessed(at, &message),
+                (Role::Witness, _) => {}
+                (_, deed) => {
+                    let net = &self.net;
+                    self.book.note(now, (number, at), deed, || out_of_reach(net, at.0));
+                }
+            }
+        }
+    }
+
+    fn digest_of(&mut self, now: Time, number: usize, deed: &Deed) {
+        let mut mix = |value: u64| self.digest = (self.digest ^ value).wrapping_mul(0x0100_0000_01b3);
+        mix(now.as_nanos());
+        mix(number as u64);
+        match deed {
+            Deed::Takes(message) => message.payload.iter().take(32).for_each(|byte| mix(u64::from(*byte))),
+            Deed::Heard(Heard::Connack { code, .. }) => mix(u64::from(*code)),
+            _ => {}
+        }
+    }
+
+    /// A number that two runs share only if the same happened in both.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The last of what happened, one line each.
+    pub(super) fn story(&self) -> String {
+        let lines = self.story.iter().flat_map(|(_, story)| story);
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    fn tell_story(&mut self, text: &str) {
+        let after = self.net.now.since(START).as_secs_f64();
+        if let Some((kept, story)) = &mut self.story {
+            if story.len() >= *kept {
+                story.pop_front();
+            }
+            story.push_back(format!("{after:>12.6} {text}"));
+        }
+    }
+
+    pub(super) fn happen(&mut self, fault: Fault) {
+        self.tell_story(&format!("{fault:?}"));
+        let now = self.net.now;
+        match fault {
+            Fault::Cut(edge, sides) => {
+                self.net.cut(edge, sides);
+                self.book.troubles.cuts.push(now);
+            }
+            Fault::Heal(edge) => self.net.heal(edge),
+            Fault::Reset(edge) => {
+                self.net.reset(edge);
+                self.book.troubles.cuts.push(now);
+            }
+            Fault::Crash(node, is_told) if self.net.is_up(node) => {
+                self.book.troubles.ends.insert((node, self.net.nodes[node].life), now);
+                self.net.crash(node, is_told);
+            }
+            Fault::Start(node, step, loses) if !self.net.is_up(node) => self.start(node, step, loses),
+            Fault::Crash(..) | Fault::Start(..) => return,
+        }
+        let is_down = (0..self.net.nodes.len()).any(|node| !self.net.is_up(node));
+        let is_cut = self.net.edges.iter().any(|edge| edge.is_cut.contains(&true));
+        self.book.troubles.set(now, is_down || is_cut);
+        self.tell();
+    }
+
+    fn start(&mut self, node: usize, step: i64, loses: bool) {
+        let now = self.net.now;
+        if loses {
+            self.disks[node] += 1;
+            let log = Log::new(self.profiles.clone(), self.random.fork());
+            self.net.nodes[node].log = Some(log);
+            self.book.troubles.losses.push((now, node));
+        }
+        self.net.nodes[node].ahead += step;
+        self.net.start(node, self.config.clone(), &self.starter);
+        self.book.troubles.begins.insert((node, self.net.nodes[node].life), now);
+        // The witness is there before anybody else.
+        let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));
+        self.wake(witness.expect("each machine has a witness"));
+    }
+}
+
+/// How many brokers a broker cannot reach at this moment.
+fn out_of_reach(net: &Net, from: usize) -> usize {
+    let mut reached = vec![false; net.nodes.len()];
+    let mut open = vec![from];
+    while let Some(node) = open.pop() {
+        if core::mem::replace(&mut reached[node], true) {
+            continue;
+        }
+        let works = net.edges.iter().filter(|edge| !edge.is_cut.contains(&true));
+        let ends = works.flat_map(|edge| [edge.ends, (edge.ends.1, edge.ends.0)]);
+        open.extend(ends.filter(|(near, far)| *near == node && net.is_up(*far)).map(|(_, far)| far));
+    }
+    reached.iter().filter(|reached| !**reached).count()
+}

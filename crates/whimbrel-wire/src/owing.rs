@@ -1,0 +1,133 @@
+//! What a broker owes another: of which events it keeps its log for that one's durable subscriptions.
+
+use whimbrel_event::{HOST_RELIABLE_MAX, HostId, Tick};
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{DEPUTIES_MAX, Invalid};
+
+/// Most streams of which these speak: the reliable ones of a host.
+const STREAMS_MAX: usize = HOST_RELIABLE_MAX as usize;
+
+/// What the durable subscriptions at the sender still need of the receiver's streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holds {
+    /// Greater with each that the sender writes in one life.
+    pub seq: u64,
+    /// The greatest version of the sender's interest of which it knows that it is owed: of what came with a later one this says nothing.
+    pub version: u64,
+    /// One for each reliable stream of the receiver, by its index.
+    pub streams: Vec<Held>,
+    /// Who has copies of the sender's sessions, at most [`DEPUTIES_MAX`].
+    pub deputies: Vec<HostId>,
+}
+
+/// What is needed of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// All behind this tick; `None`: nothing.
+    pub needed: Option<Tick>,
+    /// The same for those who are there and live.
+    pub near: Option<Tick>,
+}
+
+/// What the sender owes the receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owes {
+    /// The life of the receiver in which it wrote what this answers, if that is anything.
+    pub incarnation: u64,
+    /// The number of the [`Holds`] that this answers: what it says is durable. 0: none.
+    pub seq: u64,
+    /// Whether the sender logs anything at all. If not, nothing of the rest counts.
+    pub has_log: bool,
+    /// The version of the receiver's interest of which all that is durable is owed.
+    pub version: u64,
+    /// One for each reliable stream of the sender, by its index.
+    pub streams: Vec<OwedStream>,
+}
+
+/// A deputy of a keeper that has ended says that it has taken over all copies that it had of that one's sessions, also if it had none, and that what it holds
+/// for them is durable at the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// Whose sessions they were.
+    pub keeper: HostId,
+}
+
+/// From where on a stream is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwedStream {
+    /// What the version wants was logged after this tick.
+    pub since: Tick,
+    /// Up to here the log has been given up.
+    pub given_up: Tick,
+}
+
+impl Body<'_> for Holds {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(Holds {
+            seq: input.varint()?,
+            version: input.varint()?,
+            streams: input.list(STREAMS_MAX, "reliable streams", |input| {
+                Ok(Held { needed: read_maybe(input)?, near: read_maybe(input)? })
+            })?,
+            deputies: input.list(DEPUTIES_MAX, "deputies", Reader::host)?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.seq);
+        out.put_varint(self.version);
+        out.put_list(&self.streams, STREAMS_MAX, "reliable streams", |out, held| {
+            put_maybe(held.needed, out);
+            put_maybe(held.near, out);
+        });
+        out.put_list(&self.deputies, DEPUTIES_MAX, "deputies", |out, host| out.put_u64(host.as_u64()));
+    }
+}
+
+impl Body<'_> for Owes {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(Owes {
+            incarnation: input.u64()?,
+            seq: input.varint()?,
+            has_log: input.bool("whether there is a log")?,
+            version: input.varint()?,
+            streams: input.list(STREAMS_MAX, "reliable streams", |input| {
+                Ok(OwedStream { since: input.tick()?, given_up: input.tick()? })
+            })?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.incarnation);
+        out.put_varint(self.seq);
+        out.push(u8::from(self.has_log));
+        out.put_varint(self.version);
+        out.put_list(&self.streams, STREAMS_MAX, "reliable streams", |out, stream| {
+            out.put_u64(stream.since.0);
+            out.put_u64(stream.given_up.0);
+        });
+    }
+}
+
+impl Body<'_> for Took {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(Took { keeper: input.host()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.keeper.as_u64());
+    }
+}
+
+fn read_maybe(input: &mut Reader<'_>) -> Result<Option<Tick>, Invalid> {
+    input.bool("whether anything is needed")?.then(|| input.tick()).transpose()
+}
+
+fn put_maybe(tick: Option<Tick>, out: &mut Vec<u8>) {
+    out.push(u8::from(tick.is_some()));
+    if let Some(tick) = tick {
+        out.put_u64(tick.0);
+    }
+}
