@@ -135,9 +135,11 @@ impl Core {
             overlay.set_timer(due, Due::Confirm);
             return Ok(());
         }
-        let is_durable = what.made.iter().filter(|made| wanted(made)).any(|(_, _, result)| {
-            result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable)
-        });
+        let is_durable = what
+            .made
+            .iter()
+            .filter(|made| wanted(made))
+            .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
         overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.

@@ -169,13 +169,7 @@ impl Core {
     }
 
     /// Members at a branch have settled these.
-    pub(super) fn hands_settled(
-        &mut self,
-        now: Time,
-        from: Sender,
-        numbers: &HandNumbers<'_>,
-        out: &mut impl Output,
-    ) {
+    pub(super) fn hands_settled(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut impl Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         for number in &numbers.numbers {
             self.groups.settle_given(id, from.host, *number, &mut self.sessions);
@@ -184,13 +178,7 @@ impl Core {
     }
 
     /// These have found no member at a branch.
-    pub(super) fn hands_returned(
-        &mut self,
-        now: Time,
-        from: Sender,
-        numbers: &HandNumbers<'_>,
-        out: &mut impl Output,
-    ) {
+    pub(super) fn hands_returned(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut impl Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         let mut is_any = false;
         for number in numbers.numbers.iter().rev() {

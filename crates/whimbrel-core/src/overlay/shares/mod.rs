@@ -182,13 +182,7 @@ impl Core {
     }
 
     /// A letter about a shared subscription has come.
-    pub(super) fn take_shared_letter(
-        &mut self,
-        now: Time,
-        from: Sender,
-        message: &Message<'_>,
-        out: &mut impl Output,
-    ) {
+    pub(super) fn take_shared_letter(&mut self, now: Time, from: Sender, message: &Message<'_>, out: &mut impl Output) {
         match message {
             Message::Members(members) => self.members_came(now, from, members, out),
             Message::MembersTaken(taken) => self.members_taken(now, from, taken, out),
