@@ -7,7 +7,7 @@ use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Core;
 use crate::content::Content;
-use crate::overlay::EVENT_BYTES_MAX;
+use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased};
 use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
@@ -91,7 +91,8 @@ impl Core {
             }
             Ok(None) => {
                 let session = self.sessions.get(from);
-                let event = EventRef { publisher: session.publisher, ..*event };
+                let headers = said_of(session.memory.roam.as_deref(), event, number.is_some());
+                let event = EventRef { publisher: session.publisher, headers, ..*event };
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
                 #[cfg(feature = "mutants")]
                 let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
@@ -103,6 +104,7 @@ impl Core {
         };
         let result = match result {
             Ok(taken) => {
+                self.note_published(from, event.reliability, number.is_some() || qos == Qos::ExactlyOnce);
                 if let Some(ahead) = self.streams.own.ahead(now) {
                     self.sessions.stats.publishers_held += 1;
                     out.hold(link, ahead - AHEAD_MAX);
@@ -459,6 +461,7 @@ impl Core {
                         out.uncork(whom.link);
                     }
                 }
+                Wait::Gave { session, number } => self.has_given(now, session, number, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
                 Wait::Owe(host) => self.tell_owed(now, host, out),
                 Wait::Made(waiter) => self.answer_made(now, *waiter, out),

@@ -170,6 +170,8 @@ impl Core {
                         self.sessions.get_mut(index).expiry = expiry;
                     }
                     self.detach(now, index, publish_will, out);
+                } else {
+                    self.stop_seeking(now, link);
                 }
             }
             Input::Subscribe { link, tag, filters } => {

@@ -51,6 +51,19 @@ pub struct SessionInfo {
     pub in_flight: usize,
     /// Messages that wait in memory to be sent.
     pub waiting: usize,
+    /// Where it belongs, if there are other brokers.
+    pub place: Option<PlaceInfo>,
+}
+
+/// Where a session belongs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlaceInfo {
+    /// The number of its attachment, greater than all that its client had before, at whichever broker.
+    pub epoch: u64,
+    /// The name of the broker that has confirmed a copy of the whole.
+    pub deputy: Option<Box<str>>,
+    /// The name of the broker that keeps it by now: what is here is what it was then, until it is safe there.
+    pub given_to: Option<Box<str>>,
 }
 
 /// A subscription.
@@ -222,6 +235,7 @@ impl Core {
             behind,
             in_flight: session.inflight.len(),
             waiting: session.load() - session.inflight.len(),
+            place: self.place_info(session),
         }
     }
 

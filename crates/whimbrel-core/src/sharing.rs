@@ -82,6 +82,12 @@ impl Core {
             return Err(Refusal::OtherSelector);
         }
         let own = known.and_then(|id| self.groups.own(id));
+        if own.is_none() && self.has_to_seek(self.now) {
+            // Others may have its position: it is sought when the member has joined.
+            let id = self.find_or_place(asked.filter);
+            self.groups.expect_member(id);
+            return Ok(Some(id));
+        }
         if own.is_none() {
             self.check_log_for(true, true)?;
         }
@@ -113,6 +119,7 @@ impl Core {
         session.groups.push(id);
         self.remember_session(own, None);
         self.groups.set_own(id, own);
+        self.place_own(own);
     }
 
     /// The own session of a shared subscription asks for what a member asks for.
@@ -148,14 +155,27 @@ impl Core {
         // It is owed what it was only told before.
         self.count_anew(id);
         self.answer_branches(now, id, out);
+        self.confirm_shares(now, out);
     }
 
     /// A member of these shared subscriptions may have come: their own sessions are served.
     pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        self.take_over_groups(now, index, out);
         for at in 0..self.sessions.get(index).groups.len() {
             let id = self.sessions.get(index).groups[at];
             self.attend(now, id, out);
             self.groups.note_said(id);
+        }
+    }
+
+    /// Durable shared subscriptions that a session is a member of are remembered at their home.
+    pub(crate) fn take_over_groups(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        if self.overlay.is_none() {
+            return;
+        }
+        for at in 0..self.sessions.get(index).groups.len() {
+            let id = self.sessions.get(index).groups[at];
+            self.take_over_group(now, id, out);
         }
     }
 
@@ -306,6 +326,8 @@ impl Core {
             self.sessions.unbind_within(own);
         }
         self.forget_session(own);
+        self.forget_place(own);
+        self.note_ended(self.now, own);
         for id in core::mem::take(&mut self.sessions.get_mut(own).subscriptions) {
             self.remove_subscription(own, id, false);
         }
@@ -347,6 +369,7 @@ impl Core {
         }
         self.tracks.touch(track);
         self.note_beyond(track, Some(id));
+        self.note_moved(own);
         if self.sessions.is_attached(own) {
             self.sessions.pump_within(own, now);
             if self.sessions.get(own).takes_any() {
@@ -359,6 +382,11 @@ impl Core {
     /// again. One without a member that it lasts for was about to end.
     pub(crate) fn take_up_own(&mut self, index: u32) {
         let Some(text) = self.sessions.get(index).shares().map(Box::<str>::from) else { return };
+        let place = self.sessions.get(index).memory.roam.as_deref();
+        if place.is_some_and(|place| place.given.is_some()) {
+            // It belongs to another home, and goes when it is safe there.
+            return;
+        }
         let known = self.router.find(index, &text).map(|id| self.router.get(id));
         let is_for_others = known.is_some_and(|known| known.identifier == FOR_OTHERS);
         let known = known.map(|known| known.selector.clone());

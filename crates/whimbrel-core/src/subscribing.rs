@@ -95,10 +95,13 @@ impl Core {
         let failed =
             filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
         let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
+        self.note_changed(now, index, true);
         let Some((whom, tag)) = answer else {
             self.attend_all(now, index, out);
             return failed;
         };
+        // Before it is known what the answer waits for.
+        self.take_over_groups(now, index, out);
         let made = filters.iter().zip(fresh).zip(results);
         let made = made.map(|((making, new), result)| (Asked::keep(&making.asked), new, result)).collect();
         if let Err(Unanswered { made, .. }) = self.wait_for_brokers(now, Unanswered { whom, tag, index, made }) {
@@ -240,7 +243,9 @@ impl Core {
         let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
         let (qos, attached_only) = (asked.granted_qos(), durability != Durability::Queued);
         let is_durable = confirmed.is_some() || lasts;
-        let text = selector.filter(|_| self.remembers(index)).map(|selector| selector.to_string().into());
+        let text = selector
+            .filter(|_| self.remembers(index) || self.overlay.is_some())
+            .map(|selector| selector.to_string().into());
         let follow = Follow { index, asked, track, partitions, begin, confirmed };
         if let Some(id) = known {
             let track = self.follow(now, id, follow);
@@ -360,6 +365,7 @@ impl Core {
             }
         }
         ended.sort_unstable();
+        self.note_changed(self.now, index, true);
         let session = self.sessions.get_mut(index);
         session.subscriptions.retain(|id| ended.binary_search(id).is_err());
         if !left.is_empty() {

@@ -12,6 +12,13 @@ pub const LOW_WATER: usize = 64 << 10;
 /// and on without reading is disconnected when so many have come together.
 pub const ANSWERS_MAX: usize = 1 << 20;
 
+/// Bytes that are kept of what a client sends before its CONNECT is answered, which may take a moment where its session comes from another broker:
+/// drivers are asked to read no more, and give what they have read.
+pub const AHEAD_MAX: usize = 256 << 10;
+
+/// A connection whose session was not found for so long is refused, also if the core should never say so.
+pub const AWAIT_MAX: Duration = Duration::from_secs(5);
+
 /// Incomplete packets up to this size, in bytes, are held for every connection.
 pub const PARTIAL_FREE: usize = 16 << 10;
 

@@ -5,7 +5,8 @@ use whimbrel_event::HostId;
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken, Owes, ReadAsk, ReadTold, Took,
+    Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken, Move,
+    Moved, Owes, PageTaken, ReadAsk, ReadTold, Sessions, Took, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
@@ -104,6 +105,28 @@ messages! {
     8 ReadAsk(ReadAsk<'a>),
     /// A part of a log.
     9 ReadTold(ReadTold<'a>),
+    /// Who has a client's session?
+    32 Where(Where<'a>),
+    /// The answer to that.
+    33 Found(Found<'a>),
+    /// What brokers have of sessions.
+    34 Claims(Claims<'a>),
+    /// That has come.
+    35 PageTaken(PageTaken),
+    /// A session is to move to the sender.
+    36 Move(Move<'a>),
+    /// The answer to that.
+    37 Moved(Moved<'a>),
+    /// Are these safe at the receiver, so that what the sender has of them may go?
+    38 Settle(Sessions<'a>),
+    /// They are.
+    39 Settled(Sessions<'a>),
+    /// Somebody else has these by now.
+    40 Outdated(Sessions<'a>),
+    /// Copies of sessions.
+    41 Copies(Copies<'a>),
+    /// They have come.
+    42 CopiesTaken(CopiesTaken<'a>),
     /// The sender has members of a shared subscription.
     64 Members(Members<'a>),
     /// The answer to that.

@@ -17,6 +17,7 @@ mod link;
 mod owing;
 mod read;
 mod registry;
+mod roam;
 mod share;
 mod topology;
 mod trace;
@@ -30,15 +31,18 @@ pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
 pub use letter::{Letter, Message};
 pub use limits::{
-    ADDRESS_BYTES_MAX, ADDRESSES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX,
-    HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX,
-    READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, SELECTOR_BYTES_MAX,
-    TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX,
+    FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX,
+    NODES_MAX, PARTS_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX,
+    SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use owing::{Held, Holds, OwedStream, Owes, Took};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+pub use roam::{
+    Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Sessions, Where,
+};
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};
 pub use trace::{TraceAsk, TraceTell};

@@ -167,6 +167,13 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
     facts.row(vec!["  expires".into(), expires_in_words(session, shown.now_ms).into()]);
     let kept = if session.kept { "in the journal" } else { "in memory only: it ends with the broker" };
     facts.row(vec!["  kept".into(), kept.into()]);
+    if let Some(epoch) = session.epoch {
+        let keeper = session.given_to.as_deref().map_or("this broker".to_owned(), |to| format!("{to}, by now"));
+        facts.row(vec!["  keeper".into(), keeper.into()]);
+        let deputy = session.deputy.as_deref().unwrap_or("none has a copy yet").to_owned();
+        facts.row(vec!["  deputy".into(), deputy.into()]);
+        facts.row(vec!["  epoch".into(), epoch.to_string().into()]);
+    }
     let in_flight = format!("{} in flight, {} waiting in memory", session.in_flight, session.waiting);
     facts.row(vec!["  deliveries".into(), in_flight.into()]);
     // Without a head.

@@ -121,7 +121,8 @@ pub enum Mutant {
 /// What can happen to the core.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`].
+    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`], if the session may be at another broker not at once: until
+    /// then the link is not attached, and the edge may only say that it is [`Input::Detach`]ed.
     Attach(Attach<'a>),
     /// A connection has ended.
     Detach {

@@ -35,6 +35,8 @@ pub struct Attach<'a> {
     pub window: u16,
     /// Published if the connection ends without a goodbye.
     pub will: Option<Box<Will>>,
+    /// If what brokers keep of the session cannot be reached, begin without it: the client knows itself where it stands.
+    pub without_copy: bool,
 }
 
 /// What is done with retained messages when a subscription is made.

@@ -65,6 +65,10 @@ pub enum Refusal {
     TooManyPublishers,
     /// The subscription was changed too often: first it has to get what it wanted before.
     TooManyChanges,
+    /// Whoever keeps the session, and whoever has a copy of it, cannot be reached.
+    SessionUnreachable,
+    /// The client connected again while its session was being fetched.
+    ConnectedAgain,
     /// The publisher's number is greater than one that was refused on this connection: that one is to be repeated first.
     NumberAfterRefused,
 }

@@ -14,7 +14,7 @@ use crate::api::Output;
 use crate::broker::Core;
 use crate::lazy::at_rest;
 use crate::overlay::PREDECESSOR_MAX;
-use crate::store::DurableNo;
+use crate::store::{DurableNo, OWN, OwnTicks};
 
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(crate) struct Far {
     /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
     /// it. Only these streams are in its written position.
     pub(crate) since: Positions,
+    /// Up to where filter records of the own streams do not name it: it was somewhere else.
+    pub(crate) unnamed: OwnTicks,
     /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
     pub(crate) newest: Positions,
     /// What it holds there, as it was last counted.
@@ -38,6 +40,7 @@ at_rest!(
     Far,
     Far {
         since: Positions::new(),
+        unnamed: [Tick(0); OWN],
         newest: Positions::new(),
         held: Positions::new(),
         aside: Positions::new(),

@@ -13,7 +13,7 @@ use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
 use crate::session::{Publication, Unreleased};
-use crate::store::{Answer, AtomNo, Disk, Key};
+use crate::store::{Answer, AtomNo, Disk, Key, OWN};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
 const AWAY_MIN: Duration = Duration::from_millis(100);
@@ -119,7 +119,7 @@ impl Core {
     }
 
     /// Up to where a subscription has got and its client has answered.
-    pub(super) fn settled_position(&self, index: u32, id: u32) -> Positions {
+    pub(crate) fn settled_position(&self, index: u32, id: u32) -> Positions {
         let untold = self.tracks.get(id).lag.as_ref().map(|lag| lag.untold());
         let mut positions = untold.unwrap_or_else(|| self.streams.positions().collect());
         self.tracks.get(id).step_back_to_settled(&mut positions);
@@ -225,6 +225,9 @@ impl Core {
         self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
         self.store.outbox.forget(|key| Key::Position(durable.number).put(key));
+        if durable.far.unnamed != [Tick(0); OWN] {
+            self.store.outbox.forget(|key| Key::Unnamed(durable.number).put(key));
+        }
         for tag in &durable.done {
             self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
         }

@@ -162,10 +162,11 @@ impl Core {
         let track = self.tracks.get_mut(id);
         let (session, durable) = (track.session, track.durable.as_deref_mut().expect("it is durable"));
         let (number, newest) = (durable.number, durable.newest[own]);
+        let unnamed = durable.far.unnamed[own];
         let known = durable.plan.take().filter(|plan| plan.is_about(own, from));
         let plan = durable.plan.insert(known.unwrap_or_else(|| Box::new(Plan::new(own, from))));
         if plan.upto <= from {
-            let since = self.store.filters.since[own];
+            let since = self.store.filters.since[own].max(unnamed);
             if from < since {
                 // Nobody was named at that time.
                 plan.extend(since.min(lacks), None);

@@ -141,7 +141,7 @@ impl Core {
     }
 
     /// The serial of the first event that may lie after these positions.
-    pub(super) fn first_after(&self, positions: &Positions) -> u64 {
+    pub(crate) fn first_after(&self, positions: &Positions) -> u64 {
         let behind = self.streams.positions().filter(|(pubend, last)| positions.get(*pubend) < *last);
         let first = behind.map(|(pubend, _)| self.cache.serial_for(pubend, positions.get(pubend))).min();
         first.unwrap_or(self.serial + 1)

@@ -51,6 +51,8 @@ pub(crate) struct Waiter {
     is_durable: bool,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
+    /// What its deputy has to know of its session.
+    pub(super) copied: u64,
     pub(super) due: Time,
 }
 
@@ -112,6 +114,10 @@ impl Core {
         if self.has(crate::Mutant::ConfirmEarly) {
             return Err(what);
         }
+        if self.overlay.is_none() {
+            return Err(what);
+        }
+        let copied = self.structure_of(what.index);
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
         let groups = &self.groups;
         let is_elsewhere = |text: &str| groups.find(text).is_some_and(|id| !groups.is_home(id));
@@ -130,7 +136,7 @@ impl Core {
         let is_full = overlay.waiting.entries.len() + overlay.waiting.sharing.len() >= WAITING_MAX;
         let due = if is_full { now } else { now + CONFIRM_MAX };
         if !wants_any {
-            let waiter = Waiter { what, is_durable: false, version: Some(NO_VERSION), due };
+            let waiter = Waiter { what, is_durable: false, version: Some(NO_VERSION), copied, due };
             overlay.waiting.sharing.push(waiter);
             overlay.set_timer(due, Due::Confirm);
             return Ok(());
@@ -140,7 +146,7 @@ impl Core {
             .iter()
             .filter(|made| wanted(made))
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
-        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, due });
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -181,6 +187,23 @@ impl Core {
         }
     }
 
+    /// A durable subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
+    /// sake. What lies between where it stands and that is read in their logs.
+    pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let of_track = self.tracks.get_mut(track);
+        let (Some(lag), Some(durable)) = (of_track.lag.as_deref(), of_track.durable.as_deref()) else { return };
+        let stands = |(pubend, passed): (PubendId, Tick)| match durable.far.since.has(pubend) {
+            true => (pubend, lag.positions.get(pubend)),
+            false => (pubend, lag.positions.get(pubend).max(passed)),
+        };
+        let unsettled = self.streams.remote_positions().map(stands).filter(|(_, at)| *at != Tick(0)).collect();
+        of_track.unsettled = unsettled;
+        if !of_track.unsettled.is_empty() {
+            overlay.waiting.returned.push(Returned { subscription, track, version: None });
+        }
+    }
+
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -190,6 +213,7 @@ impl Core {
         returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
         overlay.waiting.is_told_more = true;
         overlay.claims.name(version);
+        self.name_roaming(version);
         self.count_on_all();
         self.name_share_versions(version);
         self.confirm_ready(now, out);
@@ -199,6 +223,10 @@ impl Core {
     pub(super) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !overlay.waiting.sharing.is_empty() {
+            self.confirm_shares(now, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let is_counting = self.groups.brokers.is_counting();
         let waits = is_counting || !overlay.waiting.entries.is_empty() || !overlay.waiting.late.is_empty();
         if overlay.is_young(now) || !waits {
@@ -206,17 +234,21 @@ impl Core {
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let claims = &overlay.claims;
-        let is_ready = |entry: &Waiter| {
+        let is_ready = |core: &Core, entry: &Waiter| {
+            let Some(overlay) = core.overlay.as_deref() else { return true };
             let has_confirmed = |host: &HostId, version| {
-                has_confirmed(&self.streams, *host, version) && (!entry.is_durable || claims.is_owed(*host, version))
+                let is_owed = !entry.is_durable || overlay.claims.is_owed(*host, version);
+                has_confirmed(&core.streams, *host, version) && is_owed
             };
-            entry.version.is_some_and(|version| awaited.iter().all(|host| has_confirmed(host, version)))
+            let is_told = |version| awaited.iter().all(|host| has_confirmed(host, version));
+            entry.version.is_some_and(is_told) && core.is_copied(now, entry.what.index, entry.copied)
         };
         let mut ready = Vec::new();
         // They were made in the order of their versions.
-        while overlay.waiting.entries.front().is_some_and(&is_ready) {
-            ready.extend(overlay.waiting.entries.pop_front());
+        while let Some(overlay) = self.overlay.as_deref()
+            && overlay.waiting.entries.front().is_some_and(|entry| is_ready(self, entry))
+        {
+            ready.extend(self.overlay.as_deref_mut().and_then(|overlay| overlay.waiting.entries.pop_front()));
         }
         for entry in ready {
             if self.waits_for_home(&entry) {

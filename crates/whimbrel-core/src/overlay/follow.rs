@@ -171,6 +171,7 @@ impl Core {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
         }
+        self.take_over_from(now, host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         for pubend in streams {
             // Its clock may have been another one, and somebody may have had more of it elsewhere.

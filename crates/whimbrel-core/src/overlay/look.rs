@@ -169,7 +169,7 @@ impl Core {
 
 impl Overlay {
     /// The name of a broker, or its number if it is not known.
-    pub(super) fn name_of(&self, host: HostId) -> Box<str> {
+    pub(in crate::overlay) fn name_of(&self, host: HostId) -> Box<str> {
         self.topology.get(host).map_or_else(|| host.to_string().into(), |state| state.name.clone())
     }
 }

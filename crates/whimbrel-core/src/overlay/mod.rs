@@ -37,6 +37,7 @@ pub mod reduce;
 mod registry;
 mod rendezvous;
 mod retire;
+mod roam;
 pub mod routes;
 mod serve;
 mod shares;
@@ -67,6 +68,8 @@ pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
+pub(crate) use roam::{Arrival, Attachment, said_of};
+pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
@@ -78,6 +81,7 @@ use lend::Lending;
 use mend::{Mending, OpenNacks};
 use owing::Claims;
 use peers::{Peer, Peers};
+use roam::Roam;
 use routes::Routes;
 use serve::Serves;
 use topology::Topology;
@@ -130,6 +134,16 @@ pub(crate) enum Due {
     Report,
     /// Brokers that were not heard of are forgotten.
     Expire,
+    /// A session is sought, and somebody is asked again.
+    Seek,
+    /// Clerks are told of sessions.
+    Tell,
+    /// Deputies get copies of sessions.
+    Copy,
+    /// It is asked whether sessions that were given away are safe.
+    Settle,
+    /// The brokers have been the same for a while.
+    Still,
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
     Refresh,
 }
@@ -172,6 +186,7 @@ pub(crate) struct Overlay {
     barred: VecDeque<(Time, (DurableNo, u32))>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
+    pub(crate) roam: Roam,
     pub(crate) claims: Claims,
     pub(crate) stats: OverlayStats,
 }
@@ -222,6 +237,7 @@ impl Overlay {
             barred: VecDeque::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
+            roam: Roam::default(),
             claims: Claims::default(),
             stats: OverlayStats::default(),
             config,
@@ -278,6 +294,7 @@ impl Core {
             overlay.wants.is_restored = self.router.has_changes();
         }
         self.router.note_buffer(&[], &self.buffer);
+        self.take_up_known();
         self.take_wants(now);
         self.await_all_owed();
         self.open_shares(now);
@@ -350,6 +367,11 @@ impl Core {
                 Due::Share => self.look_at_shares(now, out),
                 Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),
+                Due::Seek => self.seek_on(now, out),
+                Due::Tell => self.tell_claims(now, out),
+                Due::Copy => self.copy_on(now, out),
+                Due::Settle => self.ask_settled(now, out),
+                Due::Still => self.look_at_deputies(now),
                 Due::Refresh => self.refresh(now, out),
             }
         }

@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// A deputy has taken over all that it had of a keeper's sessions, also if that was nothing, and what it holds for them is durable.
-    pub(super) fn took(&mut self, now: Time, keeper: HostId, deputy: HostId) {
+    pub(in crate::overlay) fn took(&mut self, now: Time, keeper: HostId, deputy: HostId) {
         let Some(debt) = self.store.debts.of.get_mut(&keeper) else { return };
         if self.store.disk == crate::store::Disk::Poisoned
             || debt.hold.took.contains(&deputy)

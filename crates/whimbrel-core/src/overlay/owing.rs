@@ -33,6 +33,9 @@ struct Claim {
     /// What it was told last, and when.
     told: Option<(u64, Vec<Held>, Vec<HostId>)>,
     told_at: Time,
+    /// The number of that report, and when it was found that it still is true.
+    told_seq: u64,
+    true_at: Time,
     /// Up to which report what it was told is durable there.
     taken: u64,
 }
@@ -52,6 +55,13 @@ impl Claims {
     /// Whether another broker owes all that is durable of that version of the own interest, or has no log at all.
     pub(crate) fn is_owed(&self, host: HostId, version: u64) -> bool {
         self.of.get(&host).is_some_and(|claim| claim.version >= version)
+    }
+
+    /// Whether another broker holds its log for everything that was here at a moment, durably, if it has one.
+    pub(super) fn is_held(&self, host: HostId, since: Time) -> bool {
+        self.of.get(&host).is_some_and(|claim| {
+            claim.version == u64::MAX || claim.true_at >= since && claim.told_seq > 0 && claim.taken >= claim.told_seq
+        })
     }
 
     /// A durable subscription is there; a version that has it is yet to be told.
@@ -231,22 +241,25 @@ impl Core {
     }
 
     fn report_to(&mut self, now: Time, host: HostId, streams: Vec<Held>, out: &mut impl Output) {
+        let deputies = self.deputies();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let claims = &mut overlay.claims;
         let claim = claims.of.entry(host).or_default();
         let version = if claim.version == u64::MAX { 0 } else { claim.version };
-        let said = (version, streams, Vec::new());
+        let said = (version, streams, deputies);
         let lacks = version < overlay.wants.version() && claim.version != u64::MAX;
         if !lacks && claim.told.as_ref() == Some(&said) && now.since(claim.told_at) < REPORT_AT_LEAST {
+            claim.true_at = now;
             return;
         }
         claims.seq += 1;
         let (version, streams, deputies) = said.clone();
-        let holds = Holds { seq: claims.seq, version, streams, deputies };
+        let seq = claims.seq;
+        let holds = Holds { seq, version, streams, deputies };
         if self.write_to(now, host, (&Message::Holds(holds), false), out)
             && let Some(claim) = self.overlay.as_deref_mut().and_then(|overlay| overlay.claims.of.get_mut(&host))
         {
-            (claim.told, claim.told_at) = (Some(said), now);
+            (claim.told, claim.told_at, claim.told_seq, claim.true_at) = (Some(said), now, seq, now);
         }
     }
 }

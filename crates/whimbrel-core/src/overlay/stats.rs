@@ -82,6 +82,26 @@ pub struct OverlayStats {
     pub order_breaks: u64,
     /// Subscriptions that were answered although some brokers had not confirmed them.
     pub subscriptions_pending: u64,
+    /// Sessions that have come from other brokers, copies included.
+    pub sessions_came: u64,
+    /// Those that go on from a copy.
+    pub sessions_from_copies: u64,
+    /// Sessions that were given to other brokers.
+    pub sessions_went: u64,
+    /// Sessions that were found to belong to other brokers by now.
+    pub sessions_outdated: u64,
+    /// CONNECTs that were refused because nobody could be reached who has the session.
+    pub sessions_unreachable: u64,
+    /// Copies of sessions, or of what had changed of them, that were sent to deputies.
+    pub copies_out: u64,
+    /// Their bytes.
+    pub copies_bytes: u64,
+    /// Those that were not taken, and were made anew.
+    pub copies_again: u64,
+    /// Sessions that are too large for a copy.
+    pub copies_too_large: u64,
+    /// Copies of other brokers' sessions for which there was no room.
+    pub copies_refused: u64,
     /// Questions for parts of other brokers' logs, repeated ones included.
     pub reads_out: u64,
     /// Answers to such questions that nobody waits for.

@@ -65,9 +65,33 @@ impl Slot {
         matches!(self.stage, Stage::Settled | Stage::Receiving | Stage::ExpectCompleted)
     }
 
+    /// The client may have got it.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.sent || self.repeated
+    }
+
     /// It is not over, and nothing else has to come first.
     fn is_to_be_sent(&self) -> bool {
         !self.sent && matches!(self.stage, Stage::Expect | Stage::ExpectCompleted)
+    }
+
+    /// One that is over.
+    fn settled(id: EventId) -> Slot {
+        Slot {
+            id,
+            event: None,
+            identifier: 0,
+            group: crate::route::NO_GROUP,
+            origin: 0,
+            qos: Qos::AtLeastOnce,
+            stage: Stage::Settled,
+            retain: false,
+            as_published: false,
+            track: NO_TRACK,
+            sent: false,
+            repeated: false,
+            rank: 0,
+        }
     }
 
     /// The delivery is over, and its place in the window free; gives what it kept.
@@ -260,11 +284,16 @@ impl Inflight {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             if slot.stage == Stage::Loading && slot.track == track && is_gone(slot.id) {
-                slot.stage = Stage::ExpectCompleted;
                 self.loading -= 1;
+                if slot.qos == Qos::AtLeastOnce {
+                    slot.stage = Stage::Settled;
+                    continue;
+                }
+                slot.stage = Stage::ExpectCompleted;
                 self.first_again.push_back(self.tag(index));
             }
         }
+        self.drop_settled();
         self.loading < before
     }
 
@@ -488,6 +517,33 @@ impl Inflight {
         }
         self.loading += u16::from(slot.stage == Stage::Loading);
         self.slots.push_back(slot);
+        self.unsent = self.slots.len() as u16;
+    }
+
+    /// The deliveries that are not over, oldest first, with their tags.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (u16, &Slot)> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.stage != Stage::Settled);
+        slots.map(|(index, slot)| (self.tag(index), slot))
+    }
+
+    /// The tag that was given last; 0 if none was.
+    pub(crate) fn newest_tag(&self) -> u16 {
+        if self.slots.is_empty() { self.first } else { self.tag(self.slots.len() - 1) }
+    }
+
+    /// The next tag is that behind `last`, but for so many, which are left out.
+    pub(crate) fn go_on_after(&mut self, last: u16, left_out: u16) {
+        let last = ((u32::from(last) + u32::from(left_out)) % u32::from(TAGS)) as u16;
+        let Some(back) = self.slots.back() else {
+            self.first = last;
+            return;
+        };
+        let (id, qos) = (back.id, back.qos);
+        let between = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
+        let room = SPAN_MAX.saturating_sub(self.slots.len() + 1);
+        for _ in 0..(between as usize).min(room) {
+            self.slots.push_back(Slot { qos, ..Slot::settled(id) });
+        }
         self.unsent = self.slots.len() as u16;
     }
 

@@ -8,6 +8,7 @@ use super::Session;
 use crate::accept::WILL_AGAIN;
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Core;
+use crate::overlay::{Arrival, Attachment};
 use crate::route::NO_GROUP;
 use crate::store::Disk;
 
@@ -17,8 +18,23 @@ impl Core {
         if self.has_log() && will_bytes > self.sessions.limits.logged_event_bytes {
             return out.refused(attach.link, Refusal::TooLargeForLog);
         }
+        if self.has_to_seek(now) {
+            let client: Box<str> = attach.client_id.into();
+            return self.seek(now, &client, Some(Arrival::of(attach)), out);
+        }
+        self.admit(now, attach, (None, false), out);
+    }
+
+    /// Attaches a client whose session is here, if it has one: from now on it is `place`; `has_come`: the session has just come from another broker.
+    pub(crate) fn admit(
+        &mut self,
+        now: Time,
+        attach: Attach<'_>,
+        (place, has_come): (Option<Attachment>, bool),
+        out: &mut impl Output,
+    ) {
         let mut known = self.sessions.find(attach.client_id);
-        let mut begins_anew = false;
+        let mut begins_anew = has_come;
         if let Some(index) = known {
             if let Some(old) = self.sessions.get(index).link() {
                 self.sessions.stats.takeovers += 1;
@@ -58,12 +74,14 @@ impl Core {
         if let Some(at) = session.expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);
         }
+        self.place_session(index, place);
         self.sessions.bind(index, attach.link, attach.window);
         // Its client is to forget the tags that it remembers.
         let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);
         out.attached(attach.link, known.is_some() && !is_of_copy);
         self.remember_session(index, None);
-        if begins_anew {
+        self.note_place(now, index);
+        if begins_anew && self.has_log() {
             self.cork_until_durable(self.sessions.whom(attach.link), out);
         }
         self.return_to_streams(now, index, away);
@@ -88,6 +106,7 @@ impl Core {
         session.expires_at = Some(expires_at);
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
         self.remember_session(index, Some(now));
+        self.note_changed(now, index, true);
         let session = self.sessions.get_mut(index);
         match session.will.as_ref().map(|will| will.delay) {
             None => {}
@@ -151,6 +170,8 @@ impl Core {
         if !self.publish_will(now, index, out) {
             self.leave_will_behind(now, index);
         }
+        self.forget_place(index);
+        self.note_ended(now, index);
         self.forget_session(index);
         if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);
@@ -162,6 +183,19 @@ impl Core {
         }
         self.end_work(now, index, shared, out);
         self.sessions.remove(index);
+    }
+}
+
+impl Core {
+    /// A session is for another attachment of its client from now on, or for the first one.
+    fn place_session(&mut self, index: u32, place: Option<Attachment>) {
+        let known = &mut self.sessions.get_mut(index).memory.roam;
+        match (known.as_deref_mut(), place) {
+            (Some(known), Some(place)) => known.renew(place),
+            (Some(known), None) => known.renew_alone(),
+            (None, Some(place)) => *known = Some(Box::new(place)),
+            (None, None) => {}
+        }
     }
 }
 

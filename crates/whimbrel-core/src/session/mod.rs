@@ -1,6 +1,7 @@
 //! Sessions: what a client has subscribed to, what is on its way to it, and where it is attached.
 
 mod deliver;
+mod gappy;
 mod inflight;
 mod life;
 mod own;
@@ -21,14 +22,11 @@ pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shown};
 pub(crate) use queue::{Queue, Queued};
 
 use crate::api::{Limits, Link, Will};
-use crate::follow::GapReason;
 use crate::lazy::{Lazy, at_rest};
+use crate::overlay::Attachment;
 use crate::stats::Stats;
 use crate::store::{AtomNo, SessionNo};
 use crate::stream::Streams;
-
-/// Clients that are named for the gaps they were told of.
-const GAPPY_MAX: usize = 16;
 
 /// No link.
 const DETACHED: u32 = u32::MAX;
@@ -51,6 +49,8 @@ pub(crate) struct Memory {
     pub(crate) is_kept: bool,
     /// The broker went on from a copy in which it was, and its client has not been there since.
     pub(crate) is_of_copy: bool,
+    /// For which attachment of its client it is, if there are other brokers.
+    pub(crate) roam: Option<Box<Attachment>>,
     pending: Lazy<Pending>,
 }
 
@@ -172,6 +172,27 @@ impl Session {
         self.standing.in_line
     }
 
+    /// The tag that was given last; 0 if none was.
+    pub(crate) fn last_tag(&self) -> u16 {
+        if self.inflight.len() == 0 && self.standing.last_tag != 0 {
+            self.standing.last_tag
+        } else {
+            self.inflight.newest_tag()
+        }
+    }
+
+    /// The next tag is that behind `last`, but for so many, which are left out.
+    pub(crate) fn go_on_after(&mut self, last: u16, left_out: u16) {
+        self.inflight.go_on_after(last, left_out);
+    }
+
+    /// Its client may know tags that were given since a copy was made.
+    pub(crate) fn skip_tags(&mut self) {
+        let last = self.last_tag();
+        self.standing.last_tag = 0;
+        self.inflight.go_on_after(last, crate::store::LEFT_OUT);
+    }
+
     /// It outlives its connection.
     pub(crate) fn is_persistent(&self) -> bool {
         !self.expiry.is_zero()
@@ -244,19 +265,8 @@ pub(crate) struct Sessions {
     pub(crate) fulfilled: Vec<Fulfilled>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
-    /// Clients with most gaps, in no order; at most [`GAPPY_MAX`].
+    /// Clients with most gaps, in no order; at most [`gappy::GAPPY_MAX`].
     gappy: Vec<(Box<str>, u64)>,
-}
-
-/// Notes a session among those with most gaps, if it is one of them.
-fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
-    if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
-        known.1 = session.gaps;
-    } else if gappy.len() < GAPPY_MAX {
-        gappy.push((session.client_id.clone(), session.gaps));
-    } else if let Some(least) = gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.gaps) {
-        *least = (session.client_id.clone(), session.gaps);
-    }
 }
 
 impl Sessions {
@@ -463,22 +473,6 @@ impl Sessions {
     pub(crate) fn take_turn(&mut self, index: u32) -> bool {
         let session = self.slots[index as usize].as_mut();
         session.is_some_and(|session| core::mem::take(&mut session.follow.catching_up))
-    }
-
-    /// A subscription of that session has been told that something may be missing, or would have been.
-    pub(crate) fn count_gap(&mut self, index: u32, reason: GapReason) {
-        let Sessions { slots, stats, gappy, .. } = self;
-        stats.count_gap(reason);
-        let session = slots[index as usize].as_mut().expect("a session index in use");
-        session.gaps += 1;
-        note_gappy(gappy, session);
-    }
-
-    /// The clients that have been told of most gaps, at most [`GAPPY_MAX`], those with most first.
-    pub(crate) fn gappy(&self) -> Vec<(String, u64)> {
-        let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (shown(client).to_owned(), *gaps)).collect();
-        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        all
     }
 
     /// Whether that is what a session's own client has published.

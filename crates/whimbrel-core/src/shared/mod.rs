@@ -69,6 +69,8 @@ struct Group {
     visit: Option<Box<Visit>>,
     /// Other brokers had members when this one was restarted, and may tell so again until then.
     kept_until: Option<Time>,
+    /// Its own session is being sought at other brokers.
+    is_sought: bool,
 }
 
 /// What is left of a shared subscription that has ended.
@@ -141,6 +143,7 @@ impl Groups {
             counting: Counting::Yes,
             visit: None,
             kept_until: None,
+            is_sought: false,
         };
         let id = match self.free.pop() {
             Some(id) => {

@@ -247,7 +247,8 @@ impl Groups {
     /// Other brokers have something to do with it.
     pub(crate) fn is_remote(&self, id: u32) -> bool {
         let group = self.get(id);
-        group.visit.is_some() || !group.branches.is_empty() || group.counting != Counting::Yes
+        let is_away = group.visit.is_some() || group.is_sought;
+        is_away || !group.branches.is_empty() || group.counting != Counting::Yes
     }
 
     /// If the home is elsewhere: it has to hear of the members here, and if they want something else than it knows, it has to answer.
@@ -291,6 +292,9 @@ impl Groups {
     /// What the members here may be told.
     pub(crate) fn state(&self, id: u32) -> State {
         let group = self.get(id);
+        if group.is_sought || group.own.is_some() && !group.is_durable {
+            return State::Waits(None);
+        }
         let Some(visit) = group.visit.as_deref().filter(|_| !group.is_home) else { return State::Served };
         if self.is_served_elsewhere(id) {
             return State::Served;
@@ -345,6 +349,11 @@ impl Groups {
             visit.held.clear();
             visit.tags.clear();
         }
+    }
+
+    /// Its own session is being sought at other brokers.
+    pub(crate) fn set_sought(&mut self, id: u32, is_sought: bool) {
+        self.group(id).is_sought = is_sought;
     }
 
     /// The own session of a shared subscription is gone.

@@ -75,6 +75,8 @@ impl Core {
         let (track, id) = slot.as_ref().map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
         let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));
         let settled = session.inflight.settle(tag, by);
+        self.note_moved(index);
+        let session = self.sessions.get_mut(index);
         let (is_kept, number) = (session.memory.is_kept, session.memory.number);
         if track != NO_TRACK && settled != Settled::Unknown {
             self.tracks.touch(track);

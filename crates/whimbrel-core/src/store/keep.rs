@@ -143,6 +143,7 @@ impl Core {
     /// The client will not repeat a publish.
     pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut impl Output) {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
+        self.note_moved(index);
         let session = self.sessions.get_mut(index);
         let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
         let mut after = known.map_or(AtomNo(0), |known| known.atom);

@@ -50,6 +50,12 @@ pub(crate) enum Key<'a> {
     Early(u8),
     /// After which ticks logged events have filter records; [`OwnTicks`].
     Filtered,
+    /// Which attachment of its client a session is for, and whether it was given away; [`Placed`].
+    Placed(SessionNo),
+    /// Up to where filter records do not name a durable subscription, which has come from another broker; [`OwnTicks`].
+    Unnamed(DurableNo),
+    /// Another broker of whose sessions this one had copies, or knew who has them; a [`Time`], as nanoseconds in a [`Tick`]: when it was heard of first.
+    Known(HostId),
     /// What is lost of a stream since the broker went on from a copy, by its index; [`super::copied::LostParts`].
     Lost(u8),
     /// One thing that another broker's durable subscriptions want, by its number; [`super::OwedEntry`].
@@ -80,6 +86,18 @@ impl<'a> Key<'a> {
                 out.push(b'w');
                 out.extend_from_slice(&session.0.to_le_bytes());
             }
+            Key::Placed(session) => {
+                out.push(b'a');
+                out.extend_from_slice(&session.0.to_le_bytes());
+            }
+            Key::Unnamed(durable) => {
+                out.push(b'y');
+                out.extend_from_slice(&durable.0.to_le_bytes());
+            }
+            Key::Known(host) => {
+                out.push(b'b');
+                out.extend_from_slice(&host.as_u64().to_le_bytes());
+            }
             Key::Retained(topic) => text(out, b'r', topic),
             Key::Number(client_id) => text(out, b'n', client_id),
             Key::Filtered => out.push(b'f'),
@@ -105,6 +123,9 @@ impl<'a> Key<'a> {
             b'i' => Key::InFlight(SessionNo(bytes.u64()?), bytes.u16()?),
             b'u' => Key::Unreleased(SessionNo(bytes.u64()?), bytes.u16()?),
             b'w' => Key::Will(SessionNo(bytes.u64()?)),
+            b'a' => Key::Placed(SessionNo(bytes.u64()?)),
+            b'y' => Key::Unnamed(DurableNo(bytes.u32()?)),
+            b'b' => Key::Known(HostId::new(bytes.u64()?)),
             b'r' => Key::Retained(bytes.rest()?),
             b'n' => Key::Number(bytes.rest()?),
             b'e' => Key::Early(bytes.u8()?),
@@ -310,6 +331,34 @@ impl<'a> Value<'a> for Wish<'a> {
     }
 }
 
+/// Which attachment of its client a session is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Placed {
+    /// The number of the attachment.
+    pub(crate) epoch: u64,
+    /// When the client attached, nanoseconds since 1970.
+    pub(crate) moment: u64,
+    /// Where its session went, and under which number.
+    pub(crate) given: Option<(HostId, u64)>,
+}
+
+impl Value<'_> for Placed {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.epoch);
+        put_varint(out, self.moment);
+        let (host, epoch) = self.given.map_or((0, 0), |(host, epoch)| (host.as_u64(), epoch));
+        out.push(u8::from(self.given.is_some()));
+        put_varint(out, host);
+        put_varint(out, epoch);
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (epoch, moment, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
+        let given = (HostId::new(bytes.varint()?), bytes.varint()?);
+        Some(Placed { epoch, moment, given: is_given.then_some(given) })
+    }
+}
+
 /// What is published when a connection ends without a goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastWill<'a> {
@@ -447,8 +496,9 @@ mod tests {
             let all = [
                 Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
-                Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Owed(HostId::new(host), durable.0),
-                Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
+                Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Placed(session), Key::Unnamed(durable),
+                Key::Known(HostId::new(u64::from(pubend) << 8)),
+                Key::Owed(HostId::new(host), durable.0), Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {
@@ -487,6 +537,9 @@ mod tests {
             let lifetime = flags[1].then_some(expiry);
             let will = LastWill { client_id, delay: expiry, lifetime, retain: flags[2], event: &payload };
             prop_assert_eq!(again(&will, &mut second), Some(will));
+            let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
+            let placed = Placed { epoch: millis, moment: far.into(), given };
+            prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
             let numbered = Numbered { last: millis, hour: far };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
         }
@@ -494,7 +547,7 @@ mod tests {
         #[test]
         fn garbage_is_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
             let _ = (Key::read(&bytes), Wish::read_versioned(&bytes));
-            let _ = (Own::read_versioned(&bytes), Kept::read_versioned(&bytes));
+            let _ = (Placed::read_versioned(&bytes), Own::read_versioned(&bytes), Kept::read_versioned(&bytes));
             let _ = (LastWill::read_versioned(&bytes), Numbered::read_versioned(&bytes), Tick::read_versioned(&bytes));
         }
     }

@@ -84,6 +84,8 @@ pub(crate) enum Wait {
     },
     /// A client may be told what it is told.
     Uncork(Whom),
+    /// That the session at that place, if it still has that number, was given to another broker is durable, and all that its client did.
+    Gave { session: u32, number: SessionNo },
     /// Ticks up to this one are reserved.
     Reserved(Tick),
     /// Another broker is told what it is owed.
@@ -101,7 +103,7 @@ impl Wait {
             Wait::Subscribe(confirming) => Some(confirming.whom),
             Wait::Unsubscribe(ending) => Some(ending.whom),
             Wait::Later(later) => Some(later.whom),
-            Wait::Hand { .. } | Wait::Reserved(_) | Wait::Owe(_) | Wait::Made(_) => None,
+            Wait::Hand { .. } | Wait::Gave { .. } | Wait::Reserved(_) | Wait::Owe(_) | Wait::Made(_) => None,
         }
     }
 

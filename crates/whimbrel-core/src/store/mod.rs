@@ -5,6 +5,8 @@
 //! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
+mod carried;
+mod carry;
 mod copied;
 mod debts;
 mod far;
@@ -30,13 +32,15 @@ mod wire;
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::{Packed, Tick, Time};
+use whimbrel_event::{HostId, Packed, Tick, Time};
 
+pub(crate) use carried::{Moving, join, split};
+pub(crate) use carry::{LEFT_OUT, Source};
 pub(crate) use copied::{Lost, LostParts};
 pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, stream_of};
-pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
+pub(crate) use keys::{DurableNo, Former, Key, Numbered, OWN, OwnTicks, Placed, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
 pub(crate) use numbers::Numbers;
 pub(crate) use outbox::Outbox;
@@ -50,6 +54,7 @@ pub(crate) use release::Release;
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
 pub(crate) use stand::{FarStand, Flight, Stand, Whose};
 pub(crate) use survey::SURVEYOR;
+pub(crate) use wire::{Bytes, put_bytes, put_varint};
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -148,6 +153,8 @@ pub(crate) struct Store {
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
     pub(crate) lazily_at: Time,
+    /// Brokers of whose sessions this one knew before the start.
+    pub(crate) known: BTreeSet<HostId>,
     /// Of which the streams have their host after the log has failed.
     pub(crate) spare_seed: u64,
     /// Up to where ticks are reserved, or will be.

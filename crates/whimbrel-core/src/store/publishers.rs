@@ -43,6 +43,20 @@ impl Publishers {
         (number <= known.numbered.last).then_some(known.atom)
     }
 
+    /// The last number that a publisher gave, if that is durable, or need not be.
+    pub(crate) fn last(&self, client_id: &str, committed: AtomNo) -> Option<u64> {
+        let known = self.all.get(client_id)?;
+        (known.atom <= committed).then_some(known.numbered.last)
+    }
+
+    /// A publisher has given that number elsewhere. What is known now, to be written.
+    pub(crate) fn learn(&mut self, client_id: &str, number: u64, now: Time) -> Numbered {
+        let known = self.all.get(client_id).map_or(0, |known| known.numbered.last);
+        let numbered = Numbered { last: number.max(known), hour: hour(now) };
+        self.keep(client_id, numbered, AtomNo(0));
+        numbered
+    }
+
     /// Whether another publisher's numbers can be noted; one that has been silent for long makes room.
     pub(crate) fn has_room(&mut self, client_id: &str, now: Time) -> bool {
         if self.all.len() < PUBLISHERS_MAX || self.all.contains_key(client_id) {

@@ -8,12 +8,13 @@ use whimbrel_selector::{Selector, TopicFilter};
 
 use super::FarStand;
 use super::copied::LostParts;
-use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
+use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, Placed, SessionNo, Value, Wish};
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
 use crate::follow::{Gap, GapReason, NOTHING, Old};
+use crate::overlay::Attachment;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 use crate::stream::Streams;
@@ -74,6 +75,9 @@ pub struct Restoring {
     wills: BTreeMap<SessionNo, (Box<str>, Will)>,
     retained: Vec<Event>,
     numbers: Vec<(Box<str>, Numbered)>,
+    placed: BTreeMap<SessionNo, Placed>,
+    unnamed: BTreeMap<DurableNo, OwnTicks>,
+    known: BTreeSet<HostId>,
     early: OwnTicks,
     filtered: Option<OwnTicks>,
     lost: Lost,
@@ -141,6 +145,16 @@ impl Restoring {
             }
             Key::Retained(_) => self.retained.push(Event::copied(Packed::read(<&[u8]>::read_versioned(value)?)?)),
             Key::Number(client_id) => self.numbers.push((client_id.into(), Numbered::read_versioned(value)?)),
+            Key::Placed(session) => {
+                self.placed.insert(session, Placed::read_versioned(value)?);
+            }
+            Key::Unnamed(number) => {
+                self.unnamed.insert(number, OwnTicks::read_versioned(value)?);
+            }
+            Key::Known(host) => {
+                Tick::read_versioned(value)?;
+                self.known.insert(host);
+            }
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,
             Key::Owed(host, number) => {
@@ -186,10 +200,14 @@ impl Restoring {
         }
         core.restore_retained(now, self.retained);
         let mut places = BTreeMap::new();
+        core.store.known = self.known;
         for (number, (client_id, kept)) in &self.sessions {
             // Who was there when the copy was made has left with the broker.
             let left = kept.left.or(self.is_copy.then_some(now));
-            places.insert(*number, core.restore_session(now, client_id, &Kept { left, ..*kept }));
+            let index = core.restore_session(now, client_id, &Kept { left, ..*kept });
+            let placed = self.placed.get(number).map(|placed| Box::new(Attachment::restored(now, placed)));
+            core.sessions.get_mut(index).memory.roam = placed;
+            places.insert(*number, index);
         }
         for (number, (client_id, will)) in self.wills {
             let left = self.sessions.get(&number).and_then(|(_, kept)| kept.left);
@@ -209,6 +227,7 @@ impl Restoring {
                 numbers.insert(number, track);
             }
         }
+        core.restore_unnamed(&self.unnamed, &numbers);
         for (session, flights) in &self.flights {
             match places.get(session) {
                 Some(index) => core.restore_flights(*index, flights, &numbers),

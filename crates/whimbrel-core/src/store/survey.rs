@@ -152,7 +152,7 @@ impl Core {
             // It may have ended, another may have its place, and what came since is newer.
             let durable = tracks.durable_mut(asker.track).filter(|durable| durable.number == asker.number);
             if let Some(durable) = durable.filter(|durable| durable.newest[*own] <= end[*own]) {
-                durable.newest[*own] = newest;
+                durable.newest[*own] = newest.max(durable.far.unnamed[*own]);
                 tracks.touch(asker.track);
             }
         }

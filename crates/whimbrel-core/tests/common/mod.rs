@@ -177,7 +177,15 @@ impl Rig {
     pub fn attach(&mut self, link: u32, client_id: &str, client: Client) -> Told {
         let Client { clean: clean_start, expiry, window, will } = client;
         let will = will.map(Box::new);
-        self.input(Input::Attach(Attach { link: Link(link), client_id, clean_start, expiry, window, will }));
+        self.input(Input::Attach(Attach {
+            link: Link(link),
+            client_id,
+            clean_start,
+            expiry,
+            window,
+            will,
+            without_copy: false,
+        }));
         let told = self.take(link);
         assert!(!told.is_empty(), "an attachment is answered");
         self.edges.told.entry(link).or_default().extend_from_slice(&told[1..]);

@@ -1,10 +1,12 @@
 //! A log in memory: what is durable, and what would be lost in a crash.
 
+#![allow(dead_code, reason = "each test target uses its part")]
+
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::store::{Atom, AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
-use whimbrel_core::{Input, Limits};
+use whimbrel_core::{Core, Input, Limits};
 use whimbrel_event::{Tick, Time};
 
 use crate::common::{Edges, Rig, START};
@@ -30,6 +32,17 @@ pub struct Durable {
 }
 
 impl Durable {
+    /// What a core wants written, atom by atom, as it is taken; and the last of these.
+    pub fn taken(core: &mut Core) -> Option<(AtomNo, Vec<Kept>)> {
+        let writes = kept(&core.atom()?);
+        Some((core.submitted(), writes))
+    }
+
+    /// The core that goes on with what is durable.
+    pub fn core(&self, limits: &Limits, seed: u64, now: Time) -> Core {
+        restoring(self).finish(limits.clone(), seed, now, &self.state()).expect("what was written makes sense")
+    }
+
     pub fn apply(&mut self, write: Kept) {
         match write {
             Kept::Record(stream, tick, body) => {
@@ -127,9 +140,7 @@ impl Logged {
     pub fn submit(&mut self) {
         let core = &mut self.rig.core;
         core.flush(self.rig.now);
-        while let Some(atom) = core.atom() {
-            let writes = kept(&atom);
-            let number = core.submitted();
+        while let Some((number, writes)) = Durable::taken(core) {
             self.pending.push_back((number, writes));
         }
     }

@@ -27,7 +27,7 @@ fn roaming(start: Start<'_>) -> Filter<'_> {
 }
 
 impl Net {
-    fn got(&mut self, node: usize, link: u32) -> Vec<Got> {
+    pub(super) fn got(&mut self, node: usize, link: u32) -> Vec<Got> {
         let told = self.told(node, link).into_iter();
         told.filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect()
     }

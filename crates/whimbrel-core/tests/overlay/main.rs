@@ -2,9 +2,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../durable/disk.rs"]
+mod disk;
 mod estimate;
 mod lives;
 mod look;
+mod moving;
 mod net;
 mod paths;
 mod predecessors;
@@ -26,8 +29,32 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Net {
     fn attach(&mut self, node: usize, link: u32, client_id: &str) {
         let Client { clean: clean_start, expiry, window, .. } = CLEAN;
-        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window: window.max(200), will: None };
+        let attach = Attach {
+            link: Link(link),
+            client_id,
+            clean_start,
+            expiry,
+            window: window.max(200),
+            will: None,
+            without_copy: false,
+        };
         self.input(node, Input::Attach(attach));
+        self.await_attached(node, link);
+    }
+
+    /// Lets time pass until a connection has its session: that may be somewhere else.
+    fn await_attached(&mut self, node: usize, link: u32) {
+        let is_answered = |net: &Net| {
+            let told = net.nodes[node].side.edges.told.get(&link);
+            told.is_some_and(|told| told.iter().any(|told| matches!(told, Told::Attached { .. } | Told::Refused(_))))
+        };
+        for _ in 0..5_000 {
+            if is_answered(self) {
+                return;
+            }
+            self.advance(Duration::from_millis(1));
+        }
+        panic!("a connection is answered");
     }
 
     fn subscribe(&mut self, node: usize, link: u32, filter: Filter<'_>) {

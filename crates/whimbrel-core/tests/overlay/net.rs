@@ -10,6 +10,8 @@ use whimbrel_core::{
 use whimbrel_event::{EventId, Qos, Time};
 
 use crate::common::{Edges, START};
+use crate::disk::Durable;
+use whimbrel_core::store::Fetched;
 
 /// What a core says to its links, and to its clients.
 #[derive(Default)]
@@ -72,6 +74,9 @@ pub struct Node {
     pub side: Side,
     /// How far its clock is ahead of the world's.
     pub ahead: Duration,
+    /// What is durable, if it has a log: everything is at once.
+    pub disk: Option<Durable>,
+    pub is_dead: bool,
 }
 
 struct Wire {
@@ -108,7 +113,95 @@ impl Net {
     pub fn node(number: usize, seed: u64, now: Time) -> Node {
         let mut core = Core::new(Limits::default(), seed, now);
         core.open_overlay(now, config(&format!("b{number}")));
-        Node { core, side: Side::default(), ahead: Duration::ZERO }
+        Node { core, side: Side::default(), ahead: Duration::ZERO, disk: None, is_dead: false }
+    }
+
+    /// A broker with a log.
+    fn logged(number: usize, seed: u64, now: Time, disk: Durable) -> Node {
+        let mut core = disk.core(&Limits::default(), seed, now);
+        core.open_overlay(now, config(&format!("b{number}")));
+        Node { core, side: Side::default(), ahead: Duration::ZERO, disk: Some(disk), is_dead: false }
+    }
+
+    /// Brokers with logs, each linked to each other.
+    pub fn mesh(count: usize) -> Net {
+        let mut net = Net::new(count);
+        for number in 0..count {
+            net.nodes[number] = Net::logged(number, number as u64 + 7, START, Durable::default());
+            for other in 0..number {
+                net.join(other, number, Duration::from_millis(1));
+            }
+        }
+        net.advance(Duration::from_secs(3));
+        net
+    }
+
+    /// A broker is killed: its links end.
+    pub fn kill(&mut self, number: usize) {
+        for wire in 0..self.wires.len() {
+            let ends = self.wires[wire].ends;
+            if self.wires[wire].is_cut || !ends.iter().any(|(node, _)| *node == number) {
+                continue;
+            }
+            self.cut(wire);
+            for (node, link) in ends {
+                if node != number {
+                    self.peer(node, PeerInput::Closed { link });
+                }
+            }
+        }
+        self.nodes[number].is_dead = true;
+    }
+
+    /// One that was killed goes on with its disk, or with another one, and is linked with all that live.
+    pub fn revive(&mut self, number: usize, with_disk: bool) {
+        self.now = self.now.after(Duration::from_millis(50));
+        let disk = self.nodes[number].disk.take().filter(|_| with_disk).unwrap_or_default();
+        self.nodes[number] = Net::logged(number, self.now.as_nanos(), self.now, disk);
+        self.link_all(number);
+    }
+
+    /// Links a broker with all others that live and that it has no link to.
+    pub fn link_all(&mut self, number: usize) {
+        for other in 0..self.nodes.len() {
+            let is_it = |wire: &Wire| {
+                let nodes = wire.ends.map(|(node, _)| node);
+                !wire.is_cut && nodes.contains(&number) && nodes.contains(&other)
+            };
+            if other != number && !self.nodes[other].is_dead && !self.wires.iter().any(is_it) {
+                self.join(number, other, Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Everything that a broker wants written is, and what it wants read is.
+    fn serve_disk(&mut self, node: usize) {
+        let Node { core, side, disk, ahead, .. } = &mut self.nodes[node];
+        let Some(disk) = disk else { return };
+        let now = self.now.after(*ahead);
+        loop {
+            core.flush(now);
+            let mut upto = None;
+            while let Some((number, writes)) = Durable::taken(core) {
+                writes.into_iter().for_each(|write| disk.apply(write));
+                upto = Some(number);
+            }
+            if let Some(upto) = upto {
+                core.handle(now, Input::Committed { upto }, side);
+            }
+            let mut has_read = false;
+            while let Some(fetch) = core.fetch() {
+                has_read = true;
+                let records = disk.streams.get(&fetch.stream).into_iter().flatten();
+                let wanted = records.filter(|(tick, _)| **tick > fetch.after && **tick <= fetch.upto);
+                let found: Vec<_> = wanted.map(|(tick, body)| (*tick, body.as_slice())).collect();
+                let fetched = Fetched { number: fetch.number, records: &found, upto: fetch.upto, lost: None };
+                core.handle(now, Input::Fetched(fetched), side);
+            }
+            if upto.is_none() && !has_read {
+                return;
+            }
+        }
     }
 
     /// A line of brokers, each linked to the next.
@@ -182,14 +275,18 @@ impl Net {
     }
 
     pub fn input(&mut self, node: usize, input: Input<'_>) {
-        let Node { core, side, ahead } = &mut self.nodes[node];
+        if self.nodes[node].is_dead {
+            return;
+        }
+        let Node { core, side, ahead, .. } = &mut self.nodes[node];
         core.handle(self.now.after(*ahead), input, side);
+        self.serve_disk(node);
         self.carry(node);
     }
 
     /// Asks other brokers what they know of an event.
     pub fn ask_trace(&mut self, node: usize, event: EventId) -> TraceQuestion {
-        let Node { core, side, ahead } = &mut self.nodes[node];
+        let Node { core, side, ahead, .. } = &mut self.nodes[node];
         let question = core.ask_trace(self.now.after(*ahead), event, side);
         self.carry(node);
         question
@@ -226,7 +323,7 @@ impl Net {
             Some(Time::from_nanos(nanos).max(self.now))
         };
         let flying = self.flying.front().map(|(at, ..)| *at);
-        self.nodes.iter().filter_map(deadline).chain(flying).min()
+        self.nodes.iter().filter(|node| !node.is_dead).filter_map(deadline).chain(flying).min()
     }
 
     /// Lets time pass.
@@ -240,10 +337,11 @@ impl Net {
                 continue;
             }
             for node in 0..self.nodes.len() {
-                let due = self.nodes[node]
-                    .core
-                    .next_deadline()
-                    .is_some_and(|(at, _)| at <= self.now.after(self.nodes[node].ahead));
+                let due = !self.nodes[node].is_dead
+                    && self.nodes[node]
+                        .core
+                        .next_deadline()
+                        .is_some_and(|(at, _)| at <= self.now.after(self.nodes[node].ahead));
                 if due {
                     self.input(node, Input::Deadline);
                 }

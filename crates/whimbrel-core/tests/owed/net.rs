@@ -261,9 +261,19 @@ impl Net {
 
     pub fn attach(&mut self, node: usize, link: u32, client_id: &str, client: Client) -> Told {
         let Client { clean: clean_start, expiry, window, .. } = client;
-        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window, will: None };
+        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window, will: None, without_copy: false };
         self.input(node, Input::Attach(attach));
-        self.told(node, link).into_iter().next().expect("it is answered")
+        // Its session is sought first.
+        for _ in 0..4_000 {
+            let mut told = self.told(node, link);
+            if !told.is_empty() {
+                let first = told.remove(0);
+                self.nodes[node].side.edges.told.insert(link, told);
+                return first;
+            }
+            self.advance(Duration::from_millis(1));
+        }
+        panic!("no answer to a CONNECT");
     }
 
     pub fn detach(&mut self, node: usize, link: u32) {

@@ -32,6 +32,8 @@ pub(crate) enum State {
     Gone,
     /// The first packet must be CONNECT.
     ExpectConnect,
+    /// Its CONNECT is understood, and its session may be at another broker: nothing of it is read until that is known.
+    Awaiting,
     /// It is attached to a session.
     Attached,
 }
@@ -45,6 +47,8 @@ pub(crate) struct Rare {
     pub(crate) aliases_out: AliasesOut,
     /// The driver does not read it for now: its silence says nothing.
     pub(crate) paused: bool,
+    /// What the CONNACK tells beside success, while it is awaited.
+    pub(crate) greeting: Option<Box<super::Greeting>>,
 }
 
 /// One connection.

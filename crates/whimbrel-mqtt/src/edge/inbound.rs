@@ -16,6 +16,7 @@ use crate::codec::{
     Ack, Connect, DecodeError, Disconnect, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, Will,
     answer_version, decode, decode_publish,
 };
+use crate::config::AWAIT_MAX;
 
 /// Seconds of a session expiry that mean "never".
 const NEVER: u32 = u32::MAX;
@@ -256,8 +257,14 @@ impl Broker {
             expiry,
             window: properties.receive_maximum.map_or(u16::MAX, core::num::NonZeroU16::get),
             will,
+            without_copy: self.edge.resumes_without_copy(connect),
         };
         self.core_input(now, CoreInput::Attach(attach), out);
+        if self.edge.conns[id as usize].state == State::ExpectConnect {
+            // Its session may be somewhere else.
+            self.edge.await_session(now, id, out);
+            return Ok(());
+        }
         // The quota begins anew with each connection; what earlier ones left unreleased does not count against it.
         self.edge.conns[id as usize].carried = self.core.unreleased(Link(id));
         Ok(())
@@ -406,6 +413,30 @@ impl Edge {
             delay: Duration::from_secs(will.properties.delay.unwrap_or(0).into()),
             lifetime: will.properties.message_expiry.map(|seconds| Duration::from_secs(seconds.into())),
         })
+    }
+
+    /// Whether a client wants to go on without what brokers keep of its session, if that cannot be reached.
+    fn resumes_without_copy(&mut self, connect: &Connect<'_>) -> bool {
+        let mut resumes = false;
+        for (name, value) in connect.properties.user.iter() {
+            match (name, value) {
+                ("w-session", "client") => resumes = true,
+                (name, _) if name.starts_with("w-") => self.stats.reserved_properties_unknown += 1,
+                _ => {}
+            }
+        }
+        resumes
+    }
+
+    /// A connection waits for its session; nothing more is read from it.
+    fn await_session(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let greeting = core::mem::take(&mut self.greeting);
+        let conn = &mut self.conns[id as usize];
+        conn.state = State::Awaiting;
+        let rare = conn.rare();
+        (rare.greeting, rare.paused) = (Some(Box::new(greeting)), true);
+        out.pause(super::ConnId(id));
+        self.watch(id, now.after(AWAIT_MAX));
     }
 
     /// A client id for a client that brought none.

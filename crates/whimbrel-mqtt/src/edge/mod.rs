@@ -71,6 +71,8 @@ pub(crate) struct Edge {
     /// Bytes of the incomplete packets that are larger than [`crate::config::PARTIAL_FREE`].
     partial_bytes: usize,
     greeting: Greeting,
+    /// Connections whose sessions have come from elsewhere in the present step: what they sent meanwhile is handled now.
+    admitted: Vec<u32>,
     /// Connections that the present step has to end, and why.
     condemned: Vec<(u32, ReasonCode, &'static str)>,
     stats: Stats,
@@ -126,6 +128,7 @@ impl Broker {
             draining: false,
             partial_bytes: 0,
             greeting: Greeting::default(),
+            admitted: Vec::new(),
             condemned: Vec::new(),
             stats: Stats::default(),
         };
@@ -153,6 +156,7 @@ impl Broker {
             Input::DropSession { client_id } => self.core_input(now, CoreInput::DropSession { client_id }, out),
             Input::Peer(input) => self.core_input(now, CoreInput::Peer(input), out),
         }
+        self.take_admitted(now, out);
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
             self.end(now, conn, reason, cause, out);
         }
@@ -223,6 +227,7 @@ impl Broker {
         match known.state {
             State::Gone => return,
             State::ExpectConnect => {}
+            State::Awaiting => self.withdraw(now, conn.0, out),
             State::Attached => self.detach(now, conn.0, true, None, out),
         }
         self.edge.stats.connections_lost += 1;
@@ -242,6 +247,12 @@ impl Broker {
         self.edge.conns[conn as usize].state = State::Gone;
         self.edge.stats.connections_accepted -= 1;
         let input = CoreInput::Detach { link: Link(conn), publish_will, expiry };
+        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+    }
+
+    /// Tells the core that a connection has ended which still waits for its session.
+    fn withdraw(&mut self, now: Time, conn: u32, out: &mut impl Output) {
+        let input = CoreInput::Detach { link: Link(conn), publish_will: false, expiry: None };
         self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
     }
 
@@ -279,6 +290,10 @@ impl Broker {
                 self.edge.stats.connect_timeouts += 1;
                 self.end(now, conn, ReasonCode::MAXIMUM_CONNECT_TIME, "no CONNECT in time", out);
             }
+            State::Awaiting => {
+                let cause = "the session was not found in time: try again";
+                self.end(now, conn, ReasonCode::SERVER_UNAVAILABLE, cause, out);
+            }
             State::Attached if known.patience.is_zero() => {}
             State::Attached => {
                 let heard = if known.is_paused() { now } else { known.last_heard };
@@ -307,6 +322,13 @@ impl Broker {
         match self.edge.conns[conn as usize].state {
             State::Gone => {}
             State::ExpectConnect => self.edge.refuse(conn, reason, cause, out),
+            State::Awaiting => {
+                self.withdraw(now, conn, out);
+                // CONNACK has no word for the end of the server.
+                let is_shutdown = reason == ReasonCode::SERVER_SHUTTING_DOWN;
+                let reason = if is_shutdown { ReasonCode::SERVER_UNAVAILABLE } else { reason };
+                self.edge.refuse(conn, reason, cause, out);
+            }
             State::Attached => {
                 self.edge.say_goodbye(conn, reason, cause, out);
                 self.detach(now, conn, true, None, out);
@@ -332,6 +354,13 @@ impl Edge {
         let partial = core::mem::take(&mut self.conns[conn as usize].partial);
         self.partial_bytes -= counted(&partial);
         partial
+    }
+
+    /// Keeps an incomplete packet.
+    #[inline]
+    fn put_partial(&mut self, conn: u32, partial: Vec<u8>) {
+        self.partial_bytes += counted(&partial);
+        self.conns[conn as usize].partial = partial;
     }
 
     /// Lets go of a connection; what it still has to be told goes out at the end of the step.

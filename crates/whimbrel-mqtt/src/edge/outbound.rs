@@ -306,6 +306,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::TooManyPublishers
         | Refusal::TooManyChanges
         | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
+        Refusal::SessionUnreachable | Refusal::ConnectedAgain => ReasonCode::SERVER_UNAVAILABLE,
     }
 }
 
@@ -348,6 +349,10 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         }
         Refusal::TooManyPublishers => "more publishers use w-seq than the broker can remember",
         Refusal::TooManyChanges => "the subscription was changed too often: first it has to get what it wanted before",
+        Refusal::SessionUnreachable => {
+            "the brokers that keep the session cannot be reached: try again, or begin anew with Clean Start"
+        }
+        Refusal::ConnectedAgain => "the client id connected again",
         Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
     }
 }

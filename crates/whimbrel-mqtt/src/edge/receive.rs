@@ -1,11 +1,12 @@
 //! Bytes of clients come in: they are cut into packets, and what is left of an incomplete one is kept.
 
+use whimbrel_core::Link;
 use whimbrel_event::Time;
 
 use super::conn::State;
 use super::{Broker, ConnId, Output};
 use crate::codec::{Frame, ReasonCode, frame};
-use crate::config::{ANSWERS_MAX, PARTIAL_FREE};
+use crate::config::{AHEAD_MAX, ANSWERS_MAX, PARTIAL_FREE};
 
 impl Broker {
     pub(super) fn receive(&mut self, now: Time, conn: ConnId, bytes: &[u8], out: &mut impl Output) {
@@ -16,16 +17,50 @@ impl Broker {
         }
         known.last_heard = now;
         self.edge.stats.bytes_in += bytes.len() as u64;
+        if known.state == State::Awaiting {
+            return self.hold_back(now, id, bytes, out);
+        }
         if known.unread > ANSWERS_MAX {
             let cause = "the client does not read the answers to what it sends";
             return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
         }
+        self.take_in(now, id, bytes, out);
+    }
+
+    /// Keeps what comes over a connection that waits for its session.
+    fn hold_back(&mut self, now: Time, id: u32, bytes: &[u8], out: &mut impl Output) {
+        let mut partial = self.edge.take_partial(id);
+        if partial.len() + bytes.len() > AHEAD_MAX {
+            let cause = "the client sends more before its CONNECT is answered than is kept";
+            return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
+        }
+        partial.extend_from_slice(bytes);
+        self.edge.put_partial(id, partial);
+        self.bound_partials(now, out);
+    }
+
+    /// Handles what came over connections while they waited for their sessions.
+    pub(super) fn take_admitted(&mut self, now: Time, out: &mut impl Output) {
+        while let Some(id) = self.edge.admitted.pop() {
+            if self.edge.conns[id as usize].state != State::Attached {
+                continue;
+            }
+            self.edge.conns[id as usize].carried = self.core.unreleased(Link(id));
+            let ahead = self.edge.take_partial(id);
+            self.take_in(now, id, &ahead, out);
+        }
+    }
+
+    fn take_in(&mut self, now: Time, id: u32, bytes: &[u8], out: &mut impl Output) {
         let mut partial = self.edge.take_partial(id);
         let mut rest = bytes;
         if !partial.is_empty() {
             rest = self.complete(now, id, &mut partial, rest, out);
         }
         while !rest.is_empty() && self.edge.conns[id as usize].state != State::Gone {
+            if self.edge.conns[id as usize].state == State::Awaiting {
+                return self.hold_back(now, id, rest, out);
+            }
             match frame(rest, self.edge.config.limits.max_packet_size as usize) {
                 Ok(Some(Frame { first_byte, body, len })) => {
                     self.packet(now, id, first_byte, body, out);
@@ -43,8 +78,7 @@ impl Broker {
             }
         }
         if self.edge.conns[id as usize].state != State::Gone {
-            self.edge.partial_bytes += counted(&partial);
-            self.edge.conns[id as usize].partial = partial;
+            self.edge.put_partial(id, partial);
             self.bound_partials(now, out);
         }
     }

@@ -61,10 +61,17 @@ impl Edge {
     }
 
     /// The core has a session for a connection: CONNACK.
-    pub(super) fn greet(&mut self, id: u32, present: bool, out: &impl Output) {
-        let greeting = core::mem::take(&mut self.greeting);
+    pub(super) fn greet(&mut self, id: u32, present: bool, out: &mut impl Output) {
+        let mut greeting = core::mem::take(&mut self.greeting);
         let conn = &mut self.conns[id as usize];
-        conn.state = State::Attached;
+        if core::mem::replace(&mut conn.state, State::Attached) == State::Awaiting {
+            let rare = conn.rare();
+            greeting = rare.greeting.take().map_or(greeting, |greeting| *greeting);
+            rare.paused = false;
+            out.resume(super::ConnId(id));
+            self.admitted.push(id);
+        }
+        let conn = &mut self.conns[id as usize];
         self.stats.connections_accepted += 1;
         let (patience, heard) = (conn.patience, conn.last_heard);
         if let Some(old) = conn.timer.take() {

@@ -35,6 +35,15 @@ pub struct Session {
     pub in_flight: u64,
     /// Messages that wait in memory.
     pub waiting: u64,
+    /// The number of its attachment among all that its client had at any broker; missing if the broker is alone.
+    #[serde(default)]
+    pub epoch: Option<u64>,
+    /// The broker that has the whole of it in memory, if this one should die.
+    #[serde(default)]
+    pub deputy: Option<String>,
+    /// The broker that keeps it by now: what is here is what it was then, until it is safe there.
+    #[serde(default)]
+    pub given_to: Option<String>,
 }
 
 /// Some of the sessions, in no particular order.

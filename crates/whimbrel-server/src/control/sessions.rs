@@ -107,6 +107,9 @@ fn session(info: &SessionInfo, now: Time) -> Session {
         lag_ms: info.behind.map(|tick| age(now, tick)),
         in_flight: info.in_flight as u64,
         waiting: info.waiting as u64,
+        epoch: info.place.as_ref().map(|place| place.epoch),
+        deputy: info.place.as_ref().and_then(|place| place.deputy.as_deref()).map(str::to_owned),
+        given_to: info.place.as_ref().and_then(|place| place.given_to.as_deref()).map(str::to_owned),
     }
 }
 

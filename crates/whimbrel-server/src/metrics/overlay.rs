@@ -92,6 +92,24 @@ const COUNTERS: &[Row<Number>] = &[
         "Events passed before one that their publisher had published elsewhere before",
         |s| s.order_breaks,
     ),
+    ("whimbrel_sessions_came", "Sessions that came from other brokers, copies included", |s| s.sessions_came),
+    ("whimbrel_sessions_from_copies", "Sessions that went on from a copy", |s| s.sessions_from_copies),
+    ("whimbrel_sessions_went", "Sessions that were given to other brokers", |s| s.sessions_went),
+    ("whimbrel_sessions_outdated", "Sessions that belonged to other brokers when that was found out", |s| {
+        s.sessions_outdated
+    }),
+    ("whimbrel_sessions_unreachable", "CONNECTs refused as nobody could be reached who has the session", |s| {
+        s.sessions_unreachable
+    }),
+    ("whimbrel_session_copies_out", "Copies of sessions sent to deputies, and of what had changed of them", |s| {
+        s.copies_out
+    }),
+    ("whimbrel_session_copies_bytes", "Bytes of such copies", |s| s.copies_bytes),
+    ("whimbrel_session_copies_again", "Such copies that were not taken, and made anew", |s| s.copies_again),
+    ("whimbrel_session_copies_too_large", "Sessions too large for a copy", |s| s.copies_too_large),
+    ("whimbrel_session_copies_refused", "Copies of other brokers' sessions for which there was no room", |s| {
+        s.copies_refused
+    }),
     ("whimbrel_overlay_reads_out", "Questions for parts of other brokers' logs", |s| s.reads_out),
     ("whimbrel_overlay_reads_late", "Answers to such questions that nobody waited for", |s| s.reads_late),
     ("whimbrel_overlay_events_borrowed", "Events that were read from other brokers' logs", |s| s.events_borrowed),

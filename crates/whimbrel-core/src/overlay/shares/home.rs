@@ -36,11 +36,11 @@ impl Core {
             return;
         }
         let Some(id) = self.take_in(now, members.text, out) else {
-            return self.tell_taken(now, from.host, (members.number, members.text), MembersAnswer::NotHome, out);
+            return self.tell_members_taken(now, from.host, (members.number, members.text), MembersAnswer::NotHome, out);
         };
-        if !self.admit(now, id, from, members.lasts, selector.as_ref()) {
+        if !self.take_branch(now, id, from, (members.lasts, selector.as_ref()), out) {
             let answer = (members.number, members.text);
-            self.tell_taken(now, from.host, answer, MembersAnswer::OtherSelector, out);
+            self.tell_members_taken(now, from.host, answer, MembersAnswer::OtherSelector, out);
             self.lose_branch(now, id, from.host, out);
             return;
         }
@@ -70,7 +70,14 @@ impl Core {
     }
 
     /// Takes another broker for one with members, and wants what they want. `false`: others share with another selector.
-    fn admit(&mut self, now: Time, id: u32, from: Sender, lasts: bool, selector: Option<&Selector>) -> bool {
+    fn take_branch(
+        &mut self,
+        now: Time,
+        id: u32,
+        from: Sender,
+        (lasts, selector): (bool, Option<&Selector>),
+        out: &mut impl Output,
+    ) -> bool {
         let is_other = self.groups.selector(id) != selector;
         if is_other && !self.groups.is_alone_but(id, from.host) {
             return false;
@@ -87,7 +94,7 @@ impl Core {
         self.groups.select(id, selector);
         let filter = SharedFilter::parse(&text).expect("it was checked").filter;
         self.enter_index(id, filter, is_other);
-        self.take_over_group(id, lasts);
+        self.take_over_group(now, id, out);
         true
     }
 
@@ -111,11 +118,11 @@ impl Core {
         let text: Box<str> = self.groups.text(id).into();
         for (host, number, answer) in told {
             self.groups.branch_mut(id, host).expect("it is one").told = Some(answer);
-            self.tell_taken(now, host, (number, &text), answer, out);
+            self.tell_members_taken(now, host, (number, &text), answer, out);
         }
     }
 
-    fn tell_taken(
+    fn tell_members_taken(
         &mut self,
         now: Time,
         host: HostId,

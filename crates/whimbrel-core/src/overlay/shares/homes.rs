@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
+use whimbrel_selector::{SharedFilter, TopicFilter};
 
 use super::super::confirm::{CONFIRM_MAX, has_confirmed};
 use super::super::rendezvous::Candidates;
@@ -130,26 +130,11 @@ impl Core {
             let text: Box<str> = self.groups.text(id).into();
             let filter = SharedFilter::parse(&text).expect("it was checked").filter;
             self.enter_index(id, filter, false);
-            let lasts = self.groups.lasts(id);
-            self.take_over_group(id, lasts);
+            self.take_over_group(now, id, out);
         }
         self.groups.end_visit(id);
         self.share_soon(now);
         self.confirm_shares(now, out);
-    }
-
-    /// The position of a shared subscription that lasts is to be remembered here from now on.
-    pub(super) fn take_over_group(&mut self, id: u32, lasts: bool) {
-        if !lasts || self.groups.own(id).is_some() || !self.has_log() || self.check_log_for(true, true).is_err() {
-            return;
-        }
-        let text: Box<str> = self.groups.text(id).into();
-        self.groups.forget_origins(id, &mut self.sessions);
-        self.begin_own(id, &text);
-        let selector: Option<Selector> = self.groups.selector(id).cloned();
-        // A refusal leaves it without a position: the next member asks again.
-        let is_asked = self.ask_by_own(id, &text, selector.as_ref()).is_ok();
-        self.sessions.stats.subscriptions_refused += u64::from(!is_asked);
     }
 
     /// This broker is the home no more: another one has what the members want.
@@ -158,6 +143,7 @@ impl Core {
             return;
         }
         self.groups.set_home(id, false);
+        self.groups.set_sought(id, false);
         self.groups.clear_branches(id);
         self.groups.set_counting(id, Counting::Yes);
         self.leave_index_of(id);

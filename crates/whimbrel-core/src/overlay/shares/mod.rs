@@ -1,13 +1,14 @@
 //! Shared subscriptions with members at several brokers: one of the brokers is the home, which alone has interest and position, and hands events to the others.
 //!
 //! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with members say to it. `branch`: what they are told by it. `waiting`:
-//!   a SUBSCRIBE waits for it.
+//!   a SUBSCRIBE waits for it. `moving`: the position goes to a new home.
 //!
 //! All of it is told in letters. A branch says each second what it has, and an event is handed again until it is heard of; both know what came twice.
 
 mod branch;
 mod home;
 mod homes;
+mod moving;
 mod waiting;
 
 use core::time::Duration;
@@ -95,6 +96,7 @@ impl Core {
         {
             self.count_now(now, id, out);
         }
+        self.take_over_group(now, id, out);
         self.groups.hand_again(id, now);
         for (host, numbers) in self.groups.checks(id, now) {
             let text: Box<str> = self.groups.text(id).into();

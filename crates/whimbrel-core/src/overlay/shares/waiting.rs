@@ -10,10 +10,11 @@ use crate::store::Key;
 
 impl Core {
     /// Homes of shared subscriptions have answered: so are those who waited for that, or have waited for as long as they may.
-    pub(in super::super) fn confirm_shares(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for waiter in core::mem::take(&mut overlay.waiting.sharing) {
-            if waiter.due > now && self.waits_for_home(&waiter) {
+            let is_copied = self.is_copied(now, waiter.what.index, waiter.copied);
+            if waiter.due > now && (self.waits_for_home(&waiter) || !is_copied) {
                 self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(waiter);
             } else {
                 self.answer_when_written(now, waiter, out);

@@ -153,6 +153,7 @@ impl<'a> World<'a> {
             expiry: Duration::ZERO,
             window: u16::MAX,
             will: None,
+            without_copy: false,
         };
         self.origin.handle(START, Input::Attach(attach), &mut Backbone::default());
         self.publish();
@@ -343,6 +344,7 @@ impl<'a> World<'a> {
             expiry: Duration::ZERO,
             window: u16::MAX,
             will: None,
+            without_copy: false,
         };
         self.tell(broker, Input::Attach(attach));
         let kept = self.scenario.durability == Durability::SemiDurable;

@@ -1,0 +1,122 @@
+//! Copies of other brokers' sessions, in memory.
+
+use std::collections::BTreeMap;
+
+use whimbrel_event::HostId;
+
+/// Copies that a broker has at most; more are refused and counted.
+pub const COPIES_MAX: usize = 1 << 22;
+
+/// Bytes of them.
+pub const COPIES_BYTES_MAX: usize = 1 << 30;
+
+/// A copy of a session.
+#[derive(Debug)]
+pub(super) struct Copy {
+    /// Whose session it is.
+    pub(super) keeper: HostId,
+    pub(super) epoch: u64,
+    pub(super) version: u64,
+    /// The version with which its structure has changed last.
+    pub(super) since: u64,
+    pub(super) structure: Box<[u8]>,
+    pub(super) moving: Box<[u8]>,
+    /// Who has taken it over last, and who asked for it: host, incarnation and number.
+    pub(super) given: Option<HostId>,
+    pub(super) asker: Option<(HostId, u64, u64)>,
+    /// Who has the session by now, and under which epoch.
+    pub(super) void: Option<(HostId, u64)>,
+}
+
+impl Copy {
+    fn weight(&self) -> usize {
+        size_of::<Copy>() + self.structure.len() + self.moving.len()
+    }
+}
+
+/// All copies.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    all: BTreeMap<Box<str>, Copy>,
+    bytes: usize,
+}
+
+impl Copies {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&self, client: &str) -> Option<&Copy> {
+        self.all.get(client)
+    }
+
+    /// What is written into it must not change how much it weighs.
+    pub(super) fn get_mut(&mut self, client: &str) -> Option<&mut Copy> {
+        self.all.get_mut(client)
+    }
+
+    /// Takes a copy, instead of an older one; whether there was room.
+    pub(super) fn put(&mut self, client: &str, copy: Copy) -> bool {
+        let before = self.all.get(client).map_or(0, Copy::weight);
+        let weight = copy.weight();
+        if self.bytes - before + weight > COPIES_BYTES_MAX || before == 0 && self.all.len() >= COPIES_MAX {
+            return false;
+        }
+        self.bytes = self.bytes - before + weight;
+        match self.all.get_mut(client) {
+            Some(known) => *known = copy,
+            None => drop(self.all.insert(client.into(), copy)),
+        }
+        true
+    }
+
+    /// Only what moves has changed; whether it builds on what there is.
+    pub(super) fn change(
+        &mut self,
+        client: &str,
+        (keeper, epoch, since): (HostId, u64, u64),
+        (version, moving): (u64, &[u8]),
+    ) -> bool {
+        let Some(copy) = self.all.get_mut(client) else { return false };
+        if (copy.keeper, copy.epoch, copy.since) != (keeper, epoch, since) {
+            return false;
+        }
+        if version > copy.version {
+            self.bytes = self.bytes - copy.moving.len() + moving.len();
+            if copy.moving.len() == moving.len() {
+                copy.moving.copy_from_slice(moving);
+            } else {
+                copy.moving = moving.into();
+            }
+            copy.version = version;
+        }
+        true
+    }
+
+    pub(super) fn remove(&mut self, client: &str) -> Option<Copy> {
+        let copy = self.all.remove(client)?;
+        self.bytes -= copy.weight();
+        Some(copy)
+    }
+
+    /// The clients of whose sessions that broker was the keeper.
+    pub(super) fn of_keeper(&self, keeper: HostId) -> Vec<Box<str>> {
+        self.all.iter().filter(|(_, copy)| copy.keeper == keeper).map(|(client, _)| client.clone()).collect()
+    }
+
+    /// Some of the clients of whose sessions others have newer ones.
+    pub(super) fn void_ones(&self, most: usize) -> Vec<Box<str>> {
+        self.all.iter().filter(|(_, copy)| copy.void.is_some()).take(most).map(|(client, _)| client.clone()).collect()
+    }
+
+    /// Clients after one, in order.
+    pub(super) fn clients_after(&self, after: &str, most: usize) -> Vec<Box<str>> {
+        use core::ops::Bound;
+        let all = self.all.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        all.take(most).map(|(client, _)| client.clone()).collect()
+    }
+}

@@ -1,0 +1,407 @@
+//! What has changed of sessions goes to their deputies: four times a second, and at once where it must not be lost.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX, Message};
+
+use super::copies::Copy;
+use super::map::Map;
+use super::{Due, STILL, hash_of};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+use crate::store::{Bytes, put_bytes, put_varint};
+
+/// How often what moves is copied.
+pub const COPY_EVERY: Duration = Duration::from_millis(250);
+
+/// What seldom changes is copied so soon.
+pub(super) const SOON: Duration = Duration::from_millis(2);
+
+/// A page that was not taken is made anew after so long.
+const COPY_AGAIN: Duration = Duration::from_millis(500);
+
+/// Bytes after which a page of copies is sent.
+const PAGE_BYTES: usize = 64 << 10;
+
+/// Sessions of which one letter tells: it names those that are lacking.
+const PAGE_SESSIONS: usize = LIST_MAX;
+
+/// A session that alone is larger is not copied, and counted.
+const COPY_BYTES_MAX: usize = 768 << 10;
+
+/// Sessions that are copied before others have their turn.
+const COPY_SLICE: usize = 8192;
+
+/// Pages that are on their way at a time.
+const PAGES_MAX: usize = 64;
+
+const WHOLE: u8 = 1;
+const MOVING: u8 = 2;
+const GONE: u8 = 3;
+
+/// A page on its way: about which sessions, in which state.
+#[derive(Debug)]
+struct Open {
+    to: HostId,
+    at: Time,
+    /// Place, epoch and version.
+    sessions: Vec<(u32, u64, u64)>,
+    gone: Vec<Box<str>>,
+    has_whole: bool,
+}
+
+/// What is copied, and to whom.
+#[derive(Debug, Default)]
+pub(super) struct Copying {
+    /// Places of sessions that have changed.
+    changed: VecDeque<u32>,
+    /// Copies that are to be given up, by who has them.
+    gone: BTreeMap<HostId, BTreeSet<Box<str>>>,
+    open: BTreeMap<u64, Open>,
+    pages: u64,
+    due: Option<Time>,
+    /// Whoever was sent copies in this life.
+    deputies: BTreeSet<HostId>,
+    /// Kept for their memory.
+    structure: Vec<u8>,
+    moving: Vec<u8>,
+}
+
+impl Copying {
+    /// A deputy need not keep a copy any longer.
+    pub(super) fn forget_at(&mut self, deputy: HostId, client: &str) {
+        self.gone.entry(deputy).or_default().insert(client.into());
+        self.due = None;
+    }
+}
+
+/// A page in the making.
+#[derive(Debug, Default)]
+struct Making {
+    body: Vec<u8>,
+    sessions: Vec<(u32, u64, u64)>,
+    gone: Vec<Box<str>>,
+    has_whole: bool,
+}
+
+impl Core {
+    /// Something of a session has changed that its deputy has to know.
+    pub(crate) fn note_changed(&mut self, now: Time, index: u32, is_structure: bool) {
+        let session = self.sessions.get_mut(index);
+        let is_copied = session.is_persistent();
+        let Some(place) = session.memory.roam.as_deref_mut() else { return };
+        let copied = &mut place.copied;
+        copied.version += 1;
+        if is_structure {
+            copied.structure = copied.version;
+        }
+        if !is_copied || place.given.is_some() {
+            return;
+        }
+        let is_listed = core::mem::replace(&mut copied.is_listed, true);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let copying = &mut overlay.roam.copying;
+        if !is_listed {
+            copying.changed.push_back(index);
+        }
+        let at = now + if is_structure { SOON } else { COPY_EVERY };
+        if copying.due.is_none_or(|due| at < due) {
+            copying.due = Some(at);
+            overlay.set_once(at, Due::Copy);
+        }
+    }
+
+    /// A client acknowledged or published something, or tags moved.
+    pub(crate) fn note_moved(&mut self, index: u32) {
+        if self.overlay.is_some() {
+            self.note_changed(self.now, index, false);
+        }
+    }
+
+    /// Who is to have the copy of a session: whoever has it, as long as brokers come and go.
+    fn wanted_deputy(&self, now: Time, index: u32) -> Option<HostId> {
+        let session = self.sessions.get(index);
+        let place = session.memory.roam.as_deref()?;
+        let overlay = self.overlay.as_deref()?;
+        let roam = &overlay.roam;
+        let present = place.copied.taken.or(place.copied.sent).map(|(host, _)| host);
+        let stays = present.filter(|host| roam.map.has(*host) && now.since(roam.still_since) < STILL);
+        stays.or_else(|| roam.map.deputy(hash_of(&session.client_id), overlay.host))
+    }
+
+    /// The brokers have changed: perhaps somebody else is to have the copy of a session, or whoever had it has lost it.
+    pub(super) fn look_at_deputy(&mut self, now: Time, index: u32, old: &Map) {
+        let wanted = self.wanted_deputy(now, index);
+        let Some(overlay) = self.overlay.as_deref() else { return };
+        let map = &overlay.roam.map;
+        let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { return };
+        let sent = place.copied.sent.map(|(host, _)| host);
+        let is_lost = sent.is_some_and(|host| map.life(host) != old.life(host) && map.has(host));
+        if sent != wanted || is_lost {
+            if is_lost && let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
+                (place.copied.sent, place.copied.taken) = (None, None);
+            }
+            self.note_changed(now, index, false);
+        }
+    }
+
+    /// Sends copies of what has changed.
+    pub(in crate::overlay) fn copy_on(&mut self, now: Time, out: &mut impl Output) {
+        self.look_at_open(now);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.roam.copying.due = None;
+        let mut making: BTreeMap<HostId, Making> = BTreeMap::new();
+        let gone = core::mem::take(&mut overlay.roam.copying.gone);
+        for (deputy, clients) in gone.into_iter().filter(|(deputy, _)| overlay.roam.map.has(*deputy)) {
+            let page = making.entry(deputy).or_default();
+            for client in clients {
+                put_bytes(&mut page.body, client.as_bytes());
+                page.body.push(GONE);
+                page.gone.push(client);
+            }
+        }
+        let mut left = COPY_SLICE.min(self.overlay.as_deref().map_or(0, |overlay| overlay.roam.copying.changed.len()));
+        while left > 0 && self.has_page_left() {
+            left -= 1;
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let Some(index) = overlay.roam.copying.changed.pop_front() else { break };
+            if let Some(deputy) = self.put_copy(now, index, &mut making)
+                && let Some(page) = making.get_mut(&deputy)
+                && (page.body.len() >= PAGE_BYTES || page.sessions.len() + page.gone.len() >= PAGE_SESSIONS)
+            {
+                let page = core::mem::take(page);
+                self.send_copies(now, deputy, page, out);
+            }
+        }
+        for (deputy, page) in making.into_iter().filter(|(_, page)| !page.body.is_empty()) {
+            self.send_copies(now, deputy, page, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let copying = &mut overlay.roam.copying;
+        let again = match (copying.changed.is_empty(), copying.open.is_empty()) {
+            (false, _) if left == 0 => Some(now),
+            (true, true) => None,
+            _ => Some(now + COPY_EVERY),
+        };
+        if let Some(at) = again {
+            copying.due = Some(at);
+            overlay.set_once(at, Due::Copy);
+        }
+    }
+
+    /// Who would have to take over what is here, if this broker ended: its own name among them says that something would be lost.
+    pub(in crate::overlay) fn deputies(&self) -> Vec<HostId> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let copying = &overlay.roam.copying;
+        let is_lacking = copying.open.values().any(|open| open.has_whole);
+        let own = is_lacking.then_some(overlay.host);
+        own.into_iter().chain(copying.deputies.iter().copied()).take(DEPUTIES_MAX).collect()
+    }
+
+    fn has_page_left(&self) -> bool {
+        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.copying.open.len() < PAGES_MAX)
+    }
+
+    /// Adds a session that has changed to the page for its deputy, which is returned.
+    fn put_copy(&mut self, now: Time, index: u32, making: &mut BTreeMap<HostId, Making>) -> Option<HostId> {
+        let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
+        if !is_there {
+            return None;
+        }
+        let wanted = self.wanted_deputy(now, index);
+        let place = self.sessions.get_mut(index).memory.roam.as_deref_mut()?;
+        if !core::mem::take(&mut place.copied.is_listed) || place.given.is_some() {
+            return None;
+        }
+        let deputy = wanted?;
+        let (epoch, copied) = (place.epoch, place.copied);
+        let is_whole = copied.sent != Some((deputy, copied.structure));
+        place.copied.sent = Some((deputy, copied.structure));
+        let copying = &mut self.overlay.as_deref_mut()?.roam.copying;
+        let (mut structure, mut moving) =
+            (core::mem::take(&mut copying.structure), core::mem::take(&mut copying.moving));
+        structure.clear();
+        moving.clear();
+        if is_whole {
+            self.export_structure(index, &mut structure);
+        }
+        self.export_moving(now, index, &mut moving);
+        let page = making.entry(deputy).or_default();
+        let overlay = self.overlay.as_deref_mut()?;
+        if structure.len() + moving.len() <= COPY_BYTES_MAX {
+            put_bytes(&mut page.body, self.sessions.get(index).client_id.as_bytes());
+            page.body.push(if is_whole { WHOLE } else { MOVING });
+            put_varint(&mut page.body, epoch);
+            put_varint(&mut page.body, copied.version);
+            put_varint(&mut page.body, copied.structure);
+            if is_whole {
+                put_bytes(&mut page.body, &structure);
+            }
+            put_bytes(&mut page.body, &moving);
+            page.sessions.push((index, epoch, copied.version));
+            page.has_whole |= is_whole;
+            overlay.stats.copies_out += 1;
+        } else {
+            overlay.stats.copies_too_large += 1;
+        }
+        (overlay.roam.copying.structure, overlay.roam.copying.moving) = (structure, moving);
+        Some(deputy)
+    }
+
+    fn send_copies(&mut self, now: Time, to: HostId, making: Making, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let copying = &mut overlay.roam.copying;
+        copying.pages += 1;
+        let page = copying.pages;
+        overlay.stats.copies_bytes += making.body.len() as u64;
+        let told = Message::Copies(Page { page, body: &making.body });
+        let is_sent = self.write_to(now, to, (&told, true), out);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Making { sessions, gone, has_whole, .. } = making;
+        overlay.roam.copying.deputies.insert(to);
+        // What had no room is made anew the next time.
+        let at = if is_sent { now } else { Time::ZERO };
+        overlay.roam.copying.open.insert(page, Open { to, at, sessions, gone, has_whole });
+    }
+
+    /// What was not taken is copied anew.
+    fn look_at_open(&mut self, now: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let map = overlay.roam.map.clone();
+        let is_over = |open: &Open| now.since(open.at) >= COPY_AGAIN || !map.has(open.to);
+        let over: Vec<u64> =
+            overlay.roam.copying.open.iter().filter(|(_, open)| is_over(open)).map(|(page, _)| *page).collect();
+        for page in over {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let Some(open) = overlay.roam.copying.open.remove(&page) else { continue };
+            overlay.stats.copies_again += open.sessions.len() as u64;
+            if map.has(open.to) {
+                overlay.roam.copying.gone.entry(open.to).or_default().extend(open.gone);
+            }
+            for (index, epoch, _) in open.sessions {
+                self.copy_whole(now, index, epoch);
+            }
+        }
+    }
+
+    /// Has a session copied whole, if it still is that one.
+    fn copy_whole(&mut self, now: Time, index: u32, epoch: u64) {
+        let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
+        let place = is_there.then(|| self.sessions.get_mut(index).memory.roam.as_deref_mut()).flatten();
+        if let Some(place) = place.filter(|place| place.epoch == epoch) {
+            place.copied.sent = None;
+            self.note_changed(now, index, false);
+        }
+    }
+
+    /// Copies of another broker's sessions have come.
+    pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut impl Output) {
+        let (mut lacking, mut news) = (Vec::new(), Vec::new());
+        let mut bytes = Bytes(page.body);
+        while !bytes.0.is_empty() {
+            let taken = self.take_copy(from.host, &mut bytes);
+            let Some((client, is_taken, is_news)) = taken else {
+                if let Some(overlay) = self.overlay.as_deref_mut() {
+                    overlay.stats.letters_refused += 1;
+                }
+                return;
+            };
+            if !is_taken && lacking.len() < LIST_MAX {
+                lacking.push(client);
+            }
+            if is_news {
+                news.push(client);
+            }
+        }
+        if !news.is_empty() {
+            self.note_known(from.host);
+        }
+        news.into_iter().for_each(|client| self.note_claim(now, client));
+        let told = Message::CopiesTaken(CopiesTaken { page: page.page, lacking });
+        self.write_to(now, from.host, (&told, false), out);
+    }
+
+    /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
+    fn take_copy<'a>(&mut self, keeper: HostId, bytes: &mut Bytes<'a>) -> Option<(&'a str, bool, bool)> {
+        let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
+        let (client, form) = (bytes.text()?, bytes.u8()?);
+        if form == GONE {
+            let is_its = copies.get(client).is_some_and(|copy| copy.keeper == keeper);
+            if is_its {
+                copies.remove(client);
+            }
+            return Some((client, true, is_its));
+        }
+        let (epoch, version, since) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
+        if form == MOVING {
+            let moving = bytes.bytes()?;
+            return Some((client, copies.change(client, (keeper, epoch, since), (version, moving)), false));
+        }
+        if form != WHOLE {
+            return None;
+        }
+        let (structure, moving) = (bytes.bytes()?, bytes.bytes()?);
+        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.keeper));
+        if known.is_some_and(|(known, before, _)| (known, before) > (epoch, version)) {
+            return Some((client, true, false));
+        }
+        let (given, asker, void) = (None, None, None);
+        let (structure, moving) = (structure.into(), moving.into());
+        let copy = Copy { keeper, epoch, version, since, structure, moving, given, asker, void };
+        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
+        let is_put = copies.put(client, copy);
+        if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.copies_refused += 1;
+        }
+        Some((client, true, is_put && is_news))
+    }
+
+    /// A deputy has taken copies.
+    pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let copying = &mut overlay.roam.copying;
+        if copying.open.get(&taken.page).is_none_or(|open| open.to != from.host) {
+            return;
+        }
+        let Some(open) = copying.open.remove(&taken.page) else { return };
+        let lacking: Vec<u32> = taken.lacking.iter().filter_map(|client| self.sessions.find(client)).collect();
+        for (index, epoch, version) in open.sessions {
+            if lacking.contains(&index) {
+                self.copy_whole(now, index, epoch);
+                continue;
+            }
+            let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
+            let session = is_there.then(|| self.sessions.get_mut(index));
+            let Some(place) = session.and_then(|session| session.memory.roam.as_deref_mut()) else { continue };
+            if place.epoch != epoch || place.copied.sent.is_none_or(|(host, _)| host != from.host) {
+                continue;
+            }
+            let before = place.copied.taken.replace((from.host, version));
+            if let Some((old, _)) = before.filter(|(old, _)| *old != from.host) {
+                let client = self.sessions.get(index).client_id.clone();
+                if let Some(overlay) = self.overlay.as_deref_mut() {
+                    overlay.roam.copying.forget_at(old, &client);
+                    overlay.set_once(now + SOON, Due::Copy);
+                }
+            }
+        }
+        self.confirm_ready(now, out);
+    }
+
+    /// Whether the deputy of a session, if it has one, has what has changed of it up to a version.
+    pub(in crate::overlay) fn is_copied(&self, now: Time, index: u32, version: u64) -> bool {
+        let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
+        let place = is_there.then(|| self.sessions.get(index).memory.roam.as_deref()).flatten();
+        let Some(place) = place.filter(|_| self.sessions.get(index).is_persistent()) else { return true };
+        let Some(deputy) = self.wanted_deputy(now, index) else { return true };
+        place.copied.taken.is_some_and(|(host, taken)| host == deputy && taken >= version)
+    }
+
+    /// With which version what seldom changes of a session has changed last.
+    pub(in crate::overlay) fn structure_of(&self, index: u32) -> u64 {
+        self.sessions.get(index).memory.roam.as_deref().map_or(0, |place| place.copied.structure)
+    }
+}

@@ -1,0 +1,301 @@
+//! Everybody has said what it has of a session: which of that is used.
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
+
+use super::seeking::{Arrival, Fetching, Search, Stage};
+use super::{Attachment, Known};
+use crate::api::{Output, Refusal};
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+use crate::store::{Moving, Source, join, split};
+
+/// Bytes of a session that is fetched.
+pub const SESSION_BYTES_MAX: usize = 64 << 20;
+
+/// What is done to get a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Act {
+    /// That broker is asked for it.
+    Fetch(HostId, bool),
+    /// It is here.
+    Own,
+    /// What was given away from here is used.
+    OwnGiven,
+    /// The copy here is used.
+    OwnCopy,
+    /// There is none.
+    Begin,
+    Refuse,
+}
+
+/// Of several states of a session the greatest is used.
+fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
+    let kind = match known.kind {
+        ClaimKind::Ended => 4,
+        ClaimKind::Keeper | ClaimKind::Passing => 3,
+        ClaimKind::Copy => 2,
+        ClaimKind::Given => 1,
+        ClaimKind::Coming | ClaimKind::Nothing => 0,
+    };
+    (known.epoch, kind, known.version, known.moment, known.host)
+}
+
+fn act(search: &Search, own: HostId, is_reachable: impl Fn(HostId) -> bool) -> Act {
+    let does_without = search.arrival.as_ref().is_some_and(Arrival::does_without);
+    let is_usable = |known: &&Known| is_reachable(known.host) && !search.refused.contains(&known.host);
+    let came_before = |known: &&Known| {
+        known.kind == ClaimKind::Coming && known.host != own && (known.moment, known.host) < (search.moment, own)
+    };
+    if let Some(other) = search.claims.iter().filter(is_usable).find(came_before) {
+        return Act::Fetch(other.host, false);
+    }
+    let has_state = |known: &&Known| !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing);
+    let best = search.claims.iter().filter(has_state).filter(is_usable).max_by_key(|known| rank(known));
+    let is_lasting = |known: &&Known| matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given);
+    let away = search.claims.iter().filter(is_lasting).filter(|known| !is_reachable(known.host));
+    let away = away.map(|known| known.epoch).max();
+    if away > best.map(|best| best.epoch) && !does_without {
+        return Act::Refuse;
+    }
+    let Some(best) = best else {
+        let is_lost = search.forgotten.iter().any(|host| !is_reachable(*host));
+        return if is_lost && !does_without { Act::Refuse } else { Act::Begin };
+    };
+    match best.kind {
+        ClaimKind::Ended if best.host == own => Act::Begin,
+        ClaimKind::Keeper | ClaimKind::Passing if best.host == own => Act::Own,
+        ClaimKind::Copy if best.host == own => Act::OwnCopy,
+        ClaimKind::Given if best.host == own => Act::OwnGiven,
+        kind => Act::Fetch(best.host, matches!(kind, ClaimKind::Copy | ClaimKind::Given)),
+    }
+}
+
+impl Core {
+    /// Uses what there is.
+    pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let (host, roam) = (overlay.host, &mut overlay.roam);
+        let Some(search) = roam.searches.get(number) else { return };
+        let act = act(search, host, |other| roam.map.has(other));
+        let client = search.client.clone();
+        let has_arrival = search.arrival.is_some();
+        match act {
+            Act::Fetch(from, as_copy) => {
+                let Some(search) = roam.searches.get_mut(number) else { return };
+                search.stage = Stage::Fetching(Fetching { from, as_copy, part: 0, digest: 0, body: Vec::new() });
+                self.fetch_part(now, number, out);
+            }
+            Act::Own => self.attach_own(now, number, out),
+            Act::OwnGiven => {
+                if let Some(index) = self.sessions.find(&client) {
+                    self.use_given(index);
+                }
+                self.attach_own(now, number, out);
+            }
+            Act::OwnCopy => {
+                let Some(copy) = roam.copies.remove(&client) else { return self.begin_session(now, number, out) };
+                let epoch = self.next_epoch(now, number);
+                let whole = join(&copy.structure, &copy.moving);
+                self.take_in_session(now, number, (&whole, epoch, Source::Copy), out);
+            }
+            // Nobody waits for it: there is nothing to be taken over.
+            Act::Begin if !has_arrival => self.refuse_arrival(now, number, Refusal::ConnectedAgain, out),
+            Act::Begin => self.begin_session(now, number, out),
+            Act::Refuse => self.refuse_arrival(now, number, Refusal::SessionUnreachable, out),
+        }
+    }
+
+    /// The epoch of an attachment: greater than all that are known, and than all that were before it, whoever has forgotten them.
+    fn next_epoch(&mut self, now: Time, number: u64) -> u64 {
+        let now_ms = now.as_nanos() / 1_000_000;
+        let known = self.search(number).and_then(|search| search.claims.iter().map(|known| known.epoch).max());
+        known.unwrap_or(0).saturating_add(1).max(now_ms)
+    }
+
+    /// The client's session is here.
+    fn attach_own(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let epoch = self.next_epoch(now, number);
+        self.finish_search(now, number, (Attachment::new(now, epoch, 0), false), out);
+    }
+
+    /// The client has no session, or wants none that there is.
+    pub(super) fn begin_session(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let epoch = self.next_epoch(now, number);
+        let Some(search) = self.search(number) else { return };
+        let (client, is_unsure) = (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
+        let is_away = search.claims.iter().any(|known| matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy));
+        self.discard_given(now, &client, out);
+        let mut place = Attachment::new(now, epoch, 0);
+        place.maybe_repeats = is_unsure && is_away;
+        self.finish_search(now, number, (place, false), out);
+    }
+
+    /// What was given away from here is void.
+    fn discard_given(&mut self, now: Time, client: &str, out: &mut impl Output) {
+        let found = self.sessions.find(client);
+        let is_given = |index: &u32| {
+            let place = self.sessions.get(*index).memory.roam.as_deref();
+            place.is_some_and(|place| place.given.is_some())
+        };
+        if let Some(index) = found.filter(is_given) {
+            self.discard(now, index, out);
+        }
+    }
+
+    /// What was given away from here goes on, as whoever has a later state of it cannot be reached.
+    fn use_given(&mut self, index: u32) {
+        let session = self.sessions.get_mut(index);
+        if let Some(place) = session.memory.roam.as_deref_mut() {
+            (place.given, place.maybe_repeats) = (None, true);
+        }
+        session.skip_tags();
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.sessions_from_copies += 1;
+        }
+    }
+
+    /// A session has come, whole.
+    fn take_in_session(
+        &mut self,
+        now: Time,
+        number: u64,
+        (whole, epoch, source): (&[u8], u64, Source),
+        out: &mut impl Output,
+    ) {
+        let Some(search) = self.search(number) else { return };
+        let (client, moment) = (search.client.clone(), search.moment);
+        // It takes the place of what was given away from here, and of what is void.
+        if let Some(index) = self.sessions.find(&client) {
+            self.let_go_of_client(now, index, out);
+            if let Some(index) = self.sessions.find(&client) {
+                self.discard(now, index, out);
+            }
+        }
+        let parts = split(whole);
+        let index = parts.and_then(|parts| self.import_session(now, &client, parts, source));
+        let Some((index, (_, moving))) = index.zip(parts) else {
+            return self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
+        };
+        let mut place = Attachment::new(now, epoch, moment);
+        place.settling = Some(0);
+        place.after = Moving::read(moving).and_then(|moving| moving.last);
+        place.maybe_repeats = source == Source::Copy;
+        self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.sessions_came += 1;
+            overlay.stats.sessions_from_copies += u64::from(source == Source::Copy);
+            overlay.tell_interest_soon(now);
+            overlay.roam.copies.remove(&client);
+            overlay.roam.unnamed.push(client);
+        }
+        self.finish_search(now, number, (Attachment::new(now, epoch, moment), true), out);
+    }
+
+    /// A search is over: the client is attached, if it still is there.
+    fn finish_search(
+        &mut self,
+        now: Time,
+        number: u64,
+        (mut place, has_come): (Attachment, bool),
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(search) = overlay.roam.searches.remove(number) else { return };
+        place.moment = search.moment;
+        let client = search.client;
+        match search.arrival {
+            Some(arrival) => self.admit(now, arrival.attach(&client), (Some(place), has_come), out),
+            None => {
+                if let Some(index) = self.sessions.find(&client) {
+                    self.note_place(now, index);
+                }
+                self.share_sought(now, &client, true, out);
+            }
+        }
+        self.note_claim(now, &client);
+        if let Some(successor) = search.successor {
+            self.give_to(now, &client, &successor, out);
+        }
+    }
+
+    /// Whoever was asked for a session answers.
+    pub(super) fn moved_came(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let host = overlay.host;
+        let Some(search) = self.search(moved.number) else { return };
+        let Stage::Fetching(fetching) = &mut search.stage else { return };
+        if fetching.from != from.host {
+            return;
+        }
+        let as_copy = fetching.as_copy;
+        match moved.answer {
+            MoveAnswer::Nothing => {
+                search.refused.insert(from.host);
+                self.decide(now, moved.number, out);
+            }
+            // The client is there by now.
+            MoveAnswer::GaveTo(to) if to == from.host => {
+                self.refuse_arrival(now, moved.number, Refusal::ConnectedAgain, out);
+            }
+            MoveAnswer::GaveTo(to) => {
+                let is_lost = to == host || search.refused.contains(&to);
+                let epoch = moved.epoch;
+                search.claims.retain(|known| known.host != to || known.kind == ClaimKind::Copy);
+                if is_lost {
+                    // This broker had it before it was started again, or has asked for it under another number.
+                    fetching_as_copy(search, from.host);
+                    return self.fetch_part(now, moved.number, out);
+                }
+                let known = Known { host: to, kind: ClaimKind::Keeper, epoch, version: 0, moment: 0 };
+                search.claims.push(known);
+                self.decide(now, moved.number, out);
+            }
+            MoveAnswer::Ended => {
+                let number = Moving::read(moved.body);
+                let client = search.client.clone();
+                let claim =
+                    Known { host: from.host, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, moment: 0 };
+                search.claims.push(claim);
+                let epoch = self.next_epoch(now, moved.number);
+                let mut place = Attachment::new(now, epoch, 0);
+                if let Some(moving) = number {
+                    place.after = moving.last;
+                    if let Some(number) = moving.number {
+                        self.import_number(now, &client, number);
+                    }
+                }
+                self.discard_given(now, &client, out);
+                self.finish_search(now, moved.number, (place, false), out);
+            }
+            MoveAnswer::Given => self.part_came(now, moved, as_copy, out),
+        }
+    }
+
+    /// A part of a session has come.
+    fn part_came(&mut self, now: Time, moved: &Moved<'_>, as_copy: bool, out: &mut impl Output) {
+        let Some(search) = self.search(moved.number) else { return };
+        let Stage::Fetching(fetching) = &mut search.stage else { return };
+        if moved.part > 0 && fetching.digest != moved.digest {
+            // It has changed there: from the beginning.
+            (fetching.part, fetching.body) = (0, Vec::new());
+            return self.fetch_part(now, moved.number, out);
+        }
+        if moved.part != fetching.part || fetching.body.len() + moved.body.len() > SESSION_BYTES_MAX {
+            return;
+        }
+        fetching.digest = moved.digest;
+        fetching.body.extend_from_slice(moved.body);
+        fetching.part += 1;
+        if fetching.part < moved.parts {
+            return self.fetch_part(now, moved.number, out);
+        }
+        let whole = core::mem::take(&mut fetching.body);
+        let source = if as_copy { Source::Copy } else { Source::Keeper };
+        self.take_in_session(now, moved.number, (&whole, moved.epoch, source), out);
+    }
+}
+
+fn fetching_as_copy(search: &mut Search, from: HostId) {
+    search.stage = Stage::Fetching(Fetching { from, as_copy: true, part: 0, digest: 0, body: Vec::new() });
+}

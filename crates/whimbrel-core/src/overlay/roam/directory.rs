@@ -1,0 +1,195 @@
+//! What a clerk knows: which brokers have what of which client's session. In memory only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use smallvec::SmallVec;
+use whimbrel_event::HostId;
+use whimbrel_wire::{Claim, ClaimKind};
+
+/// Claims that a clerk knows, of all clients together; more are refused, and their brokers are asked themselves.
+pub const DIRECTORY_MAX: usize = 1 << 22;
+
+/// Claims of one client.
+const OF_CLIENT_MAX: usize = 16;
+
+/// What a broker has of a session whose client is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Known {
+    pub(super) host: HostId,
+    pub(super) kind: ClaimKind,
+    pub(super) epoch: u64,
+    pub(super) version: u64,
+    pub(super) moment: u64,
+}
+
+impl Known {
+    pub(super) fn of(claim: &Claim<'_>) -> Known {
+        let Claim { host, kind, epoch, version, moment, .. } = *claim;
+        Known { host, kind, epoch, version, moment }
+    }
+
+    pub(super) fn claim<'a>(&self, client: &'a str) -> Claim<'a> {
+        let Known { host, kind, epoch, version, moment } = *self;
+        Claim { host, client, kind, epoch, version, moment }
+    }
+
+    /// The greater one is the newer attachment.
+    pub(super) fn order(&self) -> (u64, u64, HostId) {
+        (self.epoch, self.moment, self.host)
+    }
+
+    /// A client has, or had, a session there.
+    pub(super) fn is_keeper(&self) -> bool {
+        matches!(self.kind, ClaimKind::Keeper | ClaimKind::Passing)
+    }
+}
+
+/// Claims by client.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    entries: BTreeMap<Box<str>, SmallVec<[Known; 2]>>,
+    count: usize,
+    /// For which brokers each has told all that it has to tell.
+    synced: BTreeMap<HostId, u64>,
+    /// Claims that found no room.
+    pub(super) refused: u64,
+}
+
+impl Directory {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// What is known of a client's session.
+    pub(super) fn of(&self, client: &str) -> &[Known] {
+        self.entries.get(client).map_or(&[], |known| known)
+    }
+
+    /// A broker has told everything, for these brokers.
+    pub(super) fn sync(&mut self, host: HostId, map: u64) {
+        self.synced.insert(host, map);
+    }
+
+    pub(super) fn is_synced(&self, host: HostId, map: u64) -> bool {
+        self.synced.get(&host) == Some(&map)
+    }
+
+    /// Takes what brokers have: of each client that occurs, what each broker that occurs had before is forgotten. Gives those who have something that a newer
+    /// attachment has made void, with what that is: host, client, newer.
+    pub(super) fn take<'a>(&mut self, claims: &[Claim<'a>]) -> Vec<(HostId, &'a str, Known)> {
+        let mut seen = BTreeSet::new();
+        let mut outdated = Vec::new();
+        for claim in claims {
+            if seen.insert((claim.client, claim.host)) {
+                self.drop_of(claim.client, |known| known.host == claim.host);
+            }
+            if claim.kind != ClaimKind::Nothing {
+                self.add(claim);
+            }
+        }
+        let clients: BTreeSet<&str> = seen.into_iter().map(|(client, _)| client).collect();
+        for client in clients {
+            let all = self.of(client);
+            let counts = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
+            let newest = all.iter().filter(counts).max_by_key(|known| known.order()).copied();
+            let Some(newest) = newest else { continue };
+            let is_void = |known: &&Known| {
+                let is_older = match known.kind {
+                    ClaimKind::Keeper | ClaimKind::Passing => known.order() < newest.order(),
+                    ClaimKind::Copy if newest.kind == ClaimKind::Ended => known.epoch <= newest.epoch,
+                    ClaimKind::Copy => known.epoch < newest.epoch,
+                    ClaimKind::Nothing | ClaimKind::Ended | ClaimKind::Coming | ClaimKind::Given => false,
+                };
+                is_older && known.host != newest.host
+            };
+            outdated.extend(all.iter().filter(is_void).map(|known| (known.host, client, newest)));
+        }
+        outdated
+    }
+
+    fn add(&mut self, claim: &Claim<'_>) {
+        if self.count >= DIRECTORY_MAX {
+            self.refused += 1;
+            return;
+        }
+        let known = self.entries.entry(claim.client.into()).or_default();
+        if known.len() >= OF_CLIENT_MAX {
+            self.refused += 1;
+            return;
+        }
+        known.push(Known::of(claim));
+        self.count += 1;
+    }
+
+    fn drop_of(&mut self, client: &str, is_dropped: impl Fn(&Known) -> bool) {
+        let Some(known) = self.entries.get_mut(client) else { return };
+        let before = known.len();
+        known.retain(|known| !is_dropped(known));
+        self.count -= before - known.len();
+        if known.is_empty() {
+            self.entries.remove(client);
+        }
+    }
+
+    /// A client is about to be attached to a broker: whoever asks next is told so.
+    pub(super) fn note_coming(&mut self, client: &str, host: HostId, moment: u64) {
+        self.drop_of(client, |known| known.host == host && known.kind == ClaimKind::Coming);
+        self.add(&Claim { host, client, kind: ClaimKind::Coming, epoch: 0, version: 0, moment });
+    }
+
+    /// A host has ended: what it had is gone, but for what others have of it.
+    pub(super) fn forget_host(&mut self, host: HostId) {
+        self.synced.remove(&host);
+        let mut count = 0;
+        self.entries.retain(|_, known| {
+            known.retain(|known| known.host != host);
+            count += known.len();
+            !known.is_empty()
+        });
+        self.count = count;
+    }
+
+    /// Clients after one, in order.
+    pub(super) fn clients_after(&self, after: Option<&str>, most: usize) -> Vec<Box<str>> {
+        use core::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.entries.range::<str, _>((from, Bound::Unbounded)).take(most).map(|(client, _)| client.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(host: u64, kind: ClaimKind, epoch: u64) -> Claim<'static> {
+        Claim { host: HostId::new(host << 8), client: "c", kind, epoch, version: 0, moment: 5 }
+    }
+
+    #[test]
+    fn a_broker_says_all_that_it_has_of_a_client_at_once() {
+        let mut directory = Directory::default();
+        directory.take(&[claim(1, ClaimKind::Keeper, 1), claim(2, ClaimKind::Copy, 1)]);
+        directory.note_coming("c", HostId::new(3 << 8), 9);
+        assert_eq!(directory.of("c").len(), 3);
+        directory.take(&[claim(1, ClaimKind::Given, 2), claim(1, ClaimKind::Copy, 2)]);
+        assert_eq!((directory.of("c").len(), directory.len()), (4, 4));
+        directory.take(&[
+            claim(3, ClaimKind::Keeper, 2),
+            claim(1, ClaimKind::Nothing, 0),
+            claim(2, ClaimKind::Nothing, 0),
+        ]);
+        let left: Vec<_> = directory.of("c").iter().map(|known| known.kind).collect();
+        assert_eq!((left, directory.len()), (vec![ClaimKind::Keeper], 1));
+        directory.forget_host(HostId::new(3 << 8));
+        assert_eq!((directory.len(), directory.of("c").len()), (0, 0));
+    }
+
+    #[test]
+    fn who_is_older_is_named() {
+        let mut directory = Directory::default();
+        assert_eq!(directory.take(&[claim(1, ClaimKind::Keeper, 4), claim(2, ClaimKind::Copy, 4)]), []);
+        let outdated = directory.take(&[claim(3, ClaimKind::Keeper, 5), claim(4, ClaimKind::Copy, 5)]);
+        let newer = Known::of(&claim(3, ClaimKind::Keeper, 5));
+        assert_eq!(outdated, [1, 2].map(|host| (HostId::new(host << 8), "c", newer)));
+    }
+}

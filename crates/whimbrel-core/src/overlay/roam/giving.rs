@@ -1,0 +1,212 @@
+//! A client has connected to another broker, and its session goes there. Here it stays as it was, with its interest and what is held for it, until it is safe
+//! there.
+
+use std::sync::Arc;
+
+use whimbrel_event::{HostId, Seeded, Time};
+use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
+
+use super::seeking::Successor;
+use super::{Ended, Given};
+use crate::api::{Kick, Output};
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+use crate::store::{Moving, SessionNo, Wait, join};
+
+/// Bytes of a session in one letter.
+const PART_BYTES: usize = 256 << 10;
+
+/// An answer without a session.
+fn bare<'a>(number: u64, answer: MoveAnswer, epoch: u64, body: &'a [u8]) -> Moved<'a> {
+    Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body }
+}
+
+impl Core {
+    /// Somebody wants to have a session.
+    pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let host = overlay.host;
+        let successor = Successor { from, number: asked.number, least: asked.least, clean: asked.clean };
+        if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
+            if (search.moment, host) < (asked.moment, from.host) {
+                // It goes on there once it is here.
+                search.successor = Some(successor);
+                return;
+            }
+            if search.arrival.is_some() && !asked.as_copy {
+                let told = bare(asked.number, MoveAnswer::GaveTo(host), 0, &[]);
+                self.write_to(now, from.host, (&Message::Moved(told), false), out);
+                return;
+            }
+        }
+        let Some(index) = self.sessions.find(asked.client) else {
+            return self.give_without_session(now, from, asked, out);
+        };
+        let session = self.sessions.get(index);
+        let given = session.memory.roam.as_deref().and_then(|place| place.given.as_deref());
+        let Some(given) = given else { return self.give_to(now, asked.client, &successor, out) };
+        let is_same = given.to == from.host && given.asker == Some((from.incarnation, asked.number));
+        if is_same {
+            if given.is_written {
+                self.answer_move(now, index, asked.part, out);
+            }
+            return;
+        }
+        if asked.as_copy {
+            return self.mark_given(now, index, &successor, out);
+        }
+        let told = bare(asked.number, MoveAnswer::GaveTo(given.to), given.epoch, &[]);
+        self.write_to(now, from.host, (&Message::Moved(told), false), out);
+    }
+
+    /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
+    fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut impl Output) {
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).copied();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy && !asked.clean);
+        if let Some(copy) = copy {
+            let whom = (from.host, from.incarnation, asked.number);
+            if let Some((to, epoch)) = copy.given.filter(|_| copy.asker != Some(whom)).map(|given| (given, copy.epoch))
+            {
+                if overlay.roam.map.has(to) && copy.asker.is_some_and(|(host, ..)| host != from.host) {
+                    let told = bare(asked.number, MoveAnswer::GaveTo(to), epoch.saturating_add(1), &[]);
+                    self.write_to(now, from.host, (&Message::Moved(told), false), out);
+                    return;
+                }
+            }
+            (copy.given, copy.asker) = (Some(from.host), Some(whom));
+            let epoch = copy.epoch.saturating_add(1).max(asked.least);
+            let whole: Arc<[u8]> = join(&copy.structure, &copy.moving).into();
+            return self.send_part(now, (from.host, asked.number), (&whole, epoch, asked.part), out);
+        }
+        match ended {
+            Some(ended) => self.answer_ended(now, (from.host, asked.number), asked.client, &ended, out),
+            None => {
+                let told = bare(asked.number, MoveAnswer::Nothing, 0, &[]);
+                self.write_to(now, from.host, (&Message::Moved(told), false), out);
+            }
+        }
+    }
+
+    fn answer_ended(
+        &mut self,
+        now: Time,
+        (to, number): (HostId, u64),
+        client: &str,
+        ended: &Ended,
+        out: &mut impl Output,
+    ) {
+        let committed = self.store.line.committed();
+        let moving =
+            Moving { number: self.store.publishers.last(client, committed), last: ended.last, ..Moving::default() };
+        let mut body = Vec::new();
+        moving.put(&mut body);
+        let told = bare(number, MoveAnswer::Ended, ended.epoch, &body);
+        self.write_to(now, to, (&Message::Moved(told), false), out);
+    }
+
+    /// Nobody who waits for a session that was sought here in vain needs to wait any longer.
+    pub(super) fn answer_nothing(&mut self, now: Time, successor: &Successor, out: &mut impl Output) {
+        let told = bare(successor.number, MoveAnswer::Nothing, 0, &[]);
+        self.write_to(now, successor.from.host, (&Message::Moved(told), false), out);
+    }
+
+    /// Whoever is connected to a session is told that it is somewhere else now.
+    pub(super) fn let_go_of_client(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        if self.sessions.get(index).shares().is_some() {
+            return self.let_go_of_share(now, index);
+        }
+        if let Some(link) = self.sessions.get(index).link() {
+            self.sessions.stats.takeovers += 1;
+            out.kicked(link, Kick::TakenOver);
+            self.detach(now, index, true, out);
+        }
+    }
+
+    /// Gives a session to somebody.
+    pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut impl Output) {
+        let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
+        let whom = (successor.from.host, successor.number);
+        self.let_go_of_client(now, index, out);
+        if let Some(index) = self.sessions.find(client) {
+            if !successor.clean {
+                return self.mark_given(now, index, successor, out);
+            }
+            self.end(now, index, out);
+        }
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).copied();
+        match ended {
+            Some(ended) => self.answer_ended(now, whom, client, &ended, out),
+            None => self.answer_nothing(now, successor, out),
+        }
+    }
+
+    /// A session belongs to somebody else from now on. It goes when that is durable, and all that its client did before.
+    fn mark_given(&mut self, now: Time, index: u32, successor: &Successor, out: &mut impl Output) {
+        let (to, incarnation) = (successor.from.host, successor.from.incarnation);
+        let session = self.sessions.get_mut(index);
+        let number = session.memory.number;
+        let Some(place) = session.memory.roam.as_deref_mut() else { return };
+        let before = place.given.as_deref().map_or(0, |given| given.epoch);
+        let epoch = place.epoch.max(before).saturating_add(1).max(successor.least);
+        let asker = Some((incarnation, successor.number));
+        place.given = Some(Box::new(Given { to, epoch, asker, is_written: false, body: None }));
+        self.note_place(now, index);
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.sessions_went += 1;
+        }
+        let last = self.store.line.last().max(self.store.outbox.last());
+        if self.has_log() && last > self.store.line.committed() {
+            self.store.line.push(last, Wait::Gave { session: index, number });
+        } else {
+            self.has_given(now, index, number, out);
+        }
+    }
+
+    /// That a session was given away is durable.
+    pub(crate) fn has_given(&mut self, now: Time, index: u32, number: SessionNo, out: &mut impl Output) {
+        if !self.sessions.is_numbered(index, number) {
+            return;
+        }
+        let place = self.sessions.get_mut(index).memory.roam.as_deref_mut();
+        let Some(given) = place.and_then(|place| place.given.as_deref_mut()) else { return };
+        given.is_written = true;
+        self.answer_move(now, index, 0, out);
+    }
+
+    /// Sends a part of a session that was given away.
+    fn answer_move(&mut self, now: Time, index: u32, part: u32, out: &mut impl Output) {
+        let place = self.sessions.get(index).memory.roam.as_deref();
+        let Some(given) = place.and_then(|place| place.given.as_deref()) else { return };
+        let (to, epoch) = (given.to, given.epoch);
+        let Some((_, number)) = given.asker else { return };
+        let whole: Arc<[u8]> = match &given.body {
+            Some(body) if part > 0 => body.clone(),
+            _ => {
+                let (mut structure, mut moving) = (Vec::new(), Vec::new());
+                self.export_structure(index, &mut structure);
+                self.export_moving(now, index, &mut moving);
+                join(&structure, &moving).into()
+            }
+        };
+        let place = self.sessions.get_mut(index).memory.roam.as_deref_mut();
+        if let Some(given) = place.and_then(|place| place.given.as_deref_mut()) {
+            given.body = (whole.len() > PART_BYTES).then(|| whole.clone());
+        }
+        self.send_part(now, (to, number), (&whole, epoch, part), out);
+    }
+
+    fn send_part(
+        &mut self,
+        now: Time,
+        (to, number): (HostId, u64),
+        (whole, epoch, part): (&[u8], u64, u32),
+        out: &mut impl Output,
+    ) {
+        let parts = whole.len().div_ceil(PART_BYTES).max(1) as u32;
+        let body = whole.chunks(PART_BYTES).nth(part as usize).unwrap_or_default();
+        let digest = Seeded::new(0).hash_one(whole);
+        let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body };
+        self.write_to(now, to, (&Message::Moved(told), false), out);
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be looked at of sessions that move.
+
+use crate::broker::Core;
+use crate::inspect::PlaceInfo;
+use crate::session::Session;
+
+/// What a broker has of others' sessions, and of its own that move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoamGauges {
+    /// Copies of other brokers' sessions.
+    pub copies: u64,
+    /// Their bytes.
+    pub copy_bytes: u64,
+    /// What it knows, as their clerk, of who has sessions.
+    pub claims: u64,
+    /// Own sessions that others keep by now, and which are not safe there.
+    pub given: u64,
+    /// Connections that wait for their sessions.
+    pub seeking: u64,
+    /// What was not noted as there was no room.
+    pub claims_refused: u64,
+}
+
+impl Core {
+    /// Where a session belongs.
+    pub(crate) fn place_info(&self, session: &Session) -> Option<PlaceInfo> {
+        let (place, overlay) = (session.memory.roam.as_deref()?, self.overlay.as_deref()?);
+        Some(PlaceInfo {
+            epoch: place.given.as_deref().map_or(place.epoch, |given| given.epoch),
+            deputy: place.deputy().map(|host| overlay.name_of(host)),
+            given_to: place.given.as_deref().map(|given| overlay.name_of(given.to)),
+        })
+    }
+
+    /// What there is of sessions that move, if there is an overlay.
+    pub fn roam_gauges(&self) -> Option<RoamGauges> {
+        let roam = &self.overlay.as_deref()?.roam;
+        Some(RoamGauges {
+            copies: roam.copies.len() as u64,
+            copy_bytes: roam.copies.bytes() as u64,
+            claims: roam.directory.len() as u64,
+            given: roam.given.len() as u64,
+            seeking: roam.searches.len() as u64,
+            claims_refused: roam.directory.refused,
+        })
+    }
+}

@@ -1,0 +1,425 @@
+//! Sessions that move: a client may connect to any broker, and its session comes there.
+//!
+//! - `map`: who is asked for a session, and who has a copy of it. `directory`: what a clerk knows. `telling`: what is told to clerks.
+//! - `seeking`, `deciding`: a CONNECT waits until it is known who has the session, and until that is here.
+//! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it is safe there.
+//! - `copies`, `copying`: what deputies have, and how they get it.
+//!
+//! All of this is told in letters, which may be lost, come twice or late. Whoever wants something asks again.
+
+mod copies;
+mod copying;
+mod deciding;
+mod directory;
+mod giving;
+mod looking;
+mod map;
+mod publishing;
+mod seeking;
+mod settling;
+mod telling;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use whimbrel_event::{EventId, HostId, Tick, Time};
+use whimbrel_wire::{ClaimKind, Message};
+
+use super::letters::Sender;
+use super::{Due, Overlay};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::store::{Key, Placed, Value};
+
+pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
+pub use directory::DIRECTORY_MAX;
+pub use looking::RoamGauges;
+pub(crate) use publishing::said_of;
+pub(crate) use seeking::Arrival;
+
+use copies::Copies;
+use copying::Copying;
+use directory::{Directory, Known};
+use map::{Map, hash_of};
+use seeking::Searches;
+use telling::Telling;
+
+/// Sessions that have ended and are remembered for [`ENDED_LIFE`].
+pub const ENDED_MAX: usize = 65_536;
+
+/// For so long it is remembered of a session that ended who its client was: its publisher may go on at another broker.
+pub const ENDED_LIFE: Duration = Duration::from_secs(600);
+
+/// A deputy that can still be reached is changed only after the brokers have been the same for so long.
+pub const STILL: Duration = Duration::from_secs(10);
+
+/// For which attachment of its client a session is, and what has to do with its moving.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    /// Greater with each attachment, at whichever broker.
+    pub(crate) epoch: u64,
+    /// When, nanoseconds since 1970 by this broker's clock.
+    pub(crate) moment: u64,
+    /// It belongs to somebody else by now.
+    pub(crate) given: Option<Box<Given>>,
+    /// The last reliable event that its client published here.
+    pub(crate) last: Option<EventId>,
+    /// What the first reliable event that its client publishes has to come after.
+    pub(crate) after: Option<EventId>,
+    /// Nobody could be asked for the number that the client gave last.
+    pub(crate) maybe_repeats: bool,
+    /// The own interest has it from this version on, if it came from elsewhere; 0: that version has no number yet.
+    settling: Option<u64>,
+    /// When it came here.
+    came: Time,
+    copied: Copied,
+}
+
+/// Where a session went.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) to: HostId,
+    /// The epoch that it has there.
+    pub(crate) epoch: u64,
+    /// In which life of that broker it was asked for, and under which number, if that is known: the same question gets the same answer.
+    asker: Option<(u64, u64)>,
+    /// That is durable.
+    is_written: bool,
+    /// What it went as, as long as it may be asked for again and has several parts.
+    body: Option<Arc<[u8]>>,
+}
+
+/// What a deputy has of a session.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    /// Grows with each change.
+    version: u64,
+    /// The version with which what seldom changes has changed last.
+    structure: u64,
+    /// It waits for being copied.
+    is_listed: bool,
+    /// Who was sent the whole, and with which structure.
+    sent: Option<(HostId, u64)>,
+    /// Who has the whole, and up to which version.
+    taken: Option<(HostId, u64)>,
+}
+
+impl Attachment {
+    pub(crate) fn new(now: Time, epoch: u64, moment: u64) -> Attachment {
+        // Greater than before a restart, too.
+        let version = now.as_nanos() / 1_000_000;
+        let copied = Copied { version, structure: version, ..Copied::default() };
+        let (last, after, settling) = (None, None, None);
+        Attachment { epoch, moment, given: None, last, after, maybe_repeats: false, settling, came: now, copied }
+    }
+
+    /// As it was written.
+    pub(crate) fn restored(now: Time, placed: &Placed) -> Attachment {
+        let given =
+            placed.given.map(|(to, epoch)| Box::new(Given { to, epoch, asker: None, is_written: true, body: None }));
+        let is_given = given.is_some();
+        Attachment { given, settling: (!is_given).then_some(1), ..Attachment::new(now, placed.epoch, placed.moment) }
+    }
+
+    fn placed(&self) -> Placed {
+        let given = self.given.as_deref().map(|given| (given.to, given.epoch));
+        Placed { epoch: self.epoch, moment: self.moment, given }
+    }
+
+    /// The deputy that has the whole of it, as far as it has confirmed that.
+    pub(crate) fn deputy(&self) -> Option<HostId> {
+        self.copied.taken.filter(|(_, version)| *version >= self.copied.structure).map(|(host, _)| host)
+    }
+
+    /// Its client is attached anew, and there is no other broker.
+    pub(crate) fn renew_alone(&mut self) {
+        (self.epoch, self.given) = (self.epoch.saturating_add(1), None);
+    }
+
+    /// Its client is attached anew.
+    pub(crate) fn renew(&mut self, new: Attachment) {
+        let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats || self.maybe_repeats);
+        (self.epoch, self.moment, self.given) = (new.epoch, new.moment, None);
+        (self.after, self.maybe_repeats) = (after, maybe_repeats);
+    }
+}
+
+/// A session that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    epoch: u64,
+    moment: u64,
+    at: Time,
+    last: Option<EventId>,
+}
+
+/// The sessions of a broker that has ended, as far as there were copies here.
+#[derive(Debug)]
+struct Taking {
+    keeper: HostId,
+    /// Those that are not safe here yet.
+    clients: Vec<Box<str>>,
+    /// How often others were told that all are.
+    told: u32,
+}
+
+/// What a broker knows of sessions that move.
+#[derive(Debug, Default)]
+pub(crate) struct Roam {
+    map: Map,
+    /// Since when these have been the brokers.
+    still_since: Time,
+    directory: Directory,
+    telling: Telling,
+    searches: Searches,
+    copies: Copies,
+    copying: Copying,
+    ended: BTreeMap<Box<str>, Ended>,
+    ended_by_age: BTreeSet<(Time, Box<str>)>,
+    /// Sessions that were given away, with how often it was asked in vain whether they are safe.
+    given: BTreeMap<Box<str>, u32>,
+    /// Brokers of whose sessions this one knew before it was started, and which have not told it anything since.
+    forgotten: BTreeSet<HostId>,
+    /// That this broker knows of their sessions is written.
+    known: BTreeSet<HostId>,
+    /// Clients whose sessions have come since the own interest had a number.
+    unnamed: Vec<Box<str>>,
+    /// Brokers that have ended, and what is being taken over of their sessions.
+    taking: Vec<Taking>,
+    /// Clients whose keeper has ended, and of whose sessions there are copies here.
+    orphans: VecDeque<Box<str>>,
+}
+
+impl Overlay {
+    /// There are other brokers, or may be: a client's session may be with one of them.
+    pub(crate) fn has_company(&self, now: Time) -> bool {
+        self.topology.len() > 1
+            || self.is_young(now)
+            || self.roam.directory.len() > 0
+            || !self.roam.forgotten.is_empty()
+    }
+
+    /// At most one timer of that kind is set: the earliest.
+    fn set_once(&mut self, at: Time, due: Due) {
+        let known = self.timers.iter().find(|(_, known)| *known == due).map(|(at, _)| *at);
+        if known.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(known) = known {
+            self.timers.remove(&(known, due));
+        }
+        self.set_timer(at, due);
+    }
+}
+
+impl Core {
+    /// What was written of other brokers and their sessions before the start is taken over.
+    pub(crate) fn take_up_known(&mut self) {
+        let known = core::mem::take(&mut self.store.known);
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.roam.known = known.clone();
+            overlay.roam.forgotten = known;
+        }
+    }
+
+    /// Another broker has told something of its sessions: after a restart it is known that there was something to be known.
+    fn note_known(&mut self, host: HostId) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.roam.forgotten.remove(&host);
+        if overlay.roam.known.insert(host) && self.has_log() {
+            let at = Tick(self.now.as_nanos());
+            self.store.outbox.put(|key| Key::Known(host).put(key), |value| at.put_versioned(value));
+            self.store.outbox.seal();
+        }
+    }
+
+    /// A session has another place than before, or is for another attachment: that is written and told.
+    pub(crate) fn note_place(&mut self, now: Time, index: u32) {
+        let session = self.sessions.get(index);
+        let Some(place) = session.memory.roam.as_deref() else { return };
+        let (placed, is_given, client) = (place.placed(), place.given.is_some(), session.client_id.clone());
+        if self.remembers(index) {
+            let number = session.memory.number;
+            self.store.outbox.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
+            self.store.outbox.seal();
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            if is_given {
+                overlay.roam.given.insert(client.clone(), 0);
+                overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+            } else {
+                overlay.roam.given.remove(&client);
+            }
+        }
+        self.note_changed(now, index, true);
+        self.note_claim(now, &client);
+    }
+
+    /// A session ends: for a while it is known that it did.
+    pub(crate) fn note_ended(&mut self, now: Time, index: u32) {
+        let session = self.sessions.get_mut(index);
+        let Some(place) = session.memory.roam.take() else { return };
+        let client = session.client_id.clone();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        roam.given.remove(&client);
+        if let Some((deputy, _)) = place.copied.sent {
+            roam.copying.forget_at(deputy, &client);
+            overlay.set_once(now + copying::SOON, Due::Copy);
+        }
+        let roam = &mut overlay.roam;
+        if roam.ended.len() >= ENDED_MAX
+            && let Some((_, oldest)) = roam.ended_by_age.pop_first()
+        {
+            roam.ended.remove(&oldest);
+        }
+        let Attachment { epoch, moment, last, .. } = *place;
+        if let Some(old) = roam.ended.insert(client.clone(), Ended { epoch, moment, at: now, last }) {
+            roam.ended_by_age.remove(&(old.at, client.clone()));
+        }
+        roam.ended_by_age.insert((now, client.clone()));
+        self.note_claim(now, &client);
+    }
+
+    /// Sessions that ended long ago are forgotten.
+    fn forget_ended(&mut self, now: Time) {
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && let Some((at, _)) = overlay.roam.ended_by_age.first()
+            && now.since(*at) >= ENDED_LIFE
+            && let Some((_, client)) = overlay.roam.ended_by_age.pop_first()
+        {
+            overlay.roam.ended.remove(&client);
+            self.note_claim(now, &client);
+        }
+    }
+
+    /// A session that is safe somewhere else, or void, goes without a word: its will is not published.
+    fn discard(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        let session = self.sessions.get_mut(index);
+        assert!(!session.is_attached(), "whoever is there is told first");
+        session.will = None;
+        if let Some(at) = session.will_at.take() {
+            self.timers.remove(at, crate::api::Reason::WillDelay, index);
+        }
+        let client = session.client_id.clone();
+        let sent = session.memory.roam.as_deref().and_then(|place| place.copied.sent);
+        self.forget_place(index);
+        self.sessions.get_mut(index).memory.roam = None;
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.roam.given.remove(&client);
+            if let Some((deputy, _)) = sent {
+                overlay.roam.copying.forget_at(deputy, &client);
+                overlay.set_once(now + copying::SOON, Due::Copy);
+            }
+        }
+        self.end(now, index, out);
+        self.note_claim(now, &client);
+    }
+
+    /// What is written of a session's place is forgotten.
+    pub(crate) fn forget_place(&mut self, index: u32) {
+        let memory = &self.sessions.get(index).memory;
+        if memory.roam.is_some() && self.remembers(index) {
+            let number = self.sessions.get(index).memory.number;
+            self.store.outbox.forget(|key| Key::Placed(number).put(key));
+            self.store.outbox.seal();
+        }
+    }
+
+    /// What this broker has of a client's session.
+    fn own_claims(&self, client: &str) -> Vec<Known> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let (roam, host) = (&overlay.roam, overlay.host);
+        let mut claims = Vec::new();
+        let mut add = |kind, epoch, version, moment| claims.push(Known { host, kind, epoch, version, moment });
+        let session = self.sessions.find(client).map(|index| self.sessions.get(index));
+        let place = session.and_then(|session| Some((session, session.memory.roam.as_deref()?)));
+        if let Some((session, place)) = place {
+            let (kind, epoch) = match &place.given {
+                Some(given) => (ClaimKind::Given, given.epoch),
+                None if session.is_persistent() => (ClaimKind::Keeper, place.epoch),
+                None => (ClaimKind::Passing, place.epoch),
+            };
+            add(kind, epoch, place.copied.version, place.moment);
+        } else if let Some(ended) = roam.ended.get(client) {
+            add(ClaimKind::Ended, ended.epoch, 0, ended.moment);
+        }
+        if let Some(copy) = roam.copies.get(client) {
+            add(ClaimKind::Copy, copy.epoch, copy.version, 0);
+        }
+        if let Some(search) = roam.searches.of_client(client) {
+            add(ClaimKind::Coming, 0, 0, search.moment);
+        }
+        claims
+    }
+
+    /// Who can be reached has changed, perhaps.
+    pub(super) fn look_at_map(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
+        let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
+        let others = others.map(|state| (state.host, state.incarnation, &*state.name));
+        let map = Map::new(others.chain([(*host, *incarnation, &*config.name)]));
+        if map.hash() == roam.map.hash() {
+            return;
+        }
+        let old = core::mem::replace(&mut roam.map, map);
+        roam.still_since = now;
+        if roam.map.len() > 1 || old.len() > 1 {
+            roam.telling.begin_walk(old);
+            overlay.set_once(now, Due::Tell);
+            overlay.set_once(now + STILL, Due::Still);
+        }
+        self.look_at_searches(now, out);
+    }
+
+    /// The brokers have been the same for a while: deputies are changed.
+    pub(super) fn look_at_deputies(&mut self, now: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let at = overlay.roam.still_since + STILL;
+        if at > now {
+            return overlay.set_once(at, Due::Still);
+        }
+        let map = overlay.roam.map.clone();
+        overlay.roam.telling.begin_walk(map);
+        overlay.set_once(now, Due::Tell);
+    }
+
+    /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
+    pub(super) fn take_over_from(&mut self, now: Time, host: HostId) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        roam.directory.forget_host(host);
+        let has_forgotten = roam.forgotten.remove(&host);
+        let orphans = roam.copies.of_keeper(host);
+        roam.orphans.extend(orphans.iter().cloned());
+        if !has_forgotten {
+            roam.taking.push(Taking { keeper: host, clients: orphans, told: 0 });
+        }
+        overlay.set_once(now, Due::Seek);
+        overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+        if overlay.roam.known.remove(&host) && self.has_log() {
+            self.store.outbox.forget(|key| Key::Known(host).put(key));
+            self.store.outbox.seal();
+        }
+    }
+
+    /// A letter about sessions has come.
+    pub(super) fn take_roaming(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut impl Output) {
+        match message {
+            Message::Where(question) => self.where_came(now, from, &question, out),
+            Message::Found(found) => self.found_came(now, from, &found, out),
+            Message::Claims(claims) => self.claims_came(now, from, &claims, out),
+            Message::PageTaken(taken) => self.page_taken(now, from, taken.page),
+            Message::Move(asked) => self.move_came(now, from, &asked, out),
+            Message::Moved(moved) => self.moved_came(now, from, &moved, out),
+            Message::Settle(asked) => self.settle_came(now, from, &asked.claims, out),
+            Message::Settled(told) => self.settled_came(now, &told.claims, out),
+            Message::Outdated(told) => self.outdated_came(now, &told.claims, out),
+            Message::Copies(copies) => self.copies_came(now, from, &copies, out),
+            Message::CopiesTaken(taken) => self.copies_taken(now, from, &taken, out),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A client that publishes at one broker after the other.
+
+use whimbrel_event::{EventId, EventRef, Headers, Reliability};
+
+use super::Attachment;
+use crate::broker::Core;
+
+impl Core {
+    /// A session's client has published an event, which was accepted.
+    pub(crate) fn note_published(&mut self, index: u32, reliability: Reliability, is_remembered: bool) {
+        let session = self.sessions.get_mut(index);
+        let binding = session.binding;
+        let Some(place) = session.memory.roam.as_deref_mut().filter(|_| reliability == Reliability::Reliable) else {
+            return;
+        };
+        let pubend = self.streams.own.host().pubend(binding);
+        let tick = self.streams.own.assigned()[usize::from(binding)];
+        (place.last, place.after) = (Some(EventId { pubend, tick }), None);
+        if is_remembered {
+            self.note_moved(index);
+        }
+    }
+}
+
+/// What is said of an event because its publisher was at another broker before.
+pub(crate) fn said_of<'a>(place: Option<&Attachment>, event: &EventRef<'a>, is_numbered: bool) -> Headers<'a> {
+    let Some(place) = place.filter(|_| event.reliability == Reliability::Reliable) else { return event.headers };
+    Headers { after: place.after, maybe_repeat: is_numbered && place.maybe_repeats, ..event.headers }
+}

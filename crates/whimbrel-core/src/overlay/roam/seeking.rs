@@ -1,0 +1,447 @@
+//! A client connects, and its session may be anywhere: its clerk is asked, then whoever has it. Two round trips, if nothing is lost.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Found, LIST_MAX, Message, Move, Where};
+
+use super::{Due, Known, hash_of};
+use crate::api::{Attach, Link, Output, Refusal, Will};
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+
+/// A question that was not answered is asked again.
+pub const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// A CONNECT is answered after that long at the latest.
+pub const SEEK_MAX: Duration = Duration::from_secs(3);
+
+/// How often a broker that has just begun looks whether it knows the others.
+const YOUNG_LOOK: Duration = Duration::from_millis(20);
+
+/// Claims of one client that are looked at.
+const CLAIMS_MAX: usize = 256;
+
+/// Sessions of a broker that has ended which are taken over at a time.
+const ORPHANS_MAX: usize = 64;
+
+/// A client's connection that waits for its session.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) link: Link,
+    clean_start: bool,
+    expiry: Duration,
+    window: u16,
+    will: Option<Box<Will>>,
+    without_copy: bool,
+}
+
+impl Arrival {
+    pub(crate) fn of(attach: Attach<'_>) -> Arrival {
+        let Attach { link, clean_start, expiry, window, will, without_copy, .. } = attach;
+        Arrival { link, clean_start, expiry, window, will, without_copy }
+    }
+
+    pub(crate) fn attach(self, client_id: &str) -> Attach<'_> {
+        let Arrival { link, clean_start, expiry, window, will, without_copy } = self;
+        Attach { link, client_id, clean_start, expiry, window, will, without_copy }
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.clean_start
+    }
+
+    /// If what there is of its session cannot be had, it begins anew.
+    pub(super) fn does_without(&self) -> bool {
+        self.clean_start || self.without_copy
+    }
+}
+
+/// How far a search is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// This broker has just begun, and does not know of the others yet.
+    Young,
+    /// Brokers are asked what they know; those have not answered.
+    Asking(BTreeSet<HostId>),
+    /// Somebody is asked for the session.
+    Fetching(Fetching),
+}
+
+/// Somebody is asked for a session.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    pub(super) from: HostId,
+    pub(super) as_copy: bool,
+    /// The part that is asked for.
+    pub(super) part: u32,
+    pub(super) digest: u64,
+    pub(super) body: Vec<u8>,
+}
+
+/// Somebody else wants the session that is being sought.
+#[derive(Clone, Debug)]
+pub(super) struct Successor {
+    pub(super) from: Sender,
+    pub(super) number: u64,
+    pub(super) least: u64,
+    pub(super) clean: bool,
+}
+
+/// A session is sought.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) client: Box<str>,
+    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its keeper has ended.
+    pub(super) arrival: Option<Arrival>,
+    pub(super) moment: u64,
+    began: Time,
+    pub(super) stage: Stage,
+    pub(super) claims: Vec<Known>,
+    /// Who has spoken for itself.
+    heard: BTreeSet<HostId>,
+    /// Who knew more before it was started again.
+    pub(super) forgotten: BTreeSet<HostId>,
+    /// Who has nothing after all.
+    pub(super) refused: BTreeSet<HostId>,
+    pub(super) successor: Option<Successor>,
+}
+
+impl Search {
+    /// Takes what somebody knows.
+    fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
+        self.claims.retain(|known| known.host != from);
+        self.heard.insert(from);
+        for claim in claims {
+            if (claim.host == from || !self.heard.contains(&claim.host)) && self.claims.len() < CLAIMS_MAX {
+                self.claims.push(claim);
+            }
+        }
+    }
+}
+
+/// All sessions that are sought.
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    all: BTreeMap<u64, Search>,
+    by_client: BTreeMap<Box<str>, u64>,
+    by_link: BTreeMap<Link, u64>,
+    due: BTreeSet<(Time, u64)>,
+    last: u64,
+}
+
+impl Searches {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn of_client(&self, client: &str) -> Option<&Search> {
+        self.all.get(self.by_client.get(client)?)
+    }
+
+    pub(super) fn of_client_mut(&mut self, client: &str) -> Option<&mut Search> {
+        self.all.get_mut(self.by_client.get(client)?)
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Search> {
+        self.all.get(&number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Search> {
+        self.all.get_mut(&number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Search> {
+        let search = self.all.remove(&number)?;
+        self.by_client.remove(&search.client);
+        if let Some(arrival) = &search.arrival {
+            self.by_link.remove(&arrival.link);
+        }
+        Some(search)
+    }
+
+    /// The connection that has waited is another one now, or none; the one before.
+    fn replace(&mut self, number: u64, arrival: Option<Arrival>) -> Option<Arrival> {
+        let search = self.all.get_mut(&number)?;
+        if let Some(arrival) = &arrival {
+            self.by_link.insert(arrival.link, number);
+        }
+        let old = core::mem::replace(&mut search.arrival, arrival);
+        if let Some(old) = &old {
+            self.by_link.remove(&old.link);
+        }
+        old
+    }
+}
+
+impl Core {
+    /// Whether a session has to be sought before a client can be attached.
+    pub(crate) fn has_to_seek(&self, now: Time) -> bool {
+        self.overlay.as_deref().is_some_and(|overlay| overlay.has_company(now))
+    }
+
+    /// A client has connected; it is attached when its session is here.
+    pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let (moment, is_young) = (now.as_nanos(), overlay.is_young(now));
+        let searches = &mut overlay.roam.searches;
+        if let Some(&number) = searches.by_client.get(client) {
+            if arrival.is_none() {
+                return;
+            }
+            searches.get_mut(number).expect("it is sought").moment = moment;
+            if let Some(older) = searches.replace(number, arrival) {
+                out.refused(older.link, Refusal::ConnectedAgain);
+            }
+            return;
+        }
+        searches.last += 1;
+        let number = searches.last;
+        let search = Search {
+            client: client.into(),
+            arrival: None,
+            moment,
+            began: now,
+            stage: Stage::Young,
+            claims: Vec::new(),
+            heard: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            successor: None,
+        };
+        searches.all.insert(number, search);
+        searches.by_client.insert(client.into(), number);
+        searches.replace(number, arrival);
+        if is_young {
+            return self.search_due(number, now + YOUNG_LOOK);
+        }
+        self.search_due(number, now + ASK_AGAIN);
+        self.ask_clerk(now, number, out);
+    }
+
+    fn search_due(&mut self, number: u64, at: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.roam.searches.due.insert((at, number));
+        overlay.set_once(at, Due::Seek);
+    }
+
+    /// A connection that waits for its session has ended.
+    pub(crate) fn stop_seeking(&mut self, now: Time, link: Link) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let searches = &mut overlay.roam.searches;
+        let Some(&number) = searches.by_link.get(&link) else { return };
+        searches.replace(number, None);
+        // What is on its way here already is taken.
+        let is_fetching = searches.get(number).is_some_and(|search| matches!(search.stage, Stage::Fetching(_)));
+        if !is_fetching && let Some(search) = searches.remove(number) {
+            self.note_claim(now, &search.client);
+        }
+    }
+
+    /// Asks who has a session.
+    pub(super) fn ask_clerk(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let (host, roam) = (overlay.host, &mut overlay.roam);
+        let Some(search) = roam.searches.get_mut(number) else { return };
+        let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
+        search.stage = Stage::Asking(BTreeSet::from([clerk]));
+        let (client, moment) = (search.client.clone(), search.moment);
+        let own: Vec<Known> = self.own_claims(&client);
+        let Some(search) = self.search(number) else { return };
+        search.take(host, own.into_iter());
+        if clerk == host {
+            let question = Where { number, client: &client, moment };
+            let found = self.look_up(host, &question);
+            return self.found(now, (host, host), &found, out);
+        }
+        self.ask(now, number, clerk, out);
+    }
+
+    pub(super) fn search(&mut self, number: u64) -> Option<&mut Search> {
+        self.overlay.as_deref_mut()?.roam.searches.get_mut(number)
+    }
+
+    /// Asks a broker what it knows.
+    fn ask(&mut self, now: Time, number: u64, whom: HostId, out: &mut impl Output) {
+        let Some(search) = self.search(number) else { return };
+        let (client, moment) = (search.client.clone(), search.moment);
+        self.write_to(now, whom, (&Message::Where(Where { number, client: &client, moment }), false), out);
+    }
+
+    /// What is known here of a client's session, for somebody who asks.
+    fn look_up<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
+        let own = self.own_claims(question.client);
+        let overlay = self.overlay.as_deref_mut().expect("there are others");
+        let (host, roam) = (overlay.host, &mut overlay.roam);
+        let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
+        let others = known.filter(|known| known.host != asker || asker == host);
+        let claims = others.chain(&own).map(|known| known.claim(question.client)).collect();
+        let map = roam.map.hash();
+        let is_unsynced = |other: &HostId| *other != host && *other != asker && !roam.directory.is_synced(*other, map);
+        let unsynced = roam.map.hosts().filter(is_unsynced).take(LIST_MAX).collect();
+        let forgotten = roam.forgotten.iter().filter(|other| !roam.map.has(**other)).take(LIST_MAX).copied().collect();
+        if question.moment > 0 && asker != host {
+            roam.directory.note_coming(question.client, asker, question.moment);
+        }
+        Found { number: question.number, claims, unsynced, forgotten }
+    }
+
+    /// Somebody asks who has a session.
+    pub(super) fn where_came(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut impl Output) {
+        let found = self.look_up(from.host, question);
+        self.write_to(now, from.host, (&Message::Found(found), false), out);
+    }
+
+    /// Somebody answers what it knows.
+    pub(super) fn found_came(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let host = overlay.host;
+        self.found(now, (from.host, host), found, out);
+    }
+
+    fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
+        let Some(search) = roam.searches.get_mut(found.number) else { return };
+        let is_clerk = clerk(&search.client) == Some(from);
+        let Stage::Asking(asked) = &mut search.stage else { return };
+        if !asked.remove(&from) {
+            return;
+        }
+        let client = search.client.clone();
+        let of_client = found.claims.iter().filter(|claim| claim.client == &*client);
+        // Of itself this broker knows best.
+        let others = of_client.filter(|claim| claim.host != host).map(Known::of);
+        if from == host {
+            search.claims.retain(|known| known.host == host);
+            search.claims.extend(others.take(CLAIMS_MAX));
+        } else {
+            search.take(from, others);
+        }
+        search.forgotten.extend(&found.forgotten);
+        let mut more = Vec::new();
+        if is_clerk && let Stage::Asking(asked) = &mut search.stage {
+            let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
+            more.extend(found.unsynced.iter().filter(is_new).copied());
+            asked.extend(&more);
+        }
+        more.into_iter().for_each(|whom| self.ask(now, found.number, whom, out));
+        self.go_on_seeking(now, found.number, out);
+    }
+
+    /// Goes on if everybody has answered who can.
+    pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        let Some(search) = roam.searches.get_mut(number) else { return };
+        match &mut search.stage {
+            Stage::Young => {}
+            Stage::Asking(asked) => {
+                asked.retain(|host| roam.map.has(*host));
+                if asked.is_empty() {
+                    self.decide(now, number, out);
+                }
+            }
+            Stage::Fetching(fetching) => {
+                if !roam.map.has(fetching.from) {
+                    self.decide(now, number, out);
+                }
+            }
+        }
+    }
+
+    /// Who can be reached has changed: nobody waits for those that cannot.
+    pub(super) fn look_at_searches(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let all: Vec<u64> = overlay.roam.searches.all.keys().copied().collect();
+        all.into_iter().for_each(|number| self.go_on_seeking(now, number, out));
+    }
+
+    /// Asks again, and gives up what has taken too long.
+    pub(in crate::overlay) fn seek_on(&mut self, now: Time, out: &mut impl Output) {
+        self.seek_orphans(now, out);
+        self.forget_ended(now);
+        loop {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let is_young = overlay.is_young(now);
+            let Some(&(at, number)) = overlay.roam.searches.due.first() else { return };
+            if at > now {
+                return overlay.set_once(at, Due::Seek);
+            }
+            overlay.roam.searches.due.pop_first();
+            let Some(search) = overlay.roam.searches.get(number) else { continue };
+            match &search.stage {
+                Stage::Young if is_young => self.search_due(number, now + YOUNG_LOOK),
+                Stage::Young => {
+                    self.search_due(number, now + ASK_AGAIN);
+                    self.ask_clerk(now, number, out);
+                }
+                _ if now.since(search.began) >= SEEK_MAX => self.give_up_seeking(now, number, out),
+                Stage::Asking(asked) => {
+                    let asked: Vec<HostId> = asked.iter().copied().collect();
+                    self.search_due(number, now + ASK_AGAIN);
+                    asked.into_iter().for_each(|whom| self.ask(now, number, whom, out));
+                    self.go_on_seeking(now, number, out);
+                }
+                Stage::Fetching(_) => {
+                    self.search_due(number, now + ASK_AGAIN);
+                    self.fetch_part(now, number, out);
+                }
+            }
+        }
+    }
+
+    /// Asks for the next part of a session.
+    pub(super) fn fetch_part(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let now_ms = now.as_nanos() / 1_000_000;
+        let Some(search) = self.search(number) else { return };
+        let Stage::Fetching(Fetching { from, as_copy, part, .. }) = search.stage else { return };
+        let known = search.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
+        let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
+        let (client, moment) = (search.client.clone(), search.moment);
+        let least = known.saturating_add(1).max(now_ms);
+        let asked = Move { number, client: &client, least, moment, clean, as_copy, part };
+        self.write_to(now, from, (&Message::Move(asked), false), out);
+    }
+
+    /// Nobody has answered in time.
+    fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(search) = self.search(number) else { return };
+        if search.arrival.as_ref().is_some_and(Arrival::does_without) {
+            return self.begin_session(now, number, out);
+        }
+        self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
+    }
+
+    pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(search) = overlay.roam.searches.remove(number) else { return };
+        if why == Refusal::SessionUnreachable {
+            overlay.stats.sessions_unreachable += 1;
+        }
+        match search.arrival {
+            Some(arrival) => out.refused(arrival.link, why),
+            None => self.share_sought(now, &search.client, why == Refusal::ConnectedAgain, out),
+        }
+        self.note_claim(now, &search.client);
+        if let Some(successor) = search.successor {
+            self.answer_nothing(now, &successor, out);
+        }
+    }
+
+    /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
+    fn seek_orphans(&mut self, now: Time, out: &mut impl Output) {
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && !overlay.roam.orphans.is_empty()
+        {
+            if overlay.roam.searches.len() >= ORPHANS_MAX {
+                return overlay.set_once(now + ASK_AGAIN, Due::Seek);
+            }
+            if let Some(client) = overlay.roam.orphans.pop_front() {
+                self.seek(now, &client, None, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What this broker has of sessions is told to their clerks, in pages, each of which is told again until it was taken.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Claim, ClaimKind, Claims, Message, PageTaken, Sessions};
+
+use super::map::Map;
+use super::{Attachment, Due, Known, hash_of};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+
+/// Clerks are told of changes so soon: many go together.
+const TELL_EVERY: Duration = Duration::from_millis(10);
+
+/// A page that was not taken is told again after so long.
+const TELL_AGAIN: Duration = Duration::from_millis(250);
+
+/// Clients of whom one page tells.
+const PAGE_CLIENTS: usize = 128;
+
+/// Bytes of the client ids in one page.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// Sessions, copies and entries of the directory that are looked at in one go when the brokers have changed.
+const WALK_SLICE: usize = 4096;
+
+/// What a clerk is to be told.
+#[derive(Debug, Default)]
+struct Pages {
+    dirty: BTreeSet<Box<str>>,
+    /// The page that was told and not taken: its number, when, and whom it is about.
+    open: Option<(u64, Time, Vec<Box<str>>)>,
+    /// For which brokers it has been told everything.
+    complete: u64,
+}
+
+/// Whom the brokers' change concerns is looked up bit by bit.
+#[derive(Debug)]
+struct Walk {
+    /// The brokers before.
+    old: Map,
+    session: u32,
+    /// The last copy that was looked at, and the last entry of the directory; `None`: through.
+    copy: Option<Box<str>>,
+    entry: Option<Box<str>>,
+}
+
+/// What clerks are told.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    to: BTreeMap<HostId, Pages>,
+    walk: Option<Walk>,
+    pages: u64,
+}
+
+impl Telling {
+    /// There are other brokers than before: from those, everything is looked at.
+    pub(super) fn begin_walk(&mut self, old: Map) {
+        // If that had not come to its end, nobody knows what was told.
+        let old = if self.walk.is_some() { Map::default() } else { old };
+        self.walk = Some(Walk { old, session: 0, copy: Some("".into()), entry: Some("".into()) });
+    }
+}
+
+impl Core {
+    /// What this broker has of a client's session has changed: its clerk is told.
+    pub(super) fn note_claim(&mut self, now: Time, client: &str) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        match roam.map.clerk(hash_of(client)) {
+            Some((clerk, _)) if clerk != overlay.host => {
+                roam.telling.to.entry(clerk).or_default().dirty.insert(client.into());
+                overlay.set_once(now + TELL_EVERY, Due::Tell);
+            }
+            Some((own, _)) if roam.map.len() > 1 => {
+                // It is its own clerk, and looks at what others have when it has time.
+                roam.telling.to.entry(own).or_default().dirty.insert(client.into());
+                overlay.set_once(now + TELL_EVERY, Due::Tell);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells clerks what they are to be told.
+    pub(in crate::overlay) fn tell_claims(&mut self, now: Time, out: &mut impl Output) {
+        let has_walked = self.walk(now);
+        self.tell_own(now, out);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let host = overlay.host;
+        let roam = &mut overlay.roam;
+        let others: Vec<HostId> = roam.map.hosts().filter(|other| *other != host).collect();
+        // Whoever cannot be reached is told when it can.
+        roam.telling.to.retain(|host, _| roam.map.has(*host));
+        let mut is_all_told = true;
+        for to in others {
+            is_all_told &= self.tell_page(now, to, has_walked, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !has_walked {
+            overlay.set_once(now, Due::Tell);
+        } else if !is_all_told {
+            overlay.set_once(now + TELL_AGAIN, Due::Tell);
+        }
+    }
+
+    /// This broker is the clerk of some of its own sessions.
+    fn tell_own(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let host = overlay.host;
+        let Some(pages) = overlay.roam.telling.to.remove(&host) else { return };
+        for client in pages.dirty {
+            let claims = self.own_claims(&client);
+            let nothing = Known { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, moment: 0 };
+            let claims: Vec<Claim<'_>> = [nothing].iter().chain(&claims).map(|known| known.claim(&client)).collect();
+            self.file(now, &claims, out);
+        }
+    }
+
+    /// Tells a clerk the next page; whether it has been told everything.
+    fn tell_page(&mut self, now: Time, to: HostId, has_walked: bool, out: &mut impl Output) -> bool {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return true };
+        let map = overlay.roam.map.hash();
+        let pages = overlay.roam.telling.to.entry(to).or_default();
+        if let Some((_, at, clients)) = &mut pages.open {
+            if now.since(*at) < TELL_AGAIN {
+                return false;
+            }
+            pages.dirty.extend(core::mem::take(clients));
+            (pages.open, pages.complete) = (None, 0);
+        }
+        let (mut clients, mut bytes) = (Vec::new(), 0);
+        while clients.len() < PAGE_CLIENTS
+            && bytes < PAGE_BYTES
+            && let Some(client) = pages.dirty.pop_first()
+        {
+            bytes += client.len();
+            clients.push(client);
+        }
+        let is_last = has_walked && pages.dirty.is_empty();
+        if clients.is_empty() && (!is_last || pages.complete == map) {
+            return is_last;
+        }
+        let telling = &mut overlay.roam.telling;
+        telling.pages += 1;
+        let page = telling.pages;
+        let mut known = Vec::new();
+        for client in &clients {
+            known.extend(self.claims_to_tell(client).into_iter().map(|known| (client, known)));
+        }
+        let claims = known.iter().map(|(client, known)| known.claim(client)).collect();
+        let told = Message::Claims(Claims { page, map: if is_last { map } else { 0 }, claims });
+        self.write_to(now, to, (&told, false), out);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return true };
+        let pages = overlay.roam.telling.to.entry(to).or_default();
+        pages.open = Some((page, now, clients));
+        pages.complete = if is_last { map } else { pages.complete };
+        false
+    }
+
+    /// What a new clerk is told of a client: what this broker has, and what it knows of those that cannot tell it.
+    fn claims_to_tell(&self, client: &str) -> Vec<Known> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let (host, roam) = (overlay.host, &overlay.roam);
+        let mut claims = self.own_claims(client);
+        if claims.is_empty() {
+            claims.push(Known { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, moment: 0 });
+        }
+        claims.extend(roam.directory.of(client).iter().filter(|known| !roam.map.has(known.host)));
+        claims
+    }
+
+    /// Looks for whom the brokers' change concerns; whether that is done.
+    fn walk(&mut self, now: Time) -> bool {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return true };
+        let Some(mut walk) = overlay.roam.telling.walk.take() else { return true };
+        let mut seen: Vec<Box<str>> = Vec::new();
+        let (mut moved, mut alone, places) = (Vec::new(), Vec::new(), self.sessions.places());
+        for (index, session) in self.sessions.from(walk.session).take(WALK_SLICE) {
+            let Some(session) = session else { continue };
+            if session.memory.roam.is_none() {
+                alone.push(index);
+                continue;
+            }
+            seen.push(session.client_id.clone());
+            moved.push(index);
+        }
+        walk.session = walk.session.saturating_add(WALK_SLICE as u32).min(places);
+        let roam = &overlay.roam;
+        let next = |clients: Vec<Box<str>>, seen: &mut Vec<Box<str>>| {
+            let last = clients.last().filter(|_| clients.len() == WALK_SLICE).cloned();
+            seen.extend(clients);
+            last
+        };
+        if let Some(after) = walk.copy.take() {
+            walk.copy = next(roam.copies.clients_after(&after, WALK_SLICE), &mut seen);
+        }
+        if let Some(after) = walk.entry.take() {
+            walk.entry = next(roam.directory.clients_after(Some(&after), WALK_SLICE), &mut seen);
+        }
+        let is_through = walk.session >= places && walk.copy.is_none() && walk.entry.is_none();
+        let map = roam.map.clone();
+        let told = |client: &str| {
+            let client = hash_of(client);
+            walk.old.clerk(client) != map.clerk(client)
+        };
+        let concerned: Vec<Box<str>> = seen.into_iter().filter(|client| told(client)).collect();
+        let old = walk.old.clone();
+        if !is_through && let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.roam.telling.walk = Some(walk);
+        }
+        concerned.iter().for_each(|client| self.note_claim(now, client));
+        moved.into_iter().for_each(|index| self.look_at_deputy(now, index, &old));
+        for index in alone {
+            // It began when there was no other broker.
+            let moment = now.as_nanos();
+            let place = Attachment::new(now, moment / 1_000_000, moment);
+            self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
+            self.note_place(now, index);
+        }
+        is_through
+    }
+
+    /// Other brokers tell what they have.
+    pub(super) fn claims_came(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let map = &overlay.roam.map;
+        // Of itself each knows best; of others only those are told of that cannot be asked.
+        let is_told = |claim: &&Claim<'_>| claim.host == from.host || !map.has(claim.host);
+        let told: Vec<Claim<'_>> = claims.claims.iter().filter(is_told).copied().collect();
+        let is_news = told.iter().any(|claim| claim.kind != ClaimKind::Nothing);
+        self.file(now, &told, out);
+        if is_news {
+            self.note_known(from.host);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if claims.map != 0 {
+            overlay.roam.directory.sync(from.host, claims.map);
+            overlay.roam.forgotten.remove(&from.host);
+        }
+        self.write_to(now, from.host, (&Message::PageTaken(PageTaken { page: claims.page }), false), out);
+    }
+
+    /// Notes what brokers have, and tells those who have something that is void by now.
+    fn file(&mut self, now: Time, claims: &[Claim<'_>], out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let host = overlay.host;
+        let mut of_host: BTreeMap<HostId, Vec<Claim<'_>>> = BTreeMap::new();
+        for (whom, client, newer) in overlay.roam.directory.take(claims) {
+            of_host.entry(whom).or_default().push(newer.claim(client));
+        }
+        for (whom, claims) in of_host {
+            if whom == host {
+                self.outdated_came(now, &claims, out);
+                continue;
+            }
+            for claims in claims.chunks(PAGE_CLIENTS) {
+                let told = Message::Outdated(Sessions { claims: claims.to_vec() });
+                self.write_to(now, whom, (&told, false), out);
+            }
+        }
+    }
+
+    /// A page was taken.
+    pub(super) fn page_taken(&mut self, now: Time, from: Sender, page: u64) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(pages) = overlay.roam.telling.to.get_mut(&from.host) else { return };
+        if pages.open.as_ref().is_some_and(|(open, ..)| *open == page) {
+            pages.open = None;
+            if !pages.dirty.is_empty() || pages.complete != overlay.roam.map.hash() {
+                overlay.set_once(now, Due::Tell);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Which clients were told of most gaps.
+
+use super::{Session, Sessions, shown};
+use crate::follow::GapReason;
+
+/// Clients that are named for the gaps they were told of.
+pub(super) const GAPPY_MAX: usize = 16;
+
+/// Notes a session among those with most gaps, if it is one of them.
+fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
+    if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
+        known.1 = session.gaps;
+    } else if gappy.len() < GAPPY_MAX {
+        gappy.push((session.client_id.clone(), session.gaps));
+    } else if let Some(least) = gappy.iter_mut().min_by_key(|known| known.1).filter(|least| least.1 < session.gaps) {
+        *least = (session.client_id.clone(), session.gaps);
+    }
+}
+
+impl Sessions {
+    /// A subscription of that session has been told that something may be missing, or would have been.
+    pub(crate) fn count_gap(&mut self, index: u32, reason: GapReason) {
+        let Sessions { slots, stats, gappy, .. } = self;
+        stats.count_gap(reason);
+        let session = slots[index as usize].as_mut().expect("a session index in use");
+        session.gaps += 1;
+        note_gappy(gappy, session);
+    }
+
+    /// The clients that have been told of most gaps, at most [`GAPPY_MAX`], those with most first.
+    pub(crate) fn gappy(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (shown(client).to_owned(), *gaps)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all
+    }
+}

@@ -1,0 +1,363 @@
+//! A session as it goes to another broker. Streams have their full names in it, so that own ones and others' are alike; times are ages, as the clocks of two
+//! brokers differ.
+//!
+//! It has two parts: what seldom changes, and what each acknowledgement moves. A copy is kept up to date by sending the second alone.
+
+use core::time::Duration;
+
+use whimbrel_event::{EventId, PubendId, Qos, Tick};
+
+use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
+use crate::api::Durability;
+
+/// The form of what is written here.
+const FORM: u8 = 1;
+
+/// Most of any list: what is read is bounded by the bytes that are there as well.
+const LIST_MAX: u64 = 1 << 20;
+
+/// What seldom changes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Structure<'a> {
+    pub(crate) expiry: Duration,
+    pub(crate) will: Option<CarriedWill<'a>>,
+    pub(crate) subscriptions: Vec<CarriedSubscription<'a>>,
+}
+
+/// What is published if the client does not come back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CarriedWill<'a> {
+    pub(crate) delay: Duration,
+    pub(crate) lifetime: Option<Duration>,
+    pub(crate) retain: bool,
+    /// The event, packed.
+    pub(crate) event: &'a [u8],
+}
+
+/// What a subscription asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CarriedSubscription<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) durability: Durability,
+    pub(crate) qos: Qos,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    pub(crate) by_token: bool,
+    pub(crate) notices: bool,
+    pub(crate) identifier: u32,
+    pub(crate) selector: Option<&'a str>,
+    /// What it wanted before, oldest first, and up to where in which streams that counts.
+    pub(crate) old: Vec<(Option<&'a str>, Vec<(PubendId, Tick)>)>,
+}
+
+/// What each acknowledgement moves.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Moving {
+    /// For how long the client has been away; `None`: it is there.
+    pub(crate) away: Option<Duration>,
+    /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
+    pub(crate) stands: Vec<CarriedStand>,
+    pub(crate) flights: Vec<CarriedFlight>,
+    /// Tags of exactly-once publishes that the client has not released, ascending.
+    pub(crate) unreleased: Vec<u16>,
+    /// The tag that was given last.
+    pub(crate) last_tag: u16,
+    /// The number that the client gave to its last event.
+    pub(crate) number: Option<u64>,
+    /// The last reliable event that it published.
+    pub(crate) last: Option<EventId>,
+}
+
+/// Where a subscription stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CarriedStand {
+    /// Per stream, ascending: after which tick what it wants was logged there, if it is; and up to where it has acknowledged everything.
+    pub(crate) streams: Vec<(PubendId, Option<Tick>, Tick)>,
+    /// What it has acknowledged beyond that.
+    pub(crate) beyond: Vec<EventId>,
+}
+
+/// A delivery that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CarriedFlight {
+    pub(crate) tag: u16,
+    pub(crate) qos: Qos,
+    /// The client has the event, and has to forget the tag.
+    pub(crate) is_received: bool,
+    /// For which subscription, and of which event, if that is found again.
+    pub(crate) of: Option<(u32, EventId)>,
+}
+
+fn put_maybe(out: &mut Vec<u8>, number: Option<u64>) {
+    out.push(u8::from(number.is_some()));
+    put_varint(out, number.unwrap_or(0));
+}
+
+fn maybe(bytes: &mut Bytes<'_>) -> Option<Option<u64>> {
+    let is_some = flag(bytes)?;
+    let number = bytes.varint()?;
+    Some(is_some.then_some(number))
+}
+
+fn flag(bytes: &mut Bytes<'_>) -> Option<bool> {
+    match bytes.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: Option<&str>) {
+    out.push(u8::from(text.is_some()));
+    put_bytes(out, text.unwrap_or_default().as_bytes());
+}
+
+fn text<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
+    let is_some = flag(bytes)?;
+    let text = bytes.text()?;
+    Some(is_some.then_some(text))
+}
+
+fn list<'a, T>(bytes: &mut Bytes<'a>, mut one: impl FnMut(&mut Bytes<'a>) -> Option<T>) -> Option<Vec<T>> {
+    let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
+    (0..count).map(|_| one(bytes)).collect()
+}
+
+fn put_id(out: &mut Vec<u8>, id: EventId) {
+    put_varint(out, id.pubend.0);
+    put_varint(out, id.tick.0);
+}
+
+fn id(bytes: &mut Bytes<'_>) -> Option<EventId> {
+    Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) })
+}
+
+fn qos(byte: u8) -> Option<Qos> {
+    [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce].get(usize::from(byte)).copied()
+}
+
+const DURABILITIES: [Durability; 4] =
+    [Durability::Queued, Durability::Nondurable, Durability::SemiDurable, Durability::Durable];
+
+impl<'a> CarriedSubscription<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.text.as_bytes());
+        let durability = DURABILITIES.iter().position(|known| *known == self.durability).unwrap_or(0);
+        let flags = [self.no_local, self.retain_as_published, self.by_token, self.notices];
+        let flags = flags.iter().enumerate().fold(0, |all, (at, is_set)| all | u8::from(*is_set) << at);
+        out.extend_from_slice(&[durability as u8, self.qos as u8, flags]);
+        put_varint(out, self.identifier.into());
+        put_text(out, self.selector);
+        put_varint(out, self.old.len() as u64);
+        for (selector, upto) in &self.old {
+            put_text(out, *selector);
+            put_varint(out, upto.len() as u64);
+            upto.iter().for_each(|(pubend, tick)| put_id(out, EventId { pubend: *pubend, tick: *tick }));
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        let name = bytes.text()?;
+        let durability = *DURABILITIES.get(usize::from(bytes.u8()?))?;
+        let (qos, flags) = (qos(bytes.u8()?)?, bytes.u8()?);
+        let (identifier, selector) = (bytes.small()?, text(bytes)?);
+        let upto = |bytes: &mut Bytes<'a>| id(bytes).map(|id| (id.pubend, id.tick));
+        let old = list(bytes, |bytes| Some((text(bytes)?, list(bytes, upto)?)))?;
+        let has = |at: u8| flags & 1 << at != 0;
+        Some(CarriedSubscription {
+            text: name,
+            durability,
+            qos,
+            no_local: has(0),
+            retain_as_published: has(1),
+            by_token: has(2),
+            notices: has(3),
+            identifier,
+            selector,
+            old,
+        })
+    }
+}
+
+impl<'a> Structure<'a> {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(FORM);
+        put_duration(out, self.expiry);
+        out.push(u8::from(self.will.is_some()));
+        if let Some(will) = &self.will {
+            put_duration(out, will.delay);
+            out.push(u8::from(will.retain) | u8::from(will.lifetime.is_some()) << 1);
+            put_duration(out, will.lifetime.unwrap_or_default());
+            put_bytes(out, will.event);
+        }
+        put_varint(out, self.subscriptions.len() as u64);
+        self.subscriptions.iter().for_each(|subscription| subscription.put(out));
+    }
+
+    /// Reads what [`Structure::put`] has written; `None` if it makes no sense.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let bytes = &mut Bytes(bytes);
+        bytes.u8().filter(|form| *form == FORM)?;
+        let expiry = duration(bytes)?;
+        let will = if flag(bytes)? {
+            let (delay, flags) = (duration(bytes)?, bytes.u8()?);
+            let lifetime = Some(duration(bytes)?).filter(|_| flags & 2 != 0);
+            Some(CarriedWill { delay, lifetime, retain: flags & 1 != 0, event: bytes.bytes()? })
+        } else {
+            None
+        };
+        let subscriptions = list(bytes, CarriedSubscription::read)?;
+        bytes.end()?;
+        Some(Structure { expiry, will, subscriptions })
+    }
+}
+
+impl CarriedStand {
+    /// Streams of one broker stand at nearly the same tick, mostly.
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.streams.len() as u64);
+        let (mut pubend, mut before) = (0_u64, 0_u64);
+        for (stream, since, acked) in &self.streams {
+            put_varint(out, stream.0.wrapping_sub(pubend));
+            let away = acked.0.wrapping_sub(before) as i64;
+            put_varint(out, (away << 1 ^ away >> 63) as u64);
+            put_varint(out, since.map_or(0, |since| acked.0.saturating_sub(since.0).saturating_add(1)));
+            (pubend, before) = (stream.0, acked.0);
+        }
+        put_varint(out, self.beyond.len() as u64);
+        self.beyond.iter().for_each(|id| put_id(out, *id));
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (mut pubend, mut before) = (0_u64, 0_u64);
+        let streams = list(bytes, |bytes| {
+            pubend = pubend.wrapping_add(bytes.varint()?);
+            let coded = bytes.varint()?;
+            before = before.wrapping_add(coded >> 1 ^ (coded & 1).wrapping_neg());
+            let since = bytes.varint()?.checked_sub(1);
+            let since = since.map(|away| Some(Tick(before.checked_sub(away)?)));
+            Some((PubendId(pubend), since.map_or(Some(None), |since| since.map(Some))?, Tick(before)))
+        })?;
+        if !streams.is_sorted_by(|a, b| a.0 < b.0) {
+            return None;
+        }
+        Some(CarriedStand { streams, beyond: list(bytes, id)? })
+    }
+}
+
+impl CarriedFlight {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.tag.to_le_bytes());
+        out.push(self.qos as u8 | u8::from(self.is_received) << 2 | u8::from(self.of.is_some()) << 3);
+        if let Some((subscription, id)) = self.of {
+            put_varint(out, subscription.into());
+            put_id(out, id);
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let (tag, flags) = (bytes.u16().filter(|tag| *tag > 0)?, bytes.u8()?);
+        let of = if flags & 8 != 0 { Some((bytes.small()?, id(bytes)?)) } else { None };
+        Some(CarriedFlight { tag, qos: qos(flags & 3)?, is_received: flags & 4 != 0, of })
+    }
+}
+
+impl Moving {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(FORM);
+        put_maybe(out, self.away.map(|away| u64::try_from(away.as_millis()).unwrap_or(u64::MAX)));
+        put_varint(out, self.stands.len() as u64);
+        self.stands.iter().for_each(|stand| stand.put(out));
+        put_varint(out, self.flights.len() as u64);
+        self.flights.iter().for_each(|flight| flight.put(out));
+        put_varint(out, self.unreleased.len() as u64);
+        self.unreleased.iter().for_each(|tag| out.extend_from_slice(&tag.to_le_bytes()));
+        out.extend_from_slice(&self.last_tag.to_le_bytes());
+        put_maybe(out, self.number);
+        out.push(u8::from(self.last.is_some()));
+        if let Some(last) = self.last {
+            put_id(out, last);
+        }
+    }
+
+    /// Reads what [`Moving::put`] has written; `None` if it makes no sense.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes = &mut Bytes(bytes);
+        bytes.u8().filter(|form| *form == FORM)?;
+        let away = maybe(bytes)?.map(Duration::from_millis);
+        let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
+        let (unreleased, last_tag, number) = (list(bytes, Bytes::u16)?, bytes.u16()?, maybe(bytes)?);
+        let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
+        bytes.end()?;
+        Some(Moving { away, stands, flights, unreleased, last_tag, number, last })
+    }
+}
+
+/// Both parts in one.
+pub(crate) fn join(structure: &[u8], moving: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(structure.len() + moving.len() + 4);
+    put_bytes(&mut whole, structure);
+    whole.extend_from_slice(moving);
+    whole
+}
+
+/// The parts of what [`join`] has made; `None` if it is none.
+pub(crate) fn split(whole: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut bytes = Bytes(whole);
+    let structure = bytes.bytes()?;
+    Some((structure, bytes.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_session_survives_the_way(
+            text in "[a-z/+#]{1,12}", selector in proptest::option::of("[a-z =]{0,9}"), flags: [bool; 6], identifier: u32,
+            ticks in proptest::collection::btree_map(any::<u64>(), (any::<u64>(), proptest::option::of(any::<u32>())), 0..8),
+            tags in proptest::collection::btree_set(1_u16.., 0..8), millis in 0_u64..1 << 40, durability in 0_usize..4, level in 0_u8..3,
+            event in proptest::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let streams: Vec<_> = ticks.iter().map(|(pubend, (tick, away))| {
+                (PubendId(*pubend), away.map(|away| Tick(tick.saturating_sub(away.into()))), Tick(*tick))
+            }).collect();
+            let upto: Vec<_> = streams.iter().map(|(pubend, _, acked)| (*pubend, *acked)).collect();
+            let beyond: Vec<_> = upto.iter().map(|(pubend, tick)| EventId { pubend: *pubend, tick: *tick }).collect();
+            let subscription = CarriedSubscription {
+                text: &text, durability: DURABILITIES[durability], qos: qos(level).unwrap(), no_local: flags[0],
+                retain_as_published: flags[1], by_token: flags[2], notices: flags[3], identifier,
+                selector: selector.as_deref(), old: vec![(selector.as_deref(), upto), (None, Vec::new())],
+            };
+            let expiry = Duration::from_millis(millis);
+            let will = CarriedWill { delay: expiry, lifetime: flags[4].then_some(expiry), retain: flags[5], event: &event };
+            let structure = Structure { expiry, will: flags[0].then_some(will), subscriptions: vec![subscription.clone(), subscription] };
+            let last = beyond.first().copied();
+            let flights = tags.iter().map(|tag| CarriedFlight {
+                tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
+            });
+            let moving = Moving {
+                away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
+                flights: flights.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, number: flags[3].then_some(millis), last,
+            };
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            structure.put(&mut first);
+            moving.put(&mut second);
+            let whole = join(&first, &second);
+            let (first, second) = split(&whole).unwrap();
+            prop_assert_eq!(Structure::read(first), Some(structure));
+            prop_assert_eq!(Moving::read(second), Some(moving));
+            for end in 0..second.len() {
+                prop_assert_eq!(Moving::read(&second[..end]), None);
+            }
+        }
+
+        #[test]
+        fn garbage_is_refused_or_read_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let bytes = [&[FORM], &bytes[..]].concat();
+            let _ = (Structure::read(&bytes), Moving::read(&bytes), split(&bytes));
+        }
+    }
+}

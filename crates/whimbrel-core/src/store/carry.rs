@@ -1,0 +1,436 @@
+//! A session goes to another broker, or has come from one.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
+use whimbrel_selector::{Selector, SharedFilter};
+
+use super::carried::{CarriedFlight, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
+use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
+use super::{AtomNo, Flight, Numbered, Whose};
+use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
+use crate::broker::Core;
+use crate::confirming::Confirmed;
+use crate::follow::{NOTHING, Old, Positions};
+use crate::route::{NO_GROUP, NO_TRACK};
+use crate::session::{Slot, Stage, Unreleased};
+
+/// Tags that are left out when a copy is used: the client may know some that were given since.
+pub(crate) const LEFT_OUT: u16 = 4096;
+
+/// How a session is taken over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// Its keeper gave it away as it is.
+    Keeper,
+    /// Its keeper has had more since.
+    Copy,
+}
+
+impl Core {
+    /// What seldom changes of a session, as bytes.
+    pub(crate) fn export_structure(&self, index: u32, out: &mut Vec<u8>) {
+        let session = self.sessions.get(index);
+        let will = session.will.as_deref().map(|will| CarriedWill {
+            delay: will.delay,
+            lifetime: will.lifetime,
+            retain: will.retain,
+            event: will.event.packed().as_bytes(),
+        });
+        let subscriptions = session.subscriptions.iter().map(|id| self.carried_subscription(*id)).collect();
+        Structure { expiry: session.expiry, will, subscriptions }.put(out);
+    }
+
+    fn carried_subscription(&self, id: u32) -> CarriedSubscription<'_> {
+        let known = self.router.get(id);
+        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
+        let durable = track.and_then(|track| track.durable.as_deref());
+        let durability = match track {
+            None if known.is_durable => Durability::Durable,
+            None if known.attached_only => Durability::Nondurable,
+            None => Durability::Queued,
+            Some(_) if durable.is_some() => Durability::Durable,
+            Some(track) if track.keeps => Durability::SemiDurable,
+            Some(_) => Durability::Nondurable,
+        };
+        let host = self.streams.logged().host();
+        let old = durable.map_or(&[][..], |durable| &durable.old).iter().map(|old| {
+            let old = old.view();
+            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).collect();
+            (old.selector, upto)
+        });
+        CarriedSubscription {
+            text: &known.text,
+            durability,
+            qos: known.qos,
+            no_local: known.no_local,
+            retain_as_published: known.retain_as_published,
+            by_token: track.is_some_and(|track| track.by_token),
+            notices: track.is_some_and(|track| track.notices),
+            identifier: known.identifier,
+            selector: known.selector.as_deref(),
+            old: old.collect(),
+        }
+    }
+
+    /// What each acknowledgement of a session moves, as bytes.
+    pub(crate) fn export_moving(&self, now: Time, index: u32, out: &mut Vec<u8>) {
+        let session = self.sessions.get(index);
+        let tracks = session.subscriptions.iter().map(|id| self.router.get(*id).track);
+        let stands = tracks.clone().map(|track| self.carried_stand(index, track)).collect();
+        let ordinals: BTreeMap<u32, u32> = tracks.zip(0..).filter(|(track, _)| *track != NO_TRACK).collect();
+        let flight = |(tag, slot): (u16, &Slot)| CarriedFlight {
+            tag,
+            qos: slot.qos,
+            is_received: matches!(slot.stage, Stage::ExpectCompleted | Stage::Receiving),
+            of: ordinals.get(&slot.track).map(|ordinal| (*ordinal, slot.id)),
+        };
+        let flights = session.inflight.open().filter(|(_, slot)| slot.qos == Qos::ExactlyOnce || slot.was_sent());
+        let committed = self.store.line.committed();
+        let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.atom <= committed);
+        let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
+            // Who has been away for longer than it may is about to end.
+            session.expiry.saturating_sub(at.since(now))
+        });
+        let place = session.memory.roam.as_deref();
+        let moving = Moving {
+            away,
+            stands,
+            flights: flights.map(flight).collect(),
+            unreleased: unreleased.map(|(tag, _)| *tag).collect(),
+            last_tag: session.last_tag(),
+            number: self.store.publishers.last(&session.client_id, committed),
+            last: place.and_then(|place| place.last),
+        };
+        moving.put(out);
+    }
+
+    fn carried_stand(&self, index: u32, track: u32) -> CarriedStand {
+        if track == NO_TRACK || !self.tracks.get(track).keeps {
+            return CarriedStand::default();
+        }
+        let of_track = self.tracks.get(track);
+        let positions =
+            if of_track.by_token { of_track.acknowledged.clone() } else { self.settled_position(index, track) };
+        let Some(durable) = of_track.durable.as_deref() else {
+            let streams = positions.iter().map(|(pubend, acked)| (pubend, None, acked));
+            return CarriedStand { streams: streams.collect(), beyond: Vec::new() };
+        };
+        let since = |pubend: PubendId| match self.streams.own_reliable(pubend) {
+            Some(own) => Some(durable.start[own]),
+            None => Some(durable.far.since.get(pubend)).filter(|_| durable.far.since.has(pubend)),
+        };
+        let stand = self.stand(track);
+        let host = self.streams.logged().host();
+        let at = |pubend: PubendId, acked: Tick| (pubend, since(pubend), since(pubend).unwrap_or_default().max(acked));
+        // Streams that are followed nowhere here are in the written position all the same.
+        let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
+        all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
+        let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
+        let beyond = own.chain(stand.far_beyond.iter().copied()).collect();
+        CarriedStand { streams: all.into_iter().map(|(pubend, acked)| at(pubend, acked)).collect(), beyond }
+    }
+
+    /// Makes a session of what has come: its client is not there. `None`: it makes no sense.
+    pub(crate) fn import_session(
+        &mut self,
+        now: Time,
+        client_id: &str,
+        (structure, moving): (&[u8], &[u8]),
+        source: Source,
+    ) -> Option<u32> {
+        let (structure, moving) = (Structure::read(structure)?, Moving::read(moving)?);
+        let index = self.sessions.create(client_id);
+        let expiry = structure.expiry.min(self.sessions.limits.session_expiry_max);
+        // Never compared: the clocks of two brokers.
+        let rest = expiry.saturating_sub(moving.away.unwrap_or(Duration::ZERO));
+        let expires_at = now.after(rest);
+        let session = self.sessions.get_mut(index);
+        (session.expiry, session.expires_at) = (expiry, Some(expires_at));
+        self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        self.import_will(now, index, structure.will.as_ref());
+        let left = Time::from_nanos(expires_at.as_nanos().saturating_sub(expiry.as_nanos() as u64));
+        self.remember_session(index, Some(left));
+        let mut tracks = Vec::with_capacity(structure.subscriptions.len());
+        for (at, subscription) in structure.subscriptions.iter().enumerate() {
+            let stand = moving.stands.get(at).cloned().unwrap_or_default();
+            tracks.push(self.import_subscription(now, index, subscription, &stand));
+            self.store.outbox.seal_large();
+        }
+        self.import_flights(index, &moving, &tracks, source);
+        self.import_tags(index, &moving, source);
+        if let Some(number) = moving.number {
+            self.import_number(now, client_id, number);
+        }
+        if self.has_log() {
+            self.store.outbox.seal();
+        }
+        self.sessions.rest(index);
+        Some(index)
+    }
+
+    /// The number that a publisher gave to its last event, at another broker.
+    pub(crate) fn import_number(&mut self, now: Time, client_id: &str, number: u64) {
+        let (has_log, outbox) = (self.has_log(), &mut self.store.outbox);
+        if self.store.publishers.has_room(client_id, now) {
+            let numbered: Numbered = self.store.publishers.learn(client_id, number, now);
+            if has_log {
+                outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
+            }
+        }
+    }
+
+    fn import_will(&mut self, now: Time, index: u32, will: Option<&CarriedWill<'_>>) {
+        let Some(CarriedWill { delay, lifetime, retain, event }) = will else { return };
+        let Some(event) = Packed::read(event) else { return };
+        let session = self.sessions.get_mut(index);
+        session.will =
+            Some(Box::new(Will { event: Event::copied(event), retain: *retain, delay: *delay, lifetime: *lifetime }));
+        let at = now.after(*delay).min(session.expires_at.unwrap_or(now));
+        session.will_at = Some(at);
+        self.timers.insert(at, Reason::WillDelay, index);
+    }
+
+    /// Makes a subscription of what has come; its track, and its number if it is durable.
+    fn import_subscription(
+        &mut self,
+        now: Time,
+        index: u32,
+        carried: &CarriedSubscription<'_>,
+        stand: &CarriedStand,
+    ) -> Option<(u32, Option<DurableNo>)> {
+        let selector = carried.selector.map(Selector::parse_canonical);
+        let Some(selector) = selector.transpose().ok() else { return self.refuse_import() };
+        let is_shared = SharedFilter::parse(carried.text).is_ok_and(|shared| shared.group.is_some());
+        let durability = match carried.durability {
+            Durability::Durable if !self.remembers(index) && is_shared => Durability::Queued,
+            Durability::Durable if !self.remembers(index) => Durability::SemiDurable,
+            other => other,
+        };
+        let following = Following {
+            durability,
+            start: Start::Own,
+            by_token: carried.by_token,
+            notices: carried.notices,
+            wants_token: false,
+        };
+        let asked = Filter {
+            filter: carried.text,
+            qos: carried.qos,
+            no_local: carried.no_local,
+            retain_as_published: carried.retain_as_published,
+            retain_handling: RetainHandling::DoNotSend,
+            identifier: carried.identifier,
+            selector: selector.as_ref(),
+            following,
+        };
+        if self.check_subscription(index, &asked, (0, 0)).is_err() {
+            return self.refuse_import();
+        }
+        let assigned = self.streams.own.assigned();
+        let shared = SharedFilter::parse(carried.text).expect("it was just checked");
+        let Ok(group) = self.expect_member(index, &asked, &shared) else { return self.refuse_import() };
+        let is_durable = durability == Durability::Durable && group.is_none();
+        let confirmed = is_durable.then(|| {
+            let number = self.store.numbers.next_durable(&mut self.store.outbox);
+            Confirmed { number, start: self.import_start(&stand.streams), newest: assigned, until: None }
+        });
+        let is_made = self.add_subscription(now, index, &asked, confirmed.as_ref()).is_ok();
+        if let Some(group) = group {
+            self.expect_no_more(group);
+        }
+        if !is_made {
+            return self.refuse_import();
+        }
+        let id = self.router.find(index, carried.text).expect("it has just been made");
+        let track = self.router.get(id).track;
+        if track != NO_TRACK {
+            self.import_stand(track, stand, &carried.old);
+        }
+        if self.remembers(index) {
+            self.remember_subscription(index, carried.text);
+            if let Some(confirmed) = &confirmed {
+                self.write_position(track);
+                self.store
+                    .outbox
+                    .put(|key| Key::Unnamed(confirmed.number).put(key), |value| assigned.put_versioned(value));
+            }
+        }
+        Some((track, confirmed.map(|confirmed| confirmed.number)))
+    }
+
+    /// After a restart it is known again up to where filter records do not name subscriptions that have come from elsewhere.
+    pub(super) fn restore_unnamed(
+        &mut self,
+        unnamed: &BTreeMap<DurableNo, OwnTicks>,
+        tracks: &BTreeMap<DurableNo, u32>,
+    ) {
+        for (number, upto) in unnamed {
+            match tracks.get(number).and_then(|track| self.tracks.durable_mut(*track)) {
+                Some(durable) => durable.far.unnamed = *upto,
+                None => self.store.outbox.forget(|key| Key::Unnamed(*number).put(key)),
+            }
+            self.store.outbox.seal_large();
+        }
+    }
+
+    fn refuse_import<T>(&mut self) -> Option<T> {
+        self.sessions.stats.subscriptions_refused += 1;
+        None
+    }
+
+    /// After which ticks of the own streams what it wants was logged: as it was told to the broker that it comes from, or from now on.
+    fn import_start(&self, streams: &[(PubendId, Option<Tick>, Tick)]) -> OwnTicks {
+        let mut start = self.streams.own.assigned();
+        for (pubend, since, _) in streams {
+            if let (Some(own), Some(since)) = (self.streams.own_reliable(*pubend), since) {
+                start[own] = start[own].min(*since);
+            }
+        }
+        start
+    }
+
+    /// A subscription goes on where it stands.
+    fn import_stand(&mut self, track: u32, stand: &CarriedStand, old: &[(Option<&str>, Vec<(PubendId, Tick)>)]) {
+        let began = self.streams.own.positions();
+        let assigned = self.streams.own.assigned();
+        let (streams, fences) = (&self.streams, self.router.fences().clone());
+        let of_track = self.tracks.get_mut(track);
+        let lag = of_track.lag.as_mut().expect("whose client is not there lags");
+        let mut acknowledged = Positions::default();
+        for (pubend, since, acked) in &stand.streams {
+            let own = streams.own_reliable(*pubend);
+            let acked = own.map_or(*acked, |own| (*acked).min(began[own]));
+            lag.positions.set(*pubend, acked);
+            acknowledged.set(*pubend, acked);
+            if let (Some(durable), Some(since), None) = (of_track.durable.as_deref_mut(), since, own) {
+                durable.far.since.set(*pubend, *since);
+                durable.far.newest.set(*pubend, NOTHING);
+            }
+        }
+        if of_track.by_token {
+            of_track.acknowledged = acknowledged;
+        }
+        if let Some(durable) = of_track.durable.as_deref_mut() {
+            durable.beyond = stand.beyond.clone();
+            durable.far.unnamed = assigned;
+            for (selector, upto) in old.iter().filter(|(text, _)| text.is_none_or(is_selector)) {
+                let mut ticks = [Tick(0); OWN];
+                for (pubend, tick) in upto {
+                    if let Some(own) = streams.own_reliable(*pubend) {
+                        ticks[own] = *tick;
+                    }
+                }
+                if ticks != [Tick(0); OWN] {
+                    durable.old.push(Old::new(*selector, ticks, &fences));
+                }
+            }
+        }
+        let positions = lag.positions.clone();
+        let next = self.first_after(&positions);
+        self.tracks.lag_mut(track).expect("it lags").next = next;
+        self.tracks.touch(track);
+        if self.tracks.durable(track).is_some() {
+            self.await_interest_of(self.tracks.get(track).subscription, track);
+            self.await_owed(track);
+        }
+    }
+
+    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
+    fn import_flights(
+        &mut self,
+        index: u32,
+        moving: &Moving,
+        tracks: &[Option<(u32, Option<DurableNo>)>],
+        source: Source,
+    ) {
+        let mut flights: BTreeMap<u16, CarriedFlight> =
+            moving.flights.iter().map(|flight| (flight.tag, *flight)).collect();
+        // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
+        flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || source == Source::Keeper && flight.of.is_some());
+        let tags: Vec<u16> = flights.keys().copied().collect();
+        let before =
+            |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
+        let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
+        for tag in tags[first..].iter().chain(&tags[..first]) {
+            let flight = flights[tag];
+            let of = flight.of.and_then(|(ordinal, id)| Some((*tracks.get(ordinal as usize)?.as_ref()?, id)));
+            let lag =
+                of.and_then(|((track, _), id)| Some(self.tracks.lag_mut(track)?.positions.get(id.pubend) < id.tick));
+            let is_ahead = lag == Some(true);
+            if flight.qos != Qos::ExactlyOnce && !is_ahead {
+                continue;
+            }
+            let stage = if flight.is_received || !is_ahead { Stage::ExpectCompleted } else { Stage::Loading };
+            if let Some(((track, _), id)) = of.filter(|_| flight.is_received)
+                && let Some(durable) = self.tracks.durable_mut(track)
+                && !durable.beyond.contains(&id)
+            {
+                durable.beyond.push(id);
+            }
+            let track = of.map_or(NO_TRACK, |((track, _), _)| track);
+            let nowhere = EventId { pubend: self.streams.own.host().pubend(0), tick: Tick(0) };
+            let slot = Slot {
+                id: of.map_or(nowhere, |(_, id)| id),
+                event: None,
+                identifier: if track == NO_TRACK { 0 } else { self.tracks.get(track).identifier },
+                group: NO_GROUP,
+                origin: 0,
+                qos: flight.qos,
+                stage,
+                retain: false,
+                as_published: false,
+                track,
+                sent: false,
+                repeated: true,
+                rank: 0,
+            };
+            self.sessions.get_mut(index).inflight.restore(*tag, slot);
+            self.remember_flight(index, *tag, &flight, of.and_then(|((_, number), id)| Some((number?, id))));
+        }
+    }
+
+    fn remember_flight(&mut self, index: u32, tag: u16, flight: &CarriedFlight, of: Option<(DurableNo, EventId)>) {
+        if flight.qos != Qos::ExactlyOnce || !self.remembers(index) {
+            return;
+        }
+        let session = self.sessions.get(index).memory.number;
+        let written = match of {
+            None => Flight::Unkept,
+            Some((number, EventId { pubend, tick })) => {
+                let own = self.streams.own_reliable(pubend);
+                let whose = own.map_or(Whose::Other(pubend), |own| Whose::Own(own as u8));
+                if flight.is_received {
+                    Flight::Received { number, whose, tick }
+                } else {
+                    Flight::Sent { number, whose, tick }
+                }
+            }
+        };
+        self.store.outbox.put(|key| Key::InFlight(session, tag).put(key), |value| written.put_versioned(value));
+        self.store.outbox.seal_large();
+    }
+
+    /// Takes over what tags mean: those that the client has not released, and which was given last.
+    fn import_tags(&mut self, index: u32, moving: &Moving, source: Source) {
+        let is_written = self.remembers(index);
+        let session = self.sessions.get_mut(index);
+        let number = session.memory.number;
+        for tag in &moving.unreleased {
+            session.memory.unreleased.insert(*tag, Unreleased { atom: AtomNo(0), is_written });
+            if is_written {
+                self.store
+                    .outbox
+                    .put(|key| Key::Unreleased(number, *tag).put(key), |value| (&[][..]).put_versioned(value));
+                self.store.outbox.seal_large();
+            }
+        }
+        let left_out = if source == Source::Copy { LEFT_OUT } else { 0 };
+        session.go_on_after(moving.last_tag, left_out);
+    }
+}
+
+fn is_selector(text: &str) -> bool {
+    Selector::parse_canonical(text).is_ok()
+}

@@ -1,0 +1,344 @@
+//! Sessions move with their clients: between live brokers, from copies, through crashes and partitions.
+
+use core::time::Duration;
+
+use whimbrel_core::{Attach, Input, Link, Settlement};
+use whimbrel_event::Qos;
+
+use super::common::{Got, Told, event, plain};
+use super::net::Net;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How a client connects.
+#[derive(Clone, Copy)]
+struct How {
+    clean_start: bool,
+    expiry: Duration,
+    without_copy: bool,
+}
+
+const RETURN: How = How { clean_start: false, expiry: WEEK, without_copy: false };
+
+impl Net {
+    fn connect_as(&mut self, node: usize, link: u32, client_id: &str, how: How) {
+        let How { clean_start, expiry, without_copy } = how;
+        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window: 200, will: None, without_copy };
+        self.input(node, Input::Attach(attach));
+    }
+
+    /// Connects a client, and says whether its session was there; `None`: it was refused.
+    fn connect(&mut self, node: usize, link: u32, client_id: &str) -> Option<bool> {
+        self.connect_as(node, link, client_id, RETURN);
+        self.answer(node, link)
+    }
+
+    fn answer(&mut self, node: usize, link: u32) -> Option<bool> {
+        self.await_attached(node, link);
+        let told = self.nodes[node].side.edges.told.get_mut(&link).unwrap();
+        let at = told.iter().position(|told| matches!(told, Told::Attached { .. } | Told::Refused(_))).unwrap();
+        match told.remove(at) {
+            Told::Attached { present } => Some(present),
+            _ => None,
+        }
+    }
+
+    fn subscribe_durably(&mut self, node: usize, link: u32, filter: &str, qos: Qos) {
+        self.subscribe(node, link, plain(filter, qos));
+        self.advance(SECOND * 2);
+        assert!(self.told(node, link).iter().any(|told| matches!(told, Told::Subscribed(_))), "it is answered");
+    }
+
+    fn leave(&mut self, node: usize, link: u32) {
+        self.input(node, Input::Detach { link: Link(link), publish_will: false, expiry: None });
+    }
+
+    /// What a client gets, and settles, in some time.
+    fn settled(&mut self, node: usize, link: u32, span: Duration) -> Vec<String> {
+        let mut all = Vec::new();
+        for _ in 0..span.as_millis() / 10 {
+            for got in self.got(node, link) {
+                self.settle(node, link, got.tag, Settlement::Acknowledged);
+                all.push(got.payload);
+            }
+            self.advance(MILLI * 10);
+        }
+        all
+    }
+
+    fn settle(&mut self, node: usize, link: u32, tag: u16, by: Settlement) {
+        self.input(node, Input::Settle { link: Link(link), tag, by });
+    }
+
+    fn is_kicked(&mut self, node: usize, link: u32) -> bool {
+        self.told(node, link).iter().any(|told| matches!(told, Told::Kicked(_)))
+    }
+
+    fn publish_all(&mut self, node: usize, link: u32, payloads: &[&str]) {
+        for payload in payloads {
+            self.publish(node, link, "t", payload, Qos::AtLeastOnce);
+            self.advance(MILLI * 5);
+        }
+    }
+
+    fn sessions_at(&self, node: usize) -> usize {
+        self.nodes[node].core.stats().sessions as usize
+    }
+}
+
+/// Three brokers with logs; a publisher at the first, and a durable subscriber at the second.
+fn world(qos: Qos) -> Net {
+    let mut net = Net::mesh(3);
+    assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+    assert_eq!(net.connect(1, 1, "sub"), Some(false));
+    net.subscribe_durably(1, 1, "t", qos);
+    net
+}
+
+#[test]
+fn a_session_goes_where_its_client_goes() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.publish_all(0, 9, &["1", "2"]);
+    assert_eq!(net.settled(1, 1, SECOND), ["1", "2"]);
+    net.leave(1, 1);
+    net.publish_all(0, 9, &["3", "4"]);
+    net.advance(SECOND);
+    let before = net.now;
+    assert_eq!(net.connect(2, 1, "sub"), Some(true), "the session is there");
+    // Two round trips of two milliseconds, and a little for the steps in which time is looked at.
+    assert!(net.now.since(before) <= MILLI * 6, "{:?}", net.now.since(before));
+    assert_eq!(net.settled(2, 1, SECOND), ["3", "4"]);
+    net.publish_all(0, 9, &["5"]);
+    assert_eq!(net.settled(2, 1, SECOND), ["5"]);
+    net.advance(SECOND * 5);
+    assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1], "where it was it is safe to let it go");
+}
+
+#[test]
+fn whoever_is_still_connected_elsewhere_is_disconnected() {
+    let mut net = world(Qos::AtLeastOnce);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    assert!(net.is_kicked(1, 1));
+    // Also in sessions that end with their connection.
+    let how = How { expiry: Duration::ZERO, ..RETURN };
+    net.connect_as(0, 2, "passing", how);
+    assert_eq!(net.answer(0, 2), Some(false));
+    net.connect_as(1, 2, "passing", how);
+    assert_eq!(net.answer(1, 2), Some(false));
+    assert!(net.is_kicked(0, 2));
+}
+
+#[test]
+fn fast_hops_lose_and_repeat_nothing() {
+    let mut net = world(Qos::AtLeastOnce);
+    let mut expected = Vec::new();
+    let mut got = Vec::new();
+    // The publisher has another one.
+    let (mut link, mut at) = (19, 1);
+    assert_eq!(net.connect(at, link, "sub"), Some(true));
+    for hop in 0..12 {
+        let payload = hop.to_string();
+        net.publish(0, 9, "t", &payload, Qos::AtLeastOnce);
+        expected.push(payload);
+        if hop % 3 == 0 {
+            got.extend(net.settled(at, link, MILLI * 50));
+        }
+        at = (at + 1) % 3;
+        link += 1;
+        assert_eq!(net.connect(at, link, "sub"), Some(true), "hop {hop}");
+    }
+    got.extend(net.settled(at, link, SECOND * 3));
+    let mut seen = std::collections::BTreeSet::new();
+    let repeated: Vec<_> = got.iter().filter(|payload| !seen.insert((*payload).clone())).collect();
+    assert_eq!(repeated, Vec::<&String>::new());
+    assert_eq!(got, expected);
+    net.advance(SECOND * 12);
+    let left: Vec<usize> = (0..3).map(|node| net.sessions_at(node)).collect();
+    assert_eq!(left.iter().sum::<usize>(), 2, "one of the publisher, one of the subscriber: {left:?}");
+}
+
+#[test]
+fn a_connection_that_has_not_its_session_yet_takes_the_place_of_an_older_one() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.connect_as(2, 1, "sub", RETURN);
+    net.connect_as(2, 2, "sub", RETURN);
+    assert!(matches!(net.told(2, 1)[..], [Told::Refused(_)]));
+    assert_eq!(net.answer(2, 2), Some(true));
+    // One that goes before it is answered leaves nothing behind that could be spoken for.
+    net.connect_as(0, 3, "sub", RETURN);
+    net.leave(0, 3);
+    net.advance(SECOND);
+    assert_eq!(net.told(0, 3), []);
+    assert_eq!(net.connect(0, 3, "sub"), Some(true));
+}
+
+#[test]
+fn at_least_once_comes_again_under_its_tag_and_exactly_once_keeps_its_stage() {
+    for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
+        let mut net = world(qos);
+        let event = |payload| event("t", payload, Qos::ExactlyOnce);
+        for payload in ["a", "b", "c"] {
+            let publish =
+                whimbrel_core::Publish { link: Link(9), tag: 5, retain: false, number: None, event: event(payload) };
+            net.input(0, Input::Publish(publish));
+            net.input(0, Input::Release { link: Link(9), tag: 5 });
+            net.advance(MILLI * 20);
+        }
+        let got = net.got(1, 1);
+        assert_eq!(got.iter().map(|got| &*got.payload).collect::<Vec<_>>(), ["a", "b", "c"]);
+        if qos == Qos::ExactlyOnce {
+            net.settle(1, 1, got[0].tag, Settlement::Received);
+            net.settle(1, 1, got[1].tag, Settlement::Received);
+            net.settle(1, 1, got[1].tag, Settlement::Completed);
+        } else {
+            net.settle(1, 1, got[1].tag, Settlement::Acknowledged);
+        }
+        net.advance(MILLI * 20);
+        assert_eq!(net.connect(2, 1, "sub"), Some(true));
+        net.advance(SECOND);
+        let told = net.told(2, 1);
+        let released: Vec<u16> = told
+            .iter()
+            .filter_map(|told| if let Told::Release { tag, known: true } = told { Some(*tag) } else { None })
+            .collect();
+        let events: Vec<_> = told
+            .iter()
+            .filter_map(
+                |told| if let Told::Event(got) = told { Some((&*got.payload, got.tag, got.repeated)) } else { None },
+            )
+            .collect();
+        if qos == Qos::ExactlyOnce {
+            assert_eq!(released, [got[0].tag], "{told:?}");
+            assert_eq!(events, [("c", got[2].tag, true)]);
+        } else {
+            assert_eq!(events, [("a", got[0].tag, true), ("c", got[2].tag, true)]);
+        }
+    }
+}
+
+#[test]
+fn a_deputy_goes_on_when_the_keeper_is_dead() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.publish_all(0, 9, &["1", "2"]);
+    assert_eq!(net.settled(1, 1, SECOND), ["1", "2"]);
+    net.kill(1);
+    net.advance(SECOND);
+    net.publish_all(0, 9, &["3"]);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    assert_eq!(net.settled(2, 1, SECOND * 3), ["3"]);
+    assert!(net.nodes[2].core.overlay_stats().unwrap().sessions_from_copies > 0);
+    // The old keeper comes back, and hears that it is none.
+    net.revive(1, true);
+    net.advance(SECOND * 20);
+    assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
+    net.publish_all(0, 9, &["4"]);
+    assert_eq!(net.settled(2, 1, SECOND), ["4"]);
+}
+
+#[test]
+fn whoever_comes_back_with_its_disk_keeps_its_sessions() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.kill(1);
+    net.publish_all(0, 9, &["1"]);
+    net.revive(1, true);
+    net.advance(SECOND * 3);
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+    assert_eq!(net.settled(1, 1, SECOND * 3), ["1"]);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    net.publish_all(0, 9, &["2"]);
+    assert_eq!(net.settled(2, 1, SECOND), ["2"]);
+}
+
+#[test]
+fn a_keeper_that_comes_back_without_its_disk_gives_its_sessions_to_its_deputies() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.leave(1, 1);
+    net.advance(SECOND);
+    net.kill(1);
+    net.publish_all(0, 9, &["1"]);
+    net.revive(1, false);
+    net.advance(SECOND * 5);
+    let left: Vec<usize> = (0..3).map(|node| net.sessions_at(node)).collect();
+    assert_eq!(left.iter().sum::<usize>(), 2, "somebody is its keeper although its client is not there: {left:?}");
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+    assert_eq!(net.settled(1, 1, SECOND * 3), ["1"]);
+}
+
+#[test]
+fn nobody_begins_anew_while_a_session_is_out_of_reach() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.leave(1, 1);
+    net.advance(SECOND);
+    // Whoever has a copy is dead as well, whichever of the two that is: the other one may be alive.
+    net.kill(1);
+    net.kill(2);
+    net.advance(SECOND);
+    let present = net.connect(0, 1, "sub");
+    assert!(present.is_none() || present == Some(true), "never a new session: {present:?}");
+    if present.is_none() {
+        let clean = How { clean_start: true, ..RETURN };
+        net.connect_as(0, 2, "sub", clean);
+        assert_eq!(net.answer(0, 2), Some(false), "unless it wants one");
+    }
+    assert_eq!(net.connect(0, 3, "somebody-else"), Some(false));
+}
+
+#[test]
+fn a_clean_start_elsewhere_ends_the_session() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.connect_as(2, 1, "sub", How { clean_start: true, ..RETURN });
+    assert_eq!(net.answer(2, 1), Some(false));
+    assert!(net.is_kicked(1, 1));
+    assert_eq!(net.sessions_at(1), 0);
+    net.publish_all(0, 9, &["1"]);
+    assert_eq!(net.settled(2, 1, SECOND), [""; 0]);
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+}
+
+#[test]
+fn after_a_partition_the_newer_connection_stays() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.advance(SECOND);
+    let own = (0..3).filter(|wire| net.ends(*wire).iter().any(|(node, _)| *node == 1)).collect::<Vec<_>>();
+    own.iter().for_each(|wire| net.close(*wire));
+    net.advance(SECOND);
+    // The client is at the side that has its copy, or is refused.
+    let present = net.connect(2, 1, "sub");
+    assert_eq!(present, Some(true));
+    net.publish_all(0, 9, &["1"]);
+    assert_eq!(net.settled(2, 1, SECOND * 2), ["1"]);
+    net.told(1, 1);
+    net.link_all(1);
+    net.advance(SECOND * 10);
+    assert!(net.is_kicked(1, 1), "the older one is closed");
+    net.publish_all(0, 9, &["2"]);
+    assert_eq!(net.settled(2, 1, SECOND), ["2"]);
+    net.advance(SECOND * 10);
+    assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
+}
+
+#[test]
+fn what_was_given_away_is_used_if_the_new_keeper_dies_at_once() {
+    let mut net = world(Qos::AtLeastOnce);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    net.kill(2);
+    net.advance(SECOND);
+    net.publish_all(0, 9, &["1"]);
+    assert_eq!(net.connect(0, 1, "sub"), Some(true));
+    assert_eq!(net.settled(0, 1, SECOND * 3), ["1"]);
+}
+
+#[test]
+fn a_broker_that_was_alone_tells_of_its_sessions_when_others_come() {
+    let mut net = Net::mesh(1);
+    assert_eq!(net.connect(0, 1, "sub"), Some(false));
+    net.subscribe(0, 1, plain("t", Qos::AtLeastOnce));
+    net.leave(0, 1);
+    let other = Net::mesh(1).nodes.pop().unwrap();
+    net.nodes.push(other);
+    net.revive(1, false);
+    net.advance(SECOND * 3);
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+}

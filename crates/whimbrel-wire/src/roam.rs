@@ -1,0 +1,361 @@
+//! Sessions that move: who has a client's session, what it is made of, and who has a copy of it. What these say travels in letters.
+
+use whimbrel_event::HostId;
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LETTER_BYTES_MAX, LIST_MAX};
+
+/// Bytes of a session, or of copies, in one letter: what else stands in it takes less than the rest.
+const CARRIED_BYTES_MAX: usize = LETTER_BYTES_MAX - (128 << 10);
+
+/// What a broker has of a session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ClaimKind {
+    /// Nothing any more.
+    Nothing,
+    /// It had it, and the session ended there.
+    Ended,
+    /// The client is about to be attached there.
+    Coming,
+    /// It had it and gave it away; it still has what that was then.
+    Given,
+    /// It has a copy.
+    Copy,
+    /// It keeps a session that ends with its connection.
+    Passing,
+    /// It keeps the session.
+    Keeper,
+}
+
+impl ClaimKind {
+    const ALL: [ClaimKind; 7] = [
+        ClaimKind::Nothing,
+        ClaimKind::Ended,
+        ClaimKind::Coming,
+        ClaimKind::Given,
+        ClaimKind::Copy,
+        ClaimKind::Passing,
+        ClaimKind::Keeper,
+    ];
+}
+
+/// What some broker has of a client's session. The greater (epoch, moment, host) is the newer one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim<'a> {
+    /// Which broker.
+    pub host: HostId,
+    /// Whose session; at most [`CLIENT_ID_BYTES_MAX`] bytes.
+    pub client: &'a str,
+    /// What it has.
+    pub kind: ClaimKind,
+    /// The number of the attachment.
+    pub epoch: u64,
+    /// Which of two copies of the same attachment is the later one.
+    pub version: u64,
+    /// When the client attached, nanoseconds since 1970 by that broker's clock.
+    pub moment: u64,
+}
+
+fn client<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
+    input.text(CLIENT_ID_BYTES_MAX, "a client id")
+}
+
+fn put_client(client: &str, out: &mut Vec<u8>) {
+    out.put_bytes(client.as_bytes(), CLIENT_ID_BYTES_MAX, "a client id");
+}
+
+impl<'a> Body<'a> for Claim<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let (host, client) = (input.host()?, client(input)?);
+        let kind = ClaimKind::ALL.get(usize::from(input.byte()?)).copied().ok_or(Invalid::Range("a claim"))?;
+        Ok(Claim { host, client, kind, epoch: input.varint()?, version: input.varint()?, moment: input.u64()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.host.as_u64());
+        put_client(self.client, out);
+        out.push(self.kind as u8);
+        out.put_varint(self.epoch);
+        out.put_varint(self.version);
+        out.put_u64(self.moment);
+    }
+}
+
+fn claims<'a>(input: &mut Reader<'a>) -> Result<Vec<Claim<'a>>, Invalid> {
+    input.list(CLAIMS_MAX, "claims", Claim::read)
+}
+
+fn put_claims(claims: &[Claim<'_>], out: &mut Vec<u8>) {
+    out.put_list(claims, CLAIMS_MAX, "claims", |out, claim| claim.put(out));
+}
+
+fn hosts(input: &mut Reader<'_>) -> Result<Vec<HostId>, Invalid> {
+    input.list(LIST_MAX, "hosts", Reader::host)
+}
+
+fn put_hosts(hosts: &[HostId], out: &mut Vec<u8>) {
+    out.put_list(hosts, LIST_MAX, "hosts", |out, host| out.put_u64(host.as_u64()));
+}
+
+/// Who has this client's session?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Where<'a> {
+    /// The asking broker's number for the question.
+    pub number: u64,
+    /// Whose.
+    pub client: &'a str,
+    /// When the client has connected to the asking broker, nanoseconds since 1970: it is about to have the session. 0: it only wants to know.
+    pub moment: u64,
+}
+
+impl<'a> Body<'a> for Where<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Where { number: input.varint()?, client: client(input)?, moment: input.u64()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        put_client(self.client, out);
+        out.put_u64(self.moment);
+    }
+}
+
+/// The answer to [`Where`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found<'a> {
+    /// The number of the question.
+    pub number: u64,
+    /// What is known, at most [`CLAIMS_MAX`].
+    pub claims: Vec<Claim<'a>>,
+    /// Brokers that can be reached from there and have not told what they have, at most [`LIST_MAX`].
+    pub unsynced: Vec<HostId>,
+    /// Brokers that cannot be reached, and of whose sessions the answering one once knew more, before it was started again; at most [`LIST_MAX`].
+    pub forgotten: Vec<HostId>,
+}
+
+impl<'a> Body<'a> for Found<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let (number, claims) = (input.varint()?, claims(input)?);
+        Ok(Found { number, claims, unsynced: hosts(input)?, forgotten: hosts(input)? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        put_claims(&self.claims, out);
+        put_hosts(&self.unsynced, out);
+        put_hosts(&self.forgotten, out);
+    }
+}
+
+/// What brokers have, told to whoever is asked for it. Answered by [`PageTaken`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claims<'a> {
+    /// The sender's number for it.
+    pub page: u64,
+    /// With this page the sender has told everything that it has to tell, as long as these are the brokers there are: a hash of them. 0: there is more.
+    pub map: u64,
+    /// At most [`CLAIMS_MAX`].
+    pub claims: Vec<Claim<'a>>,
+}
+
+impl<'a> Body<'a> for Claims<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Claims { page: input.varint()?, map: input.u64()?, claims: claims(input)? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.page);
+        out.put_u64(self.map);
+        put_claims(&self.claims, out);
+    }
+}
+
+/// [`Claims`] have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageTaken {
+    /// Which.
+    pub page: u64,
+}
+
+impl Body<'_> for PageTaken {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(PageTaken { page: input.varint()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.page);
+    }
+}
+
+/// A client is attached at the sender: it wants to have its session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Move<'a> {
+    /// The asking broker's number for it: the same for all parts and repetitions.
+    pub number: u64,
+    /// Whose.
+    pub client: &'a str,
+    /// The epoch that it will have at least.
+    pub least: u64,
+    /// When the client has connected, nanoseconds since 1970.
+    pub moment: u64,
+    /// The session is to end instead.
+    pub clean: bool,
+    /// Whoever has a later state cannot be reached, or has not got it: what was given away or is a copy is to be used.
+    pub as_copy: bool,
+    /// Which part of it.
+    pub part: u32,
+}
+
+impl<'a> Body<'a> for Move<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Move {
+            number: input.varint()?,
+            client: client(input)?,
+            least: input.varint()?,
+            moment: input.u64()?,
+            clean: input.bool("a clean start")?,
+            as_copy: input.bool("the use of a copy")?,
+            part: input.small("a part")?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        put_client(self.client, out);
+        out.put_varint(self.least);
+        out.put_u64(self.moment);
+        out.push(u8::from(self.clean));
+        out.push(u8::from(self.as_copy));
+        out.put_varint(u64::from(self.part));
+    }
+}
+
+/// What became of a [`Move`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveAnswer {
+    /// There is nothing, and will not be: what may still come of an older move is refused.
+    Nothing,
+    /// Here it is.
+    Given,
+    /// The session has ended; what follows is of its publisher only.
+    Ended,
+    /// Somebody else has it.
+    GaveTo(HostId),
+}
+
+/// The answer to [`Move`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved<'a> {
+    /// The number of the question.
+    pub number: u64,
+    /// What became of it.
+    pub answer: MoveAnswer,
+    /// The epoch that the session has from now on.
+    pub epoch: u64,
+    /// Which part this is.
+    pub part: u32,
+    /// Of how many.
+    pub parts: u32,
+    /// A hash of the whole: parts of different states do not fit together.
+    pub digest: u64,
+    /// The part.
+    pub body: &'a [u8],
+}
+
+impl<'a> Body<'a> for Moved<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let number = input.varint()?;
+        let answer = match input.byte()? {
+            0 => MoveAnswer::Nothing,
+            1 => MoveAnswer::Given,
+            2 => MoveAnswer::Ended,
+            3 => MoveAnswer::GaveTo(input.host()?),
+            _ => return Err(Invalid::Range("the answer to a move")),
+        };
+        Ok(Moved {
+            number,
+            answer,
+            epoch: input.varint()?,
+            part: input.small("a part")?,
+            parts: input.small("a number of parts")?,
+            digest: input.u64()?,
+            body: input.bytes(CARRIED_BYTES_MAX, "a session")?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        match self.answer {
+            MoveAnswer::Nothing => out.push(0),
+            MoveAnswer::Given => out.push(1),
+            MoveAnswer::Ended => out.push(2),
+            MoveAnswer::GaveTo(host) => {
+                out.push(3);
+                out.put_u64(host.as_u64());
+            }
+        }
+        out.put_varint(self.epoch);
+        out.put_varint(u64::from(self.part));
+        out.put_varint(u64::from(self.parts));
+        out.put_u64(self.digest);
+        out.put_bytes(self.body, CARRIED_BYTES_MAX, "a session");
+    }
+}
+
+/// Claims of sessions, about which something is asked or said: which the letter's kind tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sessions<'a> {
+    /// At most [`CLAIMS_MAX`].
+    pub claims: Vec<Claim<'a>>,
+}
+
+impl<'a> Body<'a> for Sessions<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Sessions { claims: claims(input)? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_claims(&self.claims, out);
+    }
+}
+
+/// Copies of sessions, whole or what has changed of them. Answered by [`CopiesTaken`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copies<'a> {
+    /// The sender's number for it.
+    pub page: u64,
+    /// One after the other.
+    pub body: &'a [u8],
+}
+
+impl<'a> Body<'a> for Copies<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Copies { page: input.varint()?, body: input.bytes(CARRIED_BYTES_MAX, "copies")? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.page);
+        out.put_bytes(self.body, CARRIED_BYTES_MAX, "copies");
+    }
+}
+
+/// [`Copies`] have come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopiesTaken<'a> {
+    /// Which.
+    pub page: u64,
+    /// Clients of whose sessions the receiver has no copy on which what has changed could build; at most [`LIST_MAX`].
+    pub lacking: Vec<&'a str>,
+}
+
+impl<'a> Body<'a> for CopiesTaken<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(CopiesTaken { page: input.varint()?, lacking: input.list(LIST_MAX, "clients", client)? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.page);
+        out.put_list(&self.lacking, LIST_MAX, "clients", |out, client| put_client(client, out));
+    }
+}

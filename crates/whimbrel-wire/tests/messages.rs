@@ -1,0 +1,57 @@
+//! What letters say: there and back, and arbitrary bytes.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use whimbrel_event::HostId;
+use whimbrel_wire::*;
+
+fn again(message: &Message<'_>) {
+    let mut body = Vec::new();
+    let kind = message.encode(&mut body);
+    assert_eq!(Message::decode(kind, &body).as_ref(), Ok(message));
+    for end in 0..body.len() {
+        assert_ne!(Message::decode(kind, &body[..end]).as_ref(), Ok(message), "cut at {end}");
+    }
+}
+
+const KINDS: [ClaimKind; 7] = [
+    ClaimKind::Nothing,
+    ClaimKind::Ended,
+    ClaimKind::Coming,
+    ClaimKind::Given,
+    ClaimKind::Copy,
+    ClaimKind::Passing,
+    ClaimKind::Keeper,
+];
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(kind: u8, body in vec(any::<u8>(), 0..200)) {
+        if let Ok(message) = Message::decode(kind, &body) {
+            let mut written = Vec::new();
+            prop_assert_eq!(message.encode(&mut written), kind);
+            prop_assert_eq!(Message::decode(kind, &written), Ok(message));
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_sessions_survives_the_way(
+        client in "[a-z]{1,20}", number: u64, epoch: u64, version: u64, moment: u64, host: u64, kind in 0_usize..7,
+        flags in any::<[bool; 2]>(), part: u32, parts: u32, digest: u64, body in vec(any::<u8>(), 1..60), answer in 0_usize..4,
+    ) {
+        let host = HostId::new(host);
+        let claim = Claim { host, client: &client, kind: KINDS[kind], epoch, version, moment };
+        let claims = vec![claim, Claim { client: "b", ..claim }];
+        let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo(host)];
+        again(&Message::Where(Where { number, client: &client, moment }));
+        again(&Message::Found(Found { number, claims: claims.clone(), unsynced: vec![host], forgotten: vec![host, host] }));
+        again(&Message::Claims(Claims { page: number, map: digest, claims: claims.clone() }));
+        again(&Message::PageTaken(PageTaken { page: number }));
+        let [clean, as_copy] = flags;
+        again(&Message::Move(Move { number, client: &client, least: epoch, moment, clean, as_copy, part }));
+        again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body }));
+        again(&Message::Outdated(Sessions { claims }));
+        again(&Message::Copies(Copies { page: number, body: &body }));
+        again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"] }));
+    }
+}
