@@ -5,8 +5,8 @@ use whimbrel_event::HostId;
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken, Move,
-    Moved, Owes, PageTaken, ReadAsk, ReadTold, Sessions, Took, Where,
+    Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken,
+    Move, Moved, Owes, PageTaken, ReadAsk, ReadTold, Sessions, Took, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.

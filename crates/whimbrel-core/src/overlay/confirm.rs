@@ -341,7 +341,10 @@ impl Core {
         }
         overlay.waiting.returned.retain(|one| !tracks.get(one.track).unsettled.is_empty());
         for (track, pubend, from, to) in gaps {
-            if from < to && !self.read_far_instead(track, pubend, (from, to)) {
+            if from >= to {
+                // It was in force all the time: nothing is to be read elsewhere.
+                self.rejoin(track, pubend);
+            } else if !self.read_far_instead(track, pubend, (from, to)) {
                 self.tell_gap(now, track, Gap { pubend, from, to, reason: GapReason::NotBuffered }, out);
             }
         }

@@ -28,6 +28,11 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Net {
     fn attach(&mut self, node: usize, link: u32, client_id: &str) {
+        self.begin_attach(node, link, client_id);
+        self.await_attached(node, link);
+    }
+
+    fn begin_attach(&mut self, node: usize, link: u32, client_id: &str) {
         let Client { clean: clean_start, expiry, window, .. } = CLEAN;
         let attach = Attach {
             link: Link(link),
@@ -39,7 +44,6 @@ impl Net {
             without_copy: false,
         };
         self.input(node, Input::Attach(attach));
-        self.await_attached(node, link);
     }
 
     /// Lets time pass until a connection has its session: that may be somewhere else.

@@ -342,3 +342,105 @@ fn a_broker_that_was_alone_tells_of_its_sessions_when_others_come() {
     net.advance(SECOND * 3);
     assert_eq!(net.connect(1, 1, "sub"), Some(true));
 }
+
+/// What a client does that moves.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Publish,
+    /// It acknowledges what it has got, but for so many.
+    Acknowledge(usize),
+    Hop(usize),
+    Leave,
+    /// The broker where it is dies, and comes back with its disk.
+    Restart,
+    Wait(u64),
+}
+
+fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+    use proptest::prelude::*;
+    let step = prop_oneof![
+        4 => Just(Step::Publish),
+        3 => (0_usize..3).prop_map(Step::Acknowledge),
+        3 => (0_usize..3).prop_map(Step::Hop),
+        1 => Just(Step::Leave),
+        1 => Just(Step::Restart),
+        3 => (1_u64..400).prop_map(Step::Wait),
+    ];
+    proptest::collection::vec(step, 1..30)
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 24, ..Default::default() })]
+
+    /// Whatever its client does, a session that moves between living brokers gives it everything, and nothing again that it has acknowledged.
+    #[test]
+    fn wherever_a_client_goes_it_gets_everything_once(steps in steps()) {
+        let mut net = Net::mesh(3);
+        // The publisher's broker never dies.
+        proptest::prop_assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        let (mut at, mut link, mut is_there) = (1, 20, true);
+        net.connect(at, link, "sub");
+        net.subscribe_durably(at, link, "t", Qos::AtLeastOnce);
+        let (mut sent, mut acknowledged) = (Vec::new(), Vec::<String>::new());
+        let mut open: Vec<Got> = Vec::new();
+        for step in steps.into_iter().chain([Step::Hop(2), Step::Wait(3_000)]) {
+            match step {
+                Step::Publish => {
+                    let payload = sent.len().to_string();
+                    net.publish(0, 9, "t", &payload, Qos::AtLeastOnce);
+                    sent.push(payload);
+                }
+                Step::Hop(to) => {
+                    (link, is_there) = (link + 1, true);
+                    open.clear();
+                    proptest::prop_assert_eq!(net.connect(to, link, "sub"), Some(true));
+                    at = to;
+                }
+                Step::Leave if is_there => {
+                    net.leave(at, link);
+                    is_there = false;
+                    open.clear();
+                }
+                Step::Restart if at != 0 => {
+                    net.kill(at);
+                    net.advance(MILLI * 300);
+                    net.revive(at, true);
+                    net.advance(SECOND * 2);
+                    is_there = false;
+                    open.clear();
+                }
+                Step::Wait(millis) => net.advance(MILLI * millis as u32),
+                Step::Leave | Step::Restart | Step::Acknowledge(_) => {}
+            }
+            if !is_there {
+                continue;
+            }
+            for got in net.got(at, link) {
+                proptest::prop_assert!(!acknowledged.contains(&got.payload), "{} comes again", got.payload);
+                open.push(got);
+            }
+            if let Step::Acknowledge(but) = step {
+                for got in open.drain(..open.len().saturating_sub(but)).collect::<Vec<_>>() {
+                    net.settle(at, link, got.tag, Settlement::Acknowledged);
+                    acknowledged.push(got.payload);
+                }
+                // That is durable before anything else happens.
+                net.advance(MILLI * 15);
+            }
+        }
+        if acknowledged.len() + open.len() < sent.len() {
+            for node in 0..3 {
+                let core = &net.nodes[node].core;
+                eprintln!("{node}: {:?} {:?}", core.session("sub"), core.subscriptions("sub", None, 9));
+                eprintln!("   told {:?}", net.nodes[node].side.edges.told);
+            }
+        }
+        for got in open {
+            net.settle(at, link, got.tag, Settlement::Acknowledged);
+            acknowledged.push(got.payload);
+        }
+        acknowledged.extend(net.settled(at, link, SECOND * 3));
+        acknowledged.sort_by_key(|payload| payload.parse::<usize>().unwrap());
+        proptest::prop_assert_eq!(acknowledged, sent);
+    }
+}

@@ -28,7 +28,7 @@ impl Net {
 fn moving() -> (Net, EventId) {
     let mut net = Net::line(3);
     for node in [0, 2] {
-        net.attach(node, 1, "p");
+        net.attach(node, 1, &format!("p{node}"));
     }
     for node in [0, 1] {
         net.attach(node, 2, &format!("s{node}"));

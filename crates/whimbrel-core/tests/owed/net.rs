@@ -261,19 +261,17 @@ impl Net {
 
     pub fn attach(&mut self, node: usize, link: u32, client_id: &str, client: Client) -> Told {
         let Client { clean: clean_start, expiry, window, .. } = client;
-        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window, will: None, without_copy: false };
+        let attach =
+            Attach { link: Link(link), client_id, clean_start, expiry, window, will: None, without_copy: false };
         self.input(node, Input::Attach(attach));
-        // Its session is sought first.
-        for _ in 0..4_000 {
-            let mut told = self.told(node, link);
-            if !told.is_empty() {
-                let first = told.remove(0);
-                self.nodes[node].side.edges.told.insert(link, told);
-                return first;
+        // Its session may be at another broker.
+        for _ in 0..5_000 {
+            if let Some(told) = self.told(node, link).into_iter().next() {
+                return told;
             }
             self.advance(Duration::from_millis(1));
         }
-        panic!("no answer to a CONNECT");
+        panic!("it is answered")
     }
 
     pub fn detach(&mut self, node: usize, link: u32) {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::common::{CLEAN, Told, plain};
+use super::common::{CLEAN, Client, plain};
 use super::net::Net;
 use super::{PUB, SECOND, WIDE};
+use whimbrel_core::{Attach, Input, Link};
 use whimbrel_event::Qos;
 
 const MEMBER: u32 = 5;
@@ -118,7 +119,11 @@ fn a_position_goes_to_a_new_home_while_nobody_is_there() {
     net.join(0, 2);
     net.advance(SECOND * 20);
     assert_eq!(homes(&net, &text), [2]);
-    assert_eq!(net.attach(0, MEMBER, "member-0", WIDE), Told::Attached { present: true });
+    // What comes at once counts as well.
+    let Client { expiry, window, .. } = WIDE;
+    let (link, client_id) = (Link(MEMBER), "member-0");
+    let attach = Attach { link, client_id, clean_start: false, expiry, window, will: None, without_copy: false };
+    net.input(0, Input::Attach(attach));
     let got = work(&mut net, &[0], 5);
     assert_eq!(got.iter().cloned().collect::<BTreeSet<_>>(), wanted);
     assert_eq!(got.len(), 10, "the old home gave all of it away: {got:?}");

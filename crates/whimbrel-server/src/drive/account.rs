@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whimbrel_core::cache::PartitionGauges;
-use whimbrel_core::overlay::{LinkInfo, OverlayStats};
+use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges};
 use whimbrel_mqtt::{Broker, Stats};
 use whimbrel_selector::Expensive;
 
@@ -24,6 +24,8 @@ pub struct Account {
     pub gappy: Vec<(String, u64)>,
     /// What the overlay has counted; zeros without one.
     pub overlay: OverlayStats,
+    /// What there is of sessions that move; zeros without an overlay.
+    pub roaming: RoamGauges,
     /// The links to other brokers.
     pub links: Vec<LinkInfo>,
     /// What the journal holds and did; nothing without one.
@@ -42,6 +44,7 @@ impl Account {
             partitions: broker.cache_gauges(),
             gappy: broker.gappy_clients(),
             overlay: broker.core().overlay_stats().cloned().unwrap_or_default(),
+            roaming: broker.core().roam_gauges().unwrap_or_default(),
             links: broker.core().links(),
             store: StoreAccount::default(),
             congested: Duration::ZERO,

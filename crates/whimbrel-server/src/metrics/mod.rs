@@ -181,7 +181,7 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let Account { stats, expensive, filters, partitions, gappy, overlay, links, store, congested } =
+        let Account { stats, expensive, filters, partitions, gappy, overlay, roaming, links, store, congested } =
             self.hub.account();
         for (name, help, read) in broker::COUNTERS {
             put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
@@ -205,6 +205,9 @@ impl Collector for Snapshot {
         cache::encode(&mut encoder, &filters, &partitions)?;
         cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
         overlay::encode(&mut encoder, &overlay, &links)?;
+        for (name, help, read) in overlay::ROAMING {
+            put(&mut encoder, name, help, &ConstGauge::new(read(&roaming)))?;
+        }
         journal::encode(&mut encoder, &store, congested)?;
         links::encode(&mut encoder, &self.hub.overlay_account())?;
         self.encode_clock(&mut encoder)?;

@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use whimbrel_core::HangUp;
-use whimbrel_core::overlay::{LinkInfo, OverlayStats};
+use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges};
 
 use super::{put, put_family};
 
@@ -150,6 +150,16 @@ const LINK_COUNTERS: [Row<LinkNumber>; 7] = [
     ("whimbrel_link_events_held_back", "Events not sent over a link since it is up, as too much was unsent", |l| {
         l.counters.events_held_back
     }),
+];
+
+/// What there is of sessions that move.
+pub const ROAMING: [Row<fn(&RoamGauges) -> u64>; 6] = [
+    ("whimbrel_session_copies", "Copies of other brokers' sessions", |r| r.copies),
+    ("whimbrel_session_copy_bytes", "Bytes of copies of other brokers' sessions", |r| r.copy_bytes),
+    ("whimbrel_session_claims", "What is known here of who has clients' sessions", |r| r.claims),
+    ("whimbrel_session_claims_refused", "What was not noted of that, as there was no room", |r| r.claims_refused),
+    ("whimbrel_sessions_given", "Sessions that others keep by now, and which are not safe there yet", |r| r.given),
+    ("whimbrel_sessions_sought", "Connections that wait for their sessions", |r| r.seeking),
 ];
 
 /// What a link is like; nothing where that is not known yet.

@@ -25,5 +25,6 @@ impl Core {
 /// What is said of an event because its publisher was at another broker before.
 pub(crate) fn said_of<'a>(place: Option<&Attachment>, event: &EventRef<'a>, is_numbered: bool) -> Headers<'a> {
     let Some(place) = place.filter(|_| event.reliability == Reliability::Reliable) else { return event.headers };
-    Headers { after: place.after, maybe_repeat: is_numbered && place.maybe_repeats, ..event.headers }
+    let (after, maybe_repeat) = (place.after.or(event.headers.after), is_numbered && place.maybe_repeats);
+    Headers { after, maybe_repeat, ..event.headers }
 }

@@ -36,7 +36,13 @@ impl Core {
             return;
         }
         let Some(id) = self.take_in(now, members.text, out) else {
-            return self.tell_members_taken(now, from.host, (members.number, members.text), MembersAnswer::NotHome, out);
+            return self.tell_members_taken(
+                now,
+                from.host,
+                (members.number, members.text),
+                MembersAnswer::NotHome,
+                out,
+            );
         };
         if !self.take_branch(now, id, from, (members.lasts, selector.as_ref()), out) {
             let answer = (members.number, members.text);

@@ -52,13 +52,7 @@ impl Core {
     }
 
     /// A session was sought for nobody's connection: perhaps it is that of a shared subscription whose home is here. `is_nowhere`: there is none.
-    pub(in super::super) fn share_sought(
-        &mut self,
-        now: Time,
-        client: &str,
-        is_nowhere: bool,
-        out: &mut impl Output,
-    ) {
+    pub(in super::super) fn share_sought(&mut self, now: Time, client: &str, is_nowhere: bool, out: &mut impl Output) {
         let Some(text) = client.strip_prefix('\0') else { return };
         let Some(id) = self.groups.find(text) else { return };
         if !self.groups.is_home(id) || self.groups.own(id).is_some() || !self.groups.lasts(id) {
