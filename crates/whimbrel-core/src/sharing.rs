@@ -173,9 +173,10 @@ impl Core {
         if self.overlay.is_none() {
             return;
         }
-        for at in 0..self.sessions.get(index).groups.len() {
-            let id = self.sessions.get(index).groups[at];
-            self.take_over_group(now, id, out);
+        for id in self.sessions.get(index).groups.to_vec() {
+            if self.groups.is_used(id) {
+                self.take_over_group(now, id, out);
+            }
         }
     }
 

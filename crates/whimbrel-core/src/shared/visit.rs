@@ -202,6 +202,11 @@ impl Groups {
         ids.into_iter()
     }
 
+    /// Whether there is one with that id.
+    pub(crate) fn is_used(&self, id: u32) -> bool {
+        self.slots.get(id as usize).is_some_and(Option::is_some)
+    }
+
     /// Whether there is that one.
     pub(crate) fn has(&self, id: u32, serial: u64) -> bool {
         self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|group| group.serial == serial)

@@ -92,6 +92,10 @@ impl Core {
         let is_still = now.since(brokers.changed_at) >= STILL;
         brokers.is_unsettled = false;
         for id in self.groups.ids() {
+            // It may have ended with one before it, as its home has refused it.
+            if !self.groups.is_used(id) {
+                continue;
+            }
             let Some(choice) = self.choice(now, self.groups.text(id)) else { continue };
             let visited = self.groups.visit(id).and_then(|visit| visit.home);
             let present = visited.or(self.groups.is_home(id).then_some(host));

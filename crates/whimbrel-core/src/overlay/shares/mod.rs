@@ -79,8 +79,9 @@ impl Core {
         self.settle_homes(now, out);
         let mut has_more = self.groups.brokers.is_unsettled;
         for id in self.groups.ids() {
-            let is_remote = self.groups.is_remote(id) || self.groups.kept_until(id).is_some();
-            if is_remote {
+            // It may have ended with one before it, as its home has refused it.
+            let is_used = self.groups.is_used(id);
+            if is_used && (self.groups.is_remote(id) || self.groups.kept_until(id).is_some()) {
                 has_more = true;
                 self.look_at_share(now, id, out);
             }

@@ -115,6 +115,7 @@ impl Core {
                 continue;
             }
             self.groups.lose_own(id);
+            self.groups.keep_until(id, None);
             self.groups.forget_origins(id, &mut self.sessions);
             self.cease_home(id);
             self.groups.begin_visit(id);
