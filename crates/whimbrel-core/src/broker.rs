@@ -149,6 +149,9 @@ impl Core {
             }
             self.share_out(now, out);
         }
+        if !self.groups.post.is_empty() {
+            self.tell_shares(now, out);
+        }
         if self.router.has_changes() {
             self.take_wants(now);
         }

@@ -314,7 +314,7 @@ impl Core {
         let text = asked.selector.map(ToString::to_string);
         self.check_subscription(index, asked, (requested.filters.len(), requested.selector_bytes))?;
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
-        let (filter, group) = (shared.filter, self.expect_member(index, asked, &shared, assigned)?);
+        let (filter, group) = (shared.filter, self.expect_member(index, asked, &shared)?);
         let is_durable = asked.following.durability == Durability::Durable && group.is_none();
         let session = self.sessions.get(index).memory.number;
         let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));

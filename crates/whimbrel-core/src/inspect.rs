@@ -125,6 +125,16 @@ pub struct Holders {
 }
 
 impl Core {
+    /// Whether this broker is the home of a shared subscription, `$share/group/filter`: it alone has interest and position.
+    pub fn shared_home(&self, text: &str) -> bool {
+        self.groups.find(text).is_some_and(|id| self.groups.is_home(id))
+    }
+
+    /// Events of a shared subscription that other brokers have for their members, and that are not settled.
+    pub fn shared_given(&self, text: &str) -> usize {
+        self.groups.find(text).map_or(0, |id| self.groups.given(id))
+    }
+
     /// Sessions, in an order that does not change while they live: those at the next places from `from` on, of which at most `places` are
     /// looked at. Begins with 0; returns where to go on, `None` at the end. A session that is there all the time is given once.
     pub fn sessions(&self, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {

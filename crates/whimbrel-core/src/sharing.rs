@@ -11,11 +11,13 @@ use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 use crate::api::{Durability, Filter, Following, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
 use crate::route::{self, Spot};
-use crate::session::{Abandoned, Settled, Taken, own_client_id};
-use crate::store::OwnTicks;
+use crate::session::{Abandoned, Account, Fulfilled, Settled, Taken, own_client_id};
+
+/// The identifier of an own session's subscription if other brokers have members: a restart does not end it then, though nobody here is one.
+const FOR_OTHERS: u32 = 1;
 
 /// What the own session of a shared subscription asks for.
-fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>) -> Filter<'a> {
+fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>, identifier: u32) -> Filter<'a> {
     let following = Following { durability: Durability::Durable, start: Start::Own, ..Following::default() };
     Filter {
         filter: text,
@@ -24,7 +26,7 @@ fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>) -> Filter<'a>
         no_local: false,
         retain_as_published: true,
         retain_handling: RetainHandling::DoNotSend,
-        identifier: 0,
+        identifier,
         selector,
         following,
     }
@@ -39,23 +41,17 @@ impl Core {
         asked: &Filter<'_>,
         filter: TopicFilter<'_>,
     ) -> Result<u32, Refusal> {
-        let id = self.groups.find_or_create(asked.filter);
+        let id = self.find_or_place(asked.filter);
         let is_other = self.groups.selector(id) != asked.selector;
         if is_other && !self.groups.is_alone(id, index) {
             return Err(Refusal::OtherSelector);
         }
         if is_other && self.groups.own(id).is_some() {
-            let assigned = self.streams.own.assigned();
-            self.ask_by_own(id, asked, &assigned)?;
+            self.ask_by_own(id, asked.filter, asked.selector)?;
         }
         self.groups.select(id, asked.selector);
-        if self.groups.durable(id).is_none() {
-            let spot = match self.groups.spot_mut(id).take() {
-                None => self.router.insert_group(id, filter, asked.selector),
-                Some(spot) if is_other => self.router.update_group(id, filter, spot, asked.selector),
-                Some(spot) => spot,
-            };
-            *self.groups.spot_mut(id) = Some(spot);
+        if self.groups.is_home(id) {
+            self.enter_index(id, filter, is_other);
         }
         self.groups.join(id, index, asked);
         Ok(id)
@@ -76,7 +72,6 @@ impl Core {
         index: u32,
         asked: &Filter<'_>,
         shared: &SharedFilter<'_>,
-        assigned: &OwnTicks,
     ) -> Result<Option<u32>, Refusal> {
         if !self.is_member(index, shared) || asked.following.durability != Durability::Durable {
             return Ok(None);
@@ -87,16 +82,23 @@ impl Core {
             return Err(Refusal::OtherSelector);
         }
         let own = known.and_then(|id| self.groups.own(id));
+        if own.is_none() && self.has_to_seek(self.now) {
+            // Others may have its position: it is sought when the member has joined.
+            let id = self.find_or_place(asked.filter);
+            self.groups.expect_member(id);
+            return Ok(Some(id));
+        }
         if own.is_none() {
             self.check_log_for(true, true)?;
         }
-        let id = self.groups.find_or_create(asked.filter);
-        if own.is_none() {
+        let id = self.find_or_place(asked.filter);
+        let is_home = self.groups.is_home(id);
+        if own.is_none() && is_home {
             // What is asked for is within the bounds of the member's session, and so within those of this one.
             self.begin_own(id, asked.filter);
         }
-        if own.is_none() || is_other {
-            self.ask_by_own(id, asked, assigned)?;
+        if is_home && (own.is_none() || is_other) {
+            self.ask_by_own(id, asked.filter, asked.selector)?;
         }
         self.groups.expect_member(id);
         Ok(Some(id))
@@ -109,7 +111,7 @@ impl Core {
     }
 
     /// Makes a session of its own for a shared subscription.
-    fn begin_own(&mut self, id: u32, text: &str) {
+    pub(crate) fn begin_own(&mut self, id: u32, text: &str) {
         let own = self.sessions.create(&own_client_id(text));
         let (expiry, now) = (self.sessions.limits.session_expiry_max, self.now);
         let session = self.sessions.get_mut(own);
@@ -117,14 +119,26 @@ impl Core {
         session.groups.push(id);
         self.remember_session(own, None);
         self.groups.set_own(id, own);
+        self.place_own(own);
     }
 
     /// The own session of a shared subscription asks for what a member asks for.
-    fn ask_by_own(&mut self, id: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// When the log takes no more subscriptions, or it has changed too often.
+    pub(crate) fn ask_by_own(&mut self, id: u32, text: &str, selector: Option<&Selector>) -> Result<(), Refusal> {
         let own = self.groups.own(id).expect("it asks with its own session");
-        self.request_within(own, &asked_by_own(asked.filter, asked.selector), assigned)?;
-        self.groups.select(id, asked.selector);
+        let assigned = self.streams.own.assigned();
+        let identifier = if self.groups.branches(id).iter().any(|branch| branch.lasts) { FOR_OTHERS } else { 0 };
+        self.request_within(own, &asked_by_own(text, selector, identifier), &assigned)?;
+        self.groups.select(id, selector);
         Ok(())
+    }
+
+    /// Whether it is written that other brokers have members of a shared subscription that is durable.
+    pub(crate) fn is_for_others(&self, id: u32) -> bool {
+        let known = self.groups.own(id).and_then(|own| self.router.find(own, self.groups.text(id)));
+        known.is_some_and(|known| self.router.get(known).identifier == FOR_OTHERS)
     }
 
     /// What the own session of a shared subscription has asked for is durable.
@@ -138,17 +152,35 @@ impl Core {
         let spot = self.groups.set_durable(id);
         self.leave_index(id, &text, spot);
         self.attend(now, id, out);
+        // It is owed what it was only told before.
+        self.count_anew(id);
+        self.answer_branches(now, id, out);
+        self.confirm_shares(now, out);
     }
 
     /// A member of these shared subscriptions may have come: their own sessions are served.
     pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        self.take_over_groups(now, index, out);
         for at in 0..self.sessions.get(index).groups.len() {
             let id = self.sessions.get(index).groups[at];
             self.attend(now, id, out);
+            self.groups.note_said(id);
         }
     }
 
-    fn attend(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    /// Durable shared subscriptions that a session is a member of are remembered at their home.
+    pub(crate) fn take_over_groups(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        if self.overlay.is_none() {
+            return;
+        }
+        for id in self.sessions.get(index).groups.to_vec() {
+            if self.groups.is_used(id) {
+                self.take_over_group(now, id, out);
+            }
+        }
+    }
+
+    pub(crate) fn attend(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let Some(own) = self.groups.durable(id).filter(|own| !self.sessions.is_attached(*own)) else { return };
         if !self.groups.is_attended(id, &self.sessions) {
             return;
@@ -162,6 +194,9 @@ impl Core {
 
     /// A member of a shared subscription has gone: if nobody else is there, what waits stays in the log.
     pub(crate) fn desert(&mut self, now: Time, id: u32) {
+        if self.groups.visit(id).is_some() && !self.groups.is_attended(id, &self.sessions) {
+            self.groups.give_back(id, &mut self.sessions);
+        }
         let Some(own) = self.groups.durable(id) else { return };
         if self.groups.is_attended(id, &self.sessions) {
             return;
@@ -182,7 +217,8 @@ impl Core {
     pub(crate) fn leave_work(&mut self, now: Time, index: u32, out: &mut impl Output) {
         let all = self.sessions.get(index).groups.to_vec();
         let mut moved = all.clone();
-        moved.retain(|id| self.groups.durable(*id).is_some() || self.groups.is_attended(*id, &self.sessions));
+        let is_elsewhere = |id: u32| self.groups.durable(id).is_some() || self.groups.visit(id).is_some();
+        moved.retain(|id| is_elsewhere(*id) || self.groups.is_attended(*id, &self.sessions));
         self.move_work(now, index, moved, out);
         for id in all {
             if self.groups.is_leaving(id, index) && !self.sessions.get(index).inflight.has_of_group(id) {
@@ -190,6 +226,7 @@ impl Core {
                 self.groups.leave(id, index, false);
             }
             self.desert(now, id);
+            self.groups.note_said(id);
         }
     }
 
@@ -208,9 +245,12 @@ impl Core {
         let owed: Vec<_> = self.sessions.get(index).inflight.owed().collect();
         for (id, origin) in owed.into_iter().filter(|(id, _)| lives.contains(id)) {
             self.sessions.stats.dropped_session_ended += 1;
-            self.sessions.fulfil(self.groups.own(id), origin);
+            self.sessions.fulfil(self.groups.account(id), origin);
         }
-        lives.into_iter().for_each(|id| self.desert(now, id));
+        for id in lives {
+            self.desert(now, id);
+            self.groups.note_said(id);
+        }
     }
 
     /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
@@ -257,8 +297,14 @@ impl Core {
         }
     }
 
+    /// As [`Core::leave_index`].
+    pub(crate) fn leave_index_of(&mut self, id: u32) {
+        let (text, spot): (Box<str>, _) = (self.groups.text(id).into(), self.groups.spot_mut(id).take());
+        self.leave_index(id, &text, spot);
+    }
+
     /// Ends a shared subscription without members; whether it lives on.
-    fn end_if_empty(&mut self, id: u32) -> bool {
+    pub(crate) fn end_if_empty(&mut self, id: u32) -> bool {
         if !self.groups.is_empty(id) {
             return true;
         }
@@ -276,11 +322,13 @@ impl Core {
     }
 
     /// The own session of a shared subscription ends.
-    fn end_own(&mut self, own: u32) {
+    pub(crate) fn end_own(&mut self, own: u32) {
         if self.sessions.is_attached(own) {
             self.sessions.unbind_within(own);
         }
         self.forget_session(own);
+        self.forget_place(own);
+        self.note_ended(self.now, own);
         for id in core::mem::take(&mut self.sessions.get_mut(own).subscriptions) {
             self.remove_subscription(own, id, false);
         }
@@ -303,9 +351,11 @@ impl Core {
                 self.groups.hand(id, handed, now, &mut self.sessions, out);
             }
         }
-        while let Some((own, number, tag)) = self.sessions.fulfilled.pop() {
-            if self.sessions.is_numbered(own, number) {
-                self.settle_within(now, own, tag);
+        while let Some(Fulfilled { account, number, tag }) = self.sessions.fulfilled.pop() {
+            match account {
+                Account::Own(own) if self.sessions.is_numbered(own, number) => self.settle_within(now, own, tag),
+                Account::Visit(id, serial) if self.groups.has(id, serial) => self.groups.settle_here(id, tag),
+                Account::None | Account::Own(_) | Account::Visit(..) => {}
             }
         }
     }
@@ -320,6 +370,7 @@ impl Core {
         }
         self.tracks.touch(track);
         self.note_beyond(track, Some(id));
+        self.note_moved(own);
         if self.sessions.is_attached(own) {
             self.sessions.pump_within(own, now);
             if self.sessions.get(own).takes_any() {
@@ -332,8 +383,21 @@ impl Core {
     /// again. One without a member that it lasts for was about to end.
     pub(crate) fn take_up_own(&mut self, index: u32) {
         let Some(text) = self.sessions.get(index).shares().map(Box::<str>::from) else { return };
-        let known = self.router.find(index, &text).map(|id| self.router.get(id).selector.clone());
+        let place = self.sessions.get(index).memory.roam.as_deref();
+        if place.is_some_and(|place| place.given.is_some()) {
+            // It belongs to another home, and goes when it is safe there.
+            return;
+        }
+        let known = self.router.find(index, &text).map(|id| self.router.get(id));
+        let is_for_others = known.is_some_and(|known| known.identifier == FOR_OTHERS);
+        let known = known.map(|known| known.selector.clone());
         let id = self.groups.find(&text).filter(|id| self.groups.lasts(*id));
+        let id = id.or_else(|| {
+            let id = is_for_others.then(|| self.groups.find_or_create(&text))?;
+            let until = self.now.after(self.sessions.get(index).expiry);
+            self.groups.keep_until(id, Some(until));
+            Some(id)
+        });
         let (Some(selector), Some(id)) = (known, id) else { return self.end_own(index) };
         self.sessions.get_mut(index).groups.push(id);
         self.groups.set_own(id, index);

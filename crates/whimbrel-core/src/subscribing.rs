@@ -100,6 +100,8 @@ impl Core {
             self.attend_all(now, index, out);
             return failed;
         };
+        // Before it is known what the answer waits for.
+        self.take_over_groups(now, index, out);
         let made = filters.iter().zip(fresh).zip(results);
         let made = made.map(|((making, new), result)| (Asked::keep(&making.asked), new, result)).collect();
         if let Err(Unanswered { made, .. }) = self.wait_for_brokers(now, Unanswered { whom, tag, index, made }) {

@@ -5,8 +5,8 @@ use whimbrel_event::HostId;
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    Claims, Copies, CopiesTaken, Found, Holds, Invalid, LETTER_BYTES_MAX, Move, Moved, Owes, PageTaken, ReadAsk,
-    ReadTold, Sessions, Took, Where,
+    Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken,
+    Move, Moved, Owes, PageTaken, ReadAsk, ReadTold, Sessions, Took, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
@@ -127,4 +127,18 @@ messages! {
     41 Copies(Copies<'a>),
     /// They have come.
     42 CopiesTaken(CopiesTaken<'a>),
+    /// The sender has members of a shared subscription.
+    64 Members(Members<'a>),
+    /// The answer to that.
+    65 MembersTaken(MembersTaken<'a>),
+    /// An event of a shared subscription for a member.
+    66 Hand(Hand<'a>),
+    /// These have come, and need not be handed again.
+    67 HandsCame(HandNumbers<'a>),
+    /// These are settled.
+    68 Handed(HandNumbers<'a>),
+    /// These have found no member.
+    69 Returned(HandNumbers<'a>),
+    /// These have come some time ago: does the receiver still have them? It says what has become of those that it has not.
+    70 HandsLeft(HandNumbers<'a>),
 }

@@ -18,6 +18,7 @@ mod owing;
 mod read;
 mod registry;
 mod roam;
+mod share;
 mod topology;
 mod trace;
 mod tree;
@@ -31,9 +32,9 @@ pub use knowledge::{Nack, Part, Range, Silence};
 pub use letter::{Letter, Message};
 pub use limits::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX,
-    FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX,
-    NODES_MAX, PARTS_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX,
-    SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
+    FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX,
+    NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX,
+    REGISTRY_RANGES, REPAIRERS_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use owing::{Held, Holds, OwedStream, Owes, Took};
@@ -42,6 +43,7 @@ pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use roam::{
     Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Sessions, Where,
 };
+pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};
 pub use trace::{TraceAsk, TraceTell};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};

@@ -27,11 +27,15 @@ pub const READ_EVENTS_MAX: usize = 8192;
 /// Ranges that one answer says are lost.
 pub const READ_LOST_MAX: usize = 64;
 
+/// Events of one shared subscription that a broker has for its members and that are not settled; numbers of such events in a letter.
+pub const HANDED_MAX: usize = 1024;
+
 /// Bytes of a client id.
 pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
 
 /// Claims in one letter.
 pub const CLAIMS_MAX: usize = 512;
+
 /// Brokers that have copies of one broker's sessions.
 pub const DEPUTIES_MAX: usize = 512;
 

@@ -13,6 +13,7 @@ use crate::broker::Core;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason};
 use crate::route::NO_TRACK;
+use crate::shared::State;
 use crate::store::{AtomNo, Disk, Store, Wait, Whom};
 use crate::stream::Sources;
 
@@ -28,6 +29,9 @@ const RETURNED_MAX: usize = 1 << 20;
 /// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
 const NAMES_MAX: usize = 64;
 
+/// The version of whoever wants nothing new.
+const NO_VERSION: u64 = 0;
+
 /// The subscriptions of a SUBSCRIBE: each with whether it is new, and what was granted.
 pub(crate) type Made = Vec<(Asked, bool, Result<Granted, Refusal>)>;
 
@@ -41,8 +45,8 @@ pub(crate) struct Unanswered {
 }
 
 #[derive(Debug)]
-struct Waiter {
-    what: Unanswered,
+pub(crate) struct Waiter {
+    pub(super) what: Unanswered,
     /// There is a durable one among them: other brokers' logs have to count for it.
     is_durable: bool,
     /// With which atom it is durable from where these count, once all have confirmed.
@@ -50,8 +54,8 @@ struct Waiter {
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
     /// What its deputy has to know of its session.
-    copied: u64,
-    due: Time,
+    pub(super) copied: u64,
+    pub(super) due: Time,
 }
 
 /// A subscription that came back, and whose interest is not in force everywhere.
@@ -66,6 +70,8 @@ struct Returned {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     entries: VecDeque<Waiter>,
+    /// Those that only wait for homes of shared subscriptions.
+    pub(super) sharing: Vec<Waiter>,
     returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -130,17 +136,32 @@ impl Core {
         }
         let copied = self.structure_of(what.index);
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
+        let groups = &self.groups;
+        let is_elsewhere = |text: &str| groups.find(text).is_some_and(|id| !groups.is_home(id));
         let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
-            result.is_ok() && !wants::is_local(&asked.filter)
+            result.is_ok() && !wants::is_local(&asked.filter) && !is_elsewhere(&asked.filter)
         };
         let is_alone = overlay.topology.len() < 2 && !overlay.is_young(now) && !overlay.lacks_everyone();
-        if is_alone || !what.made.iter().any(wanted) {
+        let waits = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
+            let known = groups.find(&asked.filter).filter(|_| result.is_ok());
+            known.is_some_and(|id| groups.state(id) != State::Served)
+        };
+        let (wants_any, waits_for_home) = (what.made.iter().any(wanted), what.made.iter().any(waits));
+        if !waits_for_home && (is_alone || !wants_any) {
             return Err(what);
         }
-        let due = if overlay.waiting.entries.len() < WAITING_MAX { now + CONFIRM_MAX } else { now };
+        let is_full = overlay.waiting.entries.len() + overlay.waiting.sharing.len() >= WAITING_MAX;
+        let due = if is_full { now } else { now + CONFIRM_MAX };
+        if !wants_any {
+            let waiter = Waiter { what, is_durable: false, atom: None, version: Some(NO_VERSION), copied, due };
+            overlay.waiting.sharing.push(waiter);
+            overlay.set_timer(due, Due::Confirm);
+            return Ok(());
+        }
         let is_durable = what
             .made
             .iter()
+            .filter(|made| wanted(made))
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
         overlay.waiting.entries.push_back(Waiter { what, is_durable, atom: None, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
@@ -211,6 +232,7 @@ impl Core {
         overlay.logs.claims.name(version);
         self.name_roaming(version);
         self.count_on_all();
+        self.name_share_versions(version);
         self.confirm_ready(now, out);
     }
 
@@ -218,7 +240,13 @@ impl Core {
     pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.is_young(now) || overlay.waiting.entries.is_empty() && overlay.waiting.late.is_empty() {
+        if !overlay.waiting.sharing.is_empty() {
+            self.confirm_shares(now, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let is_counting = self.groups.brokers.is_counting();
+        let waits = is_counting || !overlay.waiting.entries.is_empty() || !overlay.waiting.late.is_empty();
+        if overlay.is_young(now) || !waits {
             return;
         }
         // Who was late and has told what it should is waited for again, also if nobody waits at present.
@@ -243,7 +271,14 @@ impl Core {
             }
             ready.extend(overlay.waiting.entries.pop_front());
         }
-        ready.into_iter().for_each(|entry| self.answer_made(now, entry, true, out));
+        for entry in ready {
+            if self.waits_for_home(&entry) {
+                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(entry);
+            } else {
+                self.answer_made(now, entry, true, out);
+            }
+        }
+        self.count_shares(now, &awaited, out);
     }
 
     /// Answers those that have waited for as long as they may.
@@ -262,27 +297,30 @@ impl Core {
             let is_written = self.store.outbox.last() <= self.store.line.committed();
             self.answer_made(now, entry, is_written, out);
         }
+        self.confirm_shares(now, out);
     }
 
     /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
-    fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut impl Output) {
+    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut impl Output) {
         let Waiter { what, is_durable, version, .. } = entry;
-        let Unanswered { whom, tag, index, made } = what;
+        let Unanswered { whom, tag, index, mut made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
         }
+        let waited = self.refuse_shares(index, &mut made);
         let overlay = self.overlay.as_deref_mut().expect("it was there");
         let version = version.unwrap_or(u64::MAX);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
             .filter(|state| {
                 let is_owed = !is_durable || is_written && overlay.logs.claims.is_owed(state.host, version);
-                !(is_owed && has_confirmed(&self.streams, state.host, version))
+                let is_late = !(is_owed && has_confirmed(&self.streams, state.host, version));
+                version != NO_VERSION && is_late || waited.contains(&Some(state.host))
             })
             .map(|state| &*state.name)
             .take(NAMES_MAX + 1)
             .collect();
-        if pending.len() > NAMES_MAX || overlay.lacks_everyone() {
+        if pending.len() > NAMES_MAX || overlay.lacks_everyone() || waited.contains(&None) {
             pending.truncate(NAMES_MAX);
             pending.push(ALL_OTHERS);
         }

@@ -75,7 +75,10 @@ impl Core {
             Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
             Message::ReadTold(told) => self.read_told(now, from, &told),
             Message::Unknown(..) => overlay.stats.letters_refused += 1,
-            about_sessions => self.take_roaming(now, from, about_sessions, out),
+            other => {
+                self.take_shared_letter(now, from, &other, out);
+                self.take_roaming(now, from, other, out);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`: a subscription is answered when the others know of it.
 //! - `letters`: what brokers tell each other that are not neighbours.
+//! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
@@ -34,10 +35,12 @@ mod quiet;
 mod receive;
 pub mod reduce;
 mod registry;
+mod rendezvous;
 mod retire;
 mod roam;
 pub mod routes;
 mod serve;
+mod shares;
 mod stats;
 pub mod topology;
 mod traces;
@@ -67,6 +70,7 @@ pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
+pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
 pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
 pub(crate) use wants::Change;
@@ -124,6 +128,8 @@ pub(crate) enum Due {
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
     Confirm,
+    /// Shared subscriptions with members at several brokers are looked at.
+    Share,
     /// Other brokers are told how far durable subscriptions here are in their streams.
     Report,
     /// Brokers that were not heard of are forgotten.
@@ -295,6 +301,7 @@ impl Core {
         self.take_up_known();
         self.await_all_owed();
         self.take_wants(now);
+        self.open_shares(now);
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
@@ -318,6 +325,8 @@ impl Core {
         (fresh.wants, fresh.stats, fresh.waiting) = (wants, stats, waiting);
         fresh.watch_waiting(now);
         self.overlay = Some(Box::new(fresh));
+        self.groups.brokers = Brokers::default();
+        self.share_soon(now);
     }
 
     /// Something happens on the links to other brokers.
@@ -359,6 +368,7 @@ impl Core {
                 Due::Unbar => self.unbar_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
+                Due::Share => self.look_at_shares(now, out),
                 Due::Report => self.report_holds(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Seek => self.seek_on(now, out),

@@ -140,6 +140,7 @@ impl Core {
         }
         self.look_at_stalled(now, out);
         self.look_at_map(now, out);
+        self.look_at_candidates(now, out);
         self.confirm_ready(now, out);
         self.look_at_joining(now, |_| (), out);
     }

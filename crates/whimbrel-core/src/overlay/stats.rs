@@ -122,6 +122,8 @@ pub struct OverlayStats {
     pub letters_in: u64,
     /// Those of them that made no sense, or are not known here.
     pub letters_refused: u64,
+    /// Times that a home has refused members here, as others share with another selector.
+    pub shares_refused: u64,
     /// Retained messages of others that were taken.
     pub retained_learned: u64,
     /// Retained messages of others that were not taken, as too many are kept.

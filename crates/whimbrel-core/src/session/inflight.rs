@@ -210,6 +210,10 @@ impl Inflight {
         self.occupied < self.window && self.slots.len() < SPAN_MAX
     }
 
+    pub(crate) fn window(&self) -> u16 {
+        self.window
+    }
+
     /// Whether at least half of the window is free.
     pub(crate) fn is_half_free(&self) -> bool {
         self.occupied <= self.window / 2
@@ -444,6 +448,11 @@ impl Inflight {
     /// Whether something of a shared subscription is not over.
     pub(crate) fn has_of_group(&self, group: u32) -> bool {
         self.slots.iter().any(|slot| slot.group == group && slot.stage != Stage::Settled)
+    }
+
+    /// What was delivered for a shared subscription fulfils nothing any more.
+    pub(crate) fn forget_origins(&mut self, group: u32) {
+        self.slots.iter_mut().filter(|slot| slot.group == group).for_each(|slot| slot.origin = 0);
     }
 
     /// Somebody has got a delivery of a former connection, and it is not sent again.

@@ -18,7 +18,7 @@ use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, push_bounded};
 pub(crate) use inflight::{Inflight, Settled, Slot, Stage, Taken};
-pub(crate) use own::{Handed, NOBODY, own_client_id, shown};
+pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shown};
 pub(crate) use queue::{Queue, Queued};
 
 use crate::api::{Limits, Link, Will};
@@ -261,8 +261,8 @@ pub(crate) struct Sessions {
     pub(crate) dropped: Vec<(u32, SessionNo)>,
     /// What was delivered to shared subscriptions' own sessions in this step, and is to be handed out.
     pub(crate) handed: VecDeque<Handed>,
-    /// Deliveries to these sessions that are over: session, its number, and tag.
-    pub(crate) fulfilled: Vec<(u32, SessionNo, u16)>,
+    /// Deliveries of shared subscriptions that are over.
+    pub(crate) fulfilled: Vec<Fulfilled>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
     /// Clients with most gaps, in no order; at most [`gappy::GAPPY_MAX`].

@@ -44,7 +44,32 @@ pub(crate) struct Handed {
     pub(crate) retain: bool,
 }
 
+/// Where it is settled what a member of a shared subscription has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// Nowhere.
+    None,
+    /// With the shared subscription's own session.
+    Own(u32),
+    /// With another broker, its home: the shared subscription's id and number here.
+    Visit(u32, u64),
+}
+
+/// A delivery that is over, and where that is settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fulfilled {
+    pub(crate) account: Account,
+    /// The number of the own session, if there is one.
+    pub(crate) number: SessionNo,
+    pub(crate) tag: u16,
+}
+
 impl Session {
+    /// How many deliveries its client takes that are not settled.
+    pub(crate) fn window(&self) -> u16 {
+        self.inflight.window()
+    }
+
     /// Whether it is a shared subscription's own session, and of which.
     pub(crate) fn shares(&self) -> Option<&str> {
         self.client_id.strip_prefix(MARK)
@@ -110,11 +135,15 @@ impl Sessions {
         }
     }
 
-    /// A member of a shared subscription has what the delivery `tag` to that one's own session was, or it is over for another reason.
-    pub(crate) fn fulfil(&mut self, own: Option<u32>, tag: u16) {
-        if let Some(own) = own.filter(|_| tag != 0) {
-            let number = self.get(own).memory.number;
-            self.fulfilled.push((own, number, tag));
+    /// A member of a shared subscription has what that was given as `tag`, or it is over for another reason.
+    pub(crate) fn fulfil(&mut self, account: Account, tag: u16) {
+        let number = match account {
+            Account::Own(own) => self.get(own).memory.number,
+            Account::Visit(..) => SessionNo(0),
+            Account::None => return,
+        };
+        if tag != 0 {
+            self.fulfilled.push(Fulfilled { account, number, tag });
         }
     }
 }

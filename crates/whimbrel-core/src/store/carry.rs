@@ -240,7 +240,7 @@ impl Core {
         }
         let assigned = self.streams.own.assigned();
         let shared = SharedFilter::parse(carried.text).expect("it was just checked");
-        let Ok(group) = self.expect_member(index, &asked, &shared, &assigned) else { return self.refuse_import() };
+        let Ok(group) = self.expect_member(index, &asked, &shared) else { return self.refuse_import() };
         let is_durable = durability == Durability::Durable && group.is_none();
         let confirmed = is_durable.then(|| {
             let number = self.store.numbers.next_durable(&mut self.store.outbox);

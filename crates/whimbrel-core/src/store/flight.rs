@@ -23,7 +23,7 @@ impl Core {
                 let Abandoned { tag, group, origin } = abandoned;
                 self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
                 if group != NO_GROUP {
-                    self.sessions.fulfil(self.groups.own(group), origin);
+                    self.sessions.fulfil(self.groups.account(group), origin);
                 }
             }
             // What they held may be free.
@@ -88,7 +88,7 @@ impl Core {
             if let Some(slot) = self.sessions.get_mut(index).inflight.slot(tag) {
                 slot.origin = 0;
             }
-            self.sessions.fulfil(self.groups.own(group), origin);
+            self.sessions.fulfil(self.groups.account(group), origin);
         }
         if by == Settlement::Received {
             let whom = self.sessions.whom(link);

@@ -11,6 +11,7 @@ mod moving;
 mod net;
 mod paths;
 mod predecessors;
+mod shares;
 mod topology;
 mod trees;
 mod world;

@@ -6,6 +6,7 @@ mod common;
 #[allow(dead_code, reason = "it has a rig of its own")]
 mod disk;
 mod net;
+mod shares;
 
 use core::time::Duration;
 

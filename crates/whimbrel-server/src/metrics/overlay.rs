@@ -120,6 +120,11 @@ const COUNTERS: &[Row<Number>] = &[
         "Brokers for which nothing is kept any more although they have not said that they need nothing",
         |s| s.debts_forfeited,
     ),
+    (
+        "whimbrel_overlay_shares_refused",
+        "Times that the home of a shared subscription refused members here, as others share with another selector",
+        |s| s.shares_refused,
+    ),
     ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.letters_out),
     ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| s.letters_unsent),
     ("whimbrel_overlay_letters_in", "Letters of other brokers that came", |s| s.letters_in),

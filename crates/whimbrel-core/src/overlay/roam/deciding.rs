@@ -210,6 +210,7 @@ impl Core {
                 if let Some(index) = self.sessions.find(&client) {
                     self.note_place(now, index);
                 }
+                self.share_sought(now, &client, true, out);
             }
         }
         self.note_claim(now, &client);

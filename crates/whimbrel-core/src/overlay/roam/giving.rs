@@ -113,6 +113,9 @@ impl Core {
 
     /// Whoever is connected to a session is told that it is somewhere else now.
     pub(super) fn let_go_of_client(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        if self.sessions.get(index).shares().is_some() {
+            return self.let_go_of_share(now, index);
+        }
         if let Some(link) = self.sessions.get(index).link() {
             self.sessions.stats.takeovers += 1;
             out.kicked(link, Kick::TakenOver);

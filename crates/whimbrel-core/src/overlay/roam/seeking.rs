@@ -427,8 +427,9 @@ impl Core {
         if why == Refusal::SessionUnreachable {
             overlay.stats.sessions_unreachable += 1;
         }
-        if let Some(arrival) = search.arrival {
-            out.refused(arrival.link, why);
+        match search.arrival {
+            Some(arrival) => out.refused(arrival.link, why),
+            None => self.share_sought(now, &search.client, why == Refusal::ConnectedAgain, out),
         }
         self.note_claim(now, &search.client);
         if let Some(successor) = search.successor {

@@ -179,7 +179,7 @@ impl Core {
         let mut seen: Vec<Box<str>> = Vec::new();
         let (mut moved, mut alone, places) = (Vec::new(), Vec::new(), self.sessions.places());
         for (index, session) in self.sessions.from(walk.session).take(WALK_SLICE) {
-            let Some(session) = session.filter(|session| session.shares().is_none()) else { continue };
+            let Some(session) = session else { continue };
             if session.memory.roam.is_none() {
                 alone.push(index);
                 continue;

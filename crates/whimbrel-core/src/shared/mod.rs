@@ -2,14 +2,26 @@
 //!
 //! One that is durable has a session of its own, with the position: what is delivered to that is handed out here, and settled there when
 //! a member has it. How such a session comes and goes: [`crate::sharing`].
+//!
+//! Where there are several brokers, one of them is the shared subscription's *home*: it alone wants events and has a position. Brokers with members that
+//! are not the home are *branches*; they get events from it. `branches`: what a home has of them. `visit`: what a branch has of its home. What they tell each
+//! other: [`crate::overlay`].
+
+mod branches;
+mod visit;
 
 use hashbrown::HashTable;
 use whimbrel_event::{Qos, Seeded, Time};
 use whimbrel_selector::Selector;
 
+pub(crate) use branches::{BRANCH_SILENT_MAX, Branch, Counting};
+use visit::Visit;
+pub(crate) use visit::{Parted, Post, State, Taking, Told};
+
 use crate::api::{Durability, Filter, Output};
+use crate::overlay::Brokers;
 use crate::route::{NO_TRACK, Spot};
-use crate::session::{Handed, Publication, Queue, Queued, Sessions, Taken, Terms, push_bounded};
+use crate::session::{Account, Handed, Publication, Queue, Queued, Sessions, Taken, Terms, push_bounded};
 
 /// A member: a session and what it asked for.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +55,22 @@ struct Group {
     queue: Queue,
     /// Where the search for the least loaded member begins, so that equals take turns.
     turn: usize,
+    /// Tells it from others that had its id before.
+    serial: u64,
+    /// This broker is its home.
+    is_home: bool,
+    /// Other brokers that have members, if this one is the home.
+    branches: Vec<Branch>,
+    /// Where the search for the least loaded one begins.
+    branch_turn: usize,
+    /// Since when other brokers know that this one is the home.
+    counting: Counting,
+    /// What this broker has of another home.
+    visit: Option<Box<Visit>>,
+    /// Other brokers had members when this one was restarted, and may tell so again until then.
+    kept_until: Option<Time>,
+    /// Its own session is being sought at other brokers.
+    is_sought: bool,
 }
 
 /// What is left of a shared subscription that has ended.
@@ -65,11 +93,25 @@ pub(crate) struct Groups {
     free: Vec<u32>,
     by_text: HashTable<u32>,
     hasher: Seeded,
+    /// Shared subscriptions so far.
+    serial: u64,
+    /// What is to be told to other brokers.
+    pub(crate) post: Post,
+    /// Where homes may be.
+    pub(crate) brokers: Brokers,
 }
 
 impl Groups {
     pub(crate) fn new(seed: u64) -> Self {
-        Groups { slots: Vec::new(), free: Vec::new(), by_text: HashTable::new(), hasher: Seeded::new(seed) }
+        Groups {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_text: HashTable::new(),
+            hasher: Seeded::new(seed),
+            serial: 0,
+            post: Post::default(),
+            brokers: Brokers::default(),
+        }
     }
 
     /// The shared subscription written as `text`, if there is one.
@@ -83,6 +125,7 @@ impl Groups {
             return id;
         }
         let hash = self.hasher.hash_one(text);
+        self.serial += 1;
         let group = Group {
             text: text.into(),
             selector: None,
@@ -93,6 +136,14 @@ impl Groups {
             expected: 0,
             queue: Queue::default(),
             turn: 0,
+            serial: self.serial,
+            is_home: true,
+            branches: Vec::new(),
+            branch_turn: 0,
+            counting: Counting::Yes,
+            visit: None,
+            kept_until: None,
+            is_sought: false,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -137,13 +188,15 @@ impl Groups {
     /// Whether nobody but `session` is a member, or is about to be one.
     pub(crate) fn is_alone(&self, id: u32, session: u32) -> bool {
         let group = self.get(id);
-        group.expected == 0 && group.members.iter().all(|m| m.session == session || m.is_leaving)
+        let is_here = group.expected == 0 && group.members.iter().all(|m| m.session == session || m.is_leaving);
+        is_here && group.branches.is_empty()
     }
 
     /// Whether nobody is a member, or is about to be one.
     pub(crate) fn is_empty(&self, id: u32) -> bool {
         let group = self.get(id);
-        group.expected == 0 && group.members.iter().all(|m| m.is_leaving)
+        let is_here = group.expected == 0 && group.members.iter().all(|m| m.is_leaving);
+        is_here && group.branches.is_empty() && group.kept_until.is_none()
     }
 
     /// A membership waits to be durable.
@@ -158,7 +211,13 @@ impl Groups {
 
     /// Whether a shared subscription is durable because of one of its members.
     pub(crate) fn lasts(&self, id: u32) -> bool {
-        self.get(id).members.iter().any(|m| m.lasts)
+        let group = self.get(id);
+        group.members.iter().any(|m| m.lasts) || group.branches.iter().any(|branch| branch.lasts)
+    }
+
+    /// Where it is settled what members of a shared subscription have.
+    pub(crate) fn account(&self, id: u32) -> Account {
+        self.get(id).account(id)
     }
 
     /// The own session of a shared subscription, from when it was asked for.
@@ -193,6 +252,7 @@ impl Groups {
             Some(known) => *known = member,
             None => members.push(member),
         }
+        self.note_said(id);
     }
 
     /// A member has unsubscribed. It `stays` until it has settled what it has, or has gone.
@@ -204,6 +264,7 @@ impl Groups {
         } else {
             members.retain(|m| m.session != session);
         }
+        self.note_said(id);
     }
 
     /// Whether a session that has unsubscribed has stayed a member.
@@ -220,20 +281,26 @@ impl Groups {
         sessions.stats.dropped_session_ended += group.queue.len() as u64;
         sessions.stats.queued_events -= group.queue.len() as u64;
         sessions.stats.queued_bytes -= group.queue.bytes() as u64;
-        let Group { text, spot, own, members, .. } = group;
+        let Group { text, spot, own, members, visit, .. } = group;
+        if let Some(visit) = visit {
+            self.post.part(&text, &visit);
+        }
         Gone { text, spot, own, leaving: members.iter().map(|m| m.session).collect() }
     }
 
     /// Whether a member is attached.
     pub(crate) fn is_attended(&self, id: u32, sessions: &Sessions) -> bool {
-        self.get(id).members.iter().any(|m| !m.is_leaving && sessions.is_attached(m.session))
+        let group = self.get(id);
+        let is_here = group.members.iter().any(|m| !m.is_leaving && sessions.is_attached(m.session));
+        is_here || group.branches.iter().any(|branch| branch.room > 0)
     }
 
     /// The deliveries to the own session of a shared subscription that members have and have not settled.
     pub(crate) fn owed(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
         let members = self.get(id).members.iter().map(|m| &sessions.get(m.session).inflight);
         let owed = members.flat_map(|inflight| inflight.owed()).filter(|(group, _)| *group == id);
-        owed.map(|(_, origin)| origin).collect()
+        let given = self.get(id).branches.iter().flat_map(|branch| branch.given.values().map(|given| given.origin));
+        owed.map(|(_, origin)| origin).chain(given).collect()
     }
 
     /// Nobody is there: what waits is dropped, as far as the own session has it.
@@ -254,20 +321,22 @@ impl Groups {
         out: &mut impl Output,
     ) {
         let qos = publication.event.qos;
-        let group = self.group(id);
-        if (qos == Qos::AtMostOnce || group.queue.is_empty())
-            && let Some(member) = group.next_taker(qos, sessions)
-        {
-            return group.give(id, member, publication, (retain, 0), sessions, out);
+        let (group, post) = self.with_post(id);
+        if qos == Qos::AtMostOnce || group.queue.is_empty() {
+            if let Some(member) = group.next_taker(qos, sessions) {
+                return group.give(id, member, publication, (retain, 0), sessions, out);
+            }
+            if let Some(branch) = group.next_branch() {
+                return group.hand_over(id, branch, publication.keep(), (retain, 0), post);
+            }
         }
-        let waits = |m: &Member| m.qos != Qos::AtMostOnce;
-        if qos != Qos::AtMostOnce && group.members.iter().any(waits) {
+        if qos != Qos::AtMostOnce && group.is_reliable() {
             let (event, identifier, origin, track, serial) = (publication.keep(), 0, 0, NO_TRACK, 0);
             let entry = Queued { event, identifier, group: id, origin, qos, retain, track, serial };
             let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.absent_queue_bytes());
             sessions.stats.dropped_queue_full +=
                 push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
-        } else if group.members.iter().any(|m| sessions.is_attached(m.session)) {
+        } else if self.is_attended(id, sessions) {
             sessions.stats.dropped_slow += 1;
         }
     }
@@ -276,11 +345,15 @@ impl Groups {
     /// takes. Best-effort events only pass.
     pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
         let Handed { tag: origin, event, retain, .. } = handed;
-        let (group, qos) = (self.group(id), event.qos());
-        if (origin == 0 || group.queue.is_empty())
-            && let Some(member) = group.next_taker(qos, sessions)
-        {
-            return group.give(id, member, &mut Publication::of(&event, 0), (retain, origin), sessions, out);
+        let qos = event.qos();
+        let (group, post) = self.with_post(id);
+        if origin == 0 || group.queue.is_empty() {
+            if let Some(member) = group.next_taker(qos, sessions) {
+                return group.give(id, member, &mut Publication::of(&event, 0), (retain, origin), sessions, out);
+            }
+            if let Some(branch) = group.next_branch() {
+                return group.hand_over(id, branch, event, (retain, origin), post);
+            }
         }
         if origin == 0 {
             sessions.stats.dropped_slow += 1;
@@ -307,19 +380,44 @@ impl Groups {
 
     /// Hands out what waits, as long as a member takes it.
     pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
-        let group = self.group(id);
+        let (group, post) = self.with_post(id);
         // Whoever takes one quality of service at the moment may not take another.
-        while let Some(qos) = group.first_live(now, sessions)
-            && let Some(member) = group.next_taker(qos, sessions)
-            && let Some(entry) = group.pop(sessions)
-        {
+        while let Some(qos) = group.first_live(id, now, sessions) {
+            let member = group.next_taker(qos, sessions);
+            let branch = if member.is_some() { None } else { group.next_branch() };
+            if member.is_none() && branch.is_none() {
+                break;
+            }
+            let Some(entry) = group.pop(sessions) else { break };
             let mark = (entry.retain, entry.origin);
-            group.give(id, member, &mut Publication::of(&entry.event, 0), mark, sessions, out);
+            if let Some(member) = member {
+                group.give(id, member, &mut Publication::of(&entry.event, 0), mark, sessions, out);
+            } else if let Some(branch) = branch {
+                group.hand_over(id, branch, entry.event, mark, post);
+            }
         }
+    }
+
+    fn with_post(&mut self, id: u32) -> (&mut Group, &mut Post) {
+        (self.slots[id as usize].as_mut().expect("a group id in use"), &mut self.post)
     }
 }
 
 impl Group {
+    fn account(&self, id: u32) -> Account {
+        match (self.own, &self.visit) {
+            (Some(own), _) => Account::Own(own),
+            (None, Some(_)) => Account::Visit(id, self.serial),
+            (None, None) => Account::None,
+        }
+    }
+
+    /// Whether somebody takes events that wait.
+    fn is_reliable(&self) -> bool {
+        let is_here = self.members.iter().any(|m| m.qos != Qos::AtMostOnce);
+        is_here || self.branches.iter().any(|branch| branch.is_reliable)
+    }
+
     /// The least loaded member that takes an event at once; equals take turns. Costs a look at each member at most.
     fn next_taker(&mut self, qos: Qos, sessions: &Sessions) -> Option<Member> {
         let count = self.members.len();
@@ -349,7 +447,7 @@ impl Group {
     }
 
     /// The quality of service of the next event that waits and has not expired; those before it are accounted for.
-    fn first_live(&mut self, now: Time, sessions: &mut Sessions) -> Option<Qos> {
+    fn first_live(&mut self, id: u32, now: Time, sessions: &mut Sessions) -> Option<Qos> {
         loop {
             let first = self.queue.iter().next().map(|first| (first.qos, first.origin, first.event.is_expired(now)));
             let (qos, origin, is_expired) = first?;
@@ -358,7 +456,7 @@ impl Group {
             }
             self.pop(sessions);
             sessions.stats.dropped_expired += 1;
-            sessions.fulfil(self.own, origin);
+            sessions.fulfil(self.account(id), origin);
         }
     }
 
@@ -393,7 +491,7 @@ impl Group {
         sessions.offer(member.session, publication, terms, out);
         if qos == Qos::AtMostOnce || sessions.stats.dropped_too_large != before {
             // Nobody will settle it.
-            sessions.fulfil(self.own, origin);
+            sessions.fulfil(self.account(id), origin);
         }
     }
 }

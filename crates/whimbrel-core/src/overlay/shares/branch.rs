@@ -1,0 +1,141 @@
+//! A broker with members of a shared subscription whose home is elsewhere.
+
+use core::time::Duration;
+
+use whimbrel_event::{Event, HostId, Time};
+use whimbrel_selector::TopicName;
+use whimbrel_wire::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken, Message, compact};
+
+use super::super::letters::Sender;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::session::Handed;
+use crate::shared::{Taking, Told};
+use crate::store::SessionNo;
+
+/// A home hears so often of the members here.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// The event of a letter; `None`: it makes no sense.
+fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
+    let mut event = compact::read(hand.event, hand.id).ok()?;
+    TopicName::new(event.event.topic).ok()?;
+    // Clocks differ: what is left of its life counts from here.
+    let age = Time::from_nanos(hand.now).since(event.accepted);
+    event.event.expires = event.event.expires.map(|expires| now + expires.since(event.accepted).saturating_sub(age));
+    Some(Event::keep(hand.id, event.accepted, &event.event))
+}
+
+impl Core {
+    /// Tells the home what members there are here; the one before as well, as long as the new one does not know of them.
+    pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let Some(visit) = self.groups.visit_mut(id) else { return };
+        visit.told_at = now;
+        let (number, homes) = (visit.asked, visit.home.into_iter().chain(visit.former));
+        let homes: Vec<HostId> = homes.collect();
+        let (said, count, room) = self.groups.members(id, &self.sessions);
+        if count == 0 {
+            return;
+        }
+        let text: Box<str> = self.groups.text(id).into();
+        let (selector, lasts, is_reliable) = (said.selector.as_deref(), said.lasts, said.is_reliable);
+        let members = Members { number, text: &text, selector, lasts, is_reliable, count, room };
+        for home in homes {
+            self.write_to(now, home, (&Message::Members(members), false), out);
+        }
+    }
+
+    /// It does so each second.
+    pub(super) fn tell_members_again(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        if self.groups.visit(id).is_some_and(|visit| now.since(visit.told_at) >= TELL_EVERY) {
+            self.tell_members(now, id, out);
+        }
+    }
+
+    /// A home has answered.
+    pub(super) fn members_taken(&mut self, now: Time, from: Sender, taken: &MembersTaken<'_>, out: &mut impl Output) {
+        let Some(id) = self.groups.find(taken.text) else { return };
+        let Some(visit) = self.groups.visit_mut(id) else { return };
+        if visit.home != Some(from.host) || visit.asked != taken.number {
+            return;
+        }
+        let is_news = visit.answer != Some(taken.answer);
+        visit.answer = Some(taken.answer).filter(|answer| *answer != MembersAnswer::NotHome);
+        if !is_news {
+            return;
+        }
+        if taken.answer == MembersAnswer::OtherSelector
+            && let Some(overlay) = self.overlay.as_deref_mut()
+        {
+            overlay.stats.shares_refused += 1;
+        }
+        if self.groups.is_served_elsewhere(id) {
+            self.leave_former(now, id, out);
+            self.cease_home(id);
+        }
+        self.confirm_shares(now, out);
+    }
+
+    /// The home before knows of a later one: it is told that nobody here is a member.
+    pub(super) fn leave_former(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let Some(former) = self.groups.visit_mut(id).and_then(|visit| visit.former.take()) else { return };
+        let (text, number): (Box<str>, _) = (self.groups.text(id).into(), self.groups.post.next_number());
+        self.tell_parted(now, former, (&text, number), out);
+    }
+
+    /// A home hands over an event for a member here.
+    pub(super) fn hand_came(&mut self, now: Time, from: Sender, hand: &Hand<'_>, out: &mut impl Output) {
+        let known = self.groups.find(hand.text).filter(|id| self.groups.visit(*id).is_some());
+        let Some(id) = known else {
+            return self.return_hand(now, from.host, hand, out);
+        };
+        if self.groups.own(id).is_some() {
+            // It is about to be home, or not to be it any more; it comes again.
+            return;
+        }
+        let Some(event) = event_of(now, hand) else {
+            if let Some(overlay) = self.overlay.as_deref_mut() {
+                overlay.stats.letters_refused += 1;
+            }
+            return;
+        };
+        let visit = self.groups.visit_mut(id).expect("it was looked at");
+        let taking = if hand.number == 0 { Taking::New(0) } else { visit.take(from.host, hand.number) };
+        match taking {
+            Taking::New(tag) => {
+                let handed = Handed { session: 0, number: SessionNo(0), tag, event, retain: hand.retain };
+                self.groups.hand(id, handed, now, &mut self.sessions, out);
+                self.groups.tell(id, (from.host, hand.number), Told::Came);
+            }
+            Taking::Held => self.groups.tell(id, (from.host, hand.number), Told::Came),
+            Taking::Over { returned } => {
+                let told = if returned { Told::Returned } else { Told::Settled };
+                self.groups.tell(id, (from.host, hand.number), told);
+            }
+            Taking::Full => {}
+        }
+        if !self.groups.is_attended(id, &self.sessions) {
+            self.groups.give_back(id, &mut self.sessions);
+        }
+    }
+
+    fn return_hand(&mut self, now: Time, home: HostId, hand: &Hand<'_>, out: &mut impl Output) {
+        if hand.number != 0 {
+            let returned = Message::Returned(HandNumbers { text: hand.text, numbers: vec![hand.number] });
+            self.write_to(now, home, (&returned, false), out);
+        }
+    }
+
+    /// A home asks what has become of these: it is told of those that are not here any more.
+    pub(super) fn hands_left(&mut self, from: Sender, numbers: &HandNumbers<'_>) {
+        let Some(id) = self.groups.find(numbers.text) else { return };
+        for number in &numbers.numbers {
+            let Some(visit) = self.groups.visit(id) else { return };
+            match visit.look(from.host, *number) {
+                Some(Taking::Held) => {}
+                Some(Taking::Over { returned: false }) => self.groups.tell(id, (from.host, *number), Told::Settled),
+                _ => self.groups.tell(id, (from.host, *number), Told::Returned),
+            }
+        }
+    }
+}

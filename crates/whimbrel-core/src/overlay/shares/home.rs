@@ -1,0 +1,208 @@
+//! The home of a shared subscription: other brokers with members say what they want, and what has become of events.
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_selector::{Selector, SharedFilter};
+use whimbrel_wire::{HandNumbers, Members, MembersAnswer, MembersTaken, Message};
+
+use super::super::letters::Sender;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::shared::{BRANCH_SILENT_MAX, Branch, Counting};
+
+impl Core {
+    /// Another broker says what members it has.
+    pub(super) fn members_came(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut impl Output) {
+        let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
+        let selector = members.selector.map(Selector::parse).transpose();
+        let (true, Ok(selector)) = (is_shared, selector) else {
+            if let Some(overlay) = self.overlay.as_deref_mut() {
+                overlay.stats.letters_refused += 1;
+            }
+            return;
+        };
+        let known = self.groups.find(members.text);
+        let branch = known.and_then(|id| self.groups.branch_mut(id, from.host));
+        let stand = branch.map(|branch| (branch.life, branch.number));
+        // What was overtaken by something newer says nothing.
+        if stand.is_some_and(|stand| stand > (from.incarnation, members.number)) {
+            return;
+        }
+        if let Some(id) = known
+            && (members.count == 0 || stand.is_some_and(|(life, _)| life != from.incarnation))
+        {
+            self.lose_branch(now, id, from.host, out);
+        }
+        if members.count == 0 {
+            return;
+        }
+        let Some(id) = self.take_in(now, members.text, out) else {
+            return self.tell_members_taken(
+                now,
+                from.host,
+                (members.number, members.text),
+                MembersAnswer::NotHome,
+                out,
+            );
+        };
+        if !self.take_branch(now, id, from, (members.lasts, selector.as_ref()), out) {
+            let answer = (members.number, members.text);
+            self.tell_members_taken(now, from.host, answer, MembersAnswer::OtherSelector, out);
+            self.lose_branch(now, id, from.host, out);
+            return;
+        }
+        let branch = self.groups.branch_mut(id, from.host).expect("it was admitted");
+        (branch.number, branch.is_reliable) = (members.number, members.is_reliable);
+        (branch.room, branch.heard, branch.told) = (members.room, now, None);
+        self.groups.keep_until(id, None);
+        self.attend(now, id, out);
+        self.desert(now, id);
+        self.groups.hand_out(id, now, &mut self.sessions, out);
+        self.answer_branches(now, id, out);
+        self.share_soon(now);
+    }
+
+    /// The shared subscription that another broker has members of, if this one is its home, or is to be.
+    fn take_in(&mut self, now: Time, text: &str, out: &mut impl Output) -> Option<u32> {
+        let known = self.groups.find(text);
+        if let Some(id) = known.filter(|id| self.groups.is_home(*id)) {
+            return Some(id);
+        }
+        if !self.is_chosen(now, text) {
+            return None;
+        }
+        let Some(id) = known else { return Some(self.find_or_place(text)) };
+        self.begin_home(now, id, out);
+        Some(id)
+    }
+
+    /// Takes another broker for one with members, and wants what they want. `false`: others share with another selector.
+    fn take_branch(
+        &mut self,
+        now: Time,
+        id: u32,
+        from: Sender,
+        (lasts, selector): (bool, Option<&Selector>),
+        out: &mut impl Output,
+    ) -> bool {
+        let is_other = self.groups.selector(id) != selector;
+        if is_other && !self.groups.is_alone_but(id, from.host) {
+            return false;
+        }
+        if self.groups.branch_mut(id, from.host).is_none() {
+            self.groups.add_branch(id, Branch::new(from.host, from.incarnation, now));
+        }
+        self.groups.branch_mut(id, from.host).expect("it is there").lasts = lasts;
+        let text: Box<str> = self.groups.text(id).into();
+        let is_more = lasts && self.groups.durable(id).is_some() && !self.is_for_others(id);
+        if (is_other && self.groups.own(id).is_some() || is_more) && self.ask_by_own(id, &text, selector).is_err() {
+            return false;
+        }
+        self.groups.select(id, selector);
+        let filter = SharedFilter::parse(&text).expect("it was checked").filter;
+        self.enter_index(id, filter, is_other);
+        self.take_over_group(now, id, out);
+        true
+    }
+
+    /// Tells branches what they have not been told: that others know of what their members want, or that the position is remembered.
+    pub(crate) fn answer_branches(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let is_durable = self.groups.durable(id).is_some();
+        let is_known = self.groups.counting(id) == Counting::Yes;
+        let mut told = Vec::new();
+        for branch in self.groups.branches(id) {
+            let answer = match (is_known, branch.lasts, is_durable) {
+                (false, ..) => MembersAnswer::Coming,
+                (true, true, true) => MembersAnswer::Durable,
+                // Without a log of its own a home remembers nothing.
+                (true, true, false) if self.groups.own(id).is_some() => MembersAnswer::Coming,
+                (true, ..) => MembersAnswer::Taken,
+            };
+            if branch.told != Some(answer) {
+                told.push((branch.host, branch.number, answer));
+            }
+        }
+        let text: Box<str> = self.groups.text(id).into();
+        for (host, number, answer) in told {
+            self.groups.branch_mut(id, host).expect("it is one").told = Some(answer);
+            self.tell_members_taken(now, host, (number, &text), answer, out);
+        }
+    }
+
+    fn tell_members_taken(
+        &mut self,
+        now: Time,
+        host: HostId,
+        (number, text): (u64, &str),
+        answer: MembersAnswer,
+        out: &mut impl Output,
+    ) {
+        self.write_to(now, host, (&Message::MembersTaken(MembersTaken { number, text, answer }), false), out);
+    }
+
+    /// A broker has no members any more, or is out of reach: what it had goes to others.
+    pub(super) fn lose_branch(&mut self, now: Time, id: u32, host: HostId, out: &mut impl Output) {
+        if !self.groups.remove_branch(id, host, &mut self.sessions) {
+            return;
+        }
+        self.groups.hand_out(id, now, &mut self.sessions, out);
+        if self.end_if_empty(id) {
+            self.desert(now, id);
+        }
+    }
+
+    /// Branches that cannot be reached, or have said nothing for too long, are gone.
+    pub(super) fn lose_silent_branches(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let branches = self.groups.branches(id).iter().map(|branch| (branch.host, branch.heard));
+        let lost: Vec<HostId> = branches
+            .filter(|(host, heard)| now.since(*heard) >= BRANCH_SILENT_MAX || !self.is_candidate(*host))
+            .map(|(host, _)| host)
+            .collect();
+        if lost.is_empty() {
+            self.end_if_empty(id);
+            return;
+        }
+        let text: Box<str> = self.groups.text(id).into();
+        for host in lost {
+            // It may have ended with the one before.
+            if self.groups.find(&text) == Some(id) {
+                self.lose_branch(now, id, host, out);
+            }
+        }
+    }
+
+    /// The shared subscription that these numbers are of, if it is known.
+    fn handed_of(&self, numbers: &HandNumbers<'_>) -> Option<u32> {
+        self.groups.find(numbers.text)
+    }
+
+    /// Events have come to a branch.
+    pub(super) fn hands_came(&mut self, from: Sender, numbers: &HandNumbers<'_>) {
+        let Some(id) = self.handed_of(numbers) else { return };
+        numbers.numbers.iter().for_each(|number| self.groups.note_came(id, from.host, *number));
+    }
+
+    /// Members at a branch have settled these.
+    pub(super) fn hands_settled(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut impl Output) {
+        let Some(id) = self.handed_of(numbers) else { return };
+        for number in &numbers.numbers {
+            self.groups.settle_given(id, from.host, *number, &mut self.sessions);
+        }
+        self.groups.hand_out(id, now, &mut self.sessions, out);
+    }
+
+    /// These have found no member at a branch.
+    pub(super) fn hands_returned(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut impl Output) {
+        let Some(id) = self.handed_of(numbers) else { return };
+        let mut is_any = false;
+        for number in numbers.numbers.iter().rev() {
+            is_any |= self.groups.take_back(id, from.host, *number, &mut self.sessions);
+        }
+        if !is_any {
+            return;
+        }
+        // Until it says that somebody is there.
+        self.groups.branch_mut(id, from.host).expect("it had something").room = 0;
+        self.groups.hand_out(id, now, &mut self.sessions, out);
+        self.desert(now, id);
+    }
+}

@@ -1,0 +1,236 @@
+//! Which broker is the home of a shared subscription: the first in a rendezvous hash of its whole text over the brokers that can be reached.
+//!
+//! The home changes when it cannot be reached any more, or when another is the choice and the brokers have been the same for [`STILL`]. The old one goes on until the
+//! new one has said that it has what the members want.
+
+use core::time::Duration;
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_selector::{SharedFilter, TopicFilter};
+
+use super::super::confirm::{CONFIRM_MAX, has_confirmed};
+use super::super::rendezvous::Candidates;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::shared::Counting;
+
+/// A home that can be reached is changed only after the brokers have been the same for so long.
+pub(crate) const STILL: Duration = Duration::from_secs(2);
+
+impl Core {
+    /// Who can be reached has changed, perhaps.
+    pub(in super::super) fn look_at_candidates(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.routes.update(&overlay.topology);
+        let others = overlay.topology.states().filter(|state| state.host != overlay.host);
+        let others = others.filter(|state| overlay.routes.is_reachable(state.host));
+        let others = others.map(|state| (state.host, &*state.name));
+        let candidates = Candidates::new(others.chain([(overlay.host, &*overlay.config.name)]));
+        let brokers = &mut self.groups.brokers;
+        if brokers.candidates != candidates {
+            (brokers.candidates, brokers.changed_at, brokers.is_unsettled) = (candidates, now, true);
+            self.settle_homes(now, out);
+            self.share_soon(now);
+        }
+    }
+
+    pub(super) fn is_candidate(&self, host: HostId) -> bool {
+        self.groups.brokers.candidates.has(host)
+    }
+
+    /// The broker that is to be the home; `None`: that is not known yet.
+    fn choice(&self, now: Time, text: &str) -> Option<HostId> {
+        let overlay = self.overlay.as_deref()?;
+        if overlay.is_young(now) { None } else { self.groups.brokers.candidates.first(text).or(Some(overlay.host)) }
+    }
+
+    /// Whether this broker is to be the home.
+    pub(super) fn is_chosen(&self, now: Time, text: &str) -> bool {
+        self.choice(now, text).is_some_and(|host| self.overlay.as_deref().is_some_and(|overlay| overlay.host == host))
+    }
+
+    /// The shared subscription written as `text`, which may be new: then it has a home.
+    pub(crate) fn find_or_place(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.groups.find(text) {
+            return id;
+        }
+        let id = self.groups.find_or_create(text);
+        let now = self.now;
+        if self.overlay.is_some() && !self.is_chosen(now, text) {
+            self.groups.set_home(id, false);
+            self.groups.begin_visit(id).home = self.choice(now, text);
+            self.groups.brokers.is_unsettled = true;
+            self.share_soon(now);
+        }
+        id
+    }
+
+    /// The broker has become one of many: shared subscriptions from before may have their home elsewhere.
+    pub(in super::super) fn open_shares(&mut self, now: Time) {
+        self.groups.post.begin(now);
+        let is_young = self.overlay.as_deref().is_some_and(|overlay| overlay.is_young(now));
+        for id in self.groups.ids().filter(|_| is_young) {
+            if self.groups.own(id).is_none() {
+                self.leave_index_of(id);
+                self.groups.set_home(id, false);
+                self.groups.begin_visit(id);
+                self.groups.ask_anew(id);
+            }
+        }
+        self.groups.brokers.is_unsettled = true;
+        self.share_soon(now);
+    }
+
+    /// Changes homes that have to be others.
+    pub(super) fn settle_homes(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref() else { return };
+        let (host, is_young) = (overlay.host, overlay.is_young(now));
+        let brokers = &mut self.groups.brokers;
+        if is_young || !brokers.is_unsettled {
+            return;
+        }
+        let is_still = now.since(brokers.changed_at) >= STILL;
+        brokers.is_unsettled = false;
+        for id in self.groups.ids() {
+            // It may have ended with one before it, as its home has refused it.
+            if !self.groups.is_used(id) {
+                continue;
+            }
+            let Some(choice) = self.choice(now, self.groups.text(id)) else { continue };
+            let visited = self.groups.visit(id).and_then(|visit| visit.home);
+            let present = visited.or(self.groups.is_home(id).then_some(host));
+            if present == Some(choice) {
+                continue;
+            }
+            let is_lost = present.is_none_or(|present| present != host && !self.is_candidate(present));
+            if !is_lost && !is_still {
+                self.groups.brokers.is_unsettled = true;
+            } else if choice == host {
+                self.begin_home(now, id, out);
+            } else {
+                self.visit_home(id, choice);
+            }
+        }
+    }
+
+    /// Another broker is the home from now on, or is to be.
+    fn visit_home(&mut self, id: u32, home: HostId) {
+        let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
+        let visit = self.groups.begin_visit(id);
+        visit.former = visit.former.or(before).filter(|former| *former != home);
+        visit.home = Some(home);
+        self.groups.ask_anew(id);
+    }
+
+    /// This broker is the home from now on. The one before goes on until others know of that.
+    pub(super) fn begin_home(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        let was_home = self.groups.is_home(id);
+        let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
+        if let Some(visit) = self.groups.visit_mut(id) {
+            (visit.home, visit.former, visit.answer) = (None, before.filter(|_| !was_home), None);
+        }
+        self.groups.set_home(id, true);
+        if !was_home {
+            let text: Box<str> = self.groups.text(id).into();
+            let filter = SharedFilter::parse(&text).expect("it was checked").filter;
+            self.enter_index(id, filter, false);
+            self.take_over_group(now, id, out);
+        }
+        self.groups.end_visit(id);
+        self.share_soon(now);
+        self.confirm_shares(now, out);
+    }
+
+    /// This broker is the home no more: another one has what the members want.
+    pub(super) fn cease_home(&mut self, id: u32) {
+        if !self.groups.is_home(id) {
+            return;
+        }
+        self.groups.set_home(id, false);
+        self.groups.set_sought(id, false);
+        self.groups.clear_branches(id);
+        self.groups.set_counting(id, Counting::Yes);
+        self.leave_index_of(id);
+        if let Some(own) = self.groups.own(id) {
+            self.groups.lose_own(id);
+            self.groups.forget_origins(id, &mut self.sessions);
+            self.end_own(own);
+        }
+    }
+
+    /// A shared subscription is in the index, unless its own session is so for it.
+    pub(crate) fn enter_index(&mut self, id: u32, filter: TopicFilter<'_>, is_other: bool) {
+        if self.groups.durable(id).is_some() {
+            return;
+        }
+        let selector = self.groups.selector(id).cloned();
+        let spot = match self.groups.spot_mut(id).take() {
+            None => {
+                self.count_anew(id);
+                self.router.insert_group(id, filter, selector.as_ref())
+            }
+            Some(spot) if is_other => {
+                self.count_anew(id);
+                self.router.update_group(id, filter, spot, selector.as_ref())
+            }
+            Some(spot) => spot,
+        };
+        *self.groups.spot_mut(id) = Some(spot);
+    }
+
+    /// Others have to know of what is wanted.
+    pub(crate) fn count_anew(&mut self, id: u32) {
+        let now = self.now;
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.topology.len() > 1 {
+            overlay.tell_interest_soon(now);
+            self.groups.set_counting(id, Counting::Next(now + CONFIRM_MAX));
+            self.groups.brokers.is_counting = true;
+            self.share_soon(now);
+        }
+    }
+
+    /// The own interest has a version that has everything there is.
+    pub(in super::super) fn name_share_versions(&mut self, version: u64) {
+        if !self.groups.brokers.is_counting {
+            return;
+        }
+        for id in self.groups.ids() {
+            if let Counting::Next(until) = self.groups.counting(id) {
+                self.groups.set_counting(id, Counting::From(version, until));
+            }
+        }
+    }
+
+    /// Other brokers may know of versions that they did not know of: those that subscriptions wait for.
+    pub(in super::super) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut impl Output) {
+        if !core::mem::take(&mut self.groups.brokers.is_counting) {
+            return;
+        }
+        for id in self.groups.ids() {
+            match self.groups.counting(id) {
+                Counting::Yes => continue,
+                Counting::From(version, _) if self.is_known_to(awaited, version, self.groups.own(id).is_some()) => {
+                    self.count_now(now, id, out);
+                }
+                Counting::From(..) | Counting::Next(_) => self.groups.brokers.is_counting = true,
+            }
+        }
+    }
+
+    fn is_known_to(&self, hosts: &[HostId], version: u64, is_durable: bool) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return true };
+        let is_owed = |host| !is_durable || overlay.logs.claims.is_owed(host, version);
+        hosts.iter().all(|host| is_owed(*host) && has_confirmed(&self.streams, *host, version))
+    }
+
+    /// All know of what is wanted, or have been waited for long enough.
+    pub(super) fn count_now(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        self.groups.set_counting(id, Counting::Yes);
+        self.answer_branches(now, id, out);
+        if self.groups.is_home(id) && self.groups.visit(id).is_some_and(|visit| visit.home.is_none()) {
+            self.leave_former(now, id, out);
+            self.groups.end_visit(id);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Shared subscriptions with members at several brokers: one of the brokers is the home, which alone has interest and position, and hands events to the others.
+//!
+//! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with members say to it. `branch`: what they are told by it. `waiting`:
+//!   a SUBSCRIBE waits for it. `moving`: the position goes to a new home.
+//!
+//! All of it is told in letters. A branch says each second what it has, and an event is handed again until it is heard of; both know what came twice.
+
+mod branch;
+mod home;
+mod homes;
+mod moving;
+mod waiting;
+
+use core::time::Duration;
+
+use whimbrel_event::{AcceptedEvent, Event, HostId, Time};
+use whimbrel_wire::{HANDED_MAX, Hand, HandNumbers, LETTER_BYTES_MAX, Members, Message, compact};
+
+use super::rendezvous::Candidates;
+use super::{Due, letters::Sender};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::shared::{Counting, Parted, Told};
+
+/// How often shared subscriptions that other brokers have to do with are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A letter with an event gives way to everything else if it has more bytes than this.
+const SMALL: usize = 4096;
+
+/// Bytes of such a letter beside the text of the shared subscription and the event, at most.
+const BESIDE: usize = 64;
+
+/// The brokers among which homes are chosen.
+#[derive(Debug, Default)]
+pub(crate) struct Brokers {
+    candidates: Candidates,
+    /// When they have changed last.
+    changed_at: Time,
+    /// Some home may have to be changed.
+    is_unsettled: bool,
+    is_due: bool,
+    /// Some home is not known to all.
+    is_counting: bool,
+}
+
+/// What a letter with an event says; `None`: it does not fit.
+fn hand_body(now: Time, (number, text): (u64, &str), event: &Event, retain: bool) -> Option<(u8, Vec<u8>)> {
+    let AcceptedEvent { id, .. } = event.packed().unpack();
+    let mut bytes = Vec::new();
+    compact::write(&event.packed().unpack(), &mut bytes);
+    if bytes.len() + text.len() + BESIDE > LETTER_BYTES_MAX {
+        return None;
+    }
+    let mut body = Vec::with_capacity(bytes.len() + text.len() + BESIDE);
+    let kind = Message::Hand(Hand { number, text, now: now.as_nanos(), retain, id, event: &bytes }).encode(&mut body);
+    Some((kind, body))
+}
+
+impl Brokers {
+    /// Whether some home is not known to all.
+    pub(super) fn is_counting(&self) -> bool {
+        self.is_counting
+    }
+}
+
+impl Core {
+    /// Shared subscriptions are looked at soon.
+    pub(super) fn share_soon(&mut self, now: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !core::mem::replace(&mut self.groups.brokers.is_due, true) {
+            overlay.set_timer(now + LOOK_EVERY, Due::Share);
+        }
+    }
+
+    /// Looks at shared subscriptions that other brokers have to do with.
+    pub(super) fn look_at_shares(&mut self, now: Time, out: &mut impl Output) {
+        self.groups.brokers.is_due = false;
+        self.settle_homes(now, out);
+        let mut has_more = self.groups.brokers.is_unsettled;
+        for id in self.groups.ids() {
+            // It may have ended with one before it, as its home has refused it.
+            let is_used = self.groups.is_used(id);
+            if is_used && (self.groups.is_remote(id) || self.groups.kept_until(id).is_some()) {
+                has_more = true;
+                self.look_at_share(now, id, out);
+            }
+        }
+        if has_more {
+            self.share_soon(now);
+        }
+    }
+
+    fn look_at_share(&mut self, now: Time, id: u32, out: &mut impl Output) {
+        if let Counting::Next(until) | Counting::From(_, until) = self.groups.counting(id)
+            && until <= now
+        {
+            self.count_now(now, id, out);
+        }
+        self.take_over_group(now, id, out);
+        self.groups.hand_again(id, now);
+        for (host, numbers) in self.groups.checks(id, now) {
+            let text: Box<str> = self.groups.text(id).into();
+            self.write_to(now, host, (&Message::HandsLeft(HandNumbers { text: &text, numbers }), false), out);
+        }
+        self.tell_members_again(now, id, out);
+        if self.groups.kept_until(id).is_some_and(|until| until <= now) {
+            self.groups.keep_until(id, None);
+        }
+        // It may end with the last of them.
+        self.lose_silent_branches(now, id, out);
+    }
+
+    /// Tells other brokers what one step has changed of shared subscriptions.
+    pub(crate) fn tell_shares(&mut self, now: Time, out: &mut impl Output) {
+        let mut changed = core::mem::take(&mut self.groups.post.changed);
+        changed.sort_unstable();
+        changed.dedup();
+        // Before what goes back: or the home would hand it out again to those who have gone.
+        for (id, serial) in changed {
+            if self.groups.has(id, serial) {
+                self.tell_members(now, id, out);
+            }
+        }
+        for (id, serial, host, number) in core::mem::take(&mut self.groups.post.hands) {
+            let Some((text, event, retain)) = self.groups.hand_now(now, (id, serial), host, number) else { continue };
+            match hand_body(now, (number, text), event, retain) {
+                Some((kind, body)) => {
+                    self.write_to(now, host, (&Message::Unknown(kind, &body), body.len() > SMALL), out);
+                }
+                None => {
+                    self.sessions.stats.dropped_too_large += 1;
+                    self.groups.settle_given(id, host, number, &mut self.sessions);
+                }
+            }
+        }
+        self.sessions.stats.dropped_slow += core::mem::take(&mut self.groups.post.dropped);
+        for (host, (id, serial), event, retain) in core::mem::take(&mut self.groups.post.passing) {
+            let text = Some(id).filter(|id| self.groups.has(*id, serial)).map(|id| self.groups.text(id));
+            let body = text.and_then(|text| hand_body(now, (0, text), &event, retain));
+            let is_sent = body.is_some_and(|(kind, body)| {
+                self.write_to(now, host, (&Message::Unknown(kind, &body), body.len() > SMALL), out)
+            });
+            self.sessions.stats.dropped_slow += u64::from(!is_sent);
+        }
+        self.tell_numbers(now, out);
+        for Parted { text, home, number, had } in core::mem::take(&mut self.groups.post.parted) {
+            self.tell_parted(now, home, (&text, number), out);
+            for numbers in had.chunks(HANDED_MAX) {
+                let returned = Message::Returned(HandNumbers { text: &text, numbers: numbers.to_vec() });
+                self.write_to(now, home, (&returned, false), out);
+            }
+        }
+        self.share_soon(now);
+    }
+
+    /// Tells what has become of events, many at a time.
+    fn tell_numbers(&mut self, now: Time, out: &mut impl Output) {
+        let mut all = core::mem::take(&mut self.groups.post.numbers);
+        all.sort_unstable();
+        all.dedup();
+        for part in all.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
+            let (host, told, (id, serial), _) = part[0];
+            if !self.groups.has(id, serial) {
+                continue;
+            }
+            let text: Box<str> = self.groups.text(id).into();
+            for part in part.chunks(HANDED_MAX) {
+                let numbers = HandNumbers { text: &text, numbers: part.iter().map(|(.., number)| *number).collect() };
+                let message = match told {
+                    Told::Came => Message::HandsCame(numbers),
+                    Told::Settled => Message::Handed(numbers),
+                    Told::Returned => Message::Returned(numbers),
+                };
+                self.write_to(now, host, (&message, false), out);
+            }
+        }
+    }
+
+    /// A home is told that nobody here is a member any more.
+    fn tell_parted(&mut self, now: Time, home: HostId, (text, number): (&str, u64), out: &mut impl Output) {
+        let (selector, lasts, is_reliable, count, room) = (None, false, false, 0, 0);
+        let members = Members { number, text, selector, lasts, is_reliable, count, room };
+        self.write_to(now, home, (&Message::Members(members), false), out);
+    }
+
+    /// A letter about a shared subscription has come.
+    pub(super) fn take_shared_letter(&mut self, now: Time, from: Sender, message: &Message<'_>, out: &mut impl Output) {
+        match message {
+            Message::Members(members) => self.members_came(now, from, members, out),
+            Message::MembersTaken(taken) => self.members_taken(now, from, taken, out),
+            Message::Hand(hand) => self.hand_came(now, from, hand, out),
+            Message::HandsCame(numbers) => self.hands_came(from, numbers),
+            Message::Handed(numbers) => self.hands_settled(now, from, numbers, out),
+            Message::Returned(numbers) => self.hands_returned(now, from, numbers, out),
+            Message::HandsLeft(numbers) => self.hands_left(from, numbers),
+            _ => {}
+        }
+    }
+}

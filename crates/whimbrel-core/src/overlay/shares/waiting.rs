@@ -1,0 +1,62 @@
+//! A SUBSCRIBE with shared subscriptions waits for their homes.
+
+use whimbrel_event::{HostId, Time};
+
+use super::super::confirm::{Made, Waiter};
+use crate::api::{Output, Refusal};
+use crate::broker::Core;
+use crate::shared::State;
+use crate::store::Key;
+
+impl Core {
+    /// Homes of shared subscriptions have answered: so are those who waited for that, or have waited for as long as they may.
+    pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        for waiter in core::mem::take(&mut overlay.waiting.sharing) {
+            let is_copied = self.is_copied(now, waiter.what.index, waiter.copied);
+            if waiter.due > now && (self.waits_for_home(&waiter) || !is_copied) {
+                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(waiter);
+            } else {
+                let is_written = self.store.outbox.last() <= self.store.line.committed();
+                self.answer_made(now, waiter, is_written, out);
+            }
+        }
+    }
+
+    /// Whether the home of one of these subscriptions has not said that it knows of it.
+    pub(in super::super) fn waits_for_home(&self, waiter: &Waiter) -> bool {
+        let mut made = waiter.what.made.iter().filter(|(_, _, result)| result.is_ok());
+        made.any(|(asked, ..)| self.waits_for(&asked.filter).is_some())
+    }
+
+    /// The home that has to know of a shared subscription and does not; `Some(None)`: it is not known who that is.
+    fn waits_for(&self, text: &str) -> Option<Option<HostId>> {
+        match self.groups.find(text).map(|id| self.groups.state(id)) {
+            Some(State::Waits(home)) => Some(home),
+            _ => None,
+        }
+    }
+
+    /// Ends those of these subscriptions that their homes have refused. Gives the homes that have not answered.
+    pub(in super::super) fn refuse_shares(&mut self, index: u32, made: &mut Made) -> Vec<Option<HostId>> {
+        let mut waited = Vec::new();
+        for (asked, _, result) in made.iter_mut().filter(|(_, _, result)| result.is_ok()) {
+            waited.extend(self.waits_for(&asked.filter));
+            let state = self.groups.find(&asked.filter).map(|id| self.groups.state(id));
+            if state != Some(State::Refused) {
+                continue;
+            }
+            *result = Err(Refusal::OtherSelector);
+            self.sessions.stats.subscriptions_refused += 1;
+            if self.remembers(index) {
+                let number = self.sessions.get(index).memory.number;
+                self.store.outbox.forget(|key| Key::Subscription(number, &asked.filter).put(key));
+                self.store.outbox.seal();
+            }
+            self.end_subscriptions(index, &[&asked.filter]);
+        }
+        waited.sort_unstable();
+        waited.dedup();
+        waited
+    }
+}

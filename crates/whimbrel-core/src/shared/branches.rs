@@ -1,0 +1,242 @@
+//! What the home of a shared subscription has of other brokers with members: how many events they take, and which they have.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{Event, HostId, Qos, Time};
+use whimbrel_wire::{HANDED_MAX, MembersAnswer};
+
+use super::{Group, Groups, Post};
+use crate::route::NO_TRACK;
+use crate::session::{Queued, Sessions};
+
+/// A branch that says nothing for so long is gone.
+pub(crate) const BRANCH_SILENT_MAX: Duration = Duration::from_secs(5);
+
+/// An event is handed again to a branch that does not say that it has come: after so long, doubling.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(8);
+
+/// A branch is asked so often whether it still has what has come: what it said of that may have been lost.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// Since when other brokers know of a home: an event that they publish from then on comes to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counting {
+    /// The next version of the interest has it; waited for at most until then.
+    Next(Time),
+    /// This version has it.
+    From(u64, Time),
+    /// They do.
+    Yes,
+}
+
+/// An event that a branch has, or is to get.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(super) event: Event,
+    /// The delivery to the own session that it fulfils; 0: none.
+    pub(super) origin: u16,
+    pub(super) retain: bool,
+    /// When it is handed again; `None`: it has come.
+    due: Option<Time>,
+    pause: Duration,
+}
+
+/// A broker that has members and is not the home.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    pub(crate) host: HostId,
+    /// In which of its lives: another one has nothing of what this one was given.
+    pub(crate) life: u64,
+    /// The number of what it said last.
+    pub(crate) number: u64,
+    pub(crate) lasts: bool,
+    pub(crate) is_reliable: bool,
+    /// Events that it takes at a time.
+    pub(crate) room: u32,
+    /// When it said something.
+    pub(crate) heard: Time,
+    /// What it was told last.
+    pub(crate) told: Option<MembersAnswer>,
+    pub(super) given: BTreeMap<u64, Given>,
+    checked: Time,
+}
+
+impl Branch {
+    pub(crate) fn new(host: HostId, life: u64, now: Time) -> Branch {
+        let (number, lasts, is_reliable, room, told) = (0, false, false, 0, None);
+        Branch { host, life, number, lasts, is_reliable, room, heard: now, told, given: BTreeMap::new(), checked: now }
+    }
+
+    fn has_room(&self) -> bool {
+        self.given.len() < (self.room as usize).min(HANDED_MAX)
+    }
+}
+
+impl Group {
+    /// The branch with the least load relative to its room, if one has room; equals take turns.
+    pub(super) fn next_branch(&mut self) -> Option<usize> {
+        let count = self.branches.len();
+        let mut best: Option<(u64, u64, usize)> = None;
+        for step in 0..count {
+            let at = (self.branch_turn + step) % count;
+            let branch = &self.branches[at];
+            let (load, room) = (branch.given.len() as u64, u64::from(branch.room));
+            let is_less = |(least, its, _): (u64, u64, usize)| load * its < least * room;
+            if branch.has_room() && best.is_none_or(is_less) {
+                best = Some((load, room, at));
+            }
+        }
+        let (_, _, at) = best?;
+        self.branch_turn = (at + 1) % count;
+        Some(at)
+    }
+
+    /// Gives an event to a branch that has room. What is of best effort is not settled.
+    pub(super) fn hand_over(
+        &mut self,
+        id: u32,
+        at: usize,
+        event: Event,
+        (retain, origin): (bool, u16),
+        post: &mut Post,
+    ) {
+        let branch = &mut self.branches[at];
+        if event.qos() == Qos::AtMostOnce && origin == 0 {
+            return post.pass(branch.host, (id, self.serial), event, retain);
+        }
+        let number = post.next_number();
+        branch.given.insert(number, Given { event, origin, retain, due: None, pause: AGAIN });
+        post.hands.push((id, self.serial, branch.host, number));
+    }
+}
+
+impl Groups {
+    /// Other brokers that have members of a shared subscription.
+    pub(crate) fn branches(&self, id: u32) -> &[Branch] {
+        &self.get(id).branches
+    }
+
+    /// Events that branches have, and that are not settled.
+    pub(crate) fn given(&self, id: u32) -> usize {
+        self.get(id).branches.iter().map(|branch| branch.given.len()).sum()
+    }
+
+    pub(crate) fn branch_mut(&mut self, id: u32, host: HostId) -> Option<&mut Branch> {
+        self.group(id).branches.iter_mut().find(|branch| branch.host == host)
+    }
+
+    pub(crate) fn add_branch(&mut self, id: u32, branch: Branch) {
+        self.group(id).branches.push(branch);
+    }
+
+    /// This broker is not the home any more: branches have what they have, and are told by another one.
+    pub(crate) fn clear_branches(&mut self, id: u32) {
+        self.group(id).branches.clear();
+    }
+
+    /// Whether nobody but that branch has members.
+    pub(crate) fn is_alone_but(&self, id: u32, host: HostId) -> bool {
+        let group = self.get(id);
+        let is_here = group.expected > 0 || group.members.iter().any(|m| !m.is_leaving);
+        !is_here && group.branches.iter().all(|branch| branch.host == host)
+    }
+
+    /// A branch is gone: what it had waits before everything else. Whether it was one.
+    pub(crate) fn remove_branch(&mut self, id: u32, host: HostId, sessions: &mut Sessions) -> bool {
+        let group = self.group(id);
+        let Some(at) = group.branches.iter().position(|branch| branch.host == host) else { return false };
+        let branch = group.branches.remove(at);
+        group.branch_turn = 0;
+        sessions.stats.shared_moved += branch.given.len() as u64;
+        for given in branch.given.into_values().rev() {
+            group.wait_first(id, given, sessions);
+        }
+        true
+    }
+
+    /// A branch has found no member for an event: it waits before everything else. Whether the branch had it.
+    pub(crate) fn take_back(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
+        let group = self.group(id);
+        let branch = group.branches.iter_mut().find(|branch| branch.host == host);
+        let Some(given) = branch.and_then(|branch| branch.given.remove(&number)) else { return false };
+        sessions.stats.shared_moved += 1;
+        group.wait_first(id, given, sessions);
+        true
+    }
+
+    /// A branch has settled an event. Whether it had it.
+    pub(crate) fn settle_given(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
+        let given = self.branch_mut(id, host).and_then(|branch| branch.given.remove(&number));
+        if let Some(given) = &given {
+            sessions.fulfil(self.account(id), given.origin);
+        }
+        given.is_some()
+    }
+
+    /// An event has come to a branch, and is not handed again.
+    pub(crate) fn note_came(&mut self, id: u32, host: HostId, number: u64) {
+        if let Some(given) = self.branch_mut(id, host).and_then(|branch| branch.given.get_mut(&number)) {
+            given.due = None;
+        }
+    }
+
+    /// What is written to a branch of an event, which is handed again if nothing is heard of it; `None`: it is over.
+    pub(crate) fn hand_now(
+        &mut self,
+        now: Time,
+        (id, serial): (u32, u64),
+        host: HostId,
+        number: u64,
+    ) -> Option<(&str, &Event, bool)> {
+        let group = self.slots.get_mut(id as usize)?.as_mut().filter(|group| group.serial == serial)?;
+        let branch = group.branches.iter_mut().find(|branch| branch.host == host)?;
+        let given = branch.given.get_mut(&number)?;
+        given.due = Some(now + given.pause);
+        given.pause = (given.pause * 2).min(AGAIN_MAX);
+        Some((&group.text, &given.event, given.retain))
+    }
+
+    /// Has what nothing was heard of handed again.
+    pub(crate) fn hand_again(&mut self, id: u32, now: Time) {
+        let (group, post) = self.with_post(id);
+        for branch in &group.branches {
+            let due = branch.given.iter().filter(|(_, given)| given.due.is_some_and(|due| due <= now));
+            post.hands.extend(due.map(|(number, _)| (id, group.serial, branch.host, *number)));
+        }
+    }
+
+    /// Numbers of what has come to branches and is not settled, for those that are to be asked.
+    pub(crate) fn checks(&mut self, id: u32, now: Time) -> Vec<(HostId, Vec<u64>)> {
+        let mut all = Vec::new();
+        for branch in &mut self.group(id).branches {
+            if now.since(branch.checked) >= CHECK_EVERY {
+                branch.checked = now;
+                let came = branch.given.iter().filter(|(_, given)| given.due.is_none());
+                let numbers: Vec<u64> = came.map(|(number, _)| *number).take(HANDED_MAX).collect();
+                all.extend((!numbers.is_empty()).then_some((branch.host, numbers)));
+            }
+        }
+        all
+    }
+
+    pub(crate) fn counting(&self, id: u32) -> Counting {
+        self.get(id).counting
+    }
+
+    pub(crate) fn set_counting(&mut self, id: u32, counting: Counting) {
+        self.group(id).counting = counting;
+    }
+}
+
+impl Group {
+    fn wait_first(&mut self, id: u32, given: Given, sessions: &mut Sessions) {
+        let Given { event, origin, retain, .. } = given;
+        let qos = event.qos();
+        let entry = Queued { event, identifier: 0, group: id, origin, qos, retain, track: NO_TRACK, serial: 0 };
+        sessions.stats.queued_events += 1;
+        sessions.stats.queued_bytes += entry.weight() as u64;
+        self.queue.push_front(entry);
+    }
+}

@@ -1,0 +1,231 @@
+//! Shared subscriptions with members at several brokers, in letters: who has members, and which events they get.
+
+use whimbrel_event::EventId;
+
+use crate::bytes::{Put, Reader};
+use crate::frame::Body;
+use crate::{HANDED_MAX, Invalid, LETTER_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
+
+/// A broker has members of a shared subscription, says so to its home, and says it again while it is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Members<'a> {
+    /// Greater when something is asked for that was not before; the answer repeats it.
+    pub number: u64,
+    /// `$share/group/filter`, 1 to [`TOPIC_BYTES_MAX`] bytes. Its grammar is not checked here.
+    pub text: &'a str,
+    /// What they want of it, at most [`SELECTOR_BYTES_MAX`] bytes.
+    pub selector: Option<&'a str>,
+    /// Somebody's membership is remembered, so the home has to remember its position.
+    pub lasts: bool,
+    /// Somebody takes events that wait.
+    pub is_reliable: bool,
+    /// How many they are; 0: it has none any more.
+    pub count: u32,
+    /// How many events they take that are not settled, at most [`HANDED_MAX`]; 0: nobody is there at present.
+    pub room: u32,
+}
+
+impl<'a> Body<'a> for Members<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let (number, text) = (input.varint()?, shared_text(input)?);
+        let selector = input.maybe_bytes(SELECTOR_BYTES_MAX, "a selector")?;
+        let selector = selector.map(|bytes| crate::bytes::text(bytes, "a selector")).transpose()?;
+        let (lasts, is_reliable) = (input.bool("whether members last")?, input.bool("whether members are reliable")?);
+        let (count, room) = (input.small("members")?, input.small("room of members")?);
+        if room as usize > HANDED_MAX {
+            return Err(Invalid::TooMany("room of members"));
+        }
+        Ok(Members { number, text, selector, lasts, is_reliable, count, room })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        assert!(self.room as usize <= HANDED_MAX, "members take at most {HANDED_MAX} events");
+        out.put_varint(self.number);
+        out.put_bytes(self.text.as_bytes(), TOPIC_BYTES_MAX, "a shared subscription");
+        out.put_maybe_bytes(self.selector.map(str::as_bytes), SELECTOR_BYTES_MAX, "a selector");
+        out.push(u8::from(self.lasts));
+        out.push(u8::from(self.is_reliable));
+        out.put_varint(u64::from(self.count));
+        out.put_varint(u64::from(self.room));
+    }
+}
+
+fn shared_text<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
+    let text = input.text(TOPIC_BYTES_MAX, "a shared subscription")?;
+    if text.is_empty() { Err(Invalid::Text("a shared subscription")) } else { Ok(text) }
+}
+
+/// What a home says of members at another broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum MembersAnswer {
+    /// They are known, and what they are to get is not yet told to everyone, or not yet durable.
+    Coming,
+    /// They get what comes from now on.
+    Taken,
+    /// So, and the position is remembered.
+    Durable,
+    /// Others share with another selector.
+    OtherSelector,
+    /// The sender is not the home.
+    NotHome,
+}
+
+impl MembersAnswer {
+    const ALL: [MembersAnswer; 5] = [
+        MembersAnswer::Coming,
+        MembersAnswer::Taken,
+        MembersAnswer::Durable,
+        MembersAnswer::OtherSelector,
+        MembersAnswer::NotHome,
+    ];
+}
+
+/// The answer to [`Members`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembersTaken<'a> {
+    /// As it was told.
+    pub number: u64,
+    /// As it was told.
+    pub text: &'a str,
+    /// What is said of it.
+    pub answer: MembersAnswer,
+}
+
+impl<'a> Body<'a> for MembersTaken<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let (number, text) = (input.varint()?, shared_text(input)?);
+        let answer = MembersAnswer::ALL.get(usize::from(input.byte()?));
+        Ok(MembersTaken { number, text, answer: *answer.ok_or(Invalid::Range("an answer to members"))? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        out.put_bytes(self.text.as_bytes(), TOPIC_BYTES_MAX, "a shared subscription");
+        out.push(self.answer as u8);
+    }
+}
+
+/// An event of a shared subscription for one of the receiver's members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hand<'a> {
+    /// The sender's number for it, by which it is settled; 0: nobody settles it.
+    pub number: u64,
+    /// The shared subscription.
+    pub text: &'a str,
+    /// The sender's clock, nanoseconds: what ages of events are told by.
+    pub now: u64,
+    /// It was published with the retain mark.
+    pub retain: bool,
+    /// Its name.
+    pub id: EventId,
+    /// The event as [`crate::compact`] has it.
+    pub event: &'a [u8],
+}
+
+impl<'a> Body<'a> for Hand<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        Ok(Hand {
+            number: input.varint()?,
+            text: shared_text(input)?,
+            now: input.u64()?,
+            retain: input.bool("a retain mark")?,
+            id: input.event_id()?,
+            event: input.bytes(LETTER_BYTES_MAX, "an event")?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        out.put_bytes(self.text.as_bytes(), TOPIC_BYTES_MAX, "a shared subscription");
+        out.put_u64(self.now);
+        out.push(u8::from(self.retain));
+        out.put_event_id(self.id);
+        out.put_bytes(self.event, LETTER_BYTES_MAX, "an event");
+    }
+}
+
+/// Numbers of [`Hand`]; what is said of them stands in the letter's kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandNumbers<'a> {
+    /// The shared subscription.
+    pub text: &'a str,
+    /// Ascending, at most [`HANDED_MAX`].
+    pub numbers: Vec<u64>,
+}
+
+impl<'a> Body<'a> for HandNumbers<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let text = shared_text(input)?;
+        let mut last = 0_u64;
+        let numbers = input.list(HANDED_MAX, "numbers of events", |input| {
+            last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the number of an event"))?;
+            Ok(last)
+        })?;
+        Ok(HandNumbers { text, numbers })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_bytes(self.text.as_bytes(), TOPIC_BYTES_MAX, "a shared subscription");
+        let mut last = 0;
+        out.put_list(&self.numbers, HANDED_MAX, "numbers of events", |out, number| {
+            out.put_varint(number.checked_sub(last).expect("numbers ascend"));
+            last = *number;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_event::{PubendId, Tick};
+
+    use super::*;
+    use crate::Message;
+
+    fn all() -> Vec<Message<'static>> {
+        let text = "$share/g/t/#";
+        let members = |selector, count, room| {
+            Message::Members(Members { number: 300, text, selector, lasts: true, is_reliable: false, count, room })
+        };
+        let id = EventId { pubend: PubendId(0x77_0001), tick: Tick(5_000_000_000) };
+        let hand = Hand { number: 7, text, now: 9, retain: true, id, event: b"event" };
+        let numbers = || HandNumbers { text, numbers: vec![3, 1 << 40, u64::MAX] };
+        let mut all = vec![
+            members(None, 0, 0),
+            members(Some("a = 1"), 70_000, HANDED_MAX as u32),
+            Message::Hand(hand),
+            Message::HandsCame(numbers()),
+            Message::Handed(numbers()),
+            Message::Returned(numbers()),
+            Message::HandsLeft(HandNumbers { text, numbers: Vec::new() }),
+        ];
+        let answers = MembersAnswer::ALL.map(|answer| Message::MembersTaken(MembersTaken { number: 0, text, answer }));
+        all.extend(answers);
+        all
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_cut_is_refused() {
+        for message in all() {
+            let mut body = Vec::new();
+            let kind = message.encode(&mut body);
+            assert_eq!(Message::decode(kind, &body), Ok(message));
+            for end in 0..body.len() {
+                assert!(Message::decode(kind, &body[..end]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_may_be_is_refused() {
+        let mut body = b"\x01t".to_vec();
+        body.put_varint(HANDED_MAX as u64 + 1);
+        body.resize(HANDED_MAX + 10, 1);
+        assert!(matches!(Message::decode(67, &body), Err(Invalid::TooMany(_))));
+        let mut taken = Vec::new();
+        let answer = MembersAnswer::NotHome;
+        let kind = Message::MembersTaken(MembersTaken { number: 1, text: "t", answer }).encode(&mut taken);
+        *taken.last_mut().expect("it has an answer") = 5;
+        assert!(matches!(Message::decode(kind, &taken), Err(Invalid::Range(_))));
+    }
+}
