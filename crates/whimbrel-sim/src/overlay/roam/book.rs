@@ -14,6 +14,7 @@ use super::trouble::{COPY, GROUP, LINGER, Troubles};
 use crate::check::notice::{self, Notice};
 use crate::overlay::book::{Process, Rule, Violation, key_of, name_of, wants};
 use crate::overlay::client::Wish;
+use crate::rig::START;
 use crate::speech::{Ack, Heard, Message, user_properties};
 
 /// How long CONNECT may wait for other brokers and what is written, and a little.
@@ -21,6 +22,9 @@ const CONNECT_MAX: Duration = Duration::from_millis(4_500);
 
 /// How long SUBSCRIBE may.
 const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_600);
+
+/// After so long brokers that were started together have found each other.
+const FOUND: Duration = Duration::from_secs(6);
 
 /// An event that came later than that after it was sent may have been held for one before it.
 const HELD_MAX: Duration = Duration::from_millis(4_500);
@@ -277,7 +281,8 @@ impl Book {
         if code >= 0x80 && code != UNAVAILABLE {
             return self.breaks(Rule::Answer, format!("client {client} is refused with {code:02x}"));
         }
-        let is_settled = self.troubles.changed.is_none_or(|changed| now.since(changed) > LINGER);
+        let changed = self.troubles.changed;
+        let is_settled = changed.map_or(now.since(START) > FOUND, |changed| now.since(changed) > LINGER);
         let out_of_reach = reach();
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let Some((asked, is_clean, forces)) = account.asked.take() else { return };
