@@ -114,6 +114,15 @@ impl Subscriber {
         let name = format!("durable-{}", self.index);
         let one_at_a_time = self.keeper == Keeper::Broker;
         mqtt::connect_5(&mut out, &name, Some(SESSION_SECONDS), one_at_a_time.then_some(1));
+        self.subscribe(&mut out)?;
+        self.endpoint = Some(Endpoint::connecting(target, out)?);
+        self.confirmed = false;
+        self.behind = self.position.is_some().then(|| (Instant::now(), sent));
+        Ok(())
+    }
+
+    /// Asks for its subscription, from where it is.
+    fn subscribe(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let selector = format!("class = {}", self.class);
         let place = self.place()?.filter(|_| self.keeper == Keeper::Client);
         let from = place.map(|position| position.to_string());
@@ -128,10 +137,7 @@ impl Subscriber {
         if let Some(from) = &from {
             properties.push(("w-from", from));
         }
-        mqtt::subscribe(&mut out, true, 1, (TOPIC, qos), &properties);
-        self.endpoint = Some(Endpoint::connecting(target, out)?);
-        self.confirmed = false;
-        self.behind = self.position.is_some().then(|| (Instant::now(), sent));
+        mqtt::subscribe(out, true, 1, (TOPIC, qos), &properties);
         Ok(())
     }
 
@@ -188,12 +194,22 @@ impl Subscriber {
             return Ok(());
         };
         endpoint.flush()?;
+        let mut again = false;
         endpoint.receive(scratch, |frame, out| {
             match frame {
                 Frame::Ready => {}
                 Frame::Subscribed { token, pending } => {
-                    *confirmed = true;
                     counts.pending += u64::from(pending);
+                    let is_first = position.is_none();
+                    // A new one that not all brokers know of yet may miss something: it is asked for until they do.
+                    again = pending && is_first;
+                    if again {
+                        return Ok(());
+                    }
+                    *confirmed = true;
+                    if is_first {
+                        *next = [None; PUBLISHERS];
+                    }
                     if position.is_none() {
                         *position = Some(Position::at(token.parse().context("the broker gives no token")?));
                     }
@@ -215,6 +231,14 @@ impl Subscriber {
             Ok(())
         })?;
         endpoint.flush()?;
+        if again {
+            let mut out = Vec::new();
+            self.subscribe(&mut out)?;
+            if let Some(endpoint) = &mut self.endpoint {
+                endpoint.out.append(&mut out);
+                endpoint.flush()?;
+            }
+        }
         if let Some((since, target)) = self.behind
             && self.confirmed
             && self.has_all_before(target)
