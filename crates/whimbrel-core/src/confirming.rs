@@ -332,8 +332,7 @@ impl Core {
             if old.len() >= FORMERS_MAX {
                 return Err(Refusal::TooManyChanges);
             }
-            let selector = known.and_then(|known| known.selector.as_deref());
-            old.push(Former { selector, upto, far: Vec::new() });
+            old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto, far: Vec::new() });
         }
         let stands = || self.stands(index, known.map(|known| known.track), asked, assigned);
         let start = durable.map_or_else(stands, |durable| durable.start);

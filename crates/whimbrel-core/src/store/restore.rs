@@ -3,7 +3,7 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{Event, EventId, HostId, Packed, Tick, Time};
+use whimbrel_event::{Event, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::copied::LostParts;
@@ -436,10 +436,7 @@ impl Core {
         if !wish.by_token {
             track_of.acknowledged = crate::follow::Positions::default();
         }
-        if let Some(stand) = stand {
-            let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
-            durable.beyond = own.chain(stand.far_beyond.iter().copied()).collect();
-        }
+        durable.beyond = stand.map_or(Vec::new(), |stand| stand.all_beyond(host));
         durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
         durable.rest();
         stand.into_iter().flat_map(|stand| &stand.far).for_each(|far| self.restore_far(track, far));

@@ -37,6 +37,12 @@ impl Stand {
         whimbrel_event::Seeded::new(0).hash_one(self)
     }
 
+    /// What it has acknowledged beyond its positions; `host` has the own streams.
+    pub(crate) fn all_beyond(&self, host: HostId) -> Vec<EventId> {
+        let own = self.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
+        own.chain(self.far_beyond.iter().copied()).collect()
+    }
+
     /// Up to where it has acknowledged everything of another broker's stream of which the log counts for it.
     pub(crate) fn far(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.far.binary_search_by_key(&pubend, |far| far.pubend).ok()?;

@@ -230,9 +230,8 @@ impl Net {
                 self.flying.push_back((self.now.after(DELAY), to, far, channel, bytes));
             }
         }
-        for (link, why) in core::mem::take(&mut self.nodes[node].side.hung_up) {
-            panic!("b{node} hangs up {link:?}: {why:?}");
-        }
+        let hung_up = &self.nodes[node].side.hung_up;
+        assert!(hung_up.is_empty(), "b{node} hangs up {hung_up:?}");
     }
 
     /// Lets time pass.
