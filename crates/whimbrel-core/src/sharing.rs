@@ -173,7 +173,8 @@ impl Core {
         if self.overlay.is_none() {
             return;
         }
-        for id in self.sessions.get(index).groups.to_vec() {
+        let all = self.sessions.get(index).groups.clone();
+        for id in all {
             if self.groups.is_used(id) {
                 self.take_over_group(now, id, out);
             }
