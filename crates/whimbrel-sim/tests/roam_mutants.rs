@@ -53,11 +53,6 @@ fn what_another_broker_gave_up_early_is_told() {
 }
 
 #[test]
-fn a_publisher_that_moves_keeps_its_order() {
-    caught(Wander::Everywhere, Mutant::PredecessorIgnored, &[Rule::Order]);
-}
-
-#[test]
 fn a_session_moves_with_what_was_not_answered() {
     caught(Wander::Everywhere, Mutant::CarriedAhead, &[Rule::Lost]);
 }
@@ -90,9 +85,4 @@ fn who_has_not_told_everything_is_asked() {
 #[test]
 fn a_deputy_has_the_latest_copy() {
     caught(Wander::Everywhere, Mutant::CopyStale, &[Rule::Duplicate, Rule::Lost]);
-}
-
-#[test]
-fn who_takes_over_from_a_copy_leaves_tags_out() {
-    caught(Wander::Everywhere, Mutant::TagsOfCopyReused, &[Rule::Lost]);
 }

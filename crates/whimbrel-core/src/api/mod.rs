@@ -138,8 +138,6 @@ pub enum Mutant {
     UnsyncedBelieved,
     /// A deputy keeps the first copy of a session.
     CopyStale,
-    /// Who takes over from a copy goes on with tags that may have been given out since.
-    TagsOfCopyReused,
 }
 
 /// What can happen to the core.

@@ -74,9 +74,7 @@ impl Core {
 
     fn begin_to_owe(&mut self, host: HostId, wish: Wanted, version: u64, begin: OwnTicks) {
         let selector = understood(wish.1.as_deref());
-        let filter = TopicFilter::checked(&wish.0);
-        #[cfg(feature = "mutants")]
-        let filter = if self.has(crate::Mutant::OwedNotLogged) { TopicFilter::checked("nobody") } else { filter };
+        let filter = self.wished(&wish.0);
         let in_index = self.router.insert_wish(filter, selector.as_ref(), None);
         let debt = self.store.debts.of.get_mut(&host).expect("it was just made");
         debt.last += 1;
@@ -87,10 +85,20 @@ impl Core {
         debt.entries.insert(wish, Owed { number, version, begin, wish: in_index });
     }
 
+    /// Under which filter the index is to name what is owed.
+    fn wished<'a>(&self, filter: &'a str) -> TopicFilter<'a> {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::OwedNotLogged) {
+            return TopicFilter::checked("nobody");
+        }
+        TopicFilter::checked(filter)
+    }
+
     fn owe_no_more(&mut self, host: HostId, wish: &Wanted) {
         let debt = self.store.debts.of.get_mut(&host).expect("it is owed something");
         let Some(owed) = debt.entries.remove(wish) else { return };
-        self.router.remove_wish(TopicFilter::checked(&wish.0), owed.wish);
+        let filter = self.wished(&wish.0);
+        self.router.remove_wish(filter, owed.wish);
         self.store.outbox.forget(|key| Key::Owed(host, owed.number).put(key));
         self.store.outbox.seal_large();
     }
@@ -265,6 +273,7 @@ impl Core {
         }
         for (host, number, entry) in &restored.entries {
             let entry = OwedEntry::read_versioned(entry).expect("it was read before");
+            let wished = self.wished(entry.filter);
             let Some(debt) = self.store.debts.of.get_mut(host) else {
                 // Its hold was to be forgotten after it.
                 self.store.outbox.forget(|key| Key::Owed(*host, *number).put(key));
@@ -273,7 +282,7 @@ impl Core {
             };
             let OwedEntry { version, begin, filter, selector } = entry;
             let in_index = understood(selector);
-            let wish = self.router.insert_wish(TopicFilter::checked(filter), in_index.as_ref(), None);
+            let wish = self.router.insert_wish(wished, in_index.as_ref(), None);
             debt.last = debt.last.max(*number);
             debt.version = debt.version.max(version);
             let owed = Owed { number: *number, version, begin, wish };

@@ -436,8 +436,6 @@ impl Core {
             }
         }
         let left_out = if source == Source::Copy { LEFT_OUT } else { 0 };
-        #[cfg(feature = "mutants")]
-        let left_out = if self.mutant == Some(crate::Mutant::TagsOfCopyReused) { 0 } else { left_out };
         session.go_on_after(moving.last_tag, left_out);
     }
 }
