@@ -76,19 +76,7 @@ impl Core {
             return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
         }
         let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
-            Ok(Some(first)) => {
-                #[cfg(feature = "mutants")]
-                let first = if self.has(crate::Mutant::RepeatAnswered) { AtomNo(0) } else { first };
-                self.sessions.stats.publishes_repeated += 1;
-                if qos == Qos::ExactlyOnce {
-                    let unreleased = Unreleased { atom: first, is_written: false };
-                    self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
-                }
-                if qos != Qos::AtMostOnce {
-                    self.answer(now, whom, (first, Answer::Repeat { tag, qos, number }), out);
-                }
-                return;
-            }
+            Ok(Some(first)) => return self.answer_repeat(now, (from, whom), first, publish, out),
             Ok(None) => {
                 let session = self.sessions.get(from);
                 let headers = said_of(session.memory.roam.as_deref(), event, number.is_some());
@@ -133,6 +121,28 @@ impl Core {
         };
         if qos != Qos::AtMostOnce {
             self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
+        }
+    }
+
+    /// A publish has a number that its client has given before: what may be said once that one is durable.
+    fn answer_repeat(
+        &mut self,
+        now: Time,
+        (from, whom): (u32, Whom),
+        first: AtomNo,
+        publish: &Publish<'_>,
+        out: &mut impl Output,
+    ) {
+        let (tag, qos, number) = (publish.tag, publish.event.qos, publish.number);
+        #[cfg(feature = "mutants")]
+        let first = if self.has(crate::Mutant::RepeatAnswered) { AtomNo(0) } else { first };
+        self.sessions.stats.publishes_repeated += 1;
+        if qos == Qos::ExactlyOnce {
+            let unreleased = Unreleased { atom: first, is_written: false };
+            self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
+        }
+        if qos != Qos::AtMostOnce {
+            self.answer(now, whom, (first, Answer::Repeat { tag, qos, number }), out);
         }
     }
 

@@ -90,12 +90,12 @@ impl Core {
     /// Something was learnt of a stream: if it has holes, they will be asked for.
     pub(super) fn look_for_holes(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if pubend.reliability() == Reliability::BestEffort || overlay.mending.contains_key(&pubend) {
+        if pubend.reliability() == Reliability::BestEffort || overlay.traffic.mending.contains_key(&pubend) {
             return;
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
-            overlay.mending.insert(pubend, Mending { pause: Duration::ZERO });
+            overlay.traffic.mending.insert(pubend, Mending { pause: Duration::ZERO });
             overlay.set_timer(now + MEND_GRACE, Due::Mend(pubend));
         }
     }
@@ -115,9 +115,9 @@ impl Core {
             Range { after, upto, ends_in_data: true, version }
         };
         let ranges: Vec<Range> = knowledge.holes().map(range).take(RANGES_MAX).collect();
-        let Some(mending) = overlay.mending.get_mut(&pubend) else { return };
+        let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
         if ranges.is_empty() {
-            overlay.mending.remove(&pubend);
+            overlay.traffic.mending.remove(&pubend);
             return;
         }
         overlay.routes.update(&overlay.topology);

@@ -178,7 +178,6 @@ pub(crate) struct Overlay {
     pub(crate) wants: Wants,
     pub(crate) serves: Serves,
     interests: Interests,
-    mending: BTreeMap<PubendId, Mending>,
     traffic: Traffic,
     pub(crate) waiting: Waiting,
     pub(crate) roam: Roam,
@@ -201,6 +200,8 @@ pub(crate) struct Logs {
 /// What frames are made of and what is kept of those that pass.
 #[derive(Debug, Default)]
 struct Traffic {
+    /// Streams with holes.
+    mending: BTreeMap<PubendId, Mending>,
     open: OpenNacks,
     transit: Transit,
     traces: Traces,
@@ -238,7 +239,6 @@ impl Overlay {
             wants: Wants::new(host, incarnation, whose),
             serves: Serves::default(),
             interests: Interests::default(),
-            mending: BTreeMap::new(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
             roam: Roam::default(),

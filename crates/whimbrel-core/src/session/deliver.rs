@@ -2,8 +2,8 @@
 
 use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
 
-use super::inflight::{Slot, Stage};
 use super::queue::{Queue, Queued};
+use super::slot::{Slot, Stage};
 use super::{Abandoned, Session, Sessions};
 use crate::api::{Delivery, Link, Output, Sent};
 use crate::follow::NO_PUBEND;

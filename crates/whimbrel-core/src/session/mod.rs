@@ -6,6 +6,7 @@ mod inflight;
 mod life;
 mod own;
 mod queue;
+mod slot;
 mod whom;
 
 use core::ops::{Deref, DerefMut};
@@ -17,9 +18,10 @@ use smallvec::SmallVec;
 use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, push_bounded};
-pub(crate) use inflight::{Inflight, Settled, Slot, Stage, Taken};
+pub(crate) use inflight::{Inflight, Settled, Taken};
 pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shown};
 pub(crate) use queue::{Queue, Queued};
+pub(crate) use slot::{Slot, Stage};
 
 use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};

@@ -4,7 +4,7 @@
 use whimbrel_event::{Event, Qos, Time};
 
 use super::deliver::Terms;
-use super::inflight::Stage;
+use super::slot::Stage;
 use super::{DETACHED, Session, Sessions};
 use crate::api::Link;
 use crate::store::{SessionNo, Whom};

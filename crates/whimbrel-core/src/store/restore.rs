@@ -7,7 +7,8 @@ use whimbrel_event::{Event, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::copied::LostParts;
-use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, Placed, SessionNo, Value, Wish};
+use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
+use super::placed::Placed;
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
@@ -227,16 +228,7 @@ impl Restoring {
             }
         }
         core.restore_unnamed(&self.unnamed, &numbers);
-        for (session, flights) in &self.flights {
-            match places.get(session) {
-                Some(index) => core.restore_flights(*index, flights, &numbers),
-                None => {
-                    for tag in flights.keys() {
-                        core.store.outbox.forget(|key| Key::InFlight(*session, *tag).put(key));
-                    }
-                }
-            }
-        }
+        core.restore_all_flights(&self.flights, &places, &numbers);
         for number in self.positions.keys().filter(|number| !numbers.contains_key(number)) {
             core.store.outbox.forget(|key| Key::Position(*number).put(key));
             core.store.outbox.seal_large();
@@ -253,6 +245,25 @@ impl Restoring {
 }
 
 impl Core {
+    /// What was on its way comes again, and is forgotten of sessions that are not there.
+    fn restore_all_flights(
+        &mut self,
+        all: &BTreeMap<SessionNo, BTreeMap<u16, Flight>>,
+        places: &BTreeMap<SessionNo, u32>,
+        numbers: &BTreeMap<DurableNo, u32>,
+    ) {
+        for (session, flights) in all {
+            match places.get(session) {
+                Some(index) => self.restore_flights(*index, flights, numbers),
+                None => {
+                    for tag in flights.keys() {
+                        self.store.outbox.forget(|key| Key::InFlight(*session, *tag).put(key));
+                    }
+                }
+            }
+        }
+    }
+
     /// The own streams go on behind everything that they can have used, and behind `after`.
     fn take_up_host(&mut self, (own, after): (Option<&Own>, Tick), now: Time, log: &LogState) {
         let chopped = log.events.map(|stream| stream.chopped);

@@ -28,10 +28,8 @@ const FOUND: Duration = Duration::from_secs(6);
 
 /// An event that came later than that after it was sent may have been held for one before it.
 const HELD_MAX: Duration = Duration::from_millis(4_500);
-
 /// Violations that are told; more of them are counted only.
 const VIOLATIONS_MAX: usize = 20;
-
 /// An event's name: its stream and tick.
 pub(super) type Name = (u64, u64);
 

@@ -1,0 +1,92 @@
+//! One delivery that a client has not settled yet.
+
+use whimbrel_event::{Event, EventId, Qos};
+
+use crate::route::NO_TRACK;
+
+/// What the client's next answer must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// None yet: that it is on its way has to be durable first.
+    Preparing,
+    /// None yet: it was on its way before a restart, and is sent again when its subscription gets there in the log.
+    Loading,
+    /// Acknowledgement (at least once), or the first phase (exactly once).
+    Expect,
+    /// None: it has the event, and that has to be durable first.
+    Receiving,
+    /// Second phase of exactly-once: it has the event.
+    ExpectCompleted,
+    /// None: settled, but an older delivery is not.
+    Settled,
+}
+
+/// One unsettled delivery.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Its event's name.
+    pub(crate) id: EventId,
+    /// The event, while it may have to be sent again or given to somebody else.
+    pub(crate) event: Option<Event>,
+    pub(crate) identifier: u32,
+    /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
+    pub(crate) group: u32,
+    /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
+    pub(crate) origin: u16,
+    pub(crate) qos: Qos,
+    pub(crate) stage: Stage,
+    pub(crate) retain: bool,
+    /// The retain mark as published, for whoever may get it instead.
+    pub(crate) as_published: bool,
+    /// The tracked subscription it is for, or [`crate::route::NO_TRACK`].
+    pub(crate) track: u32,
+    /// It has been sent on the present connection.
+    pub(crate) sent: bool,
+    /// It has been sent on an earlier one.
+    pub(crate) repeated: bool,
+    /// Its place among all that were handed out since the session began: what is sent again is sent in this order.
+    pub(crate) rank: u64,
+}
+
+impl Slot {
+    /// The client has the event, or the delivery is over.
+    pub(super) fn is_had(&self) -> bool {
+        matches!(self.stage, Stage::Settled | Stage::Receiving | Stage::ExpectCompleted)
+    }
+
+    /// The client may have got it.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.sent || self.repeated
+    }
+
+    /// It is not over, and nothing else has to come first.
+    pub(super) fn is_to_be_sent(&self) -> bool {
+        !self.sent && matches!(self.stage, Stage::Expect | Stage::ExpectCompleted)
+    }
+
+    /// One that is over.
+    pub(super) fn settled(id: EventId) -> Slot {
+        Slot {
+            id,
+            event: None,
+            identifier: 0,
+            group: crate::route::NO_GROUP,
+            origin: 0,
+            qos: Qos::AtLeastOnce,
+            stage: Stage::Settled,
+            retain: false,
+            as_published: false,
+            track: NO_TRACK,
+            sent: false,
+            repeated: false,
+            rank: 0,
+        }
+    }
+
+    /// The delivery is over, and its place in the window free; gives what it kept.
+    pub(super) fn end(&mut self, occupied: &mut u16) -> Option<Event> {
+        *occupied -= u16::from(core::mem::take(&mut self.sent));
+        self.stage = Stage::Settled;
+        self.event.take()
+    }
+}
