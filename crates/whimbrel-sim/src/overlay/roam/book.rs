@@ -9,6 +9,7 @@ use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
 use super::client::{Keeper, UNAVAILABLE};
+use super::counts::Counts;
 use super::deed::Deed;
 use super::trouble::{COPY, GROUP, LINGER, Troubles};
 use crate::check::notice::{self, Notice};
@@ -32,45 +33,6 @@ const HELD_MAX: Duration = Duration::from_millis(4_500);
 const VIOLATIONS_MAX: usize = 20;
 /// An event's name: its stream and tick.
 pub(super) type Name = (u64, u64);
-
-/// What was seen.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Events that were published.
-    pub published: u64,
-    /// Publishes that were said again.
-    pub again: u64,
-    /// Deliveries.
-    pub delivered: u64,
-    /// Deliveries by a broker that did not accept the event.
-    pub remote: u64,
-    /// Deliveries that repeated one before.
-    pub repeated: u64,
-    /// Gaps that were told.
-    pub gaps: u64,
-    /// Gaps of what was given up early.
-    pub released: u64,
-    /// Events that had to come, and did.
-    pub due: u64,
-    /// Events that had to come, and did not as a justified gap was told.
-    pub excused: u64,
-    /// Sessions that went on at another broker.
-    pub moved: u64,
-    /// Sessions that went on where they were.
-    pub resumed: u64,
-    /// Connections that were refused.
-    pub refused: u64,
-    /// Sessions that were lost with their keeper and deputy.
-    pub gone: u64,
-    /// SUBACKs that named brokers.
-    pub pending: u64,
-    /// Events that may have been repeated by their publisher.
-    pub marked: u64,
-    /// Events that came before one that their publisher had sent earlier, excused.
-    pub disordered: u64,
-    /// Events whose record was seen on a disk.
-    pub logged: u64,
-}
 
 pub(super) struct Fact {
     pub(super) key: String,

@@ -3,6 +3,7 @@
 
 mod book;
 mod client;
+mod counts;
 mod deed;
 mod draw;
 mod judge;
@@ -13,8 +14,8 @@ mod world;
 use std::fmt;
 use std::time::Duration;
 
-pub use book::Counts;
 pub use client::Keeper;
+pub use counts::Counts;
 pub use draw::Wander;
 
 use crate::overlay::book::{ARRIVE_MAX, Violation};
