@@ -5,7 +5,6 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 #[path = "../tests/durable/disk.rs"]
-#[allow(dead_code)]
 mod disk;
 #[path = "../tests/overlay/net.rs"]
 #[allow(dead_code)]

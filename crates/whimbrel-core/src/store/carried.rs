@@ -34,6 +34,9 @@ pub(crate) struct CarriedWill<'a> {
     pub(crate) event: &'a [u8],
 }
 
+/// A selector that a subscription has had, and up to where in which streams it counts.
+pub(crate) type CarriedOld<'a> = (Option<&'a str>, Vec<(PubendId, Tick)>);
+
 /// What a subscription asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CarriedSubscription<'a> {
@@ -47,7 +50,7 @@ pub(crate) struct CarriedSubscription<'a> {
     pub(crate) identifier: u32,
     pub(crate) selector: Option<&'a str>,
     /// What it wanted before, oldest first, and up to where in which streams that counts.
-    pub(crate) old: Vec<(Option<&'a str>, Vec<(PubendId, Tick)>)>,
+    pub(crate) old: Vec<CarriedOld<'a>>,
 }
 
 /// What each acknowledgement moves.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
-use super::carried::{CarriedFlight, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
+use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Flight, Numbered, Whose};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
@@ -302,7 +302,7 @@ impl Core {
     }
 
     /// A subscription goes on where it stands.
-    fn import_stand(&mut self, track: u32, stand: &CarriedStand, old: &[(Option<&str>, Vec<(PubendId, Tick)>)]) {
+    fn import_stand(&mut self, track: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
         let began = self.streams.own.positions();
         let assigned = self.streams.own.assigned();
         let (streams, fences) = (&self.streams, self.router.fences().clone());

@@ -50,7 +50,7 @@ pub(crate) enum Key<'a> {
     Early(u8),
     /// After which ticks logged events have filter records; [`OwnTicks`].
     Filtered,
-    /// Which attachment of its client a session is for, and whether it was given away; [`Placed`].
+    /// Which attachment of its client a session is for, and whether it was given away; [`super::Placed`].
     Placed(SessionNo),
     /// Up to where filter records do not name a durable subscription, which has come from another broker; [`OwnTicks`].
     Unnamed(DurableNo),
@@ -476,6 +476,7 @@ pub(super) fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Placed;
     use proptest::prelude::*;
 
     fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {

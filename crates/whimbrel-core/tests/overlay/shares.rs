@@ -311,7 +311,7 @@ fn letters_that_are_lost_are_written_again_and_what_comes_twice_is_delivered_onc
     let mut random = 1_u64;
     net.drops = Box::new(move |_, _, bytes| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        is_of_share(bytes) && (random >> 33) % 3 == 0
+        is_of_share(bytes) && (random >> 33).is_multiple_of(3)
     });
     let members = branches.map(|node| (node, MEMBER));
     for payload in numbered(0..100) {

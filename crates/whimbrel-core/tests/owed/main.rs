@@ -3,7 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../durable/disk.rs"]
-#[allow(dead_code, reason = "it has a rig of its own")]
 mod disk;
 mod net;
 mod shares;

@@ -23,8 +23,8 @@ fn enter(net: &mut Net, node: usize, text: &str) {
     net.attach(node, MEMBER, &format!("member-{node}"), WIDE);
     net.subscribe(node, MEMBER, plain(text, Qos::AtLeastOnce));
     // Only those that are out of reach.
-    let is_down = |name: &&Box<str>| (0..3).any(|node| net.nodes[node].is_down && ***name == *format!("b{node}"));
-    assert!(net.nodes[node].side.pending.iter().all(|name| is_down(&name)), "{:?}", net.nodes[node].side.pending);
+    let is_down = |name: &str| (0..3).any(|node| net.nodes[node].is_down && *name == *format!("b{node}"));
+    assert!(net.nodes[node].side.pending.iter().all(|name| is_down(name)), "{:?}", net.nodes[node].side.pending);
 }
 
 /// A shared subscription whose home is that broker.

@@ -14,6 +14,7 @@ use super::{put, put_family};
 /// Name, help text, and where the number is found.
 type Row<F> = (&'static str, &'static str, F);
 type Number = fn(&OverlayStats) -> u64;
+type Gauge = fn(&RoamGauges) -> u64;
 type LinkNumber = fn(&LinkInfo) -> u64;
 type LinkValue = fn(&LinkInfo) -> Option<f64>;
 
@@ -153,7 +154,7 @@ const LINK_COUNTERS: [Row<LinkNumber>; 7] = [
 ];
 
 /// What there is of sessions that move.
-pub const ROAMING: [Row<fn(&RoamGauges) -> u64>; 6] = [
+pub const ROAMING: [Row<Gauge>; 6] = [
     ("whimbrel_session_copies", "Copies of other brokers' sessions", |r| r.copies),
     ("whimbrel_session_copy_bytes", "Bytes of copies of other brokers' sessions", |r| r.copy_bytes),
     ("whimbrel_session_claims", "What is known here of who has clients' sessions", |r| r.claims),

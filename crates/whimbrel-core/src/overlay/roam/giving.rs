@@ -66,13 +66,14 @@ impl Core {
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy && !asked.clean);
         if let Some(copy) = copy {
             let whom = (from.host, from.incarnation, asked.number);
-            if let Some((to, epoch)) = copy.given.filter(|_| copy.asker != Some(whom)).map(|given| (given, copy.epoch))
+            let given = copy.given.filter(|_| copy.asker != Some(whom)).map(|given| (given, copy.epoch));
+            if let Some((to, epoch)) = given
+                && overlay.roam.map.has(to)
+                && copy.asker.is_some_and(|(host, ..)| host != from.host)
             {
-                if overlay.roam.map.has(to) && copy.asker.is_some_and(|(host, ..)| host != from.host) {
-                    let told = bare(asked.number, MoveAnswer::GaveTo(to), epoch.saturating_add(1), &[]);
-                    self.write_to(now, from.host, (&Message::Moved(told), false), out);
-                    return;
-                }
+                let told = bare(asked.number, MoveAnswer::GaveTo(to), epoch.saturating_add(1), &[]);
+                self.write_to(now, from.host, (&Message::Moved(told), false), out);
+                return;
             }
             (copy.given, copy.asker) = (Some(from.host), Some(whom));
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
