@@ -122,6 +122,8 @@ pub(crate) struct Confirming {
     index: u32,
     number: SessionNo,
     asked: Vec<(Asked, Result<Grant, Refusal>)>,
+    /// When it came.
+    at: Time,
 }
 
 /// What one of its filters will be.
@@ -205,8 +207,9 @@ impl Core {
             (Asked { is_less, ..Asked::keep(&granted) }, grant)
         });
         let asked = asked.collect();
-        let number = self.sessions.get(index).memory.number;
-        self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(Confirming { whom, tag, index, number, asked })));
+        let (number, at) = (self.sessions.get(index).memory.number, self.now);
+        let confirming = Confirming { whom, tag, index, number, asked, at };
+        self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(confirming)));
     }
 
     /// The own session of a shared subscription asks for it.
@@ -217,7 +220,7 @@ impl Core {
         let grant = self.ask_for(own, asked, assigned, &mut Requested::default())?;
         let number = self.sessions.get(own).memory.number;
         let asked = vec![(Asked::keep(asked), Ok(grant))];
-        let confirming = Confirming { whom: NOBODY, tag: 0, index: own, number, asked };
+        let confirming = Confirming { whom: NOBODY, tag: 0, index: own, number, asked, at: self.now };
         self.wait_for_commit(own, NOBODY, Wait::Subscribe(Box::new(confirming)));
         Ok(())
     }
@@ -387,7 +390,7 @@ impl Core {
 
     /// A SUBSCRIBE is durable: the subscriptions are made, and whoever is still there is answered.
     pub(crate) fn confirm(&mut self, now: Time, confirming: Confirming, present: bool, out: &mut impl Output) {
-        let Confirming { whom, tag, index, number, asked } = confirming;
+        let Confirming { whom, tag, index, number, asked, at } = confirming;
         let mut made = Vec::with_capacity(asked.len());
         for (asked, grant) in &asked {
             let mut confirmed = grant.as_ref().map(|grant| grant.confirmed.clone()).map_err(|refusal| *refusal);
@@ -406,6 +409,7 @@ impl Core {
                 // It could be written, and not be made: for instance the place to begin makes no sense.
                 self.remember_subscription(index, &text);
             }
+            self.confirm_since(now, (whom, tag), at);
             if !self.sessions.is_attached(index) {
                 self.stay_behind(index);
             } else if !present {

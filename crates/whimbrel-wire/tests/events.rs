@@ -89,7 +89,7 @@ fn what_is_no_event_is_refused_with_its_reason() {
         (b"\x40\x05\0\0\0\0\0\0\0\0\x01t", Invalid::Form("a publisher")),
         (b"\x20\x05\0\x01t", Invalid::Form("headers")),
         (b"\x20\x05\x02\x01t", Invalid::Form("headers")),
-        (b"\x20\x05\x21\x01t", Invalid::Form("headers")),
+        (b"\x20\x05\x80\x01t", Invalid::Form("headers")),
         (b"\0\x15\x01\0t", Invalid::Form("attributes")),
         (b"\0\x15\x01\x01ta", Invalid::Form("attributes")),
         (b"\x20\x05\x04\x01\xff\x01t", Invalid::Text("a content type")),

@@ -170,6 +170,17 @@ impl Core {
         Ok(())
     }
 
+    /// A SUBSCRIBE that waits came at that moment, and has waited for the log since: other brokers have so much less time.
+    pub(crate) fn confirm_since(&mut self, now: Time, (whom, tag): (Whom, u16), at: Time) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let last = overlay.waiting.entries.back_mut();
+        if let Some(last) = last.filter(|last| last.what.whom == whom && last.what.tag == tag) {
+            last.due = (at + CONFIRM_MAX).max(now).min(last.due);
+            let due = last.due;
+            overlay.set_timer(due, Due::Confirm);
+        }
+    }
+
     /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
     /// version of the own interest is in force.
     pub(crate) fn await_interest(

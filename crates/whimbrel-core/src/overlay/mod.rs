@@ -103,6 +103,9 @@ pub struct OverlayConfig {
     pub expects_peers: bool,
     /// It asks for links to brokers that it learns of, until it has so many.
     pub links_wanted: usize,
+    /// Sessions move to the broker that their client connects to, and are copied to others; shared subscriptions have one home among all brokers. The same at all
+    /// brokers.
+    pub moves_sessions: bool,
 }
 
 /// What a deadline of the overlay is for.

@@ -99,7 +99,14 @@ pub struct Net {
 }
 
 pub fn config(name: &str) -> OverlayConfig {
-    OverlayConfig { name: name.into(), addresses: Vec::new(), interest_max: 256, expects_peers: true, links_wanted: 0 }
+    OverlayConfig {
+        name: name.into(),
+        addresses: Vec::new(),
+        interest_max: 256,
+        expects_peers: true,
+        links_wanted: 0,
+        moves_sessions: true,
+    }
 }
 
 impl Net {

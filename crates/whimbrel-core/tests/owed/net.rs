@@ -87,6 +87,8 @@ pub struct Net {
     pub nodes: Vec<Node>,
     pub now: Time,
     pub limits: Limits,
+    /// Sessions move between brokers.
+    moves_sessions: bool,
     wires: Vec<Wire>,
     flying: VecDeque<(Time, usize, PeerLink, Channel, Vec<u8>)>,
     next_link: u32,
@@ -102,9 +104,18 @@ impl Net {
     }
 
     pub fn with(count: usize, limits: Limits) -> Net {
+        Net::new(count, limits, false)
+    }
+
+    /// Brokers between which sessions move.
+    pub fn moving(count: usize) -> Net {
+        Net::new(count, Limits::default(), true)
+    }
+
+    fn new(count: usize, limits: Limits, moves_sessions: bool) -> Net {
         let nodes = Vec::new();
         let (wires, flying) = (Vec::new(), VecDeque::new());
-        let mut net = Net { nodes, now: START, limits, wires, flying, next_link: 0, next_seed: 7 };
+        let mut net = Net { nodes, now: START, limits, moves_sessions, wires, flying, next_link: 0, next_seed: 7 };
         for number in 0..count {
             let node = net.open(number, Durable::default());
             net.nodes.push(node);
@@ -126,6 +137,7 @@ impl Net {
             interest_max: 256,
             expects_peers: true,
             links_wanted: 0,
+            moves_sessions: self.moves_sessions,
         };
         core.open_overlay(self.now, config);
         let (side, pending) = (Side::default(), VecDeque::new());
@@ -265,8 +277,12 @@ impl Net {
         self.input(node, Input::Attach(attach));
         // Its session may be at another broker.
         for _ in 0..5_000 {
-            if let Some(told) = self.told(node, link).into_iter().next() {
-                return told;
+            let mut told = self.told(node, link);
+            if !told.is_empty() {
+                let first = told.remove(0);
+                // What came with it is not lost.
+                self.nodes[node].side.edges.told.insert(link, told);
+                return first;
             }
             self.advance(Duration::from_millis(1));
         }

@@ -12,7 +12,7 @@ const MEMBER: u32 = 5;
 
 /// Three brokers, each linked with each, with a publisher at the first.
 fn mesh() -> Net {
-    let mut net = Net::line(3);
+    let mut net = Net::moving(3);
     net.join(0, 2);
     net.advance(SECOND * 3);
     net.attach(0, PUB, "publisher", CLEAN);

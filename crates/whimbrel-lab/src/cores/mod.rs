@@ -201,7 +201,14 @@ impl Net {
         let name = node.name.as_str().into();
         core.open_overlay(
             now,
-            OverlayConfig { name, addresses: Vec::new(), interest_max: INTEREST_MAX, expects_peers, links_wanted: 0 },
+            OverlayConfig {
+                name,
+                addresses: Vec::new(),
+                interest_max: INTEREST_MAX,
+                expects_peers,
+                links_wanted: 0,
+                moves_sessions: true,
+            },
         );
         node.core = Some(core);
         node.free = now;

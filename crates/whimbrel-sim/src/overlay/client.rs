@@ -382,6 +382,8 @@ impl Client {
         let answer = |ack, id| Said::Ack { ack, id, code: 0 };
         let mut said = None;
         match &heard {
+            // Its connection ends, and it comes again.
+            Heard::Connack { code, .. } if *code >= 0x80 => {}
             Heard::Connack { session_present, .. } => {
                 match &mut self.role {
                     Role::Subscriber(life) if *session_present && life.goes_on => life.is_there = true,

@@ -92,6 +92,8 @@ pub(super) struct Net {
     pub(super) traffic: Traffic,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
+    /// Sessions move between brokers.
+    pub(super) moves_sessions: bool,
     /// Entries of the interest that a broker tells at most.
     pub(super) interest_max: usize,
     /// How brokers divide their caches, if not as usual.
@@ -118,6 +120,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             hang_ups: Default::default(),
+            moves_sessions: false,
             interest_max: INTEREST_MAX,
             cache: None,
             past: Vec::new(),
@@ -157,9 +160,15 @@ impl Net {
         };
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();
-        let (addresses, expects_peers) = (vec![], self.nodes.len() > 1);
-        let overlay =
-            OverlayConfig { name, addresses, interest_max: self.interest_max, expects_peers, links_wanted: 0 };
+        let (addresses, expects_peers, moves_sessions) = (vec![], self.nodes.len() > 1, self.moves_sessions);
+        let overlay = OverlayConfig {
+            name,
+            addresses,
+            interest_max: self.interest_max,
+            expects_peers,
+            links_wanted: 0,
+            moves_sessions,
+        };
         broker.open_overlay(now, overlay);
         self.nodes[node].broker = Some(broker);
         self.nodes[node].life += 1;

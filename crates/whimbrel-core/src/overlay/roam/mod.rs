@@ -194,10 +194,11 @@ pub(crate) struct Roam {
 impl Overlay {
     /// There are other brokers, or may be: a client's session may be with one of them.
     pub(crate) fn has_company(&self, now: Time) -> bool {
-        self.topology.len() > 1
+        let may_be_elsewhere = self.topology.len() > 1
             || self.is_young(now)
             || self.roam.directory.len() > 0
-            || !self.roam.forgotten.is_empty()
+            || !self.roam.forgotten.is_empty();
+        self.config.moves_sessions && may_be_elsewhere
     }
 
     /// At most one timer of that kind is set: the earliest.
@@ -359,6 +360,8 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
         let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
+        // Where sessions stay, each broker is alone with its own.
+        let others = others.filter(|_| config.moves_sessions);
         let others = others.map(|state| (state.host, state.incarnation, &*state.name));
         let map = Map::new(others.chain([(*host, *incarnation, &*config.name)]));
         if map.hash() == roam.map.hash() {

@@ -23,7 +23,9 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.routes.update(&overlay.topology);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
-        let others = others.filter(|state| overlay.routes.is_reachable(state.host));
+        // A home's session moves as those of clients do.
+        let moves = overlay.config.moves_sessions;
+        let others = others.filter(|state| moves && overlay.routes.is_reachable(state.host));
         let others = others.map(|state| (state.host, &*state.name));
         let candidates = Candidates::new(others.chain([(overlay.host, &*overlay.config.name)]));
         let brokers = &mut self.groups.brokers;

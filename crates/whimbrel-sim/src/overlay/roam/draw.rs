@@ -77,6 +77,7 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
 
 /// Fills a world.
 pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
+    world.net.moves_sessions = wander == Wander::Everywhere;
     let mut random = world.random.fork();
     let storm = Duration::from_secs(*random.pick(&STORM));
     let count = [2, 3, 4, random.between(5, 8) as usize][random.weighted(&[3, 9, 4, 3])];
