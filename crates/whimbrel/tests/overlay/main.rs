@@ -10,6 +10,5 @@ mod judge_test;
 mod kills;
 mod net;
 mod publisher;
-mod roam;
 mod subscriber;
 mod world;
