@@ -207,7 +207,7 @@ impl Net {
                 interest_max: INTEREST_MAX,
                 expects_peers,
                 links_wanted: 0,
-                moves_sessions: true,
+                moves_sessions: false,
             },
         );
         node.core = Some(core);
