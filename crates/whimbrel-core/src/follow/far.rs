@@ -319,15 +319,7 @@ impl Core {
             lag.positions.set(pubend, upto);
         }
         track.lag = Some(lag);
-        if let Some((event, after)) = barred {
-            self.bar(now, id, event, after);
-            return Step::Done;
-        }
-        match (is_blocked, is_whole) {
-            (true, _) => Step::Turn(Turn::Blocked),
-            (false, false) => Step::Turn(Turn::Over),
-            (false, true) => Step::More,
-        }
+        self.end_slice(now, id, (is_blocked, is_whole), barred)
     }
 
     /// An event comes after one of another stream that a subscription has not passed yet: its stream is set aside until then.

@@ -1,6 +1,6 @@
 //! Catching up out of the log: what a durable subscription lacks and the cache has no more.
 
-use whimbrel_event::{Event, Tick, Time};
+use whimbrel_event::{Event, EventId, Tick, Time};
 
 use super::catchup::{Reader, Turn};
 use super::{Gap, GapReason};
@@ -145,6 +145,18 @@ impl Core {
             lag.positions.set(pubend, upto);
         }
         track.lag = Some(lag);
+        self.end_slice(now, id, (is_blocked, is_whole), barred)
+    }
+
+    /// A subscription has been given what it takes of a part of a log: of an own stream or another's. An event that has to wait for one of another stream sets
+    /// its stream aside.
+    pub(super) fn end_slice(
+        &mut self,
+        now: Time,
+        id: u32,
+        (is_blocked, is_whole): (bool, bool),
+        barred: Option<(EventId, EventId)>,
+    ) -> Step {
         if let Some((event, after)) = barred {
             self.bar(now, id, event, after);
             return Step::Done;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod side;
+
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 

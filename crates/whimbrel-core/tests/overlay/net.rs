@@ -1,73 +1,15 @@
 //! Several cores, joined by links that deliver after a delay, in order.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use whimbrel_core::{
-    Accepted, Channel, Core, Delivery, Granted, HangUp, Input, Kick, Limits, Link, Output, OverlayConfig, PeerInput,
-    PeerLink, Refusal, Segment, Sent, TraceQuestion,
-};
-use whimbrel_event::{EventId, Qos, Time};
+use whimbrel_core::{Channel, Core, Input, Limits, OverlayConfig, PeerInput, PeerLink, TraceQuestion};
+use whimbrel_event::{EventId, Time};
 
-use crate::common::{Edges, START};
+use crate::common::START;
+use crate::common::side::Side;
 use crate::disk::Durable;
 use whimbrel_core::store::Fetched;
-
-/// What a core says to its links, and to its clients.
-#[derive(Default)]
-pub struct Side {
-    pub edges: Edges,
-    pub said: VecDeque<(PeerLink, Channel, Vec<u8>)>,
-    pub hung_up: Vec<(PeerLink, HangUp)>,
-    /// Bytes that are unsent on each way, as the driver says.
-    pub unsent: BTreeMap<(PeerLink, usize), usize>,
-    pub pending: Vec<Box<str>>,
-    pub dialed: Vec<String>,
-}
-
-impl Output for Side {
-    fn attached(&mut self, link: Link, present: bool) {
-        self.edges.attached(link, present);
-    }
-    fn refused(&mut self, link: Link, why: Refusal) {
-        self.edges.refused(link, why);
-    }
-    fn kicked(&mut self, link: Link, why: Kick) {
-        self.edges.kicked(link, why);
-    }
-    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
-        self.pending = pending.to_vec();
-        self.edges.subscribed(link, tag, results, pending);
-    }
-    fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]) {
-        self.edges.unsubscribed(link, tag, existed);
-    }
-    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
-        self.edges.accepted(link, tag, qos, result);
-    }
-    fn completed(&mut self, link: Link, tag: u16, known: bool) {
-        self.edges.completed(link, tag, known);
-    }
-    fn release(&mut self, link: Link, tag: u16, known: bool) {
-        self.edges.release(link, tag, known);
-    }
-    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
-        self.edges.deliver(link, delivery)
-    }
-    fn knowledge(&mut self, segment: &Segment<'_>) {
-        self.edges.knowledge(segment);
-    }
-    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        self.said.push_back((link, channel, bytes.to_vec()));
-        self.unsent.get(&(link, channel as usize)).copied().unwrap_or(0)
-    }
-    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
-        self.hung_up.push((link, why));
-    }
-    fn peer_dial(&mut self, name: &str, _: &str) {
-        self.dialed.push(name.into());
-    }
-}
 
 pub struct Node {
     pub core: Core,

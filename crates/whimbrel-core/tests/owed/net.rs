@@ -6,64 +6,13 @@ use std::collections::VecDeque;
 use whimbrel_core::overlay::NotForgotten;
 use whimbrel_core::store::{AtomNo, Fetched, StreamName};
 use whimbrel_core::{
-    Accepted, Attach, Channel, Core, Delivery, Filter, Granted, HangUp, Input, Kick, Limits, Link, Output,
-    OverlayConfig, PeerInput, PeerLink, Publish, Refusal, Segment, Sent, Settlement,
+    Attach, Channel, Core, Filter, Input, Limits, Link, OverlayConfig, PeerInput, PeerLink, Publish, Settlement,
 };
 use whimbrel_event::{Qos, Time};
 
-use crate::common::{Client, Edges, Got, START, Told, event};
+use crate::common::side::Side;
+use crate::common::{Client, Got, START, Told, event};
 use crate::disk::{Durable, Kept, kept, restoring};
-
-/// What a core says.
-#[derive(Default)]
-pub struct Side {
-    pub edges: Edges,
-    said: VecDeque<(PeerLink, Channel, Vec<u8>)>,
-    hung_up: Vec<(PeerLink, HangUp)>,
-    /// Who had not confirmed the last subscription.
-    pub pending: Vec<Box<str>>,
-}
-
-impl Output for Side {
-    fn attached(&mut self, link: Link, present: bool) {
-        self.edges.attached(link, present);
-    }
-    fn refused(&mut self, link: Link, why: Refusal) {
-        self.edges.refused(link, why);
-    }
-    fn kicked(&mut self, link: Link, why: Kick) {
-        self.edges.kicked(link, why);
-    }
-    fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
-        self.pending = pending.to_vec();
-        self.edges.subscribed(link, tag, results, pending);
-    }
-    fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]) {
-        self.edges.unsubscribed(link, tag, existed);
-    }
-    fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
-        self.edges.accepted(link, tag, qos, result);
-    }
-    fn completed(&mut self, link: Link, tag: u16, known: bool) {
-        self.edges.completed(link, tag, known);
-    }
-    fn release(&mut self, link: Link, tag: u16, known: bool) {
-        self.edges.release(link, tag, known);
-    }
-    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
-        self.edges.deliver(link, delivery)
-    }
-    fn knowledge(&mut self, segment: &Segment<'_>) {
-        self.edges.knowledge(segment);
-    }
-    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        self.said.push_back((link, channel, bytes.to_vec()));
-        0
-    }
-    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
-        self.hung_up.push((link, why));
-    }
-}
 
 pub struct Node {
     pub core: Core,
