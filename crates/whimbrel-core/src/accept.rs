@@ -472,6 +472,7 @@ impl Core {
                     }
                 }
                 Wait::Gave { session, number } => self.has_given(now, session, number, out),
+                Wait::TellEnded { to, number, client } => self.tell_ended(now, (to, number), &client, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
                 Wait::Owe(host) => self.tell_owed(now, host, out),
                 Wait::Made => self.confirm_ready(now, out),

@@ -441,6 +441,7 @@ impl<O: Output> Reader<'_, O> {
         self.sessions.count_gap(self.track.session, gap.reason);
         self.lag.gaps.passed(gap.pubend, gap.to);
         self.lag.positions.advance(gap.pubend, gap.to);
+        self.track.note_told(gap);
         true
     }
 

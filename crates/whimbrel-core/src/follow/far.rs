@@ -61,6 +61,8 @@ pub(crate) struct Barred {
     pub(crate) until: Time,
     /// It has been waited for.
     pub(crate) is_over: bool,
+    /// What is to be told of the stream from its next event on.
+    pub(crate) gap: Option<Gap>,
 }
 
 impl Track {
@@ -143,6 +145,10 @@ impl Core {
         let (session, lag) = (track.session, track.lag.as_mut().expect("it lags now"));
         lag.positions.set(pubend, at);
         lag.next = lag.next.min(next);
+        let barred = track.durable.as_deref_mut().map_or(&mut [][..], |durable| &mut durable.far.barred);
+        for gap in barred.iter_mut().filter(|barred| barred.pubend == pubend).filter_map(|barred| barred.gap.take()) {
+            lag.gaps.add(gap);
+        }
         if self.sessions.is_attached(session) {
             self.catch_up_soon(id);
         }
@@ -205,7 +211,8 @@ impl Core {
         }
         let (lag, since) = (track.lag.as_ref().expect("it lags"), durable.far.since.get(pubend));
         let (at, forgiven) = (lag.positions.get(pubend), lag.forgiven.get(pubend));
-        let lacks = self.cache.incomplete(&track.partitions, pubend).max(durable.far.holes.get(pubend)).min(passed);
+        // A hole may reach beyond what the consolidated stream has passed: nothing of that comes here either.
+        let lacks = self.cache.incomplete(&track.partitions, pubend).min(passed).max(durable.far.holes.get(pubend));
         let (number, is_volatile) = (durable.number, durable.may_be_volatile);
         if at >= lacks {
             // Until its broker knows of it, what comes of a stream comes for others' sake.
@@ -325,14 +332,17 @@ impl Core {
     /// An event comes after one of another stream that a subscription has not passed yet: its stream is set aside until then.
     pub(super) fn bar(&mut self, now: Time, id: u32, event: EventId, after: EventId) {
         let until = now + PREDECESSOR_MAX;
-        self.set_aside(id, event.pubend, Tick(event.tick.0 - 1));
+        let upto = Tick(event.tick.0 - 1);
+        self.set_aside(id, event.pubend, upto);
+        // A gap around the event would hide it.
+        let gap = self.tracks.get_mut(id).lag.as_mut().and_then(|lag| lag.gaps.cut(event.pubend, upto));
         let durable = self.tracks.durable_mut(id).expect("streams are set aside for durable ones");
         let number = durable.number;
         let Far { barred, aside, .. } = &mut *durable.far;
         if barred.len() >= BARRED_MAX {
             barred.retain(|barred| aside.has(barred.pubend));
         }
-        barred.push(Barred { pubend: event.pubend, after, until, is_over: false });
+        barred.push(Barred { pubend: event.pubend, after, until, is_over: false, gap });
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.bar(until, (number, id));
         }
@@ -342,7 +352,7 @@ impl Core {
     pub(super) fn unbar(&mut self, now: Time, id: u32) -> bool {
         let barred = self.tracks.durable(id).map(|durable| durable.far.barred.clone()).unwrap_or_default();
         let mut is_any = false;
-        for (at, Barred { pubend, after, until, is_over }) in barred.into_iter().enumerate() {
+        for (at, Barred { pubend, after, until, is_over, .. }) in barred.into_iter().enumerate() {
             let track = self.tracks.get(id);
             // One that waits no more may be set aside for another reason.
             if is_over || !track.is_aside(pubend) {

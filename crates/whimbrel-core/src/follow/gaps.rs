@@ -101,6 +101,21 @@ impl Gaps {
         }
     }
 
+    /// Takes out what lies behind `tick` of that pubend.
+    pub(crate) fn cut(&mut self, pubend: PubendId, tick: Tick) -> Option<Gap> {
+        let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
+        let gap = self.entries[at];
+        if gap.to <= tick {
+            return None;
+        }
+        if gap.from < tick {
+            self.entries[at].to = tick;
+        } else {
+            self.entries.remove(at);
+        }
+        Some(Gap { from: gap.from.max(tick), ..gap })
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Gap> {
         self.entries.iter()
     }
@@ -131,6 +146,17 @@ mod tests {
         assert_eq!(gaps.before(P, Tick(26)), None, "nothing lies between");
         gaps.passed(P, Tick(30));
         assert_eq!(gaps.first(), None);
+    }
+
+    #[test]
+    fn what_lies_behind_is_cut_off() {
+        let mut gaps = Gaps::default();
+        gaps.add(gap(10, 20));
+        assert_eq!(gaps.cut(P, Tick(20)), None);
+        assert_eq!(gaps.cut(P, Tick(15)), Some(gap(15, 20)));
+        assert_eq!(gaps.first(), Some(gap(10, 15)));
+        assert_eq!(gaps.cut(P, Tick(10)), Some(gap(10, 15)));
+        assert_eq!((gaps.first(), gaps.cut(P, Tick(0))), (None, None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{CheckpointToken, EventId, Publisher, Qos, Tick, Time};
+use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
 use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track};
@@ -202,6 +202,9 @@ impl Core {
         let is_listed = track.lag.is_some() && !track.parked;
         track.parked = false;
         track.ahead = Positions::default();
+        // What comes before is not waited for any more.
+        let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(lag.positions.get(pubend)));
+        track.unsettled = track.unsettled.iter().map(waits).collect();
         if track.by_token {
             let before = core::mem::replace(&mut track.acknowledged, lag.untold());
             let chopped = self.store.release.chopped.iter().filter(|_| track.durable.is_some());

@@ -128,6 +128,16 @@ impl Track {
         Some(Gap { pubend, from, to: Tick(tick.0 - 1), reason: GapReason::NotBuffered })
     }
 
+    /// A gap has been told: what it hides is not read once its stream is settled, or followed again.
+    pub(crate) fn note_told(&mut self, gap: Gap) {
+        let aside = self.durable.as_deref_mut().map(|durable| &mut durable.far.aside);
+        for waiting in [Some(&mut self.unsettled), aside].into_iter().flatten() {
+            if waiting.has(gap.pubend) && gap.from <= waiting.get(gap.pubend) {
+                waiting.advance(gap.pubend, gap.to);
+            }
+        }
+    }
+
     /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind it would hide it.
     pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
         let aside = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.far.aside);

@@ -33,18 +33,22 @@ impl Core {
     pub(super) fn replay(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut impl Output) -> Option<Turn> {
         self.tracks.get(id).durable.as_ref()?;
         let mut has_read = false;
-        for own in 0..OWN {
-            loop {
-                match self.replay_step(now, id, own, budget, out) {
-                    Step::Done => break,
-                    Step::More => has_read = true,
-                    Step::Turn(turn) => return Some(turn),
+        // Own streams may go on that have waited for an event of another one.
+        let mut goes_on = true;
+        while goes_on {
+            for own in 0..OWN {
+                loop {
+                    match self.replay_step(now, id, own, budget, out) {
+                        Step::Done => break,
+                        Step::More => has_read = true,
+                        Step::Turn(turn) => return Some(turn),
+                    }
                 }
             }
-        }
-        match self.replay_far(now, id, budget, out) {
-            Ok(has_read_far) => has_read |= has_read_far,
-            Err(turn) => return Some(turn),
+            match self.replay_far(now, id, budget, out) {
+                Ok(has_read_far) => (goes_on, has_read) = (has_read_far, has_read | has_read_far),
+                Err(turn) => return Some(turn),
+            }
         }
         if has_read {
             // The cache is read from where the log ends.

@@ -45,7 +45,12 @@ impl Core {
             {
                 members.extend(first.remove());
             }
-            let Some(upto) = self.streams.followed(pubend).filter(|upto| *upto > after) else { break };
+            let Some(passed) = self.streams.followed(pubend) else { break };
+            let holes = members.iter().filter_map(|(_, id)| self.tracks.durable(*id));
+            let upto = holes.map(|durable| durable.far.holes.get(pubend)).fold(passed, Tick::max);
+            if upto <= after {
+                break;
+            }
             self.add_followers((pubend, after), &mut members);
             let entries = self.entries_of(&mut members);
             self.store.far_reads.ask(now, (pubend, after, upto), members.into_iter().collect(), entries);

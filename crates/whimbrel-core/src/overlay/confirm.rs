@@ -208,8 +208,13 @@ impl Core {
         }
         // Of brokers that are not there, what came since is asked for when they are.
         let is_there = |(pubend, _): &(PubendId, Tick)| overlay.topology.get(pubend.host()).is_some();
+        let far = of_track.durable.as_deref().map(|durable| &durable.far.since);
+        let stands = |(pubend, passed): (PubendId, Tick)| match far.is_some_and(|far| far.has(pubend)) {
+            true => (pubend, had(pubend)),
+            false => (pubend, passed.max(had(pubend))),
+        };
         let all = self.streams.remote_positions().filter(is_there);
-        of_track.unsettled = all.map(|(pubend, passed)| (pubend, passed.max(had(pubend)))).collect();
+        of_track.unsettled = all.map(stands).filter(|(_, at)| *at != Tick(0)).collect();
         if !of_track.unsettled.is_empty() {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }

@@ -41,6 +41,7 @@ struct Question {
     from: HostId,
     number: u64,
     own: usize,
+    after: Tick,
     /// Up to where it has been read.
     at: Tick,
     upto: Tick,
@@ -90,8 +91,6 @@ impl Core {
             return;
         }
         let passed = self.streams.logged().positions()[own];
-        let forfeited = self.store.debts.of.get(&from.host).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
-        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own].max(forfeited));
         let upto = ask.upto.min(passed);
         if ask.after >= upto {
             return;
@@ -105,10 +104,11 @@ impl Core {
             from: from.host,
             number: ask.number,
             own,
-            at: ask.after.max(chopped.min(upto)),
+            after: ask.after,
+            at: ask.after,
             upto,
             entries,
-            released: if ask.after < early { early.min(upto) } else { Tick(0) },
+            released: Tick(0),
             lost: Vec::new(),
             bytes: Vec::new(),
             found: Vec::new(),
@@ -155,8 +155,23 @@ impl Core {
         }
     }
 
+    /// Leaves out what has been given up by now, perhaps since the question came.
+    fn skip_given_up(&self, question: &mut Question) {
+        let Question { own, after, at, upto, .. } = *question;
+        let forfeited = self.store.debts.of.get(&question.from).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
+        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own].max(forfeited));
+        if at == after {
+            question.released = if at < early { early.min(upto) } else { Tick(0) };
+            question.at = at.max(chopped.min(upto));
+        } else if at < chopped {
+            // What was found so far is told; of the rest it is asked again.
+            question.upto = at;
+        }
+    }
+
     /// Looks at the next part of the log for a question, or has it read. Whether there is more that can be looked at now.
     fn read_for(&mut self, question: &mut Question) -> bool {
+        self.skip_given_up(question);
         let stream = StreamName::Events(question.own as u8);
         if question.at >= question.upto {
             question.is_read = true;

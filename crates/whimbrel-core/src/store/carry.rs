@@ -12,7 +12,7 @@ use super::{AtomNo, Flight, Numbered, Whose};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
-use crate::follow::{NOTHING, Old, Positions};
+use crate::follow::{Gap, GapReason, NOTHING, Old, Positions};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 
@@ -102,7 +102,7 @@ impl Core {
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
             last_tag: session.last_tag(),
             number: self.store.publishers.last(&session.client_id, committed),
-            last: place.and_then(|place| place.last),
+            last: place.and_then(|place| place.last.or(place.after)),
         };
         #[cfg(feature = "mutants")]
         match self.mutant {
@@ -310,6 +310,10 @@ impl Core {
         let lag = of_track.lag.as_mut().expect("whose client is not there lags");
         let mut acknowledged = Positions::default();
         for (pubend, since, acked) in &stand.streams {
+            if let Some(to) = streams.bygone(pubend.host()).filter(|_| !streams.knows(*pubend)) {
+                lag.gaps.add(Gap { pubend: *pubend, from: *acked, to, reason: GapReason::Lost });
+                continue;
+            }
             let own = streams.own_reliable(*pubend);
             let acked = own.map_or(*acked, |own| (*acked).min(began[own]));
             lag.positions.set(*pubend, acked);
@@ -336,9 +340,10 @@ impl Core {
                 durable.old.push(Old::new(&Former { selector: *selector, upto: ticks, far }, &fences));
             }
         }
-        let positions = lag.positions.clone();
-        let next = self.first_after(&positions);
-        self.tracks.lag_mut(track).expect("it lags").next = next;
+        let mut lag = of_track.lag.take().expect("it lags");
+        self.note_lost(Some(track), &mut lag);
+        lag.next = self.first_after(&lag.positions);
+        self.tracks.get_mut(track).lag = Some(lag);
         self.tracks.touch(track);
         if self.tracks.durable(track).is_some() {
             self.await_interest_of(self.tracks.get(track).subscription, track);

@@ -54,7 +54,7 @@ pub(crate) enum Key<'a> {
     Placed(SessionNo),
     /// Up to where filter records do not name a durable subscription, which has come from another broker; [`OwnTicks`].
     Unnamed(DurableNo),
-    /// Another broker of whose sessions this one had copies, or knew who has them; a [`Time`], as nanoseconds in a [`Tick`]: when it was heard of first.
+    /// Another broker that there is or was; [`super::Acquainted`].
     Known(HostId),
     /// What is lost of a stream since the broker went on from a copy, by its index; [`super::copied::LostParts`].
     Lost(u8),

@@ -85,6 +85,8 @@ pub(crate) enum Wait {
     Uncork(Whom),
     /// That the session at that place, if it still has that number, was given to another broker is durable, and all that its client did.
     Gave { session: u32, number: SessionNo },
+    /// Another broker is told, under the number of its question, that a client's session has ended, and what the client published last.
+    TellEnded { to: HostId, number: u64, client: Box<str> },
     /// Ticks up to this one are reserved.
     Reserved(Tick),
     /// Another broker is told what it is owed.
@@ -102,7 +104,8 @@ impl Wait {
             Wait::Subscribe(confirming) => Some(confirming.whom),
             Wait::Unsubscribe(ending) => Some(ending.whom),
             Wait::Later(later) => Some(later.whom),
-            Wait::Hand { .. } | Wait::Gave { .. } | Wait::Reserved(_) | Wait::Owe(_) | Wait::Made => None,
+            Wait::Hand { .. } | Wait::Gave { .. } | Wait::TellEnded { .. } => None,
+            Wait::Reserved(_) | Wait::Owe(_) | Wait::Made => None,
         }
     }
 

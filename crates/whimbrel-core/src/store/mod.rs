@@ -31,7 +31,7 @@ mod ticks;
 mod trouble;
 mod wire;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
@@ -46,7 +46,7 @@ pub(crate) use line::{Answer, Held, Line, Wait, Whom};
 pub(crate) use numbers::Numbers;
 pub(crate) use outbox::Outbox;
 pub use outbox::{Atom, AtomNo};
-pub(crate) use placed::Placed;
+pub(crate) use placed::{Acquainted, Placed};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
 pub(crate) use publishers::Publishers;
@@ -155,8 +155,8 @@ pub(crate) struct Store {
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
     pub(crate) lazily_at: Time,
-    /// Brokers of whose sessions this one knew before the start.
-    pub(crate) known: BTreeSet<HostId>,
+    /// Brokers that there were before the start, with their names.
+    pub(crate) known: BTreeMap<HostId, Acquainted<Box<str>>>,
     /// Of which the streams have their host after the log has failed.
     pub(crate) spare_seed: u64,
     /// Up to where ticks are reserved, or will be.

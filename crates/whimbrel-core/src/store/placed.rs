@@ -1,9 +1,9 @@
-//! Which attachment of its client a session is for, as it is written.
+//! Which attachment of its client a session is for, and which other brokers there are, as it is written.
 
-use whimbrel_event::HostId;
+use whimbrel_event::{HostId, Tick};
 
 use super::keys::Value;
-use super::wire::{Bytes, put_varint};
+use super::wire::{Bytes, put_bytes, put_varint};
 
 /// Which attachment of its client a session is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,27 @@ pub(crate) struct Placed {
     pub(crate) moment: u64,
     /// Where its session went, and under which number.
     pub(crate) given: Option<(HostId, u64)>,
+}
+
+/// Another broker that there is or was, as it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Acquainted<N> {
+    pub(crate) name: N,
+    /// How many reliable and how many best-effort streams it has, and where they began.
+    pub(crate) pubends: (u8, u8),
+    pub(crate) birth: Tick,
+}
+
+impl<'a> Value<'a> for Acquainted<&'a str> {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.pubends.0, self.pubends.1]);
+        put_varint(out, self.birth.0);
+        put_bytes(out, self.name.as_bytes());
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        Some(Acquainted { pubends: (bytes.u8()?, bytes.u8()?), birth: Tick(bytes.varint()?), name: bytes.text()? })
+    }
 }
 
 impl Value<'_> for Placed {

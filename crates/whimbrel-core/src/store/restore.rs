@@ -8,7 +8,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
-use super::placed::Placed;
+use super::placed::{Acquainted, Placed};
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
@@ -77,7 +77,7 @@ pub struct Restoring {
     numbers: Vec<(Box<str>, Numbered)>,
     placed: BTreeMap<SessionNo, Placed>,
     unnamed: BTreeMap<DurableNo, OwnTicks>,
-    known: BTreeSet<HostId>,
+    known: BTreeMap<HostId, Acquainted<Box<str>>>,
     early: OwnTicks,
     filtered: Option<OwnTicks>,
     lost: Lost,
@@ -152,8 +152,8 @@ impl Restoring {
                 self.unnamed.insert(number, OwnTicks::read_versioned(value)?);
             }
             Key::Known(host) => {
-                Tick::read_versioned(value)?;
-                self.known.insert(host);
+                let Acquainted { name, pubends, birth } = Acquainted::read_versioned(value)?;
+                self.known.insert(host, Acquainted { name: name.into(), pubends, birth });
             }
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,

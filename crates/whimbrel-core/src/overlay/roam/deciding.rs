@@ -123,12 +123,26 @@ impl Core {
     pub(super) fn begin_session(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
-        let (client, is_unsure) = (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
-        let is_away = search.claims.iter().any(|known| matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy));
+        let client = search.client.clone();
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
-        place.maybe_repeats = is_unsure && is_away;
+        // Who was asked last has not answered.
+        place.maybe_repeats = self.search(number).is_some_and(|search| !search.is_decided());
         self.finish_search(now, number, (place, false), out);
+    }
+
+    /// Whether the client may have published at a broker that cannot be asked, after what is known of it.
+    fn is_unsure_of(&self, number: u64) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let roam = &overlay.roam;
+        let Some(search) = roam.searches.get(number) else { return false };
+        let is_there = |known: &Known| roam.map.has(known.host) && !search.refused.contains(&known.host);
+        let was_there = |known: &&Known| !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing);
+        let knows_last = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
+        let claims = search.claims.iter().filter(was_there);
+        let newest = claims.clone().filter(|known| is_there(known)).filter(knows_last).map(|known| known.epoch).max();
+        let away = claims.filter(|known| !roam.map.has(known.host)).map(|known| known.epoch).max();
+        away > newest || newest.is_none() && search.forgotten.iter().any(|host| !roam.map.has(*host))
     }
 
     /// What was given away from here is void.
@@ -200,6 +214,7 @@ impl Core {
         (mut place, has_come): (Attachment, bool),
         out: &mut impl Output,
     ) {
+        place.maybe_repeats |= self.is_unsure_of(number);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         place.moment = search.moment;

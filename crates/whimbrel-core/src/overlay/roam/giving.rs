@@ -6,8 +6,8 @@ use std::sync::Arc;
 use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 
+use super::Given;
 use super::seeking::Successor;
-use super::{Ended, Given};
 use crate::api::{Kick, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
@@ -81,7 +81,7 @@ impl Core {
             return self.send_part(now, (from.host, asked.number), (&whole, epoch, asked.part), out);
         }
         match ended {
-            Some(ended) => self.answer_ended(now, (from.host, asked.number), asked.client, &ended, out),
+            Some(_) => self.answer_ended(now, (from.host, asked.number), asked.client, out),
             None => {
                 let told = bare(asked.number, MoveAnswer::Nothing, 0, &[]);
                 self.write_to(now, from.host, (&Message::Moved(told), false), out);
@@ -89,14 +89,22 @@ impl Core {
         }
     }
 
-    fn answer_ended(
-        &mut self,
-        now: Time,
-        (to, number): (HostId, u64),
-        client: &str,
-        ended: &Ended,
-        out: &mut impl Output,
-    ) {
+    /// A session has ended: that is told when all is durable that its client did before.
+    fn answer_ended(&mut self, now: Time, whom: (HostId, u64), client: &str, out: &mut impl Output) {
+        let last = self.store.line.last().max(self.store.outbox.last());
+        if self.has_log() && last > self.store.line.committed() {
+            let (to, number) = whom;
+            self.store.line.push(last, Wait::TellEnded { to, number, client: client.into() });
+        } else {
+            self.tell_ended(now, whom, client, out);
+        }
+    }
+
+    /// Tells that a session has ended, and what its client published last.
+    pub(crate) fn tell_ended(&mut self, now: Time, (to, number): (HostId, u64), client: &str, out: &mut impl Output) {
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).copied();
+        // It may have begun again: whoever asks will ask again.
+        let Some(ended) = ended else { return };
         let committed = self.store.line.committed();
         let moving =
             Moving { number: self.store.publishers.last(client, committed), last: ended.last, ..Moving::default() };
@@ -137,7 +145,7 @@ impl Core {
         }
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).copied();
         match ended {
-            Some(ended) => self.answer_ended(now, whom, client, &ended, out),
+            Some(_) => self.answer_ended(now, whom, client, out),
             None => self.answer_nothing(now, successor, out),
         }
     }

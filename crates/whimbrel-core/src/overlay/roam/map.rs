@@ -60,10 +60,20 @@ impl Map {
         self.members.binary_search_by_key(&host, |member| member.host).is_ok()
     }
 
-    /// In which of its lives a broker is; 0: it cannot be reached.
-    pub(super) fn life(&self, host: HostId) -> u64 {
-        let at = self.members.binary_search_by_key(&host, |member| member.host);
-        at.map_or(0, |at| self.members[at].incarnation)
+    fn member(&self, host: HostId) -> Option<&Member> {
+        let at = self.members.binary_search_by_key(&host, |member| member.host).ok()?;
+        Some(&self.members[at])
+    }
+
+    /// In which of its lives a broker is, if it is one of these; 0: that is not known.
+    pub(super) fn life(&self, host: HostId) -> Option<u64> {
+        self.member(host).map(|member| member.incarnation)
+    }
+
+    /// Whether one of these has the name that a broker of another set has.
+    pub(super) fn has_name_of(&self, other: &Map, host: HostId) -> bool {
+        let name = other.member(host).map(|member| member.name);
+        self.members.iter().any(|member| Some(member.name) == name)
     }
 
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostId> + '_ {

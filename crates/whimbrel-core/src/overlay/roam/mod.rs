@@ -14,6 +14,7 @@ mod directory;
 mod giving;
 mod looking;
 mod map;
+mod past;
 mod publishing;
 mod seeking;
 mod settling;
@@ -23,14 +24,14 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use whimbrel_event::{EventId, HostId, Tick, Time};
+use whimbrel_event::{EventId, HostId, Time};
 use whimbrel_wire::{ClaimKind, Message};
 
 use super::letters::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::store::{Key, Placed, Value};
+use crate::store::{Acquainted, Key, Placed, Value};
 
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
@@ -42,6 +43,7 @@ use copies::Copies;
 use copying::Copying;
 use directory::{Directory, Known};
 use map::{Map, hash_of};
+use past::{Past, SETTLED};
 use seeking::Searches;
 use telling::Telling;
 
@@ -65,7 +67,7 @@ pub(crate) struct Attachment {
     pub(crate) given: Option<Box<Given>>,
     /// The last reliable event that its client published here.
     pub(crate) last: Option<EventId>,
-    /// What the first reliable event that its client publishes has to come after.
+    /// What the reliable events that its client publishes have to come after: the first one, and those soon after its session came here.
     pub(crate) after: Option<EventId>,
     /// Nobody could be asked for the number that the client gave last.
     pub(crate) maybe_repeats: bool,
@@ -168,6 +170,7 @@ struct Taking {
 #[derive(Debug, Default)]
 pub(crate) struct Roam {
     map: Map,
+    past: Past,
     /// Since when these have been the brokers.
     still_since: Time,
     directory: Directory,
@@ -181,7 +184,7 @@ pub(crate) struct Roam {
     given: BTreeMap<Box<str>, u32>,
     /// Brokers of whose sessions this one knew before it was started, and which have not told it anything since.
     forgotten: BTreeSet<HostId>,
-    /// That this broker knows of their sessions is written.
+    /// Brokers that there are or were, as they are written.
     known: BTreeSet<HostId>,
     /// Clients whose sessions have come since the own interest had a number.
     unnamed: Vec<Box<str>>,
@@ -197,7 +200,7 @@ impl Overlay {
         let may_be_elsewhere = self.topology.len() > 1
             || self.is_young(now)
             || self.roam.directory.len() > 0
-            || !self.roam.forgotten.is_empty();
+            || !self.roam.past.is_empty();
         self.config.moves_sessions && may_be_elsewhere
     }
 
@@ -215,24 +218,53 @@ impl Overlay {
 }
 
 impl Core {
-    /// What was written of other brokers and their sessions before the start is taken over.
+    /// What was written of other brokers before the start is taken over: who had streams then, and may have sessions.
     pub(crate) fn take_up_known(&mut self) {
-        let known = core::mem::take(&mut self.store.known);
+        let mut known = core::mem::take(&mut self.store.known);
+        known.retain(|host, _| self.streams.bygone(*host).is_none());
+        for (host, Acquainted { name, pubends, birth }) in &known {
+            if self.streams.add_host(*host, *pubends, *birth, true) {
+                self.streams.name_host(*host, name);
+            }
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        // Nobody knows in which of their lives they were; this one is in another one, in any case.
+        let others = known.iter().map(|(host, known)| (*host, 0, &*known.name));
+        let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
+        let before = Map::new(others.chain([own]));
+        overlay.roam.past.note(before, false);
+        overlay.roam.known = known.into_keys().collect();
+        overlay.roam.forgotten = overlay.roam.known.clone();
+    }
+
+    /// Which brokers there are is written.
+    fn note_brokers(&mut self) {
+        let (has_log, outbox) = (self.has_log(), &mut self.store.outbox);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Overlay { topology, host, roam, .. } = overlay;
+        for state in topology.states().filter(|state| state.host != *host && roam.map.has(state.host)) {
+            if roam.known.insert(state.host) && has_log {
+                let pubends = (state.reliable, state.best_effort);
+                let known = Acquainted { name: &*state.name, pubends, birth: state.birth };
+                outbox.put(|key| Key::Known(state.host).put(key), |value| known.put_versioned(value));
+                outbox.seal_large();
+            }
+        }
+        outbox.seal();
+    }
+
+    /// Another broker has told something of its sessions.
+    fn note_known(&mut self, host: HostId) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.roam.known = known.clone();
-            overlay.roam.forgotten = known;
+            overlay.roam.forgotten.remove(&host);
         }
     }
 
-    /// Another broker has told something of its sessions: after a restart it is known that there was something to be known.
-    fn note_known(&mut self, host: HostId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.roam.forgotten.remove(&host);
-        if overlay.roam.known.insert(host) && self.has_log() {
-            let at = Tick(self.now.as_nanos());
-            self.store.outbox.put(|key| Key::Known(host).put(key), |value| at.put_versioned(value));
-            self.store.outbox.seal();
-        }
+    /// Who may have a client's session without anybody here knowing of it.
+    fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
+        let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
+        let has_ended = |host| self.streams.bygone(host).is_some();
+        overlay.roam.past.may_have(hash_of(client), &overlay.roam.map, has_ended)
     }
 
     /// A session has another place than before, or is for another attachment: that is written and told.
@@ -275,7 +307,7 @@ impl Core {
         {
             roam.ended.remove(&oldest);
         }
-        let Attachment { epoch, moment, last, .. } = *place;
+        let (epoch, moment, last) = (place.epoch, place.moment, place.last.or(place.after));
         if let Some(old) = roam.ended.insert(client.clone(), Ended { epoch, moment, at: now, last }) {
             roam.ended_by_age.remove(&(old.at, client.clone()));
         }
@@ -368,12 +400,14 @@ impl Core {
             return;
         }
         let old = core::mem::replace(&mut roam.map, map);
+        roam.past.note(old.clone(), now.since(roam.still_since) >= SETTLED);
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
             roam.telling.begin_walk(old);
             overlay.set_once(now, Due::Tell);
             overlay.set_once(now + STILL, Due::Still);
         }
+        self.note_brokers();
         self.look_at_searches(now, out);
     }
 

@@ -101,7 +101,7 @@ pub(super) struct Search {
     pub(super) claims: Vec<Known>,
     /// Who has spoken for itself.
     heard: BTreeSet<HostId>,
-    /// Who knew more before it was started again.
+    /// Who may have it although nobody knows of it, and cannot be asked.
     pub(super) forgotten: BTreeSet<HostId>,
     /// Who has nothing after all.
     pub(super) refused: BTreeSet<HostId>,
@@ -109,6 +109,11 @@ pub(super) struct Search {
 }
 
 impl Search {
+    /// Everybody has answered.
+    pub(super) fn is_decided(&self) -> bool {
+        matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
+    }
+
     /// Takes what somebody knows.
     fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
         self.claims.retain(|known| known.host != from);
@@ -246,9 +251,12 @@ impl Core {
         let Some(search) = roam.searches.get_mut(number) else { return };
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
         search.stage = Stage::Asking(BTreeSet::from([clerk]));
+        (search.claims, search.heard, search.refused) = Default::default();
         let (client, moment) = (search.client.clone(), search.moment);
         let own: Vec<Known> = self.own_claims(&client);
+        let away = self.may_be_away(&client);
         let Some(search) = self.search(number) else { return };
+        search.forgotten = away;
         search.take(host, own.into_iter());
         if clerk == host {
             let question = Where { number, client: &client, moment };
@@ -272,6 +280,7 @@ impl Core {
     /// What is known here of a client's session, for somebody who asks.
     fn look_up<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
         let own = self.own_claims(question.client);
+        let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
         let overlay = self.overlay.as_deref_mut().expect("there are others");
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
@@ -280,7 +289,6 @@ impl Core {
         let map = roam.map.hash();
         let is_unsynced = |other: &HostId| *other != host && *other != asker && !roam.directory.is_synced(*other, map);
         let unsynced = roam.map.hosts().filter(is_unsynced).take(LIST_MAX).collect();
-        let forgotten = roam.forgotten.iter().filter(|other| !roam.map.has(**other)).take(LIST_MAX).copied().collect();
         if question.moment > 0 && asker != host {
             roam.directory.note_coming(question.client, asker, question.moment);
         }
@@ -337,32 +345,26 @@ impl Core {
         self.go_on_seeking(now, found.number, out);
     }
 
-    /// Goes on if everybody has answered who can.
+    /// Goes on if everybody has answered.
     pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let roam = &mut overlay.roam;
-        let Some(search) = roam.searches.get_mut(number) else { return };
-        match &mut search.stage {
-            Stage::Young => {}
-            Stage::Asking(asked) => {
-                asked.retain(|host| roam.map.has(*host));
-                if asked.is_empty() {
-                    self.decide(now, number, out);
-                }
-            }
-            Stage::Fetching(fetching) => {
-                if !roam.map.has(fetching.from) {
-                    self.decide(now, number, out);
-                }
-            }
+        let Some(search) = self.search(number) else { return };
+        if matches!(&search.stage, Stage::Asking(asked) if asked.is_empty()) {
+            self.decide(now, number, out);
         }
     }
 
-    /// Who can be reached has changed: nobody waits for those that cannot.
+    /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those that cannot answer.
     pub(super) fn look_at_searches(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let all: Vec<u64> = overlay.roam.searches.all.keys().copied().collect();
-        all.into_iter().for_each(|number| self.go_on_seeking(now, number, out));
+        let roam = &overlay.roam;
+        let begins_anew = |stage: &Stage| match stage {
+            Stage::Young => false,
+            Stage::Asking(_) => true,
+            Stage::Fetching(fetching) => !roam.map.has(fetching.from),
+        };
+        let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(&search.stage));
+        let all: Vec<u64> = all.map(|(number, _)| *number).collect();
+        all.into_iter().for_each(|number| self.ask_clerk(now, number, out));
     }
 
     /// Asks again, and gives up what has taken too long.
@@ -389,7 +391,6 @@ impl Core {
                     let asked: Vec<HostId> = asked.iter().copied().collect();
                     self.search_due(number, now + ASK_AGAIN);
                     asked.into_iter().for_each(|whom| self.ask(now, number, whom, out));
-                    self.go_on_seeking(now, number, out);
                 }
                 Stage::Fetching(_) => {
                     self.search_due(number, now + ASK_AGAIN);

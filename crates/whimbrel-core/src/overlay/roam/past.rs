@@ -1,0 +1,108 @@
+//! Which brokers there were: one that cannot be reached any more may have a session of which nobody here knows.
+
+use core::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
+
+use whimbrel_event::HostId;
+
+use super::map::Map;
+
+/// Sets of brokers that are remembered; of more, the oldest is forgotten.
+pub(super) const PAST_MAX: usize = 64;
+
+/// When the brokers have been the same for so long, all clerks and deputies know what they have to know.
+pub(super) const SETTLED: Duration = Duration::from_secs(20);
+
+/// The sets of brokers before the present one, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    maps: VecDeque<Map>,
+}
+
+impl Past {
+    pub(super) fn is_empty(&self) -> bool {
+        self.maps.is_empty()
+    }
+
+    /// There are other brokers than these. `is_settled`: they had been the same for [`SETTLED`], so that what was before does not count for them.
+    pub(super) fn note(&mut self, old: Map, is_settled: bool) {
+        self.maps.retain(|map| map.hash() != old.hash() && !(is_settled && map.hosts().all(|host| old.has(host))));
+        if old.len() < 2 {
+            return;
+        }
+        if self.maps.len() >= PAST_MAX {
+            self.maps.pop_front();
+        }
+        self.maps.push_back(old);
+    }
+
+    /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk and its deputy
+    /// of then cannot be either, or have been started anew and have forgotten.
+    pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
+        let mut found = BTreeSet::new();
+        for map in &self.maps {
+            let is_lost = |host: HostId| match map.life(host) {
+                Some(0) => !now.has(host),
+                life => now.life(host) != life,
+            };
+            let clerk = map.clerk(client).map(|(clerk, _)| clerk);
+            if clerk.is_some_and(|clerk| !is_lost(clerk)) {
+                continue;
+            }
+            let away = map.hosts().filter(|host| !now.has(*host) && !now.has_name_of(map, *host) && !has_ended(*host));
+            found.extend(away.filter(|keeper| map.deputy(client, *keeper).is_none_or(is_lost)));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(members: &[(u64, u64)]) -> Map {
+        let named: Vec<_> =
+            members.iter().map(|(host, life)| (HostId::new(host << 8), *life, format!("b{host}"))).collect();
+        Map::new(named.iter().map(|(host, life, name)| (*host, *life, &**name)))
+    }
+
+    fn unsure(past: &Past, now: &Map) -> usize {
+        (0..1000).filter(|client| !past.may_have(client * 0x9e37_79b9_7f4a_7c15, now, |_| false).is_empty()).count()
+    }
+
+    #[test]
+    fn one_that_is_gone_leaves_no_doubt_and_half_of_them_do() {
+        let all = map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]);
+        let mut past = Past::default();
+        past.note(all.clone(), true);
+        assert_eq!(unsure(&past, &all), 0);
+        assert_eq!(unsure(&past, &map(&[(1, 1), (2, 1), (3, 1), (4, 1)])), 0);
+        let two = unsure(&past, &map(&[(1, 1), (2, 1), (3, 1)]));
+        assert!((50..200).contains(&two), "clerk and deputy are the two that are gone: {two}");
+        assert_eq!(unsure(&past, &map(&[(1, 1)])), 800, "all but those whose clerk is there");
+        assert!(unsure(&past, &map(&[(1, 1), (2, 2), (3, 1), (4, 1)])) > 50, "who was started anew has forgotten");
+    }
+
+    #[test]
+    fn what_was_before_counts_until_all_has_been_told() {
+        let (all, most) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
+        let mut past = Past::default();
+        past.note(all.clone(), false);
+        past.note(most.clone(), true);
+        assert!(!past.is_empty(), "there still are two of whom nothing is known");
+        past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1)]), true);
+        assert_eq!(past.maps.len(), 1);
+        (0..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)]), false));
+        assert_eq!(past.maps.len(), PAST_MAX);
+    }
+
+    #[test]
+    fn whose_name_another_one_has_by_now_has_ended() {
+        let mut past = Past::default();
+        past.note(map(&[(1, 0), (2, 0), (3, 0)]), false);
+        let named = [(1, "b1"), (7, "b2"), (8, "b3")];
+        let now = Map::new(named.iter().map(|(host, name)| (HostId::new(host << 8), 5, *name)));
+        assert_eq!(unsure(&past, &now), 0);
+        assert!(unsure(&past, &map(&[(1, 5)])) > 500);
+    }
+}
