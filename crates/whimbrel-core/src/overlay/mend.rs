@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, Frame, Nack, RANGES_MAX, Range};
 
+use super::answer::{ANSWER_BYTES_MAX, ANSWER_EVENTS_MAX};
 use super::forward::Sending;
 use super::traces::What;
 use super::{Due, Overlay};
@@ -18,7 +19,8 @@ use crate::broker::Core;
 /// A hole is asked for after this: what takes another way may be late.
 pub const MEND_GRACE: Duration = Duration::from_millis(5);
 
-/// It is asked for again after this, or twice the way there and back if that is longer, and then at doubling intervals.
+/// It is asked for again after this, or twice the way there and back if that is longer, and then at doubling intervals, as long as nothing of it comes. When
+/// something has come the intervals begin anew, as TCP's do (RFC 6298, 5.3); when a whole answer has, the rest is asked for at once.
 pub const MEND_AGAIN: Duration = Duration::from_millis(50);
 
 /// The longest interval.
@@ -40,6 +42,26 @@ const MERGED_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mending {
     pause: Duration,
+    /// When the holes are asked for next.
+    at: Time,
+    /// The first hole, when they were asked for last.
+    first: Option<(Tick, Tick)>,
+    /// Events, and bytes of them, that have come as answers since.
+    events: usize,
+    bytes: usize,
+}
+
+impl Mending {
+    /// Whether as much has come as a broker answers one nack with.
+    fn is_answered(&self) -> bool {
+        self.events >= ANSWER_EVENTS_MAX || self.bytes >= ANSWER_BYTES_MAX
+    }
+
+    /// Whether something has come since they were asked for, with this as the first hole.
+    fn has_progressed(&self, first: Option<(Tick, Tick)>) -> bool {
+        let is_less = |(after, upto)| self.first.is_some_and(|(from, to)| after > from || upto < to);
+        self.events > 0 || first.is_some_and(is_less)
+    }
 }
 
 /// An event that was asked for over this broker.
@@ -95,8 +117,21 @@ impl Core {
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
-            overlay.traffic.mending.insert(pubend, Mending { pause: Duration::ZERO });
-            overlay.set_timer(now + MEND_GRACE, Due::Mend(pubend));
+            let at = now + MEND_GRACE;
+            let mending = Mending { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
+            overlay.traffic.mending.insert(pubend, mending);
+            overlay.set_timer(at, Due::Mend(pubend));
+        }
+    }
+
+    /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as answers are.
+    pub(super) fn answer_came(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
+        (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
+        if mending.is_answered() {
+            overlay.timers.remove(&(mending.at, Due::Mend(pubend)));
+            self.mend(now, pubend, out);
         }
     }
 
@@ -122,9 +157,12 @@ impl Core {
         }
         overlay.routes.update(&overlay.topology);
         let way = overlay.routes.cost_us(pubend.host()).unwrap_or(0);
-        let first = MEND_AGAIN.max(Duration::from_micros(way.saturating_mul(4)));
-        mending.pause = (mending.pause * 2).clamp(first.min(MEND_MAX), MEND_MAX);
-        let at = now + mending.pause;
+        let shortest = MEND_AGAIN.max(Duration::from_micros(way.saturating_mul(4))).min(MEND_MAX);
+        let first = ranges.first().map(|range| (range.after, range.upto));
+        let pause = if mending.has_progressed(first) { Duration::ZERO } else { mending.pause * 2 };
+        let pause = pause.clamp(shortest, MEND_MAX);
+        let at = now + pause;
+        *mending = Mending { pause, at, first, events: 0, bytes: 0 };
         overlay.set_timer(at, Due::Mend(pubend));
         let nack = Nack { pubend, from: overlay.host, incarnation: overlay.incarnation, hops: 0, ranges };
         overlay.stats.nacks_out += 1;

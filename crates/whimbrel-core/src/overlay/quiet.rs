@@ -128,6 +128,7 @@ impl Core {
         overlay.seen_version = overlay.topology.version();
         overlay.routes.update(&overlay.topology);
         let Overlay { serves, routes, timers, .. } = overlay;
+        let mut back = Vec::new();
         for number in serves.numbers() {
             let destination = serves.get_mut(number).expect("it has a number");
             let is_reachable = routes.is_reachable(destination.host);
@@ -135,9 +136,12 @@ impl Core {
                 destination.pause = Duration::ZERO;
                 destination.quiet_at = now;
                 timers.insert((now, Due::Quiet(number)));
+                back.push(destination.host);
             }
             destination.is_reachable = is_reachable;
         }
+        // What it is owed could not be told while there was no way.
+        back.into_iter().for_each(|host| self.owe(now, host, out));
         self.look_at_stalled(now, out);
         self.look_at_map(now, out);
         self.look_at_candidates(now, out);

@@ -186,6 +186,9 @@ impl Core {
         overlay.traffic.traces.note(now, id, What::Passed);
         let learnt = Learnt::Data { event, retain: frame.retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
+        if frame.answer {
+            self.answer_came(now, id.pubend, frame.event.len(), out);
+        }
         self.look_for_holes(now, id.pubend);
     }
 

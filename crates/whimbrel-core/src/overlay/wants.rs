@@ -267,6 +267,8 @@ impl Core {
 
     /// Makes the own interest known, if it has changed.
     pub(super) fn tell_interest(&mut self, now: Time, out: &mut impl Output) {
+        // Subscriptions that were made in this step, and wait for a version that has them, belong to this one.
+        self.take_wants(now);
         let Some(overlay) = &mut self.overlay else { return };
         let bound = overlay.config.interest_max;
         if let Some(delta) = overlay.wants.renew(now, bound) {

@@ -5,6 +5,7 @@ mod common;
 #[path = "../durable/disk.rs"]
 mod disk;
 mod estimate;
+mod holes;
 mod lives;
 mod look;
 mod moving;

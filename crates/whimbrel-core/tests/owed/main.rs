@@ -86,6 +86,43 @@ fn a_subscription_is_answered_when_it_is_owed_durably() {
 }
 
 #[test]
+fn brokers_that_have_just_begun_tell_what_they_owe_as_soon_as_there_is_a_way() {
+    // However far apart their first words and the subscription are.
+    for wait in 0..300 {
+        let mut net = Net::young(2);
+        net.advance(Duration::from_millis(wait));
+        net.attach(1, SUB, "subscriber", WIDE);
+        let took = net.subscribe(1, SUB, plain("t/#", Qos::AtLeastOnce));
+        assert_eq!(net.nodes[1].side.pending, [], "after {wait} ms, in {took:?}");
+    }
+}
+
+/// Events that wait for a commit, so many that they are not all passed in one step.
+const WAITING: usize = 700;
+
+#[test]
+fn a_subscription_that_is_made_in_the_step_that_tells_the_interest_is_not_answered_before_it_was_told() {
+    let mut net = world(2);
+    net.attach(1, 3, "another", WIDE);
+    net.attach(1, 4, "passing", CLEAN);
+    net.advance(SECOND * 2);
+    net.nodes[1].is_stuck = true;
+    net.publish(1, 4, "t/a", "it is logged");
+    (0..WAITING).for_each(|_| net.publish(1, 4, "nobody", "behind it"));
+    net.input(1, Input::Subscribe { link: Link(3), tag: 1, filters: &[plain("u/#", Qos::AtLeastOnce)] });
+    net.nodes[1].is_stuck = false;
+    // Something else is to be told at once, and the other subscription is made at the end of what waits.
+    net.input(1, Input::Subscribe { link: Link(4), tag: 1, filters: &[plain("v/#", Qos::AtMostOnce)] });
+    while !net.told(1, 3).iter().any(|told| matches!(told, Told::Subscribed(_))) {
+        net.advance(Duration::from_millis(1));
+    }
+    assert_eq!(net.nodes[1].side.pending, []);
+    net.publish(0, PUB, "u/a", "one");
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 3), ["one"]);
+}
+
+#[test]
 fn what_others_have_acknowledged_is_given_up_and_no_sooner() {
     let mut net = world(2);
     publish(&mut net, &["a", "b"]);

@@ -53,12 +53,23 @@ impl Net {
     }
 
     pub fn with(count: usize, limits: Limits) -> Net {
-        Net::new(count, limits, false)
+        Net::new(count, limits, false).settled()
+    }
+
+    /// Brokers that have begun in this moment.
+    pub fn young(count: usize) -> Net {
+        Net::new(count, Limits::default(), false)
     }
 
     /// Brokers between which sessions move.
     pub fn moving(count: usize) -> Net {
-        Net::new(count, Limits::default(), true)
+        Net::new(count, Limits::default(), true).settled()
+    }
+
+    /// All know of all.
+    fn settled(mut self) -> Net {
+        self.advance(Duration::from_secs(2));
+        self
     }
 
     fn new(count: usize, limits: Limits, moves_sessions: bool) -> Net {
@@ -72,7 +83,6 @@ impl Net {
         for number in 1..count {
             net.join(number - 1, number);
         }
-        net.advance(Duration::from_secs(2));
         net
     }
 

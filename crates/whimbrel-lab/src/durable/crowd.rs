@@ -30,6 +30,9 @@ const HISTORY_STEP: f64 = 0.1;
 /// The longest latency that is told apart, µs.
 const LATENCY_MAX: u64 = 100_000_000;
 
+/// What was wrong is told of so many places at most.
+const WRONGS_MAX: usize = 32;
+
 /// How subscribers go and come back.
 #[derive(Clone, Copy, Debug)]
 pub struct Absences {
@@ -321,10 +324,10 @@ impl Crowd {
 
     fn look_at_all(&mut self, now: Instant) -> Result<()> {
         let acknowledges = now.saturating_duration_since(self.acknowledged) >= self.acknowledge_every;
-        let Crowd { subscribers, scratch, observed, start, rate, acknowledgements, .. } = self;
+        let Crowd { subscribers, scratch, observed, start, rate, acknowledgements, sent, .. } = self;
         for (index, subscriber) in subscribers.iter_mut().enumerate() {
             let mut observed = observed.iter_mut().find(|group| group.which.contains(&index));
-            subscriber.receive(scratch, |number| {
+            subscriber.receive(scratch, *sent, |number| {
                 if let Some(group) = &mut observed {
                     note_latency(&mut group.latencies, *start + due(number, *rate));
                 }
@@ -375,6 +378,11 @@ impl Crowd {
     /// What became of the events of all subscribers.
     pub fn counts(&self) -> Counts {
         self.subscribers.iter().fold(Counts::default(), |sum, subscriber| sum.plus(subscriber.counts))
+    }
+
+    /// The first of what was wrong, in words, for notes.
+    pub fn wrongs(&self) -> Vec<String> {
+        self.subscribers.iter().flat_map(Subscriber::notes).take(WRONGS_MAX).collect()
     }
 
     /// How long ago the oldest event was due that a subscriber who is there, and has caught up with what it missed, has not got.

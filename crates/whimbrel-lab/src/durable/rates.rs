@@ -227,8 +227,9 @@ fn peak(
         }
         crowd.add_subscribers(next - now.subscribers)?;
     }
-    let counts = crowd.counts();
     let arrived = crowd.drain()?;
+    let counts = crowd.counts();
+    notes.extend(crowd.wrongs().into_iter().map(|wrong| format!("peak: {wrong}")));
     ensure!(arrived || best.is_some(), "the broker does not keep up with {first} subscribers");
     let writes = (topology.sum(LOGGED)? - logged_before) / (crowd.accepted() - accepted) as f64;
     Ok((best.with_context(|| format!("the broker does not keep up with {first} subscribers"))?, writes, counts))
@@ -265,6 +266,7 @@ fn with_absences(scale: &Scale, peak: usize, seed: u64, bar: &ProgressBar, notes
         notes.push(format!("absences: {}, {returns} returns caught up within {worst:.3} s", step.note()));
         crowd.end_absences()?;
         crowd.drain()?;
+        notes.extend(crowd.wrongs().into_iter().map(|wrong| format!("absences: {wrong}")));
         let is_sustained = step.is_sustained() && returns > 0;
         last = Some(Absent { step, caught_up: worst, counts: crowd.counts(), history });
         if is_sustained {

@@ -72,7 +72,7 @@ struct Outcome {
     counts: Counts,
 }
 
-fn once(shbs: usize, each: usize, span: Duration, seed: u64) -> Result<Outcome> {
+fn once((shbs, each): (usize, usize), span: Duration, seed: u64, notes: &mut Vec<String>) -> Result<Outcome> {
     let topology = Topology::star(shbs)?;
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     ensure!(crowd.drain()?, "the PHB has not accepted the first events");
@@ -93,6 +93,7 @@ fn once(shbs: usize, each: usize, span: Duration, seed: u64) -> Result<Outcome> 
     let costs = [micros(1..clocks.len()) / delivered, micros(0..1) / events];
     ensure!(crowd.drain()?, "not everything has arrived in the end");
     let writes = (topology.sum(LOGGED)? - logged) / (crowd.accepted() - accepted) as f64;
+    notes.extend(crowd.wrongs().into_iter().map(|wrong| format!("star: {shbs} SHBs: {wrong}")));
     Ok(Outcome { rate: delivered / elapsed, costs, writes, counts: crowd.counts() })
 }
 
@@ -115,7 +116,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let mut notes = Vec::new();
     for seed in 1..=effort.seeds {
         let mut outcome = |shbs: usize| -> Result<Outcome> {
-            let outcome = once(shbs, each, span, seed)?;
+            let outcome = once((shbs, each), span, seed, &mut notes)?;
             notes.push(note(shbs, each, &outcome));
             bar.inc(1);
             Ok(outcome)

@@ -61,6 +61,21 @@ impl Counts {
     }
 }
 
+/// Wrong places of one subscriber that are told one by one.
+const TOLD_MAX: usize = 4;
+
+/// Where something is wrong in what a subscriber got of a publisher.
+#[derive(Clone, Copy, Debug)]
+struct Wrong {
+    /// Which number should have come, and which came.
+    expected: u64,
+    came: u64,
+    /// How long its subscription had been answered.
+    answered: Duration,
+    /// It was catching up with what it had missed.
+    is_behind: bool,
+}
+
 /// See the module's documentation.
 pub struct Subscriber {
     index: usize,
@@ -70,6 +85,10 @@ pub struct Subscriber {
     keeper: Keeper,
     endpoint: Option<Endpoint>,
     confirmed: bool,
+    /// When its subscription was answered first, and the number of the next event then: from that one on everything has to come.
+    answered: Option<(Instant, u64)>,
+    /// The first of what went wrong.
+    wrong: Vec<Wrong>,
     position: Option<Position>,
     /// The properties of the last event of each publisher, with its id among them.
     last: [Vec<u8>; PUBLISHERS],
@@ -95,6 +114,8 @@ impl Subscriber {
             keeper,
             endpoint: None,
             confirmed: false,
+            answered: None,
+            wrong: Vec::new(),
             position: None,
             last: Default::default(),
             next: [None; PUBLISHERS],
@@ -185,14 +206,15 @@ impl Subscriber {
         Ok(true)
     }
 
-    /// Reads what has come; `heard` is told the number of each event.
+    /// Reads what has come; `heard` is told the number of each event. `sent`: the number of the next event.
     ///
     /// # Errors
     /// When the broker refuses, ends the connection or sends what nobody asked for.
-    pub fn receive(&mut self, scratch: &mut [u8], mut heard: impl FnMut(u64)) -> Result<()> {
+    pub fn receive(&mut self, scratch: &mut [u8], sent: u64, mut heard: impl FnMut(u64)) -> Result<()> {
         let Subscriber { endpoint: Some(endpoint), class, last, next, counts, position, confirmed, .. } = self else {
             return Ok(());
         };
+        let (answered, wrong, is_behind) = (&mut self.answered, &mut self.wrong, self.behind.is_some());
         endpoint.flush()?;
         let mut again = false;
         endpoint.receive(scratch, |frame, out| {
@@ -208,7 +230,7 @@ impl Subscriber {
                     }
                     *confirmed = true;
                     if is_first {
-                        *next = [None; PUBLISHERS];
+                        *answered = Some((Instant::now(), sent));
                     }
                     if position.is_none() {
                         *position = Some(Position::at(token.parse().context("the broker gives no token")?));
@@ -219,11 +241,19 @@ impl Subscriber {
                     if class_of(number) != *class {
                         bail!("a subscriber to class {class} got event {number}");
                     }
+                    wire::acknowledge(out, ack);
+                    // What comes before a new subscription is answered was not promised, and there may be holes in it.
+                    let Some((since, from)) = *answered else { return Ok(()) };
                     let stream = (number % PUBLISHERS as u64) as usize;
                     last[stream].clear();
                     last[stream].extend_from_slice(properties);
+                    let (expected, before) =
+                        (next[stream].unwrap_or(number.min(first_from(from, number))), counts.wrong());
+                    next[stream] = Some(expected);
                     count(number, &mut next[stream], counts);
-                    wire::acknowledge(out, ack);
+                    if counts.wrong() > before && wrong.len() < TOLD_MAX {
+                        wrong.push(Wrong { expected, came: number, answered: since.elapsed(), is_behind });
+                    }
                     heard(number);
                 }
                 frame => bail!("a subscriber received {frame:?}, which it did not ask for"),
@@ -249,6 +279,15 @@ impl Subscriber {
         Ok(())
     }
 
+    /// Where the first things went wrong, in words.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.wrong.iter().map(|Wrong { expected, came, answered, is_behind }| {
+            let (index, place) = (self.index, self.place);
+            let behind = if *is_behind { ", catching up" } else { "" };
+            format!("subscriber {index} at SHB {place}: event {came} instead of {expected}, {answered:?} after its SUBACK{behind}")
+        })
+    }
+
     /// Whether it has got something of each publisher.
     pub fn has_heard_of_all(&self) -> bool {
         self.next.iter().all(Option::is_some)
@@ -266,6 +305,12 @@ impl Subscriber {
         let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
         (least(&self.next), least(&self.acknowledged))
     }
+}
+
+/// The first number from one on that is of the same publisher and class as another.
+fn first_from(from: u64, other: u64) -> u64 {
+    let step = (PUBLISHERS * CLASSES) as u64;
+    from + (other % step + step - from % step) % step
 }
 
 /// Notes an event of one publisher and class, of which every `PUBLISHERS * CLASSES`th is.
@@ -292,6 +337,11 @@ mod tests {
             count(number, &mut next, &mut counts);
         }
         assert_eq!((counts.received, counts.lost, counts.repeated), (4, 1, 1));
+    }
+
+    #[test]
+    fn what_is_due_first_is_of_the_same_publisher_and_class() {
+        assert_eq!([first_from(0, 37), first_from(5, 37), first_from(6, 37), first_from(38, 37)], [5, 5, 21, 53]);
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! How long it takes until a hole in another broker's stream is filled.
+
+use core::time::Duration;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use whimbrel_core::Channel;
+use whimbrel_event::Qos;
+
+use super::SECOND;
+use super::common::plain;
+use super::net::Net;
+
+/// Events that are lost on a link before anything comes through again.
+const LOST: usize = 10_000;
+
+/// Two brokers; events of the first that the second wants are lost as long as the switch is on.
+fn world(delay: Duration) -> (Net, Rc<Cell<bool>>) {
+    let mut net = Net::new(2);
+    net.join(0, 1, delay);
+    net.advance(SECOND * 2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(1, 1, plain("a", Qos::AtMostOnce));
+    net.advance(SECOND * 2);
+    let is_lossy = Rc::new(Cell::new(true));
+    let loses = Rc::clone(&is_lossy);
+    net.drops = Box::new(move |node, channel, _| node == 0 && channel == Channel::Reliable && loses.get());
+    (net, is_lossy)
+}
+
+/// Lets events be lost, and one more come; how long it takes until all are there.
+fn time_to_fill(delay: Duration) -> Duration {
+    let (mut net, is_lossy) = world(delay);
+    let mut lost: Vec<String> = Vec::new();
+    for number in 0..LOST {
+        lost.push(number.to_string());
+        net.publish(0, 1, "a", &lost[number], Qos::AtLeastOnce);
+        net.told(0, 1);
+    }
+    is_lossy.set(false);
+    lost.push("last".to_owned());
+    net.publish(0, 1, "a", "last", Qos::AtLeastOnce);
+    let (began, mut got) = (net.now, Vec::new());
+    while got.len() < lost.len() {
+        assert!(net.now.since(began) < SECOND * 120, "{} of {} have come", got.len(), lost.len());
+        net.advance(Duration::from_millis(1));
+        got.extend(net.payloads(1, 1));
+    }
+    assert!(got == lost, "all in their order");
+    let sent = net.nodes[0].core.overlay_stats().expect("it is one of many").events_answered;
+    assert!(sent <= LOST as u64 * 11 / 10, "{sent} events were sent again for {LOST}");
+    net.now.since(began)
+}
+
+#[test]
+fn a_large_hole_is_filled_as_fast_as_answers_come() {
+    let took = time_to_fill(Duration::from_millis(1));
+    assert!(took < Duration::from_millis(500), "{LOST} events took {took:?}");
+    let took = time_to_fill(Duration::from_millis(40));
+    // An answer for each way there and back.
+    assert!(took < Duration::from_millis(80 * (LOST as u64 / 256 + 5)), "{LOST} events took {took:?}");
+}
+
+#[test]
+fn nothing_that_is_asked_for_in_vain_is_asked_for_more_and_more_often() {
+    let (mut net, _) = world(Duration::from_millis(1));
+    let count = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&count);
+    // The last of two comes, and no answer ever does.
+    net.drops = Box::new(move |node, channel, _| {
+        let comes = node == 0 && channel == Channel::Reliable;
+        counted.set(counted.get() + u32::from(comes));
+        comes && counted.get() != 2
+    });
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    let before = net.nodes[1].core.overlay_stats().expect("it is one of many").nacks_out;
+    net.advance(SECOND * 20);
+    let asked = net.nodes[1].core.overlay_stats().expect("it is one of many").nacks_out - before;
+    assert!((20..=26).contains(&asked), "asked {asked} times");
+}
