@@ -23,17 +23,21 @@ pub(crate) struct Acquainted<N> {
     /// How many reliable and how many best-effort streams it has, and where they began.
     pub(crate) pubends: (u8, u8),
     pub(crate) birth: Tick,
+    /// In which of its lives it was told everything; 0: in none.
+    pub(crate) life: u64,
 }
 
 impl<'a> Value<'a> for Acquainted<&'a str> {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.pubends.0, self.pubends.1]);
         put_varint(out, self.birth.0);
+        put_varint(out, self.life);
         put_bytes(out, self.name.as_bytes());
     }
 
     fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
-        Some(Acquainted { pubends: (bytes.u8()?, bytes.u8()?), birth: Tick(bytes.varint()?), name: bytes.text()? })
+        let (pubends, birth) = ((bytes.u8()?, bytes.u8()?), Tick(bytes.varint()?));
+        Some(Acquainted { pubends, birth, life: bytes.varint()?, name: bytes.text()? })
     }
 }
 

@@ -152,8 +152,8 @@ impl Restoring {
                 self.unnamed.insert(number, OwnTicks::read_versioned(value)?);
             }
             Key::Known(host) => {
-                let Acquainted { name, pubends, birth } = Acquainted::read_versioned(value)?;
-                self.known.insert(host, Acquainted { name: name.into(), pubends, birth });
+                let Acquainted { name, pubends, birth, life } = Acquainted::read_versioned(value)?;
+                self.known.insert(host, Acquainted { name: name.into(), pubends, birth, life });
             }
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,

@@ -41,7 +41,8 @@ fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
     (known.epoch, kind, known.version, known.moment, known.host)
 }
 
-fn act(search: &Search, own: HostId, is_reachable: impl Fn(HostId) -> bool) -> Act {
+/// `is_lonely`: this broker has never been linked with any of those that it is configured for.
+fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(HostId) -> bool) -> Act {
     let does_without = search.arrival.as_ref().is_some_and(Arrival::does_without);
     let is_usable = |known: &&Known| is_reachable(known.host) && !search.refused.contains(&known.host);
     let came_before = |known: &&Known| {
@@ -59,7 +60,7 @@ fn act(search: &Search, own: HostId, is_reachable: impl Fn(HostId) -> bool) -> A
         return Act::Refuse;
     }
     let Some(best) = best else {
-        let is_lost = search.forgotten.iter().any(|host| !is_reachable(*host));
+        let is_lost = is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host));
         return if is_lost && !does_without { Act::Refuse } else { Act::Begin };
     };
     match best.kind {
@@ -75,9 +76,9 @@ impl Core {
     /// Uses what there is.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (host, roam) = (overlay.host, &mut overlay.roam);
+        let (host, is_lonely, roam) = (overlay.host, overlay.lacks_everyone(), &mut overlay.roam);
         let Some(search) = roam.searches.get(number) else { return };
-        let act = act(search, host, |other| roam.map.has(other));
+        let act = act(search, (host, is_lonely), |other| roam.map.has(other));
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {

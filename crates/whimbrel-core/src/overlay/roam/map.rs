@@ -65,7 +65,7 @@ impl Map {
         Some(&self.members[at])
     }
 
-    /// In which of its lives a broker is, if it is one of these; 0: that is not known.
+    /// In which of its lives a broker is, if it is one of these; 0: in none that is known.
     pub(super) fn life(&self, host: HostId) -> Option<u64> {
         self.member(host).map(|member| member.incarnation)
     }

@@ -184,8 +184,8 @@ pub(crate) struct Roam {
     given: BTreeMap<Box<str>, u32>,
     /// Brokers of whose sessions this one knew before it was started, and which have not told it anything since.
     forgotten: BTreeSet<HostId>,
-    /// Brokers that there are or were, as they are written.
-    known: BTreeSet<HostId>,
+    /// Brokers that there are or were, as they are written: with the life in which they were told everything.
+    known: BTreeMap<HostId, u64>,
     /// Clients whose sessions have come since the own interest had a number.
     unnamed: Vec<Box<str>>,
     /// Brokers that have ended, and what is being taken over of their sessions.
@@ -199,6 +199,7 @@ impl Overlay {
     pub(crate) fn has_company(&self, now: Time) -> bool {
         let may_be_elsewhere = self.topology.len() > 1
             || self.is_young(now)
+            || self.lacks_everyone()
             || self.roam.directory.len() > 0
             || !self.roam.past.is_empty();
         self.config.moves_sessions && may_be_elsewhere
@@ -222,35 +223,42 @@ impl Core {
     pub(crate) fn take_up_known(&mut self) {
         let mut known = core::mem::take(&mut self.store.known);
         known.retain(|host, _| self.streams.bygone(*host).is_none());
-        for (host, Acquainted { name, pubends, birth }) in &known {
+        for (host, Acquainted { name, pubends, birth, .. }) in &known {
             if self.streams.add_host(*host, *pubends, *birth, true) {
                 self.streams.name_host(*host, name);
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        // Nobody knows in which of their lives they were; this one is in another one, in any case.
-        let others = known.iter().map(|(host, known)| (*host, 0, &*known.name));
+        // This broker itself is in another one of its lives now.
+        let others = known.iter().map(|(host, known)| (*host, known.life, &*known.name));
         let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
-        let before = Map::new(others.chain([own]));
-        overlay.roam.past.note(before, false);
-        overlay.roam.known = known.into_keys().collect();
-        overlay.roam.forgotten = overlay.roam.known.clone();
+        overlay.roam.past.note(Map::new(others.chain([own])));
+        overlay.roam.forgotten = known.keys().copied().collect();
+        overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.life)).collect();
     }
 
-    /// Which brokers there are is written.
-    fn note_brokers(&mut self) {
+    /// Which brokers there are is written, and in which of their lives they have been told everything by the others, if they have.
+    fn note_brokers(&mut self, is_settled: bool) {
         let (has_log, outbox) = (self.has_log(), &mut self.store.outbox);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Overlay { topology, host, roam, .. } = overlay;
         for state in topology.states().filter(|state| state.host != *host && roam.map.has(state.host)) {
-            if roam.known.insert(state.host) && has_log {
+            let known = roam.known.get(&state.host).copied();
+            let life = if is_settled { state.incarnation } else { known.unwrap_or(0) };
+            if known == Some(life) {
+                continue;
+            }
+            roam.known.insert(state.host, life);
+            if has_log {
                 let pubends = (state.reliable, state.best_effort);
-                let known = Acquainted { name: &*state.name, pubends, birth: state.birth };
+                let known = Acquainted { name: &*state.name, pubends, birth: state.birth, life };
                 outbox.put(|key| Key::Known(state.host).put(key), |value| known.put_versioned(value));
                 outbox.seal_large();
             }
         }
-        outbox.seal();
+        if has_log {
+            outbox.seal();
+        }
     }
 
     /// Another broker has told something of its sessions.
@@ -400,27 +408,33 @@ impl Core {
             return;
         }
         let old = core::mem::replace(&mut roam.map, map);
-        roam.past.note(old.clone(), now.since(roam.still_since) >= SETTLED);
+        roam.past.note(old.clone());
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
             roam.telling.begin_walk(old);
             overlay.set_once(now, Due::Tell);
             overlay.set_once(now + STILL, Due::Still);
         }
-        self.note_brokers();
+        self.note_brokers(false);
         self.look_at_searches(now, out);
     }
 
-    /// The brokers have been the same for a while: deputies are changed.
+    /// The brokers have been the same for a while: deputies are changed, and later everybody has been told everything.
     pub(super) fn look_at_deputies(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let at = overlay.roam.still_since + STILL;
-        if at > now {
-            return overlay.set_once(at, Due::Still);
+        let (still, settled) = (overlay.roam.still_since + STILL, overlay.roam.still_since + SETTLED);
+        if still > now {
+            return overlay.set_once(still, Due::Still);
         }
-        let map = overlay.roam.map.clone();
-        overlay.roam.telling.begin_walk(map);
-        overlay.set_once(now, Due::Tell);
+        if settled > now {
+            let map = overlay.roam.map.clone();
+            overlay.roam.telling.begin_walk(map);
+            overlay.set_once(now, Due::Tell);
+            return overlay.set_once(settled, Due::Still);
+        }
+        let roam = &mut overlay.roam;
+        roam.past.settle(&roam.map);
+        self.note_brokers(true);
     }
 
     /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
@@ -436,7 +450,7 @@ impl Core {
         }
         overlay.set_once(now, Due::Seek);
         overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
-        if overlay.roam.known.remove(&host) && self.has_log() {
+        if overlay.roam.known.remove(&host).is_some() && self.has_log() {
             self.store.outbox.forget(|key| Key::Known(host).put(key));
             self.store.outbox.seal();
         }

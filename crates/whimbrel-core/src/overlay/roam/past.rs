@@ -24,9 +24,9 @@ impl Past {
         self.maps.is_empty()
     }
 
-    /// There are other brokers than these. `is_settled`: they had been the same for [`SETTLED`], so that what was before does not count for them.
-    pub(super) fn note(&mut self, old: Map, is_settled: bool) {
-        self.maps.retain(|map| map.hash() != old.hash() && !(is_settled && map.hosts().all(|host| old.has(host))));
+    /// There are other brokers than these.
+    pub(super) fn note(&mut self, old: Map) {
+        self.maps.retain(|map| map.hash() != old.hash());
         if old.len() < 2 {
             return;
         }
@@ -36,15 +36,17 @@ impl Past {
         self.maps.push_back(old);
     }
 
+    /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more.
+    pub(super) fn settle(&mut self, present: &Map) {
+        self.maps.retain(|map| !map.hosts().all(|host| present.has(host)));
+    }
+
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk and its deputy
     /// of then cannot be either, or have been started anew and have forgotten.
     pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
-            let is_lost = |host: HostId| match map.life(host) {
-                Some(0) => !now.has(host),
-                life => now.life(host) != life,
-            };
+            let is_lost = |host: HostId| now.life(host) != map.life(host);
             let clerk = map.clerk(client).map(|(clerk, _)| clerk);
             if clerk.is_some_and(|clerk| !is_lost(clerk)) {
                 continue;
@@ -74,7 +76,7 @@ mod tests {
     fn one_that_is_gone_leaves_no_doubt_and_half_of_them_do() {
         let all = map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]);
         let mut past = Past::default();
-        past.note(all.clone(), true);
+        past.note(all.clone());
         assert_eq!(unsure(&past, &all), 0);
         assert_eq!(unsure(&past, &map(&[(1, 1), (2, 1), (3, 1), (4, 1)])), 0);
         let two = unsure(&past, &map(&[(1, 1), (2, 1), (3, 1)]));
@@ -87,19 +89,19 @@ mod tests {
     fn what_was_before_counts_until_all_has_been_told() {
         let (all, most) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let mut past = Past::default();
-        past.note(all.clone(), false);
-        past.note(most.clone(), true);
+        past.note(all.clone());
+        past.settle(&most);
         assert!(!past.is_empty(), "there still are two of whom nothing is known");
-        past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1)]), true);
-        assert_eq!(past.maps.len(), 1);
-        (0..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)]), false));
+        past.settle(&map(&[(1, 2), (2, 1), (3, 1), (4, 1)]));
+        assert!(past.is_empty());
+        (1..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)])));
         assert_eq!(past.maps.len(), PAST_MAX);
     }
 
     #[test]
     fn whose_name_another_one_has_by_now_has_ended() {
         let mut past = Past::default();
-        past.note(map(&[(1, 0), (2, 0), (3, 0)]), false);
+        past.note(map(&[(1, 0), (2, 0), (3, 0)]));
         let named = [(1, "b1"), (7, "b2"), (8, "b3")];
         let now = Map::new(named.iter().map(|(host, name)| (HostId::new(host << 8), 5, *name)));
         assert_eq!(unsure(&past, &now), 0);
