@@ -90,12 +90,12 @@ impl Core {
             return;
         }
         let passed = self.streams.logged().positions()[own];
-        let forfeited = self.store.debts.of.get(&from.host).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
-        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own].max(forfeited));
+        let chopped = self.store.release.chopped[own];
         let upto = ask.upto.min(passed);
         if ask.after >= upto {
             return;
         }
+        let released = self.given_up((from.host, own), (ask.after, upto));
         let entries = ask.entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
         // A selector that is not understood lets everything through: too much comes then, never too little.
         let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
@@ -108,7 +108,7 @@ impl Core {
             at: ask.after.max(chopped.min(upto)),
             upto,
             entries,
-            released: if ask.after < early { early.min(upto) } else { Tick(0) },
+            released,
             lost: Vec::new(),
             bytes: Vec::new(),
             found: Vec::new(),
@@ -117,6 +117,13 @@ impl Core {
         });
         overlay.stats.reads_asked += 1;
         self.lend_soon(now);
+    }
+
+    /// Up to where a part of an own stream may lack something that was owed to a broker, as it was given up early; zero if it does not.
+    fn given_up(&self, (to, own): (HostId, usize), (after, upto): (Tick, Tick)) -> Tick {
+        let forfeited = self.store.debts.of.get(&to).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
+        let early = self.store.release.early[own].max(forfeited);
+        if after < early { early.min(upto) } else { Tick(0) }
     }
 
     /// Questions have their turn.
@@ -163,6 +170,9 @@ impl Core {
             return false;
         }
         let (after, upto) = (question.at, question.upto);
+        // Since it was asked more may have been given up, and what was read since then lacks that.
+        let released = self.given_up((question.from, question.own), (after, upto));
+        question.released = released.max(question.released);
         let Some(slice) = self.store.reads.slice(stream, after) else {
             self.store.reads.ask(LENDER, Part { stream, after, upto, bytes: FETCH_BYTES });
             return false;
