@@ -81,7 +81,10 @@ impl Core {
         }
         while let Some(track) = self.fallen.pop() {
             // A gap goes before it: that it is there is not its client's fault.
-            let is_unsettled = self.tracks.get(track).is_unsettled(publication.id);
+            let of_track = self.tracks.get(track);
+            let inflight = &self.sessions.get(of_track.session).inflight;
+            let is_unsettled =
+                of_track.is_unsettled(publication.id) || inflight.loading(track, publication.id).is_some();
             self.fall_behind(track, Some(publication.id), !is_unsettled);
             if is_unsettled {
                 self.catch_up_soon(track);
@@ -186,9 +189,14 @@ impl<'a> Round<'a> {
         if track.lag.is_some() || track.has_had(publication.id) || track.is_aside(publication.id.pubend) {
             return;
         }
+        // Its stream may have begun here again with what came before this broker was restarted.
+        if track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&publication.id)) {
+            return;
+        }
+        let is_flying = sessions.get(track.session).inflight.loading(id, publication.id).is_some();
         // Something of another stream comes before it that is being read elsewhere.
         let is_barred = publication.event.headers.after.is_some_and(|after| track.is_aside(after.pubend));
-        if track.is_unsettled(publication.id) || is_barred {
+        if track.is_unsettled(publication.id) || is_barred || is_flying {
             self.fallen.push(id);
             return;
         }

@@ -41,7 +41,6 @@ struct Question {
     from: HostId,
     number: u64,
     own: usize,
-    after: Tick,
     /// Up to where it has been read.
     at: Tick,
     upto: Tick,
@@ -91,10 +90,12 @@ impl Core {
             return;
         }
         let passed = self.streams.logged().positions()[own];
+        let chopped = self.store.release.chopped[own];
         let upto = ask.upto.min(passed);
         if ask.after >= upto {
             return;
         }
+        let released = self.given_up((from.host, own), (ask.after, upto));
         let entries = ask.entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
         // A selector that is not understood lets everything through: too much comes then, never too little.
         let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
@@ -104,11 +105,10 @@ impl Core {
             from: from.host,
             number: ask.number,
             own,
-            after: ask.after,
-            at: ask.after,
+            at: ask.after.max(chopped.min(upto)),
             upto,
             entries,
-            released: Tick(0),
+            released,
             lost: Vec::new(),
             bytes: Vec::new(),
             found: Vec::new(),
@@ -117,6 +117,13 @@ impl Core {
         });
         overlay.stats.reads_asked += 1;
         self.lend_soon(now);
+    }
+
+    /// Up to where a part of an own stream may lack something that was owed to a broker, as it was given up early; zero if it does not.
+    fn given_up(&self, (to, own): (HostId, usize), (after, upto): (Tick, Tick)) -> Tick {
+        let forfeited = self.store.debts.of.get(&to).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
+        let early = self.store.release.early[own].max(forfeited);
+        if after < early { early.min(upto) } else { Tick(0) }
     }
 
     /// Questions have their turn.
@@ -155,29 +162,17 @@ impl Core {
         }
     }
 
-    /// Leaves out what has been given up by now, perhaps since the question came.
-    fn skip_given_up(&self, question: &mut Question) {
-        let Question { own, after, at, upto, .. } = *question;
-        let forfeited = self.store.debts.of.get(&question.from).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
-        let (chopped, early) = (self.store.release.chopped[own], self.store.release.early[own].max(forfeited));
-        if at == after {
-            question.released = if at < early { early.min(upto) } else { Tick(0) };
-            question.at = at.max(chopped.min(upto));
-        } else if at < chopped {
-            // What was found so far is told; of the rest it is asked again.
-            question.upto = at;
-        }
-    }
-
     /// Looks at the next part of the log for a question, or has it read. Whether there is more that can be looked at now.
     fn read_for(&mut self, question: &mut Question) -> bool {
-        self.skip_given_up(question);
         let stream = StreamName::Events(question.own as u8);
         if question.at >= question.upto {
             question.is_read = true;
             return false;
         }
         let (after, upto) = (question.at, question.upto);
+        // Since it was asked more may have been given up, and what was read since then lacks that.
+        let released = self.given_up((question.from, question.own), (after, upto));
+        question.released = released.max(question.released);
         let Some(slice) = self.store.reads.slice(stream, after) else {
             self.store.reads.ask(LENDER, Part { stream, after, upto, bytes: FETCH_BYTES });
             return false;

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{EventId, Qos, Tick, Time};
+use whimbrel_event::{EventId, PubendId, Qos, Tick, Time};
 
 use super::keys::{DurableNo, Key, SessionNo, Value};
 use super::{Answer, AtomNo, Flight, Wait, Whom, Whose};
 use crate::api::{Kick, Link, Output, Settlement};
 use crate::broker::Core;
+use crate::follow::NOTHING;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Abandoned, Settled, Slot, Stage};
 
@@ -118,13 +119,27 @@ impl Core {
     /// A client has answered a delivery: of one from before a restart, before its subscription has got there in the log, it is noted that the
     /// client has it.
     pub(crate) fn note_beyond(&mut self, track: u32, id: Option<EventId>) {
-        let lag = self.tracks.lag_mut(track);
-        let is_ahead = |id: &EventId| lag.is_some_and(|lag| lag.positions.get(id.pubend) < id.tick);
-        if let Some(id) = id.filter(is_ahead)
+        if self.tracks.durable(track).is_none() {
+            return;
+        }
+        if let Some(id) = id.filter(|id| self.goes_on_after(track, id.pubend) < id.tick)
             && let Some(durable) = self.tracks.durable_mut(track)
             && !durable.beyond.contains(&id)
         {
             durable.beyond.push(id);
+        }
+    }
+
+    /// The tick of a stream after which a durable subscription goes on, though it may be set aside, or not be known here yet.
+    fn goes_on_after(&self, track: u32, pubend: PubendId) -> Tick {
+        let track = self.tracks.get(track);
+        let far = &track.durable.as_deref().expect("the caller has looked").far;
+        match &track.lag {
+            _ if far.aside.has(pubend) => far.aside.get(pubend),
+            Some(lag) => lag.positions.get(pubend),
+            None if far.since.has(pubend) => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+            // Whoever is live has had all that has come of it.
+            None => NOTHING,
         }
     }
 

@@ -20,6 +20,9 @@ pub(crate) const CHOP_EVERY: Duration = Duration::from_millis(250);
 /// Positions that are written at once; the others have their turn next.
 const POSITIONS_MAX: usize = 8192;
 
+/// Tags of deliveries that are forgotten in one atom.
+const FORGOTTEN_MAX: usize = 256;
+
 /// Subscriptions that are counted at once.
 const COUNT_MAX: usize = 65_536;
 
@@ -230,11 +233,15 @@ impl Core {
         let done = core::mem::take(&mut durable.done);
         self.store.outbox.put(|key| Key::Position(number).put(key), |value| stand.put_versioned(value));
         let session = self.sessions.get_mut(index);
-        for tag in done {
+        for (at, tag) in (1..).zip(done) {
             // Another delivery that is written may have it.
             let is_used = session.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce);
             if !is_used {
                 self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
+            }
+            if at % FORGOTTEN_MAX == 0 {
+                // What a crash leaves of them lies behind the position, or is noted as beyond it.
+                self.store.outbox.seal();
             }
         }
         // What a SUBSCRIBE that waits has written must stay.

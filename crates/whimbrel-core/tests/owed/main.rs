@@ -4,6 +4,7 @@
 mod common;
 #[path = "../durable/disk.rs"]
 mod disk;
+mod far;
 mod net;
 mod shares;
 

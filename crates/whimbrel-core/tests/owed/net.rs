@@ -23,6 +23,8 @@ pub struct Node {
     pub is_down: bool,
     /// Its disk takes its time: nothing becomes durable.
     pub is_stuck: bool,
+    /// Its disk reads nothing for now.
+    pub reads_nothing: bool,
     /// Events that were written.
     pub logged: usize,
 }
@@ -100,7 +102,7 @@ impl Net {
         };
         core.open_overlay(self.now, config);
         let (side, pending) = (Side::default(), VecDeque::new());
-        Node { core, side, disk, pending, is_down: false, is_stuck: false, logged: 0 }
+        Node { core, side, disk, pending, is_down: false, is_stuck: false, reads_nothing: false, logged: 0 }
     }
 
     pub fn join(&mut self, one: usize, other: usize) -> usize {
@@ -154,7 +156,7 @@ impl Net {
 
     /// What a broker wants written is durable, and what it wants read is read.
     fn settle(&mut self, node: usize) {
-        let Node { core, side, disk, pending, is_stuck, logged, .. } = &mut self.nodes[node];
+        let Node { core, side, disk, pending, is_stuck, reads_nothing, logged, .. } = &mut self.nodes[node];
         loop {
             core.flush(self.now);
             while let Some(atom) = core.atom() {
@@ -173,7 +175,7 @@ impl Net {
                 core.handle(self.now, Input::Committed { upto }, side);
             }
             let mut has_read = false;
-            while let Some(fetch) = core.fetch() {
+            while !*reads_nothing && let Some(fetch) = core.fetch() {
                 has_read = true;
                 let records = disk.streams.get(&fetch.stream).into_iter().flatten();
                 let wanted = records.filter(|(tick, _)| **tick > fetch.after && **tick <= fetch.upto);

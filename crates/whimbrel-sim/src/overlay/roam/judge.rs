@@ -38,7 +38,7 @@ impl Book {
                         }
                     }
                     None => {
-                        let gaps = gaps_of(era, fact);
+                        let gaps = self.gaps_of(era, fact);
                         let is_excused = gaps.iter().any(|(reason, at)| self.is_justified(era, fact, (reason, *at)))
                             || self.is_gone(fact);
                         self.counts.excused += u64::from(is_excused);
@@ -88,16 +88,30 @@ impl Book {
         let lost = |process: &Process| self.troubles.lost_disk_of(process.0, sent);
         fact.names.is_empty() && fact.sent.iter().any(|(_, process)| lost(process))
     }
+
+    /// The gaps that hide an event, under any of its names: also under one by which nobody got it, and that it has in a log.
+    fn gaps_of<'a>(&self, era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
+        let logged = fact.written.iter().filter_map(|(node, disk, own, tick)| {
+            let stream = self.stream_of((*node, *disk, *own))?;
+            Some((stream, *tick))
+        });
+        let names: Vec<Name> = fact.names.keys().copied().chain(logged).collect();
+        let hides =
+            |(stream, from): &Name, to: u64| names.iter().any(|(of, tick)| of == stream && from < tick && *tick <= to);
+        era.gaps.iter().filter(|(from, to, _, _)| hides(from, *to)).map(|(_, _, reason, at)| (&**reason, *at)).collect()
+    }
+
+    /// Which stream is logged there, as far as somebody got an event of it.
+    fn stream_of(&self, place: (usize, u32, u8)) -> Option<u64> {
+        self.facts.iter().find_map(|fact| {
+            let is_there = |(node, disk, own, _): &&(usize, u32, u8, u64)| (*node, *disk, *own) == place;
+            let (.., tick) = fact.written.iter().find(is_there)?;
+            fact.names.keys().find(|(_, named)| named == tick).map(|(stream, _)| *stream)
+        })
+    }
 }
 
 fn named(fact: &Fact) -> Vec<String> {
     let name = |((stream, tick), at): (&Name, &Option<Process>)| format!("{stream:x}:{tick} at {at:?}");
     fact.names.iter().map(name).collect()
-}
-
-/// The gaps that hide an event, under any of its names.
-fn gaps_of<'a>(era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
-    let hides =
-        |(stream, from): &Name, to: u64| fact.names.keys().any(|(of, tick)| of == stream && from < tick && *tick <= to);
-    era.gaps.iter().filter(|(from, to, _, _)| hides(from, *to)).map(|(_, _, reason, at)| (&**reason, *at)).collect()
 }

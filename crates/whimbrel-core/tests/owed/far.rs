@@ -1,0 +1,97 @@
+//! What a durable subscription has of another broker's stream when brokers end at awkward moments.
+
+use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish, Settlement};
+use whimbrel_event::Qos;
+
+use crate::common::{CLEAN, Got, Told, event, plain};
+use crate::net::Net;
+use crate::{PUB, SECOND, SUB, WIDE, back, publish};
+
+fn publish_at(net: &mut Net, qos: Qos, payloads: &[&str]) {
+    for payload in payloads {
+        let tag = payload.as_bytes()[0].into();
+        let event = event("t/a", payload, qos);
+        net.input(0, Input::Publish(Publish { link: Link(PUB), tag, retain: false, number: None, event }));
+        net.advance(Duration::from_millis(1));
+    }
+    net.advance(SECOND);
+}
+
+fn events(net: &mut Net) -> Vec<Got> {
+    let told = net.told(1, SUB).into_iter();
+    told.filter_map(|told| if let Told::Event(got) = told { Some(got) } else { None }).collect()
+}
+
+#[test]
+fn what_is_given_up_while_it_is_being_read_is_told() {
+    let limits = Limits { max_retain: Some(SECOND * 20), ..Limits::default() };
+    let mut net = Net::with(2, limits);
+    net.attach(0, PUB, "publisher", CLEAN);
+    net.attach(1, SUB, "subscriber", WIDE);
+    let following =
+        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
+    net.subscribe(1, SUB, Filter { following, ..plain("t/#", Qos::AtLeastOnce) });
+    net.detach(1, SUB);
+    publish(&mut net, &["a", "b"]);
+    net.advance(SECOND);
+    net.kill(1);
+    net.advance(SECOND * 16);
+    net.revive(1);
+    net.join(0, 1);
+    net.advance(SECOND);
+    net.nodes[0].reads_nothing = true;
+    back(&mut net, 1);
+    net.advance(SECOND);
+    net.part(1);
+    net.advance(SECOND * 60);
+    net.join(0, 1);
+    net.advance(SECOND);
+    let got = net.got(1, SUB);
+    assert!(got.iter().all(|got| !got.payload.contains("released")), "it is being read: {got:?}");
+    assert_eq!(net.nodes[0].disk.events(), 0, "it is given up");
+    net.nodes[0].reads_nothing = false;
+    net.advance(SECOND * 5);
+    let got = net.got(1, SUB);
+    let released = got.iter().filter(|got| got.topic == NOTICE_TOPIC && got.payload.contains("released"));
+    assert_eq!(released.count(), 1, "{got:?}");
+}
+
+#[test]
+fn what_is_acknowledged_while_its_stream_is_set_aside_does_not_come_again() {
+    for (is_there, restarts) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut net = Net::line(2);
+        net.attach(0, PUB, "publisher", CLEAN);
+        net.attach(1, SUB, "subscriber", WIDE);
+        net.subscribe(1, SUB, plain("t/#", Qos::ExactlyOnce));
+        publish_at(&mut net, Qos::ExactlyOnce, &["a", "b"]);
+        let before = events(&mut net);
+        assert_eq!(before.len(), 2);
+        net.kill(1);
+        net.revive(1);
+        if is_there {
+            // Its log cannot be read yet.
+            net.nodes[0].is_stuck = true;
+            net.join(0, 1);
+        }
+        net.advance(SECOND);
+        back(&mut net, 1);
+        net.advance(SECOND);
+        for by in [Settlement::Received, Settlement::Completed] {
+            net.input(1, Input::Settle { link: Link(SUB), tag: before[1].tag, by });
+        }
+        net.advance(SECOND);
+        if restarts {
+            net.kill(1);
+            net.revive(1);
+            back(&mut net, 1);
+        }
+        net.nodes[0].is_stuck = false;
+        if restarts || !is_there {
+            net.join(0, 1);
+        }
+        net.advance(SECOND * 5);
+        let got = events(&mut net);
+        let got: Vec<(&str, u16)> = got.iter().map(|got| (&*got.payload, got.tag)).collect();
+        assert_eq!(got, [("a", before[0].tag)], "{is_there}, {restarts}");
+    }
+}
