@@ -1,5 +1,7 @@
 //! What a durable subscription has of another broker's stream when brokers end at awkward moments.
 
+use core::time::Duration;
+
 use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish, Settlement};
 use whimbrel_event::Qos;
 
