@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use whimbrel_event::{EventId, PubendId, Qos, Tick};
 
+use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
 
@@ -223,8 +224,9 @@ impl CarriedStand {
         for (stream, since, acked) in &self.streams {
             put_varint(out, stream.0.wrapping_sub(pubend));
             let away = acked.0.wrapping_sub(before) as i64;
-            put_varint(out, (away << 1 ^ away >> 63) as u64);
-            put_varint(out, since.map_or(0, |since| acked.0.saturating_sub(since.0).saturating_add(1)));
+            put_varint(out, zigzag(away));
+            // What it wants may be logged only from further on than it has got.
+            put_varint(out, since.map_or(0, |since| zigzag(acked.0.wrapping_sub(since.0) as i64).saturating_add(1)));
             (pubend, before) = (stream.0, acked.0);
         }
         put_varint(out, self.beyond.len() as u64);
@@ -236,10 +238,10 @@ impl CarriedStand {
         let streams = list(bytes, |bytes| {
             pubend = pubend.wrapping_add(bytes.varint()?);
             let coded = bytes.varint()?;
-            before = before.wrapping_add(coded >> 1 ^ (coded & 1).wrapping_neg());
-            let since = bytes.varint()?.checked_sub(1);
-            let since = since.map(|away| Some(Tick(before.checked_sub(away)?)));
-            Some((PubendId(pubend), since.map_or(Some(None), |since| since.map(Some))?, Tick(before)))
+            before = before.wrapping_add(unzigzag(coded) as u64);
+            let away = bytes.varint()?.checked_sub(1);
+            let since = away.map(|away| Tick(before.wrapping_sub(unzigzag(away) as u64)));
+            Some((PubendId(pubend), since, Tick(before)))
         })?;
         if !streams.is_sorted_by(|a, b| a.0 < b.0) {
             return None;
@@ -325,7 +327,7 @@ mod tests {
             event in proptest::collection::vec(any::<u8>(), 0..20),
         ) {
             let streams: Vec<_> = ticks.iter().map(|(pubend, (tick, away))| {
-                (PubendId(*pubend), away.map(|away| Tick(tick.saturating_sub(away.into()))), Tick(*tick))
+                (PubendId(*pubend), away.map(|away| Tick(tick.wrapping_add(1 << 31).saturating_sub(away.into()))), Tick(*tick))
             }).collect();
             let upto: Vec<_> = streams.iter().map(|(pubend, _, acked)| (*pubend, *acked)).collect();
             let beyond: Vec<_> = upto.iter().map(|(pubend, tick)| EventId { pubend: *pubend, tick: *tick }).collect();

@@ -133,7 +133,7 @@ impl Core {
         };
         let stand = self.stand(track);
         let host = self.streams.logged().host();
-        let at = |pubend: PubendId, acked: Tick| (pubend, since(pubend), since(pubend).unwrap_or_default().max(acked));
+        let at = |pubend: PubendId, acked: Tick| (pubend, since(pubend), acked);
         // Streams that are followed nowhere here are in the written position all the same.
         let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
         all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
@@ -310,9 +310,10 @@ impl Core {
         let lag = of_track.lag.as_mut().expect("whose client is not there lags");
         let mut acknowledged = Positions::default();
         for (pubend, since, acked) in &stand.streams {
-            if let Some(to) = streams.bygone(pubend.host()).filter(|_| !streams.knows(*pubend)) {
+            if streams.has_ended(pubend.host()) {
+                // What came here of it before was wanted by others.
+                let to = streams.followed(*pubend).or(streams.bygone(pubend.host())).unwrap_or_default();
                 lag.gaps.add(Gap { pubend: *pubend, from: *acked, to, reason: GapReason::Lost });
-                continue;
             }
             let own = streams.own_reliable(*pubend);
             let acked = own.map_or(*acked, |own| (*acked).min(began[own]));

@@ -96,11 +96,12 @@ impl Stand {
     }
 }
 
-fn zigzag(number: i64) -> u64 {
+/// A number that may be negative, so that small ones are short.
+pub(super) fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
 
-fn unzigzag(coded: u64) -> i64 {
+pub(super) fn unzigzag(coded: u64) -> i64 {
     (coded >> 1 ^ (coded & 1).wrapping_neg()) as i64
 }
 

@@ -4,7 +4,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
 use super::seeking::{Arrival, Fetching, Search, Stage};
-use super::{Attachment, Known};
+use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
@@ -137,13 +137,18 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let roam = &overlay.roam;
         let Some(search) = roam.searches.get(number) else { return false };
-        let is_there = |known: &Known| roam.map.has(known.host) && !search.refused.contains(&known.host);
-        let was_there = |known: &&Known| !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing);
+        let is_there = |known: &&Known| roam.map.has(known.host);
         let knows_last = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
-        let claims = search.claims.iter().filter(was_there);
-        let newest = claims.clone().filter(|known| is_there(known)).filter(knows_last).map(|known| known.epoch).max();
-        let away = claims.filter(|known| !roam.map.has(known.host)).map(|known| known.epoch).max();
-        away > newest || newest.is_none() && search.forgotten.iter().any(|host| !roam.map.has(*host))
+        let asked = search.claims.iter().filter(|known| !search.refused.contains(&known.host));
+        let newest = asked.filter(is_there).filter(knows_last).map(|known| known.epoch).max();
+        let mut away = search.claims.iter().filter(|known| !is_there(known));
+        // Whoever was about to have it when it was heard of last may have it since.
+        let may_have_more = |known: &Known| known.kind == ClaimKind::Coming || Some(known.epoch) > newest;
+        let has_ended = |host| self.streams.bygone(host).is_some();
+        let client = hash_of(&search.client);
+        away.any(may_have_more)
+            || overlay.lacks_everyone()
+            || !roam.past.may_have_passed(client, &roam.map, has_ended).is_empty()
     }
 
     /// What was given away from here is void.

@@ -45,6 +45,11 @@ impl Core {
         let session = self.sessions.get(index);
         let given = session.memory.roam.as_deref().and_then(|place| place.given.as_deref());
         let Some(given) = given else { return self.give_to(now, asked.client, &successor, out) };
+        let copy = self.overlay.as_deref().and_then(|overlay| overlay.roam.copies.get(asked.client));
+        if asked.as_copy && copy.is_some_and(|copy| copy.epoch >= given.epoch) {
+            // What it became elsewhere is here as well, and later.
+            return self.give_without_session(now, from, asked, out);
+        }
         let is_same = given.to == from.host && given.asker == Some((from.incarnation, asked.number));
         if is_same {
             if given.is_written {

@@ -44,15 +44,34 @@ impl Past {
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk and its deputy
     /// of then cannot be either, or have been started anew and have forgotten.
     pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
+        self.missed(client, now, has_ended, |map, keeper, is_lost| map.deputy(client, keeper).is_none_or(is_lost))
+    }
+
+    /// The same of a session that has no deputy, as it ends with its connection.
+    pub(super) fn may_have_passed(
+        &self,
+        client: u64,
+        now: &Map,
+        has_ended: impl Fn(HostId) -> bool,
+    ) -> BTreeSet<HostId> {
+        self.missed(client, now, has_ended, |_, _, _| true)
+    }
+
+    fn missed(
+        &self,
+        client: u64,
+        now: &Map,
+        has_ended: impl Fn(HostId) -> bool,
+        is_alone: impl Fn(&Map, HostId, &dyn Fn(HostId) -> bool) -> bool,
+    ) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
             let is_lost = |host: HostId| now.life(host) != map.life(host);
-            let clerk = map.clerk(client).map(|(clerk, _)| clerk);
-            if clerk.is_some_and(|clerk| !is_lost(clerk)) {
+            if map.clerk(client).is_some_and(|(clerk, _)| !is_lost(clerk)) {
                 continue;
             }
             let away = map.hosts().filter(|host| !now.has(*host) && !now.has_name_of(map, *host) && !has_ended(*host));
-            found.extend(away.filter(|keeper| map.deputy(client, *keeper).is_none_or(is_lost)));
+            found.extend(away.filter(|keeper| is_alone(map, *keeper, &is_lost)));
         }
         found
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Found, LIST_MAX, Message, Move, Where};
+use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};
 
 use super::{Due, Known, hash_of};
 use crate::api::{Attach, Link, Output, Refusal, Will};
@@ -335,6 +335,9 @@ impl Core {
         if is_clerk && let Stage::Asking(asked) = &mut search.stage {
             let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
             more.extend(found.unsynced.iter().filter(is_new).copied());
+            // Who was about to be attached somewhere may be there by now.
+            let coming = search.claims.iter().filter(|known| known.kind == ClaimKind::Coming).map(|known| known.host);
+            more.extend(coming.filter(|host| is_new(&host)));
             #[cfg(feature = "mutants")]
             if is_believed {
                 more.clear();
