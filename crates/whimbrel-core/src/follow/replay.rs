@@ -93,7 +93,8 @@ impl Core {
         if *budget == 0 {
             return Step::Turn(Turn::Over);
         }
-        match self.look_ahead(id, (own, from, lacks), budget) {
+        let ahead = self.look_ahead(id, (own, from, lacks), budget);
+        match ahead {
             Ahead::Unknown => Step::Turn(Turn::Blocked),
             Ahead::Nothing(upto) => {
                 self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, upto);

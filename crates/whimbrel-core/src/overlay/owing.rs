@@ -191,6 +191,7 @@ impl Core {
             // What it has had of it and not acknowledged was not noted.
             durable.far.newest.set(pubend, passed);
             self.tracks.touch(track);
+            self.note_counted(self.tracks.get(track).session);
         }
     }
 

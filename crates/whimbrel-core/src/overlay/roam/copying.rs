@@ -114,6 +114,20 @@ impl Core {
         }
     }
 
+    /// From where on the logs of others count for a session's subscriptions is known: whoever goes on from a copy needs that, and SUBACK waits for it.
+    pub(crate) fn note_counted(&mut self, index: u32) {
+        let now = self.now;
+        self.note_changed(now, index, false);
+        let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
+        place.copied.counted = place.copied.version;
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let (copying, at) = (&mut overlay.roam.copying, now + SOON);
+        if copying.due.is_some_and(|due| at < due) {
+            copying.due = Some(at);
+            overlay.set_once(at, Due::Copy);
+        }
+    }
+
     /// A client acknowledged or published something, or tags moved.
     pub(crate) fn note_moved(&mut self, index: u32) {
         if self.overlay.is_some() {
@@ -402,6 +416,7 @@ impl Core {
         let place = is_there.then(|| self.sessions.get(index).memory.roam.as_deref()).flatten();
         let Some(place) = place.filter(|_| self.sessions.get(index).is_persistent()) else { return true };
         let Some(deputy) = self.wanted_deputy(now, index) else { return true };
+        let version = version.max(place.copied.counted);
         place.copied.taken.is_some_and(|(host, taken)| host == deputy && taken >= version)
     }
 

@@ -99,6 +99,8 @@ struct Copied {
     version: u64,
     /// The version with which what seldom changes has changed last.
     structure: u64,
+    /// The version with which it was noted last from where on the logs of others count for it.
+    counted: u64,
     /// It waits for being copied.
     is_listed: bool,
     /// Who was sent the whole, and with which structure.
