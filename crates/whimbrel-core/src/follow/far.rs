@@ -191,6 +191,7 @@ impl Core {
             if !self.unbar(now, id) {
                 return Ok(has_read);
             }
+            has_read = true;
         }
     }
 

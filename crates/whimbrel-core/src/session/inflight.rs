@@ -436,7 +436,7 @@ impl Inflight {
     }
 
     /// The deliveries that are not over, oldest first, with their tags.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (u16, &Slot)> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = (u16, &Slot)> + Clone {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.stage != Stage::Settled);
         slots.map(|(index, slot)| (self.tag(index), slot))
     }

@@ -62,6 +62,8 @@ pub(crate) struct Moving {
     /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
     pub(crate) stands: Vec<CarriedStand>,
     pub(crate) flights: Vec<CarriedFlight>,
+    /// What it was told beside events and has not acknowledged: under which tag, by which subscription, and that, packed.
+    pub(crate) notices: Vec<CarriedNotice>,
     /// Tags of exactly-once publishes that the client has not released, ascending.
     pub(crate) unreleased: Vec<u16>,
     /// The tag that was given last.
@@ -80,6 +82,9 @@ pub(crate) struct CarriedStand {
     /// What it has acknowledged beyond that.
     pub(crate) beyond: Vec<EventId>,
 }
+
+/// A notice on its way: its tag, for which subscription it is, and the notice, packed.
+pub(crate) type CarriedNotice = (u16, u32, Box<[u8]>);
 
 /// A delivery that is not over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,6 +222,12 @@ impl<'a> Structure<'a> {
 }
 
 impl CarriedStand {
+    /// Up to where it has acknowledged everything of a stream, if it stands there.
+    pub(crate) fn at(&self, pubend: PubendId) -> Option<Tick> {
+        let at = self.streams.binary_search_by_key(&pubend, |(known, ..)| *known).ok()?;
+        Some(self.streams[at].2)
+    }
+
     /// Streams of one broker stand at nearly the same tick, mostly.
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.streams.len() as u64);
@@ -275,6 +286,12 @@ impl Moving {
         self.stands.iter().for_each(|stand| stand.put(out));
         put_varint(out, self.flights.len() as u64);
         self.flights.iter().for_each(|flight| flight.put(out));
+        put_varint(out, self.notices.len() as u64);
+        for (tag, ordinal, notice) in &self.notices {
+            out.extend_from_slice(&tag.to_le_bytes());
+            put_varint(out, (*ordinal).into());
+            put_bytes(out, notice);
+        }
         put_varint(out, self.unreleased.len() as u64);
         self.unreleased.iter().for_each(|tag| out.extend_from_slice(&tag.to_le_bytes()));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
@@ -291,10 +308,14 @@ impl Moving {
         bytes.u8().filter(|form| *form == FORM)?;
         let away = maybe(bytes)?.map(Duration::from_millis);
         let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
+        let notice = |bytes: &mut Bytes<'_>| {
+            Some((bytes.u16().filter(|tag| *tag > 0)?, bytes.small()?, Box::from(bytes.bytes()?)))
+        };
+        let notices = list(bytes, notice)?;
         let (unreleased, last_tag, number) = (list(bytes, Bytes::u16)?, bytes.u16()?, maybe(bytes)?);
         let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
         bytes.end()?;
-        Some(Moving { away, stands, flights, unreleased, last_tag, number, last })
+        Some(Moving { away, stands, flights, notices, unreleased, last_tag, number, last })
     }
 }
 
@@ -345,7 +366,7 @@ mod tests {
             });
             let moving = Moving {
                 away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
-                flights: flights.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, number: flags[3].then_some(millis), last,
+                flights: flights.collect(), notices: vec![(1, identifier, (&event[..]).into())], unreleased: tags.into_iter().collect(), last_tag: 7, number: flags[3].then_some(millis), last,
             };
             let (mut first, mut second) = (Vec::new(), Vec::new());
             structure.put(&mut first);

@@ -1,6 +1,6 @@
 //! Where durable subscriptions stand: that is computed, not kept.
 
-use whimbrel_event::{EventId, PubendId, Tick};
+use whimbrel_event::{EventId, Tick};
 
 use super::{FarStand, Stand};
 use crate::broker::Core;
@@ -28,10 +28,7 @@ impl Core {
             None => stand.step_back(pubend, tick),
         };
         let untold = untold.as_ref().map_or(const { &Positions::new() }, |untold| untold);
-        untold
-            .iter()
-            .filter(|(pubend, _)| self.is_own(*pubend))
-            .for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
+        untold.iter().for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
         let aside = durable.far.aside.iter();
         track.unsettled.iter().chain(aside).for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
         let session = self.sessions.get(track.session);
@@ -80,10 +77,6 @@ impl Core {
         let durable = track.durable.as_deref_mut().expect("a durable subscription");
         durable.far.since.set(pubend, since);
         durable.far.newest.set(pubend, NOTHING);
-    }
-
-    fn is_own(&self, pubend: PubendId) -> bool {
-        self.streams.own_reliable(pubend).is_some()
     }
 
     /// An event was acknowledged that perhaps lies beyond a position.
