@@ -172,6 +172,8 @@ impl Core {
             overlay.stats.hosts_ended += 1;
         }
         self.take_over_from(now, host);
+        // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
+        self.far_ended(host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         for pubend in streams {
             // Its clock may have been another one, and somebody may have had more of it elsewhere.
@@ -197,7 +199,6 @@ impl Core {
             self.pass_known(now, pubend, out);
         }
         self.settle_all(host);
-        self.far_ended(host);
         while let Some(oldest) = self.streams.one_ended_too_many() {
             self.lose_cached(oldest);
             self.streams.forget_ended(oldest);

@@ -124,7 +124,7 @@ impl Core {
         moving.put(out);
     }
 
-    fn carried_stand(&self, index: u32, track: u32) -> CarriedStand {
+    pub(super) fn carried_stand(&self, index: u32, track: u32) -> CarriedStand {
         if track == NO_TRACK || !self.tracks.get(track).keeps {
             return CarriedStand::default();
         }

@@ -16,6 +16,7 @@ mod flight;
 mod keep;
 mod keys;
 mod line;
+mod merge;
 mod numbers;
 mod outbox;
 mod placed;

@@ -186,9 +186,11 @@ impl Core {
         let Some(search) = self.search(number) else { return };
         let (client, moment) = (search.client.clone(), search.moment);
         // It takes the place of what was given away from here, and of what is void.
+        let mut stood = Vec::new();
         if let Some(index) = self.sessions.find(&client) {
             self.let_go_of_client(now, index, out);
             if let Some(index) = self.sessions.find(&client) {
+                stood = self.stands_of(index);
                 self.discard(now, index, out);
             }
         }
@@ -197,6 +199,7 @@ impl Core {
         let Some((index, (_, moving))) = index.zip(parts) else {
             return self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
         };
+        self.merge_stands(index, &stood);
         let mut place = Attachment::new(now, epoch, moment);
         place.settling = Some(0);
         place.after = Moving::read(moving).and_then(|moving| moving.last);

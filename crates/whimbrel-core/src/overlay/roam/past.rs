@@ -101,7 +101,8 @@ mod tests {
         assert_eq!(unsure(&past, &map(&[(1, 1), (2, 1), (3, 1), (4, 1)])), 0);
         let two = unsure(&past, &map(&[(1, 1), (2, 1), (3, 1)]));
         assert!((50..200).contains(&two), "clerk and deputy are the two that are gone: {two}");
-        assert_eq!(unsure(&past, &map(&[(1, 1)])), 800, "all but those whose clerk is there");
+        let alone = unsure(&past, &map(&[(1, 1)]));
+        assert!((500..900).contains(&alone), "all but those whose clerk is there, or would be the deputy: {alone}");
         assert!(unsure(&past, &map(&[(1, 1), (2, 2), (3, 1), (4, 1)])) > 50, "who was started anew has forgotten");
     }
 

@@ -453,10 +453,12 @@ fn may_repeat(troubles: &Troubles, (keeper, has_moved): (Keeper, bool), got: &Go
         return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && has_moved && troubles.any(got.at, now);
     };
     let is_deputy = has_moved && troubles.any(settled, settled + COPY);
+    // The broker that knew it has lost its disk, and whoever may have had a copy was not there either.
+    let is_lost = troubles.lost_disk_of(process.0, settled) && troubles.gone(settled, now) > 1;
     let is_crash = process.0 == at.0 && process.1 != at.1 && troubles.ended_within(process, settled, GROUP);
     match keeper {
-        Keeper::AtLeast => is_crash || is_deputy,
-        Keeper::Exactly => is_deputy,
+        Keeper::AtLeast => is_crash || is_deputy || is_lost,
+        Keeper::Exactly => is_deputy || is_lost,
         Keeper::Client => false,
     }
 }
