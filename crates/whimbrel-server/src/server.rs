@@ -285,7 +285,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<Socket
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
         // Simulated worlds still find events that come twice or not at all where sessions move: see decision 13.
-        moves_sessions: false,
+        moves_sessions: true,
     };
     let address = hub.open_overlay(&plan, broker).map_err(|error| match error {
         StartError::Bind(cause) => Error::Listen { key: Listener::Overlay.key(), address: listen, cause },

@@ -272,9 +272,13 @@ impl Book {
                     self.breaks(Rule::Answer, format!("a publish is refused with {code:02x}"));
                 }
             }
+            // Whoever is refused comes again.
+            Heard::Connack { code, .. } if code != 0 => {}
             Heard::Connack { session_present, .. } => {
                 let Some(following) = self.current.get(&client) else { return };
                 let following = &mut self.followings[*following];
+                // It could not be answered before.
+                following.asked.0 = following.asked.0.max(now);
                 if following.class != Class::Durable || !following.is_answered {
                     return;
                 }

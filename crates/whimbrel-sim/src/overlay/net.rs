@@ -120,7 +120,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             hang_ups: Default::default(),
-            moves_sessions: false,
+            moves_sessions: true,
             interest_max: INTEREST_MAX,
             cache: None,
             past: Vec::new(),

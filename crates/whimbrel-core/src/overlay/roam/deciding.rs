@@ -114,8 +114,14 @@ impl Core {
         known.unwrap_or(0).saturating_add(1).max(now_ms)
     }
 
+    /// Whether a client's session is here, and has not gone to anybody.
+    pub(super) fn is_kept_here(&self, client: &str) -> bool {
+        let place = self.sessions.find(client).map(|index| self.sessions.get(index).memory.roam.as_deref());
+        place.flatten().is_some_and(|place| place.given.is_none())
+    }
+
     /// The client's session is here.
-    fn attach_own(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn attach_own(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let epoch = self.next_epoch(now, number);
         self.finish_search(now, number, (Attachment::new(now, epoch, 0), false), out);
     }

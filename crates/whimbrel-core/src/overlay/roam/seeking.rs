@@ -98,6 +98,8 @@ pub(super) struct Search {
     pub(super) moment: u64,
     began: Time,
     pub(super) stage: Stage,
+    /// Who was asked first.
+    clerk: Option<HostId>,
     pub(super) claims: Vec<Known>,
     /// Who has spoken for itself.
     heard: BTreeSet<HostId>,
@@ -209,6 +211,7 @@ impl Core {
             moment,
             began: now,
             stage: Stage::Young,
+            clerk: None,
             claims: Vec::new(),
             heard: BTreeSet::new(),
             forgotten: BTreeSet::new(),
@@ -250,7 +253,7 @@ impl Core {
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let Some(search) = roam.searches.get_mut(number) else { return };
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
-        search.stage = Stage::Asking(BTreeSet::from([clerk]));
+        (search.stage, search.clerk) = (Stage::Asking(BTreeSet::from([clerk])), Some(clerk));
         (search.claims, search.heard, search.refused) = Default::default();
         let (client, moment) = (search.client.clone(), search.moment);
         let own: Vec<Known> = self.own_claims(&client);
@@ -360,12 +363,15 @@ impl Core {
     pub(super) fn look_at_searches(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &overlay.roam;
-        let begins_anew = |stage: &Stage| match stage {
+        let begins_anew = |search: &Search| match &search.stage {
             Stage::Young => false,
-            Stage::Asking(_) => true,
+            Stage::Asking(asked) => {
+                let clerk = roam.map.clerk(hash_of(&search.client)).map(|(clerk, _)| clerk);
+                clerk != search.clerk || asked.iter().any(|host| !roam.map.has(*host))
+            }
             Stage::Fetching(fetching) => !roam.map.has(fetching.from),
         };
-        let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(&search.stage));
+        let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(search));
         let all: Vec<u64> = all.map(|(number, _)| *number).collect();
         all.into_iter().for_each(|number| self.ask_clerk(now, number, out));
     }
@@ -419,7 +425,12 @@ impl Core {
     /// Nobody has answered in time.
     fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let Some(search) = self.search(number) else { return };
-        if search.arrival.as_ref().is_some_and(Arrival::does_without) {
+        let (client, does_without) = (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
+        if self.is_kept_here(&client) {
+            // Nobody has said that it is anywhere else.
+            return self.attach_own(now, number, out);
+        }
+        if does_without {
             return self.begin_session(now, number, out);
         }
         self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);

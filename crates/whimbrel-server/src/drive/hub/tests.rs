@@ -144,7 +144,7 @@ async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
         interest_max: 256,
         expects_peers: true,
         links_wanted: 0,
-        moves_sessions: false,
+        moves_sessions: true,
     };
     let address = a.open_overlay(&plan, others("a")).expect("a free port");
     plan.peers = vec![address.to_string()];
