@@ -101,12 +101,12 @@ impl Book {
                 }
             }
             None => {
-                let is_excused = of.name.is_some_and(|(stream, tick)| {
-                    following
-                        .gaps
-                        .iter()
-                        .any(|(pubend, from, to)| *pubend == stream && (*from + 1..=*to).contains(&tick))
-                });
+                // What nobody got has no name here; it was named after when it was accepted.
+                let (stream, tick) = of.name.map_or((None, of.sent.as_nanos()), |(stream, tick)| (Some(stream), tick));
+                let hides = |(pubend, from, to): &(u64, u64, u64)| {
+                    stream.is_none_or(|stream| *pubend == stream) && (*from + 1..=*to).contains(&tick)
+                };
+                let is_excused = following.gaps.iter().any(hides);
                 // What its own broker accepted for it is in the log.
                 let is_excused = is_excused && !is_near;
                 self.counts.excused += u64::from(is_excused);

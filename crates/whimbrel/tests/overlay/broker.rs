@@ -36,6 +36,8 @@ pub struct Broker {
     /// `--dev`, or who it is.
     pub identity: Vec<String>,
     pub peers: Vec<String>,
+    /// It has a data directory, which survives its process.
+    pub has_data: bool,
     /// Where it listens: any free port until it has been started once.
     pub mqtt: SocketAddr,
     pub http: SocketAddr,
@@ -60,6 +62,7 @@ impl Broker {
             before: Vec::new(),
             identity,
             peers: Vec::new(),
+            has_data: false,
             mqtt,
             http,
             overlay,
@@ -88,6 +91,9 @@ impl Broker {
         words.extend([env!("CARGO_BIN_EXE_whimbrel").to_owned(), "serve".into(), "--name".into(), self.name.clone()]);
         words.extend(["--config".to_owned(), self.file("whimbrel.toml").display().to_string()]);
         words.extend(self.identity.iter().cloned());
+        if self.has_data {
+            words.extend(["--data".to_owned(), self.file("data").display().to_string()]);
+        }
         words.extend(["ws", "wss"].map(|listener| format!("--listen-{listener}=off")));
         if self.identity == ["--dev"] {
             words.extend([format!("--listen-mqtt={}", self.mqtt), "--listen-tls=off".into()]);

@@ -10,5 +10,6 @@ mod judge_test;
 mod kills;
 mod net;
 mod publisher;
+mod roam;
 mod subscriber;
 mod world;

@@ -61,9 +61,13 @@ pub struct World {
 impl World {
     /// Starts brokers, joined by relays as `edges` say, each from the one that dials to one of a greater number, and waits until all reach all.
     pub async fn start(count: usize, edges: &[(usize, usize)], profile: WanProfile, seed: u64) -> World {
-        let mut brokers: Vec<Broker> = (0..count).map(Broker::new).collect();
+        World::join((0..count).map(Broker::new).collect(), edges, profile, seed).await
+    }
+
+    /// The same of these brokers, none of which runs yet.
+    pub async fn join(mut brokers: Vec<Broker>, edges: &[(usize, usize)], profile: WanProfile, seed: u64) -> World {
         let mut relays = Vec::new();
-        for from in (0..count).rev() {
+        for from in (0..brokers.len()).rev() {
             for &(_, to) in edges.iter().filter(|(dialing, _)| *dialing == from) {
                 assert!(from < to, "who is dialled is started first");
                 let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
@@ -87,6 +91,11 @@ impl World {
         let mut world = World { brokers, desk, up, relays, publishers, subscribers, probes: 0 };
         world.converge("at the start").await;
         world
+    }
+
+    /// Which brokers are there, as it changes.
+    pub fn up(&self) -> Vec<watch::Receiver<Up>> {
+        self.up.iter().map(watch::Sender::subscribe).collect()
     }
 
     /// The relay between two brokers.

@@ -89,22 +89,27 @@ impl Directory {
         }
         let clients: BTreeSet<&str> = seen.into_iter().map(|(client, _)| client).collect();
         for client in clients {
-            let all = self.of(client);
-            let counts = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
-            let newest = all.iter().filter(counts).max_by_key(|known| known.order()).copied();
-            let Some(newest) = newest else { continue };
-            let is_void = |known: &&Known| {
-                let is_older = match known.kind {
-                    ClaimKind::Keeper | ClaimKind::Passing => known.order() < newest.order(),
-                    ClaimKind::Copy if newest.kind == ClaimKind::Ended => known.epoch <= newest.epoch,
-                    ClaimKind::Copy => known.epoch < newest.epoch,
-                    ClaimKind::Nothing | ClaimKind::Ended | ClaimKind::Coming | ClaimKind::Given => false,
-                };
-                is_older && known.host != newest.host
-            };
-            outdated.extend(all.iter().filter(is_void).map(|known| (known.host, client, newest)));
+            outdated.extend(self.void_of(client).into_iter().map(|(host, newest)| (host, client, newest)));
         }
         outdated
+    }
+
+    /// Who has something of a client's session that a newer attachment has made void, with that.
+    pub(super) fn void_of(&self, client: &str) -> Vec<(HostId, Known)> {
+        let all = self.of(client);
+        let counts = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
+        let newest = all.iter().filter(counts).max_by_key(|known| known.order()).copied();
+        let Some(newest) = newest else { return Vec::new() };
+        let is_void = |known: &&Known| {
+            let is_older = match known.kind {
+                ClaimKind::Keeper | ClaimKind::Passing => known.order() < newest.order(),
+                ClaimKind::Copy if newest.kind == ClaimKind::Ended => known.epoch <= newest.epoch,
+                ClaimKind::Copy => known.epoch < newest.epoch,
+                ClaimKind::Nothing | ClaimKind::Ended | ClaimKind::Coming | ClaimKind::Given => false,
+            };
+            is_older && known.host != newest.host
+        };
+        all.iter().filter(is_void).map(|known| (known.host, newest)).collect()
     }
 
     fn add(&mut self, claim: &Claim<'_>) {

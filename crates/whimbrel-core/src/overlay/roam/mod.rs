@@ -182,6 +182,8 @@ pub(crate) struct Roam {
     copying: Copying,
     ended: BTreeMap<Box<str>, Ended>,
     ended_by_age: BTreeSet<(Time, Box<str>)>,
+    /// Clients of whose sessions somebody has something that is void, as far as this broker is their clerk.
+    voided: BTreeSet<Box<str>>,
     /// Sessions that were given away, with how often it was asked in vain whether they are safe.
     given: BTreeMap<Box<str>, u32>,
     /// Brokers of whose sessions this one knew before it was started, and which have not told it anything since.
@@ -413,7 +415,8 @@ impl Core {
         roam.past.note(old.clone());
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
-            roam.telling.begin_walk(old);
+            // Alone it has told nobody anything, not even itself.
+            roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() });
             overlay.set_once(now, Due::Tell);
             overlay.set_once(now + STILL, Due::Still);
         }

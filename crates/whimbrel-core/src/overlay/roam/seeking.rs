@@ -425,7 +425,8 @@ impl Core {
     /// Nobody has answered in time.
     fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let Some(search) = self.search(number) else { return };
-        let (client, does_without) = (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
+        let (client, does_without) =
+            (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
         if self.is_kept_here(&client) {
             // Nobody has said that it is anywhere else.
             return self.attach_own(now, number, out);

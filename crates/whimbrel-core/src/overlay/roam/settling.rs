@@ -72,6 +72,7 @@ impl Core {
     /// Asks whether what was given away is safe.
     pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut impl Output) {
         self.tell_taken(now, out);
+        self.tell_voided(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let mut asked: Vec<(Box<str>, u32)> = Vec::new();

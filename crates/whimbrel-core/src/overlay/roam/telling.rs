@@ -7,6 +7,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Claim, ClaimKind, Claims, Message, PageTaken, Sessions};
 
 use super::map::Map;
+use super::settling::SETTLE_EVERY;
 use super::{Attachment, Due, Known, hash_of};
 use crate::api::Output;
 use crate::broker::Core;
@@ -246,11 +247,38 @@ impl Core {
     /// Notes what brokers have, and tells those who have something that is void by now.
     fn file(&mut self, now: Time, claims: &[Claim<'_>], out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.host;
         let mut of_host: BTreeMap<HostId, Vec<Claim<'_>>> = BTreeMap::new();
         for (whom, client, newer) in overlay.roam.directory.take(claims) {
             of_host.entry(whom).or_default().push(newer.claim(client));
+            overlay.roam.voided.insert(client.into());
+            overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         }
+        self.tell_outdated(now, of_host, out);
+    }
+
+    /// Tells again who has something that is void, until it says that it has it no more.
+    pub(super) fn tell_voided(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        let own = overlay.host;
+        let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
+        let (directory, map) = (&roam.directory, &roam.map);
+        roam.voided.retain(|client| clerk(client) == Some(own) && !directory.void_of(client).is_empty());
+        let some: Vec<Box<str>> = roam.voided.iter().take(WALK_SLICE).cloned().collect();
+        let mut of_host: BTreeMap<HostId, Vec<Claim<'_>>> = BTreeMap::new();
+        for client in &some {
+            for (whom, newer) in directory.void_of(client).into_iter().filter(|(whom, _)| map.has(*whom)) {
+                of_host.entry(whom).or_default().push(newer.claim(client));
+            }
+        }
+        if !some.is_empty() {
+            overlay.set_once(now + SETTLE_EVERY, Due::Settle);
+        }
+        self.tell_outdated(now, of_host, out);
+    }
+
+    fn tell_outdated(&mut self, now: Time, of_host: BTreeMap<HostId, Vec<Claim<'_>>>, out: &mut impl Output) {
+        let Some(host) = self.overlay.as_deref().map(|overlay| overlay.host) else { return };
         for (whom, claims) in of_host {
             if whom == host {
                 self.outdated_came(now, &claims, out);

@@ -18,7 +18,7 @@ pub use client::Keeper;
 pub use counts::Counts;
 pub use draw::Wander;
 
-use crate::overlay::book::{ARRIVE_MAX, Violation};
+use crate::overlay::book::{ARRIVE_MAX, Rule, Violation};
 use crate::rig::START;
 use world::World;
 
@@ -97,6 +97,19 @@ pub fn run_wandering_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::Mu
     play(seed, wander, world)
 }
 
+/// In the end each client's session is at one broker: what others had of it has been given up.
+fn count_keepers(world: &mut World<'_>) {
+    let names: Vec<String> = world.book.accounts.values().map(|account| account.name.clone()).collect();
+    for name in names {
+        let brokers = world.net.nodes.iter().filter_map(|node| node.broker.as_ref());
+        let sessions = brokers.filter_map(|broker| broker.core().session(&name)?.place);
+        let kept: Vec<u64> = sessions.filter(|place| place.given_to.is_none()).map(|place| place.epoch).collect();
+        if kept.len() > 1 {
+            world.book.breaks(Rule::Takeover, format!("{} brokers keep the session of {name}: {kept:?}", kept.len()));
+        }
+    }
+}
+
 fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     let plan = draw::world(&mut world, wander);
     world.plan(plan.faults);
@@ -113,6 +126,7 @@ fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     }
     world.run_until(world.now() + ARRIVE_MAX + Duration::from_secs(1));
     world.book.close(probes);
+    count_keepers(&mut world);
     Report {
         seed,
         digest: world.digest(),

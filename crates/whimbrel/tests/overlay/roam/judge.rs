@@ -1,0 +1,133 @@
+//! What is to be said of those who wandered: what they lacked, what they got twice and in which order, and how long they waited.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::{Book, Came, Keeper, Name, Story};
+
+/// How old the copy of a session may be that is used when its keeper is gone, and a little.
+const COPY: Duration = Duration::from_millis(1_000);
+
+/// So long after a broker was killed others may still be going there, and not be found.
+const AFTERWARDS: Duration = Duration::from_secs(12);
+
+/// Faults of one kind that are shown.
+const SHOWN: usize = 4;
+
+/// What is to be said of one subscription.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    pub who: String,
+    pub due: usize,
+    pub lost: Vec<Name>,
+    pub twice: Vec<(Name, String)>,
+    /// Came again as it may: not durably acknowledged, or not known to a deputy.
+    pub again: usize,
+    pub disordered: Vec<(Name, Name)>,
+    pub faults: Vec<String>,
+}
+
+/// Judges every subscription.
+pub fn judge(book: &Book) -> Vec<Verdict> {
+    book.stories.iter().map(|story| of(book, story)).collect()
+}
+
+fn of(book: &Book, story: &Story) -> Verdict {
+    let mut verdict = Verdict { who: story.who.clone(), faults: story.faults.clone(), ..Verdict::default() };
+    let mut known: BTreeMap<Name, &Came> = BTreeMap::new();
+    let mut ticks = BTreeMap::new();
+    for (name, came) in &story.came {
+        if book.sent.get(name).is_none_or(|sent| sent.level < story.least) {
+            verdict.faults.push(format!("{name:?} comes and is not wanted"));
+        }
+        if let Some(first) = known.get(name) {
+            match may_repeat(book, story, (first, came)) {
+                true => verdict.again += 1,
+                false => {
+                    let spans = format!("{:?} later, at b{} and b{}", came.at - first.at, first.broker, came.broker);
+                    verdict.twice.push((*name, format!("{spans}, {:?} {:?}", first.id, came.id)));
+                }
+            }
+            continue;
+        }
+        known.insert(*name, came);
+        if let Some(id) = came.id {
+            let (tick, before) = ticks.insert(id.pubend, (id.tick, *name)).unwrap_or((id.tick, *name));
+            if tick > id.tick {
+                verdict.disordered.push((*name, before));
+            }
+        }
+    }
+    let granted = story.granted;
+    for (name, sent) in &book.sent {
+        let is_due = sent.acknowledged.is_some() && sent.level >= story.least && granted.is_some_and(|at| at < sent.at);
+        verdict.due += usize::from(is_due);
+        if is_due && !known.contains_key(name) {
+            verdict.lost.push(*name);
+        }
+    }
+    verdict
+}
+
+/// Whether an event may come a second time.
+fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> bool {
+    if first.id != again.id {
+        return first.maybe_again || again.maybe_again;
+    }
+    // A broker that was killed soon after, or had been shortly before, with what its deputy did not know.
+    let is_near = |at: Instant| {
+        book.kills.iter().any(|kill| {
+            let over = kill.back.map_or(Instant::now(), |back| back + AFTERWARDS);
+            kill.at <= at + COPY && at <= over
+        })
+    };
+    story.keeper != Keeper::Client && is_near(first.at)
+}
+
+/// How long it took after each kill, and after each start, until everybody had something that was sent since then.
+fn recoveries(book: &Book) -> Vec<(usize, Duration, Option<Duration>)> {
+    let after = |moment: Instant| {
+        let fresh: BTreeSet<Name> =
+            book.sent.iter().filter(|(_, sent)| sent.at > moment).map(|(name, _)| *name).collect();
+        let first = |story: &Story| {
+            let came = story.came.iter().find(|(name, came)| came.at > moment && fresh.contains(name));
+            came.map(|(_, came)| came.at - moment)
+        };
+        book.stories.iter().map(first).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max())
+    };
+    let of = |kill: &super::Kill| {
+        let live = after(kill.at).unwrap_or(Duration::MAX);
+        (kill.broker, live, kill.back.and_then(after))
+    };
+    book.kills.iter().map(of).collect()
+}
+
+/// Judges, prints all, and panics with all faults if there is one.
+pub fn demand(book: &Book) {
+    let verdicts = judge(book);
+    println!(
+        "{:<22}{:>7}{:>7}{:>7}{:>7}{:>7}{:>9}{:>7}{:>8}  gaps",
+        "", "moves", "due", "came", "lost", "twice", "disorder", "again", "refused"
+    );
+    let mut report = String::new();
+    for (verdict, story) in verdicts.iter().zip(&book.stories) {
+        let Verdict { who, due, lost, twice, again, disordered, faults } = verdict;
+        let [lost_count, twice_count, disorder] = [lost.len(), twice.len(), disordered.len()];
+        let (came, refused) = (story.came.len(), story.refused);
+        println!(
+            "{who:<22}{:>7}{due:>7}{came:>7}{lost_count:>7}{twice_count:>7}{disorder:>9}{again:>7}{refused:>8}  {:?}",
+            story.moves, story.gaps
+        );
+        let is_good = lost.is_empty() && twice.is_empty() && disordered.is_empty() && faults.is_empty();
+        if !is_good || !story.gaps.is_empty() {
+            let short = (&lost[..lost.len().min(SHOWN)], &twice[..twice.len().min(SHOWN)]);
+            let also = (&disordered[..disordered.len().min(SHOWN)], &faults[..faults.len().min(SHOWN)], &story.gaps);
+            report += &format!("{who}: lost and twice {short:?}; disordered, faults and gaps {also:?}\n");
+        }
+    }
+    for (broker, live, back) in recoveries(book) {
+        println!("b{broker} was killed: all had something new after {live:?}; it was back: after {back:?}");
+    }
+    assert!(verdicts.iter().all(|verdict| verdict.due > 100), "there was no load");
+    assert!(report.is_empty(), "\n{report}");
+}

@@ -1,0 +1,241 @@
+//! Sessions and positions wander over three real brokers with disks, which are killed and started again: what comes, what comes twice, and how long it
+//! takes until everybody is served again.
+
+mod clients;
+mod judge;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use whimbrel_client::{EventId, QoS};
+
+use crate::broker::Broker;
+use crate::world::{LINK, World};
+use clients::{Publisher, Roamer};
+
+/// How often somebody goes to another broker, all together.
+const MOVES: u64 = 200;
+
+/// A broker is killed after so many moves.
+const KILL_AFTER: u64 = 20;
+
+/// It is started again after so many more events of the others.
+const DOWN: u64 = 200;
+
+/// What must come comes by then.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// So much time for all moves, whatever happens.
+const MOVES_MAX: Duration = Duration::from_secs(60);
+
+/// Who keeps the position of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// The client, by token.
+    Client,
+    /// The broker, at QoS 2.
+    Exactly,
+    /// The broker, at QoS 1.
+    AtLeast,
+}
+
+/// One event as its publisher knows it.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub at: Instant,
+    pub level: u8,
+    pub acknowledged: Option<Instant>,
+}
+
+/// How an event came.
+#[derive(Clone, Debug)]
+pub struct Came {
+    pub at: Instant,
+    pub broker: usize,
+    pub id: Option<EventId>,
+    /// The publisher may have repeated it.
+    pub maybe_again: bool,
+}
+
+/// Its publisher, and the publisher's number.
+pub type Name = (u32, u64);
+
+/// What a subscription got.
+#[derive(Clone, Debug)]
+pub struct Story {
+    pub who: String,
+    pub keeper: Keeper,
+    pub least: u8,
+    pub granted: Option<Instant>,
+    /// In the order in which it came.
+    pub came: Vec<(Name, Came)>,
+    pub gaps: BTreeMap<String, usize>,
+    pub moves: u64,
+    /// How often it was refused as nobody knew its session.
+    pub refused: u64,
+    /// What must not be: a session that is gone, an older connection that stays.
+    pub faults: Vec<String>,
+}
+
+/// What happened to a broker.
+#[derive(Clone, Copy, Debug)]
+pub struct Kill {
+    pub broker: usize,
+    pub at: Instant,
+    pub back: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    pub sent: BTreeMap<Name, Sent>,
+    pub stories: Vec<Story>,
+    pub kills: Vec<Kill>,
+}
+
+/// How far the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Running,
+    /// Nobody moves any more, and publishers wait for their last answers.
+    Last,
+    Over,
+}
+
+/// What all clients of a run share.
+#[derive(Clone)]
+pub struct Desk {
+    book: Arc<Mutex<Book>>,
+    pub sent: Arc<watch::Sender<u64>>,
+    pub moved: Arc<watch::Sender<u64>>,
+    pub phase: Arc<watch::Sender<Phase>>,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let (sent, moved, phase) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::new(Phase::Running));
+        Desk { book: Arc::default(), sent: Arc::new(sent), moved: Arc::new(moved), phase: Arc::new(phase) }
+    }
+
+    pub fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("nobody panics while writing")
+    }
+
+    async fn reach(counter: &watch::Sender<u64>, more: u64) {
+        let mut counter = counter.subscribe();
+        let until = *counter.borrow() + more;
+        counter.wait_for(|count| *count >= until).await.expect("the desk outlives its clients");
+    }
+}
+
+/// Three brokers with disks, each joined to the others.
+async fn brokers() -> World {
+    let with_data = |number| {
+        let mut broker = Broker::new(number);
+        broker.has_data = true;
+        broker
+    };
+    World::join((0..3).map(with_data).collect(), &[(0, 1), (1, 2), (0, 2)], LINK, 41).await
+}
+
+/// Three of each kind wander; two publishers stay, and one wanders, too.
+async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
+    let (mut roamers, mut publishers) = (JoinSet::new(), JoinSet::new());
+    let kinds =
+        [(Keeper::Client, QoS::AtLeastOnce), (Keeper::Exactly, QoS::ExactlyOnce), (Keeper::AtLeast, QoS::AtLeastOnce)];
+    for (home, least) in [0, 3, 0].into_iter().enumerate() {
+        for (keeper, qos) in kinds {
+            let who = format!("roamer-{home}-{keeper:?}");
+            let story = Story {
+                who: who.clone(),
+                keeper,
+                least,
+                granted: None,
+                came: Vec::new(),
+                gaps: BTreeMap::new(),
+                moves: 0,
+                refused: 0,
+                faults: Vec::new(),
+            };
+            let index = desk.book().stories.len();
+            desk.book().stories.push(story);
+            roamers.spawn(Roamer::new(who, (index, home), (keeper, qos, least), desk.clone(), world.up()).work());
+        }
+    }
+    let granted = |desk: &Desk| desk.book().stories.iter().all(|story| story.granted.is_some());
+    let all = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        while !granted(desk) {
+            pace.tick().await;
+        }
+    };
+    timeout(PATIENCE, all).await.expect("all are granted in time");
+    for number in 0..3 {
+        // What is published at most at QoS 1 is delivered so.
+        let qos = if number == 1 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+        let publisher =
+            Publisher { number, qos, at: number as usize, wanders: number == 2, desk: desk.clone(), up: world.up() };
+        publishers.spawn(publisher.work());
+    }
+    [roamers, publishers]
+}
+
+/// Kills one broker after the other, until everybody together has moved often enough.
+async fn storm(world: &mut World, desk: &Desk) {
+    let mut victim = 0;
+    while *desk.moved.borrow() < MOVES {
+        Desk::reach(&desk.moved, KILL_AFTER).await;
+        world.kill(victim);
+        desk.book().kills.push(Kill { broker: victim, at: Instant::now(), back: None });
+        Desk::reach(&desk.sent, DOWN).await;
+        world.restart(victim);
+        desk.book().kills.last_mut().expect("just killed").back = Some(Instant::now());
+        victim = (victim + 1) % world.brokers.len();
+    }
+}
+
+/// Publishers end, and then everybody waits for what is still due.
+async fn finish(desk: &Desk, [mut roamers, mut publishers]: [JoinSet<()>; 2]) -> Book {
+    desk.phase.send_replace(Phase::Last);
+    let all = async { while publishers.join_next().await.is_some_and(|ended| ended.is_ok()) {} };
+    if timeout(PATIENCE, all).await.is_err() {
+        println!("not all events are acknowledged");
+    }
+    let all = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        while judge::judge(&desk.book()).iter().any(|verdict| !verdict.lost.is_empty()) {
+            pace.tick().await;
+        }
+    };
+    if timeout(PATIENCE, all).await.is_err() {
+        println!("not everybody has everything");
+    }
+    desk.phase.send_replace(Phase::Over);
+    let all = async { while roamers.join_next().await.is_some_and(|ended| ended.is_ok()) {} };
+    if timeout(PATIENCE, all).await.is_err() {
+        println!("{} roamers do not end", roamers.len());
+        roamers.shutdown().await;
+    }
+    desk.book().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_roams_over_brokers_that_are_killed_misses_nothing() {
+    let mut world = brokers().await;
+    let desk = Desk::new();
+    let clients = populate(&world, &desk).await;
+    let is_done = timeout(MOVES_MAX, storm(&mut world, &desk)).await.is_ok();
+    if !is_done {
+        println!("only {} moves in {MOVES_MAX:?}", *desk.moved.borrow());
+        world.tell_logs();
+    }
+    if is_done {
+        world.converge("at the end").await;
+    }
+    let book = finish(&desk, clients).await;
+    judge::demand(&book);
+    assert!(is_done, "too few moves");
+}
