@@ -56,5 +56,5 @@ pub use position::{InvalidPosition, Position};
 pub use session::Session;
 pub use store::{CheckpointStore, Damage, FileStore, StoreError};
 pub use subscription::{Durability, Start, Subscription};
-pub use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Tick};
+pub use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick};
 pub use whimbrel_mqtt::codec::{Filter, QoS, ReasonCode, RetainHandling, Version};

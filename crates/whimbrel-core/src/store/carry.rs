@@ -381,8 +381,7 @@ impl Core {
         // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
         flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || source == Source::Keeper && flight.of.is_some());
         let notices: BTreeMap<u16, &CarriedNotice> = moving.notices.iter().map(|notice| (notice.0, notice)).collect();
-        let tags: BTreeSet<u16> = flights.keys().chain(notices.keys()).copied().collect();
-        let tags: Vec<u16> = tags.into_iter().collect();
+        let tags = Vec::from_iter(BTreeSet::from_iter(flights.keys().chain(notices.keys()).copied()));
         let before =
             |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
         let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
