@@ -333,7 +333,8 @@ fn what_was_given_away_is_used_if_the_new_keeper_dies_at_once() {
 #[test]
 fn a_broker_that_was_alone_tells_of_its_sessions_when_others_come() {
     let mut net = Net::mesh(1);
-    assert_eq!(net.connect(0, 1, "sub"), Some(false));
+    assert_eq!(net.connect(0, 1, "sub"), None, "it has peers, and does not know what these have");
+    net.connect_as(0, 1, "sub", How { clean_start: true, ..RETURN });
     net.subscribe(0, 1, plain("t", Qos::AtLeastOnce));
     net.leave(0, 1);
     let other = Net::mesh(1).nodes.pop().unwrap();
