@@ -52,6 +52,8 @@ pub(super) fn config(seed: u64) -> Config {
 
 /// Fills a world.
 pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
+    // A hundred brokers that begin in the same moment need seconds until they can ask each other for sessions (decision 13, Open).
+    world.net.moves_sessions = matches!(size, Size::Drawn);
     let mut random = world.random.fork();
     let storm = Duration::from_secs(*random.pick(&STORM));
     let count = match size {
