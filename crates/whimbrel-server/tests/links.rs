@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{CONNECT, address, config, get, metric, packet, soon, speaks_mqtt, start, tcp};
+use common::{CONNECT, address, config, get, metric, packet, soon, speaks_mqtt, speaks_mqtt_as, start, tcp};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
@@ -67,8 +67,8 @@ async fn what_is_published_at_one_broker_reaches_a_subscriber_at_another() {
     .await;
     metric(&south, "whimbrel_links 1").await;
     let (mut subscriber, mut publisher) = (tcp(&south, Listener::Mqtt).await, tcp(&north, Listener::Mqtt).await);
-    speaks_mqtt(&mut subscriber).await;
-    speaks_mqtt(&mut publisher).await;
+    speaks_mqtt_as(&mut subscriber, b's').await;
+    speaks_mqtt_as(&mut publisher, b'p').await;
     subscriber.write_all(b"\x82\x07\x00\x01\x00\x00\x01t\x00").await.expect("the connection is open");
     assert_eq!(soon("SUBACK", packet(&mut subscriber)).await.expect("an answer").0, 0x90);
     // What is published before the brokers have told each other what is wanted stays where it is.

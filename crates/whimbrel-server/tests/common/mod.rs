@@ -90,7 +90,13 @@ pub async fn packet(stream: &mut (impl AsyncRead + Unpin)) -> Option<(u8, Vec<u8
 
 /// CONNECT, CONNACK, PINGREQ, PINGRESP.
 pub async fn speaks_mqtt(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
-    stream.write_all(CONNECT).await.expect("the connection is open");
+    speaks_mqtt_as(stream, b'a').await;
+}
+
+/// The same of a client with that id: one client cannot be at two brokers.
+pub async fn speaks_mqtt_as(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), id: u8) {
+    let (_, connect) = CONNECT.split_last().expect("a client id is its end");
+    stream.write_all(&[connect, &[id]].concat()).await.expect("the connection is open");
     stream.flush().await.expect("the connection is open");
     let (first, body) = soon("CONNACK", packet(stream)).await.expect("an answer to CONNECT");
     assert_eq!((first, body[1]), (0x20, 0), "CONNACK with success");
