@@ -91,6 +91,16 @@ impl Track {
         self.durable.as_deref().is_some_and(|durable| durable.awaits_selector(pubend))
     }
 
+    /// Until its own interest is in force it waits for these streams: where their logs count for it from where it stands, else from what has been passed here.
+    pub(crate) fn wait_for(&mut self, passed: impl Iterator<Item = (PubendId, Tick)>) {
+        let had = |pubend| self.lag.as_deref().map_or(Tick(0), |lag| lag.positions.get(pubend));
+        let from = |(pubend, passed): (PubendId, Tick)| match self.has_far_log(pubend) {
+            true => (pubend, had(pubend)),
+            false => (pubend, had(pubend).max(passed)),
+        };
+        self.unsettled = passed.map(from).filter(|(_, at)| *at != Tick(0)).collect();
+    }
+
     /// Whether another broker's log has what it lacks of a stream.
     pub(crate) fn has_far_log(&self, pubend: PubendId) -> bool {
         self.durable.as_deref().is_some_and(|durable| durable.far.since.has(pubend))

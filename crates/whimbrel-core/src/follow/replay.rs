@@ -93,8 +93,7 @@ impl Core {
         if *budget == 0 {
             return Step::Turn(Turn::Over);
         }
-        let ahead = self.look_ahead(id, (own, from, lacks), budget);
-        match ahead {
+        match self.look_ahead(id, (own, from, lacks), budget) {
             Ahead::Unknown => Step::Turn(Turn::Blocked),
             Ahead::Nothing(upto) => {
                 self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, upto);

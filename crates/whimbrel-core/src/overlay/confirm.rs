@@ -201,20 +201,12 @@ impl Core {
             return;
         }
         let of_track = self.tracks.get_mut(track);
-        let lag = of_track.lag.as_deref();
-        let had = |pubend| lag.map_or(Tick(0), |lag| lag.positions.get(pubend));
         if !of_track.unsettled.is_empty() {
             overlay.waiting.forget(track);
         }
         // Of brokers that are not there, what came since is asked for when they are.
         let is_there = |(pubend, _): &(PubendId, Tick)| overlay.topology.get(pubend.host()).is_some();
-        let far = of_track.durable.as_deref().map(|durable| &durable.far.since);
-        let stands = |(pubend, passed): (PubendId, Tick)| match far.is_some_and(|far| far.has(pubend)) {
-            true => (pubend, had(pubend)),
-            false => (pubend, passed.max(had(pubend))),
-        };
-        let all = self.streams.remote_positions().filter(is_there);
-        of_track.unsettled = all.map(stands).filter(|(_, at)| *at != Tick(0)).collect();
+        of_track.wait_for(self.streams.remote_positions().filter(is_there));
         if !of_track.unsettled.is_empty() {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }
@@ -225,13 +217,10 @@ impl Core {
     pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let of_track = self.tracks.get_mut(track);
-        let (Some(lag), Some(durable)) = (of_track.lag.as_deref(), of_track.durable.as_deref()) else { return };
-        let stands = |(pubend, passed): (PubendId, Tick)| match durable.far.since.has(pubend) {
-            true => (pubend, lag.positions.get(pubend)),
-            false => (pubend, lag.positions.get(pubend).max(passed)),
-        };
-        let unsettled = self.streams.remote_positions().map(stands).filter(|(_, at)| *at != Tick(0)).collect();
-        of_track.unsettled = unsettled;
+        if of_track.lag.is_none() || of_track.durable.is_none() {
+            return;
+        }
+        of_track.wait_for(self.streams.remote_positions());
         if !of_track.unsettled.is_empty() {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }

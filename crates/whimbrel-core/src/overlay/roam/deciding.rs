@@ -4,7 +4,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
 use super::seeking::{Arrival, Fetching, Search, Stage};
-use super::{Attachment, Known, hash_of};
+use super::{Attachment, Known};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
@@ -130,11 +130,11 @@ impl Core {
     pub(super) fn begin_session(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
-        let client = search.client.clone();
+        let (client, is_decided) = (search.client.clone(), search.is_decided());
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
         // Who was asked last has not answered.
-        place.maybe_repeats = self.search(number).is_some_and(|search| !search.is_decided());
+        place.maybe_repeats = !is_decided;
         self.finish_search(now, number, (place, false), out);
     }
 
@@ -150,11 +150,7 @@ impl Core {
         let mut away = search.claims.iter().filter(|known| !is_there(known));
         // Whoever was about to have it when it was heard of last may have it since.
         let may_have_more = |known: &Known| known.kind == ClaimKind::Coming || Some(known.epoch) > newest;
-        let has_ended = |host| self.streams.bygone(host).is_some();
-        let client = hash_of(&search.client);
-        away.any(may_have_more)
-            || overlay.lacks_everyone()
-            || !roam.past.may_have_passed(client, &roam.map, has_ended).is_empty()
+        away.any(may_have_more) || overlay.lacks_everyone() || !self.may_be_away(&search.client, false).is_empty()
     }
 
     /// What was given away from here is void.

@@ -11,7 +11,7 @@ use super::seeking::Successor;
 use crate::api::{Kick, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
-use crate::store::{Moving, SessionNo, Wait, join};
+use crate::store::{AtomNo, Moving, SessionNo, Wait, join};
 
 /// Bytes of a session in one letter.
 const PART_BYTES: usize = 256 << 10;
@@ -94,14 +94,20 @@ impl Core {
         }
     }
 
+    /// With what all is durable that has happened up to now; `None`: it is, or nothing ever will be.
+    fn not_durable(&self) -> Option<AtomNo> {
+        let last = self.store.line.last().max(self.store.outbox.last());
+        Some(last).filter(|last| self.has_log() && *last > self.store.line.committed())
+    }
+
     /// A session has ended: that is told when all is durable that its client did before.
     fn answer_ended(&mut self, now: Time, whom: (HostId, u64), client: &str, out: &mut impl Output) {
-        let last = self.store.line.last().max(self.store.outbox.last());
-        if self.has_log() && last > self.store.line.committed() {
-            let (to, number) = whom;
-            self.store.line.push(last, Wait::TellEnded { to, number, client: client.into() });
-        } else {
-            self.tell_ended(now, whom, client, out);
+        match self.not_durable() {
+            Some(last) => {
+                let (to, number) = whom;
+                self.store.line.push(last, Wait::TellEnded { to, number, client: client.into() });
+            }
+            None => self.tell_ended(now, whom, client, out),
         }
     }
 
@@ -169,11 +175,9 @@ impl Core {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_went += 1;
         }
-        let last = self.store.line.last().max(self.store.outbox.last());
-        if self.has_log() && last > self.store.line.committed() {
-            self.store.line.push(last, Wait::Gave { session: index, number });
-        } else {
-            self.has_given(now, index, number, out);
+        match self.not_durable() {
+            Some(last) => self.store.line.push(last, Wait::Gave { session: index, number }),
+            None => self.has_given(now, index, number, out),
         }
     }
 

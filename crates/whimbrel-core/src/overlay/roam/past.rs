@@ -8,7 +8,7 @@ use whimbrel_event::HostId;
 use super::map::Map;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
-pub(super) const PAST_MAX: usize = 64;
+const PAST_MAX: usize = 64;
 
 /// When the brokers have been the same for so long, all clerks and deputies know what they have to know.
 pub(super) const SETTLED: Duration = Duration::from_secs(20);
@@ -41,28 +41,13 @@ impl Past {
         self.maps.retain(|map| !map.hosts().all(|host| present.has(host)));
     }
 
-    /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk and its deputy
-    /// of then cannot be either, or have been started anew and have forgotten.
-    pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
-        self.missed(client, now, has_ended, |map, keeper, is_lost| map.deputy(client, keeper).is_none_or(is_lost))
-    }
-
-    /// The same of a session that has no deputy, as it ends with its connection.
-    pub(super) fn may_have_passed(
+    /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
+    /// either, or has been started anew and has forgotten, and its deputy, if it lasts: one that ends with its connection has none.
+    pub(super) fn may_have(
         &self,
-        client: u64,
+        (client, lasts): (u64, bool),
         now: &Map,
         has_ended: impl Fn(HostId) -> bool,
-    ) -> BTreeSet<HostId> {
-        self.missed(client, now, has_ended, |_, _, _| true)
-    }
-
-    fn missed(
-        &self,
-        client: u64,
-        now: &Map,
-        has_ended: impl Fn(HostId) -> bool,
-        is_alone: impl Fn(&Map, HostId, &dyn Fn(HostId) -> bool) -> bool,
     ) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
@@ -71,7 +56,7 @@ impl Past {
                 continue;
             }
             let away = map.hosts().filter(|host| !now.has(*host) && !now.has_name_of(map, *host) && !has_ended(*host));
-            found.extend(away.filter(|keeper| is_alone(map, *keeper, &is_lost)));
+            found.extend(away.filter(|keeper| !lasts || map.deputy(client, *keeper).is_none_or(is_lost)));
         }
         found
     }
@@ -89,7 +74,9 @@ mod tests {
     }
 
     fn unsure(past: &Past, now: &Map) -> usize {
-        (0..1000_u32).filter(|client| !past.may_have(hash_of(&client.to_string()), now, |_| false).is_empty()).count()
+        (0..1000_u32)
+            .filter(|client| !past.may_have((hash_of(&client.to_string()), true), now, |_| false).is_empty())
+            .count()
     }
 
     #[test]
