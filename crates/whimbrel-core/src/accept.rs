@@ -68,6 +68,9 @@ impl Core {
         let qos = event.qos;
         let from = self.sessions.of(link);
         self.hold_if_unanswered(link, out);
+        if self.keep_early(now, from, publish, out) {
+            return;
+        }
         let whom = self.sessions.whom(link);
         if qos == Qos::ExactlyOnce
             && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()

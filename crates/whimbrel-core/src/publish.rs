@@ -24,7 +24,7 @@ impl Core {
         let after = self.streams.own.passed(id);
         out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
         let matched = self.pass(now, route, publication, retain, out);
-        if !self.streams.stalled.is_empty() {
+        if self.streams.is_awaited() {
             self.look_at_stalled(now, out);
         }
         matched

@@ -124,7 +124,7 @@ impl Core {
                 Passed::Silence { upto, .. } => self.moved(pubend, upto),
             }
         }
-        if !self.streams.stalled.is_empty() {
+        if self.streams.is_awaited() {
             self.look_at_stalled(now, out);
         }
     }

@@ -77,7 +77,7 @@ impl Core {
 
     /// Streams that wait for others may go on.
     pub(crate) fn look_at_stalled(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.streams.stalled.is_empty()) else { return };
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
         overlay.routes.update(&overlay.topology);
         // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the same one again.
         let goes_on = |core: &Core| {
@@ -87,6 +87,10 @@ impl Core {
         while let Some((pubend, stalled)) = goes_on(self) {
             self.pass_known(now, pubend, out);
             assert!(self.streams.stalled.get(&pubend) != Some(&stalled), "who need not wait goes on");
+        }
+        // So is this: none waits for a second time.
+        while let Some(index) = self.streams.early.iter().copied().find(|index| !self.must_still_keep(now, *index)) {
+            self.accept_early(now, index, out);
         }
     }
 

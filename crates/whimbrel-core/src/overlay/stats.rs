@@ -78,6 +78,8 @@ pub struct OverlayStats {
     pub ranges_lost: u64,
     /// Times that a stream has waited for an event of another, which its publisher had published before.
     pub streams_stalled: u64,
+    /// Publishers that had moved, and whose events waited at their new broker for those before.
+    pub publishers_early: u64,
     /// Events that were passed before one that their publisher had published before.
     pub order_breaks: u64,
     /// Subscriptions that were answered although some brokers had not confirmed them.

@@ -91,6 +91,7 @@ impl Core {
 
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.
     pub(crate) fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut impl Output) {
+        self.drop_early(index);
         self.sessions.unbind(index);
         let session = self.sessions.get_mut(index);
         if !publish_will {

@@ -74,6 +74,8 @@ pub(crate) struct Sources {
     remotes: Vec<Remote>,
     /// Those that wait for events of others.
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
+    /// Sessions whose clients have published at another broker before, and what they publish here waits for that.
+    pub(crate) early: Vec<u32>,
 }
 
 impl Sources {
@@ -101,7 +103,13 @@ impl Sources {
             bygone: VecDeque::new(),
             remotes: Vec::new(),
             stalled: BTreeMap::new(),
+            early: Vec::new(),
         }
+    }
+
+    /// Somebody waits for an event of another stream.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.stalled.is_empty() || !self.early.is_empty()
     }
 
     /// Gives the next event of a publisher with that binding its id.

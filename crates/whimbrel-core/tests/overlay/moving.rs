@@ -30,7 +30,7 @@ impl Net {
     }
 
     /// Connects a client, and says whether its session was there; `None`: it was refused.
-    fn connect(&mut self, node: usize, link: u32, client_id: &str) -> Option<bool> {
+    pub(super) fn connect(&mut self, node: usize, link: u32, client_id: &str) -> Option<bool> {
         self.connect_as(node, link, client_id, RETURN);
         self.answer(node, link)
     }
@@ -45,18 +45,18 @@ impl Net {
         }
     }
 
-    fn subscribe_durably(&mut self, node: usize, link: u32, filter: &str, qos: Qos) {
+    pub(super) fn subscribe_durably(&mut self, node: usize, link: u32, filter: &str, qos: Qos) {
         self.subscribe(node, link, plain(filter, qos));
         self.advance(SECOND * 2);
         assert!(self.told(node, link).iter().any(|told| matches!(told, Told::Subscribed(_))), "it is answered");
     }
 
-    fn leave(&mut self, node: usize, link: u32) {
+    pub(super) fn leave(&mut self, node: usize, link: u32) {
         self.input(node, Input::Detach { link: Link(link), publish_will: false, expiry: None });
     }
 
     /// What a client gets, and settles, in some time.
-    fn settled(&mut self, node: usize, link: u32, span: Duration) -> Vec<String> {
+    pub(super) fn settled(&mut self, node: usize, link: u32, span: Duration) -> Vec<String> {
         let mut all = Vec::new();
         for _ in 0..span.as_millis() / 10 {
             for got in self.got(node, link) {
@@ -76,7 +76,7 @@ impl Net {
         self.told(node, link).iter().any(|told| matches!(told, Told::Kicked(_)))
     }
 
-    fn publish_all(&mut self, node: usize, link: u32, payloads: &[&str]) {
+    pub(super) fn publish_all(&mut self, node: usize, link: u32, payloads: &[&str]) {
         for payload in payloads {
             self.publish(node, link, "t", payload, Qos::AtLeastOnce);
             self.advance(MILLI * 5);
@@ -89,7 +89,7 @@ impl Net {
 }
 
 /// Three brokers with logs; a publisher at the first, and a durable subscriber at the second.
-fn world(qos: Qos) -> Net {
+pub(super) fn world(qos: Qos) -> Net {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(0, 9, "publisher"), Some(false));
     assert_eq!(net.connect(1, 1, "sub"), Some(false));

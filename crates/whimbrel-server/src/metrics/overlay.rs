@@ -89,6 +89,11 @@ const COUNTERS: &[Row<Number>] = &[
         |s| s.streams_stalled,
     ),
     (
+        "whimbrel_overlay_publishers_early",
+        "Publishers whose events waited at their new broker for those that they had published elsewhere before",
+        |s| s.publishers_early,
+    ),
+    (
         "whimbrel_overlay_order_breaks",
         "Events passed before one that their publisher had published elsewhere before",
         |s| s.order_breaks,

@@ -44,6 +44,7 @@ use copying::Copying;
 use directory::{Directory, Known};
 use map::{Map, hash_of};
 use past::{Past, SETTLED};
+use publishing::Waits;
 use seeking::Searches;
 use telling::Telling;
 
@@ -71,6 +72,8 @@ pub(crate) struct Attachment {
     pub(crate) after: Option<EventId>,
     /// Nobody could be asked for the number that the client gave last.
     pub(crate) maybe_repeats: bool,
+    /// What the client has published before that one came here.
+    waits: Waits,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has no number yet.
     settling: Option<u64>,
     /// When it came here.
@@ -114,8 +117,9 @@ impl Attachment {
         // Greater than before a restart, too.
         let version = now.as_nanos() / 1_000_000;
         let copied = Copied { version, structure: version, ..Copied::default() };
-        let (last, after, settling) = (None, None, None);
-        Attachment { epoch, moment, given: None, last, after, maybe_repeats: false, settling, came: now, copied }
+        let (given, last, after, settling) = (None, None, None, None);
+        let (maybe_repeats, waits) = (false, Waits::default());
+        Attachment { epoch, moment, given, last, after, maybe_repeats, waits, settling, came: now, copied }
     }
 
     /// As it was written.
@@ -145,7 +149,7 @@ impl Attachment {
     pub(crate) fn renew(&mut self, new: Attachment) {
         let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats || self.maybe_repeats);
         (self.epoch, self.moment, self.given) = (new.epoch, new.moment, None);
-        (self.after, self.maybe_repeats) = (after, maybe_repeats);
+        (self.after, self.maybe_repeats, self.waits) = (after, maybe_repeats, Waits::default());
     }
 }
 

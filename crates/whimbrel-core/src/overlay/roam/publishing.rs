@@ -1,12 +1,117 @@
 //! A client that publishes at one broker after the other.
+//!
+//! Whoever follows the streams from elsewhere waits at the first event of a publisher that has moved until it has passed the one before. Here, at its new
+//! broker, nobody can wait in the own stream, as others publish to it: what that client publishes waits before it is accepted. That takes as long as
+//! the event before is on its way here, mostly nothing.
 
-use whimbrel_event::{EventId, EventRef, Headers, Reliability};
+use whimbrel_event::{Event, EventId, EventRef, Headers, Reliability, Tick, Time};
 
 use super::Attachment;
+use crate::api::{Output, Publish};
 use crate::broker::Core;
-use crate::overlay::PREDECESSOR_MAX;
+use crate::overlay::{Due, PREDECESSOR_MAX};
+
+/// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been read before. With more it goes on without waiting.
+const EARLY_MAX: usize = 4096;
+
+/// What such events take together.
+const EARLY_BYTES_MAX: usize = 4 << 20;
+
+/// An event that waits to be accepted.
+#[derive(Debug)]
+struct Early {
+    tag: u16,
+    retain: bool,
+    number: Option<u64>,
+    event: Event,
+}
+
+/// What a publisher that has moved has published too early.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    events: Vec<Early>,
+    bytes: usize,
+    /// It waits no more at this broker.
+    is_over: bool,
+}
 
 impl Core {
+    /// Keeps an event of a publisher that has moved, if the one before has not come here yet.
+    pub(crate) fn keep_early(&mut self, now: Time, index: u32, publish: &Publish<'_>, out: &mut impl Output) -> bool {
+        let place = self.sessions.get(index).memory.roam.as_deref();
+        let Some(place) = place.filter(|_| publish.event.reliability == Reliability::Reliable) else { return false };
+        let (Some(after), false) = (place.after, place.waits.is_over) else { return false };
+        let begins = place.waits.events.is_empty();
+        if begins && !self.must_still_keep(now, index) {
+            return false;
+        }
+        let Publish { tag, retain, number, ref event, .. } = *publish;
+        let unnamed = EventId { pubend: after.pubend, tick: Tick(0) };
+        let early = Early { tag, retain, number, event: Event::keep(unnamed, now, event) };
+        let came = place.came;
+        let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return false };
+        place.waits.bytes += early.event.packed().as_bytes().len();
+        place.waits.events.push(early);
+        let is_full = place.waits.events.len() >= EARLY_MAX || place.waits.bytes > EARLY_BYTES_MAX;
+        if begins {
+            if let Some(link) = self.sessions.set_paused(index, true) {
+                out.pause(link);
+            }
+            self.streams.early.push(index);
+            self.ask_upto(now, after, out);
+            if let Some(overlay) = self.overlay.as_deref_mut() {
+                overlay.stats.publishers_early += 1;
+                overlay.set_timer(came + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
+            }
+        }
+        if is_full {
+            self.accept_early(now, index, out);
+        }
+        true
+    }
+
+    /// Whether what a publisher that has moved published before is still on its way here.
+    pub(crate) fn must_still_keep(&self, now: Time, index: u32) -> bool {
+        let (place, overlay) = (self.sessions.get(index).memory.roam.as_deref(), self.overlay.as_deref());
+        let Some((place, overlay)) = place.zip(overlay) else { return false };
+        let Some(after) = place.after else { return false };
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::PredecessorIgnored) {
+            return false;
+        }
+        now < place.came + PREDECESSOR_MAX && overlay.routes.is_reachable(after.pubend.host()) && self.lacks(after)
+    }
+
+    /// What was published too early is accepted.
+    pub(crate) fn accept_early(&mut self, now: Time, index: u32, out: &mut impl Output) {
+        self.streams.early.retain(|known| *known != index);
+        let session = self.sessions.get_mut(index);
+        let (link, place) = (session.link(), session.memory.roam.as_deref_mut());
+        let Some((link, place)) = link.zip(place) else { return };
+        let waits = core::mem::replace(&mut place.waits, Waits { is_over: true, ..Waits::default() });
+        let is_met = place.after.is_none_or(|after| !self.lacks(after));
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.order_breaks += u64::from(!is_met);
+        }
+        if self.sessions.set_paused(index, false).is_some() {
+            out.resume(link);
+        }
+        for Early { tag, retain, number, event } in waits.events {
+            // One may be the end of its connection.
+            if self.sessions.attached_to(link) != Some(index) {
+                return;
+            }
+            self.publish(now, &Publish { link, tag, retain, number, event: event.view() }, out);
+        }
+    }
+
+    /// The client is not there any more: what has not been accepted never was published.
+    pub(crate) fn drop_early(&mut self, index: u32) {
+        let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
+        place.waits = Waits::default();
+        self.streams.early.retain(|known| *known != index);
+    }
+
     /// A session's client has published an event, which was accepted.
     pub(crate) fn note_published(&mut self, index: u32, reliability: Reliability, is_remembered: bool) {
         let session = self.sessions.get_mut(index);

@@ -1,0 +1,75 @@
+//! What a publisher that has moved publishes at its new broker, where its last event before has not come yet.
+
+use core::time::Duration;
+
+use whimbrel_core::Channel;
+use whimbrel_core::overlay::PREDECESSOR_MAX;
+use whimbrel_event::Qos;
+use whimbrel_wire::Frame;
+
+use super::SECOND;
+use super::common::Told;
+use super::moving::world;
+use super::net::Net;
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Three brokers, a subscriber at the third, and a publisher that has gone there from the first: what it published last is lost on its way.
+fn follower_at_the_new_broker() -> Net {
+    let mut net = world(Qos::AtLeastOnce);
+    assert_eq!(net.connect(2, 1, "local"), Some(false));
+    net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
+    net.drops = Box::new(|from, channel, bytes| {
+        let frame = Frame::decode(bytes.get(1..).unwrap_or_default());
+        from == 0 && channel == Channel::Reliable && matches!(frame, Ok(Frame::Event(_)))
+    });
+    net.publish(0, 9, "t", "one", Qos::AtLeastOnce);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(true));
+    net
+}
+
+fn waits(net: &Net) -> [u64; 2] {
+    let stats = net.nodes[2].core.overlay_stats().expect("it is one of several");
+    [stats.publishers_early, stats.order_breaks]
+}
+
+#[test]
+fn who_is_at_a_publishers_new_broker_gets_first_what_it_published_elsewhere() {
+    let mut net = follower_at_the_new_broker();
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    net.publish(2, 9, "t", "three", Qos::AtLeastOnce);
+    net.advance(MILLI * 50);
+    assert_eq!(net.settled(2, 1, MILLI * 100), Vec::<String>::new());
+    assert!(!net.told(2, 9).iter().any(|told| matches!(told, Told::Accepted { .. })), "nor is it accepted");
+    net.drops = Box::new(|_, _, _| false);
+    assert_eq!(net.settled(2, 1, SECOND), ["one", "two", "three"]);
+    let told = net.told(2, 9);
+    assert_eq!(told.iter().filter(|told| matches!(told, Told::Accepted { .. })).count(), 2);
+    assert_eq!(waits(&net), [1, 0]);
+    // It waits no more.
+    net.publish_all(2, 9, &["four"]);
+    assert_eq!(net.settled(2, 1, MILLI * 100), ["four"]);
+    assert_eq!(waits(&net), [1, 0]);
+}
+
+#[test]
+fn a_publisher_that_has_moved_waits_for_five_seconds() {
+    let mut net = follower_at_the_new_broker();
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    assert_eq!(net.settled(2, 1, PREDECESSOR_MAX - MILLI * 100), Vec::<String>::new());
+    assert_eq!(net.settled(2, 1, MILLI * 200), ["two"]);
+    assert_eq!(waits(&net), [1, 1]);
+}
+
+#[test]
+fn what_waits_to_be_accepted_goes_with_its_connection() {
+    let mut net = follower_at_the_new_broker();
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    net.leave(2, 9);
+    net.drops = Box::new(|_, _, _| false);
+    assert_eq!(net.settled(2, 1, SECOND), ["one"]);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(true));
+    net.publish_all(2, 9, &["two"]);
+    assert_eq!(net.settled(2, 1, SECOND), ["two"]);
+    assert_eq!(waits(&net), [1, 0]);
+}
