@@ -5,7 +5,7 @@ use whimbrel_event::{
     Time,
 };
 
-use super::Gap;
+use super::{Gap, GapReason};
 
 /// Where notices are: in no stream.
 pub(crate) const NO_PUBEND: PubendId = PubendId(0);
@@ -21,6 +21,21 @@ pub(super) fn gap(gap: &Gap, now: Time) -> Event {
     let Gap { pubend, from, to, reason } = gap;
     let reason = reason.name();
     notice(&format!(r#"{{"kind":"gap","pubend":"{pubend}","from":"{from}","to":"{to}","reason":"{reason}"}}"#), now)
+}
+
+/// The gap that a notice tells; `None`: it tells something else.
+pub(crate) fn gap_of(notice: &Event) -> Option<Gap> {
+    let text = core::str::from_utf8(notice.view().payload).ok()?;
+    let members = text.trim_start_matches('{').trim_end_matches('}').split(',');
+    let members: Vec<(&str, &str)> = members
+        .filter_map(|member| member.split_once(':'))
+        .map(|(name, value)| (name.trim_matches('"'), value.trim_matches('"')))
+        .collect();
+    let member = |name| members.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+    let EventId { pubend, tick: from } = format!("{}:{}", member("pubend")?, member("from")?).parse().ok()?;
+    let (to, reason) = (Tick(member("to")?.parse().ok()?), member("reason")?);
+    let reason = GapReason::ALL.into_iter().find(|known| known.name() == reason)?;
+    (member("kind")? == "gap").then_some(Gap { pubend, from, to, reason })
 }
 
 /// The notice that nothing is missing up to a token.
@@ -45,4 +60,18 @@ fn notice(text: &str, now: Time) -> Event {
         publisher: Publisher::UNKNOWN,
     };
     Event::keep(EventId { pubend: NO_PUBEND, tick: Tick(0) }, now, &event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_read_from_its_notice() {
+        for reason in GapReason::ALL {
+            let told = Gap { pubend: PubendId(0x1234_5678_9abc_def0), from: Tick(7), to: Tick(u64::MAX), reason };
+            assert_eq!(gap_of(&gap(&told, Time::ZERO)), Some(told));
+        }
+        assert_eq!(gap_of(&silence(Time::ZERO, Tick(9), "token", Time::ZERO)), None);
+    }
 }

@@ -10,6 +10,7 @@ use whimbrel_event::{EventId, PubendId, Qos, Tick};
 use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
+use crate::follow::{Gap, GapReason};
 
 /// The form of what is written here.
 const FORM: u8 = 1;
@@ -62,8 +63,8 @@ pub(crate) struct Moving {
     /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
     pub(crate) stands: Vec<CarriedStand>,
     pub(crate) flights: Vec<CarriedFlight>,
-    /// What it was told beside events and has not acknowledged: under which tag, by which subscription, and that, packed.
-    pub(crate) notices: Vec<CarriedNotice>,
+    /// Gaps of which a notice is on its way, and of which subscription each is.
+    pub(crate) gaps: Vec<(u32, Gap)>,
     /// Tags of exactly-once publishes that the client has not released, ascending.
     pub(crate) unreleased: Vec<u16>,
     /// The tag that was given last.
@@ -82,9 +83,6 @@ pub(crate) struct CarriedStand {
     /// What it has acknowledged beyond that.
     pub(crate) beyond: Vec<EventId>,
 }
-
-/// A notice on its way: its tag, for which subscription it is, and the notice, packed.
-pub(crate) type CarriedNotice = (u16, u32, Box<[u8]>);
 
 /// A delivery that is not over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -286,11 +284,12 @@ impl Moving {
         self.stands.iter().for_each(|stand| stand.put(out));
         put_varint(out, self.flights.len() as u64);
         self.flights.iter().for_each(|flight| flight.put(out));
-        put_varint(out, self.notices.len() as u64);
-        for (tag, ordinal, notice) in &self.notices {
-            out.extend_from_slice(&tag.to_le_bytes());
+        put_varint(out, self.gaps.len() as u64);
+        for (ordinal, Gap { pubend, from, to, reason }) in &self.gaps {
             put_varint(out, (*ordinal).into());
-            put_bytes(out, notice);
+            put_id(out, EventId { pubend: *pubend, tick: *from });
+            put_varint(out, to.0);
+            out.push(reason.index() as u8);
         }
         put_varint(out, self.unreleased.len() as u64);
         self.unreleased.iter().for_each(|tag| out.extend_from_slice(&tag.to_le_bytes()));
@@ -308,14 +307,16 @@ impl Moving {
         bytes.u8().filter(|form| *form == FORM)?;
         let away = maybe(bytes)?.map(Duration::from_millis);
         let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
-        let notice = |bytes: &mut Bytes<'_>| {
-            Some((bytes.u16().filter(|tag| *tag > 0)?, bytes.small()?, Box::from(bytes.bytes()?)))
+        let gap = |bytes: &mut Bytes<'_>| {
+            let (ordinal, EventId { pubend, tick: from }) = (bytes.small()?, id(bytes)?);
+            let (to, reason) = (Tick(bytes.varint()?), *GapReason::ALL.get(usize::from(bytes.u8()?))?);
+            Some((ordinal, Gap { pubend, from, to, reason }))
         };
-        let notices = list(bytes, notice)?;
+        let gaps = list(bytes, gap)?;
         let (unreleased, last_tag, number) = (list(bytes, Bytes::u16)?, bytes.u16()?, maybe(bytes)?);
         let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
         bytes.end()?;
-        Some(Moving { away, stands, flights, notices, unreleased, last_tag, number, last })
+        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, number, last })
     }
 }
 
@@ -364,9 +365,13 @@ mod tests {
             let flights = tags.iter().map(|tag| CarriedFlight {
                 tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
             });
+            let gaps = streams.iter().map(|(pubend, _, from)| {
+                (identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost })
+            });
+            let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {
                 away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
-                flights: flights.collect(), notices: vec![(1, identifier, (&event[..]).into())], unreleased: tags.into_iter().collect(), last_tag: 7, number: flags[3].then_some(millis), last,
+                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, number: flags[3].then_some(millis), last,
             };
             let (mut first, mut second) = (Vec::new(), Vec::new());
             structure.put(&mut first);

@@ -1,20 +1,18 @@
 //! A session goes to another broker, or has come from one.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
-use super::carried::{
-    CarriedFlight, CarriedNotice, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure,
-};
+use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Flight, Numbered, Whose};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
-use crate::follow::{Gap, GapReason, NO_PUBEND, NOTHING, Old, Positions};
+use crate::follow::{Gap, GapReason, NO_PUBEND, NOTHING, Old, Positions, gap_of};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 
@@ -92,11 +90,8 @@ impl Core {
         let open = session.inflight.open().filter(|(_, slot)| slot.qos == Qos::ExactlyOnce || slot.was_sent());
         let flights = open.clone().filter(|(_, slot)| !is_notice(slot));
         // No stream has it: it would not come again.
-        let notice = |(tag, slot): (u16, &Slot)| {
-            let ordinal = *ordinals.get(&slot.track)?;
-            Some((tag, ordinal, slot.event.as_ref()?.packed().as_bytes().into()))
-        };
-        let notices = open.filter(|(_, slot)| is_notice(slot)).filter_map(notice);
+        let gap = |slot: &Slot| Some((*ordinals.get(&slot.track)?, gap_of(slot.event.as_ref()?)?));
+        let gaps = open.filter(|(_, slot)| is_notice(slot)).filter_map(|(_, slot)| gap(slot));
         let committed = self.store.line.committed();
         let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.atom <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
@@ -109,7 +104,7 @@ impl Core {
             away,
             stands,
             flights: flights.map(flight).collect(),
-            notices: notices.collect(),
+            gaps: gaps.collect(),
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
             last_tag: session.last_tag(),
             number: self.store.publishers.last(&session.client_id, committed),
@@ -380,16 +375,19 @@ impl Core {
             moving.flights.iter().map(|flight| (flight.tag, *flight)).collect();
         // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
         flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || source == Source::Keeper && flight.of.is_some());
-        let notices: BTreeMap<u16, &CarriedNotice> = moving.notices.iter().map(|notice| (notice.0, notice)).collect();
-        let tags = Vec::from_iter(BTreeSet::from_iter(flights.keys().chain(notices.keys()).copied()));
+        // A notice would overtake what is read again before it: the gap is told anew, in its place.
+        for (ordinal, gap) in &moving.gaps {
+            let track = tracks.get(*ordinal as usize).and_then(Option::as_ref);
+            if let Some(lag) = track.and_then(|(track, _)| self.tracks.lag_mut(*track)) {
+                lag.gaps.add(*gap);
+            }
+        }
+        let tags = Vec::from_iter(flights.keys().copied());
         let before =
             |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
         let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
         for tag in tags[first..].iter().chain(&tags[..first]) {
-            let Some(flight) = flights.get(tag).copied() else {
-                self.import_notice(index, notices[tag], tracks);
-                continue;
-            };
+            let flight = flights[tag];
             let of = flight.of.and_then(|(ordinal, id)| Some((*tracks.get(ordinal as usize)?.as_ref()?, id)));
             let lag =
                 of.and_then(|((track, _), id)| Some(self.tracks.lag_mut(track)?.positions.get(id.pubend) < id.tick));
@@ -424,35 +422,6 @@ impl Core {
             self.sessions.get_mut(index).inflight.restore(*tag, slot);
             self.remember_flight(index, *tag, &flight, of.and_then(|((_, number), id)| Some((number?, id))));
         }
-    }
-
-    /// A notice that was on its way is sent again.
-    fn import_notice(
-        &mut self,
-        index: u32,
-        (tag, ordinal, packed): &CarriedNotice,
-        tracks: &[Option<(u32, Option<DurableNo>)>],
-    ) {
-        let Some((track, _)) = tracks.get(*ordinal as usize).copied().flatten() else { return };
-        let Some(event) = Packed::read(packed).map(Event::copied) else { return };
-        let of_track = self.tracks.get(track);
-        let qos = Qos::AtLeastOnce.min(of_track.qos);
-        let slot = Slot {
-            id: event.id(),
-            event: Some(event),
-            identifier: of_track.identifier,
-            group: NO_GROUP,
-            origin: 0,
-            qos,
-            stage: Stage::Expect,
-            retain: false,
-            as_published: false,
-            track,
-            sent: true,
-            repeated: true,
-            rank: 0,
-        };
-        self.sessions.get_mut(index).inflight.restore(*tag, slot);
     }
 
     fn remember_flight(&mut self, index: u32, tag: u16, flight: &CarriedFlight, of: Option<(DurableNo, EventId)>) {
