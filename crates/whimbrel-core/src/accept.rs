@@ -317,7 +317,12 @@ impl Core {
                 #[cfg(feature = "mutants")]
                 store.publishers.note_apart(&session.client_id, (number, now), &store.outbox);
             } else {
-                store.publishers.note(&session.client_id, (number, now), (true, true), &mut store.outbox);
+                store.publishers.note(
+                    &session.client_id,
+                    (number, now, session.epoch()),
+                    (true, true),
+                    &mut store.outbox,
+                );
             }
         }
         if from == From::Will(index) {
@@ -339,8 +344,9 @@ impl Core {
         if !self.has_log() {
             if let (From::Publish(index), Some(number)) = (from, number) {
                 let store = &mut self.store;
-                let client_id = &self.sessions.get(index).client_id;
-                store.publishers.note(client_id, (number, now), (false, false), &mut store.outbox);
+                let session = self.sessions.get(index);
+                let numbered = (number, now, session.epoch());
+                store.publishers.note(&session.client_id, numbered, (false, false), &mut store.outbox);
             }
             return;
         }
@@ -348,7 +354,7 @@ impl Core {
         let (From::Publish(index) | From::Will(index)) = from else { return };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(&session.client_id, (number, now), (false, true), &mut store.outbox);
+            store.publishers.note(&session.client_id, (number, now, session.epoch()), (false, true), &mut store.outbox);
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));

@@ -229,7 +229,7 @@ impl Core {
         let partitions =
             self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_formers(track, confirmed)));
         let begin = self
-            .begin(now, (asked, shared.filter), track, &partitions)
+            .begin(now, index, (asked, shared.filter), track, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let is_member = self.is_member(index, &shared);
         let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };
@@ -278,10 +278,16 @@ impl Core {
             selector: text,
             spot: None,
         };
+        let goes_on = confirmed.is_some() && self.goes_on(index, asked);
         let id = self.router.insert(new);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        self.await_interest(asked, shared.filter, (id, track));
+        if goes_on {
+            self.go_on_from_token(track);
+            self.await_interest_of(id, track);
+        } else {
+            self.await_interest(asked, shared.filter, (id, track));
+        }
         self.sessions.get_mut(index).note_subscription(id, group);
         Ok(true)
     }

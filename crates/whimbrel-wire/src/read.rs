@@ -19,6 +19,8 @@ pub struct ReadAsk<'a> {
     pub after: Tick,
     /// With this tick, not before `after`.
     pub upto: Tick,
+    /// Whatever is not logged any more is to be told as given up: what was wanted of it may not have been acknowledged.
+    pub is_strict: bool,
     /// Events that are wanted, at most [`READ_ENTRIES_MAX`]: topic filter, 1 to [`TOPIC_BYTES_MAX`] bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their
     /// grammar is not checked here.
     pub entries: Vec<(&'a str, Option<&'a str>)>,
@@ -29,6 +31,7 @@ impl<'a> Body<'a> for ReadAsk<'a> {
         let number = input.varint()?;
         let (pubend, after) = (PubendId(input.u64()?), input.tick()?);
         let upto = Tick(after.0.checked_add(input.varint()?).ok_or(Invalid::Range("the end of a part"))?);
+        let is_strict = input.bool("whether all is to be told that is gone")?;
         let entries = input.list(READ_ENTRIES_MAX, "wanted events", |input| {
             let filter = input.text(TOPIC_BYTES_MAX, "a topic filter")?;
             if filter.is_empty() {
@@ -37,7 +40,7 @@ impl<'a> Body<'a> for ReadAsk<'a> {
             let selector = input.maybe_bytes(SELECTOR_BYTES_MAX, "a selector")?;
             Ok((filter, selector.map(|bytes| crate::bytes::text(bytes, "a selector")).transpose()?))
         })?;
-        Ok(ReadAsk { number, pubend, after, upto, entries })
+        Ok(ReadAsk { number, pubend, after, upto, is_strict, entries })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -45,6 +48,7 @@ impl<'a> Body<'a> for ReadAsk<'a> {
         out.put_u64(self.pubend.0);
         out.put_u64(self.after.0);
         out.put_varint(self.upto.0.checked_sub(self.after.0).expect("a part ends not before it begins"));
+        out.push(u8::from(self.is_strict));
         out.put_list(&self.entries, READ_ENTRIES_MAX, "wanted events", |out, (filter, selector)| {
             assert!(!filter.is_empty(), "a topic filter is not empty");
             out.put_bytes(filter.as_bytes(), TOPIC_BYTES_MAX, "a topic filter");

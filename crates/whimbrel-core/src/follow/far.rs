@@ -34,6 +34,8 @@ pub(crate) struct Far {
     pub(crate) holes: Positions,
     /// Streams that are set aside until it has passed an event of another one, own ones among them.
     pub(crate) barred: Vec<Barred>,
+    /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any more is a gap.
+    pub(crate) goes_on: bool,
 }
 
 at_rest!(
@@ -45,7 +47,8 @@ at_rest!(
         held: Positions::new(),
         aside: Positions::new(),
         holes: Positions::new(),
-        barred: Vec::new()
+        barred: Vec::new(),
+        goes_on: false
     }
 );
 

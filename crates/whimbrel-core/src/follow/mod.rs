@@ -12,6 +12,7 @@ mod life;
 mod notice;
 mod positions;
 mod replay;
+mod resume;
 mod silence;
 mod start;
 mod token;

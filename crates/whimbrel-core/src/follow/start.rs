@@ -34,7 +34,8 @@ impl Core {
     /// Where the start of a subscription is noted that is asked for: a durable one has what it wants logged after what is `assigned`. One that
     /// is not logged will have got everything up to there, as far as that is known, and what it wants after that is lost with the process.
     pub(crate) fn stands(&self, index: u32, track: Option<u32>, asked: &Filter<'_>, assigned: &OwnTicks) -> OwnTicks {
-        if asked.following.durability == Durability::Durable {
+        let goes_on = track.is_none() && self.goes_on(index, asked);
+        if asked.following.durability == Durability::Durable && !goes_on {
             return *assigned;
         }
         let mut positions: Positions = self.streams.births().collect();
@@ -61,6 +62,7 @@ impl Core {
     pub(crate) fn begin(
         &mut self,
         now: Time,
+        index: u32,
         (asked, filter): (&Filter<'_>, TopicFilter<'_>),
         track: Option<u32>,
         partitions: &PartitionSet,
@@ -86,7 +88,10 @@ impl Core {
         self.note_lost(track, &mut lag);
         self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
-        if !self.is_buffered(filter, asked.selector) {
+        let goes_on = track.is_none() && self.goes_on(index, asked);
+        if goes_on {
+            self.note_chopped(&mut lag);
+        } else if !self.is_buffered(filter, asked.selector) {
             // Its own interest comes in force now, unless it is known as durable there: then that log has the rest.
             let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
             for (pubend, passed) in self.streams.remote_positions() {

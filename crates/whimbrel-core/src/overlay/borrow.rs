@@ -53,7 +53,10 @@ impl Core {
             }
             self.add_followers((pubend, after), &mut members);
             let entries = self.entries_of(&mut members);
-            self.store.far_reads.ask(now, (pubend, after, upto), members.into_iter().collect(), entries);
+            let mut durable = members.iter().filter_map(|(_, id)| self.tracks.durable(*id));
+            let is_strict = durable.any(|durable| durable.far.goes_on);
+            let members = members.into_iter().collect();
+            self.store.far_reads.ask(now, (pubend, after, upto), members, (entries, is_strict));
         }
         let mut frames = Vec::new();
         let next = self.store.far_reads.due(now, pubend, |question| {
@@ -63,6 +66,7 @@ impl Core {
                 pubend: question.pubend,
                 after: question.after,
                 upto: question.upto,
+                is_strict: question.is_strict,
                 entries: entries.collect(),
             };
             let mut body = Vec::new();

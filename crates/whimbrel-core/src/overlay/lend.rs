@@ -96,6 +96,8 @@ impl Core {
             return;
         }
         let released = self.given_up((from.host, own), (ask.after, upto));
+        let is_gone = ask.is_strict && ask.after < chopped;
+        let released = if is_gone { released.max(chopped.min(upto)) } else { released };
         let entries = ask.entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
         // A selector that is not understood lets everything through: too much comes then, never too little.
         let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));

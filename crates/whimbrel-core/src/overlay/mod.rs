@@ -302,6 +302,7 @@ impl Core {
         }
         self.router.note_buffer(&[], &self.buffer);
         self.take_up_known();
+        self.take_up_publishers(now);
         self.await_all_owed();
         self.take_wants(now);
         self.open_shares(now);

@@ -161,6 +161,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Of which attachment of its client it is; 0: there are no other brokers.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.memory.roam.as_deref().map_or(0, |place| place.epoch)
+    }
+
     pub(crate) fn is_attached(&self) -> bool {
         self.link != DETACHED
     }

@@ -50,6 +50,7 @@ struct Asked {
     upto: Tick,
     members: Members,
     entries: Entries,
+    is_strict: bool,
     at: Time,
     pause: Duration,
 }
@@ -67,6 +68,8 @@ pub(crate) struct Question<'a> {
     pub(crate) after: Tick,
     pub(crate) upto: Tick,
     pub(crate) entries: &'a Entries,
+    /// Whatever is not there any more is to be told.
+    pub(crate) is_strict: bool,
 }
 
 /// What was told of a part.
@@ -148,12 +151,12 @@ impl FarReads {
         now: Time,
         (pubend, after, upto): (PubendId, Tick, Tick),
         members: Members,
-        entries: Entries,
+        (entries, is_strict): (Entries, bool),
     ) {
         assert!(after < upto && !members.is_empty(), "a question is for something, and for somebody");
         self.last += 1;
         let number = self.last;
-        self.asked.push(Asked { number, pubend, after, upto, members, entries, at: now, pause: AGAIN });
+        self.asked.push(Asked { number, pubend, after, upto, members, entries, is_strict, at: now, pause: AGAIN });
     }
 
     /// Questions that are to be asked now, for one stream; when the next one is.
@@ -168,7 +171,7 @@ impl FarReads {
         let of_stream = |one: &&mut Asked| one.pubend == pubend;
         for one in asked.iter_mut().filter(of_stream).filter(|one| one.at <= now) {
             let Asked { number, pubend, after, upto, .. } = *one;
-            ask(Question { number, pubend, after, upto, entries: &one.entries });
+            ask(Question { number, pubend, after, upto, entries: &one.entries, is_strict: one.is_strict });
             one.at = now + one.pause;
             one.pause = (one.pause * 2).min(AGAIN_MAX);
         }

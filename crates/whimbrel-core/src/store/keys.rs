@@ -391,16 +391,26 @@ pub(crate) struct Numbered {
     pub(crate) last: u64,
     /// When, in whole hours.
     pub(crate) hour: u32,
+    /// Of which attachment of its client; 0: that is not known, or not of one here.
+    pub(crate) epoch: u64,
 }
 
 impl Value<'_> for Numbered {
+    const VERSION: u8 = 2;
+
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.last);
         put_varint(out, self.hour.into());
+        put_varint(out, self.epoch);
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        Some(Numbered { last: bytes.varint()?, hour: bytes.small()? })
+        Some(Numbered { last: bytes.varint()?, hour: bytes.small()?, epoch: bytes.varint()? })
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        (version == 1).then_some(())?;
+        Some(Numbered { last: bytes.varint()?, hour: bytes.small()?, epoch: 0 })
     }
 }
 
@@ -543,7 +553,7 @@ mod tests {
             let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
             let placed = Placed { epoch: millis, moment: far.into(), given };
             prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
-            let numbered = Numbered { last: millis, hour: far };
+            let numbered = Numbered { last: millis, hour: far, epoch: millis };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
         }
 
@@ -567,7 +577,8 @@ mod tests {
         assert_eq!((own.host, own.birth, own.next_durable), (HostId::new(128), Tick(9), DurableNo(3)));
         let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
         assert_eq!(kept, Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None });
-        assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6 }));
-        assert_eq!(Numbered::read_versioned(&[2, 5, 6]), None, "a version that is not known");
+        assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6, epoch: 0 }));
+        assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { last: 5, hour: 6, epoch: 7 }));
+        assert_eq!(Numbered::read_versioned(&[3, 5, 6, 7]), None, "a version that is not known");
     }
 }

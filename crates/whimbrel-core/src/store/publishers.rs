@@ -49,10 +49,18 @@ impl Publishers {
         (known.atom <= committed).then_some(known.numbered.last)
     }
 
+    /// Publishers that have numbered something here in this hour or the last one, latest first, and in which attachment.
+    pub(crate) fn recent(&self, now: Time) -> impl Iterator<Item = (&str, u64)> {
+        let oldest = hour(now).saturating_sub(1);
+        let recent = self.by_age.iter().rev().take_while(move |(hour, _)| *hour >= oldest);
+        let of = recent.filter_map(|(_, client)| Some((&**client, self.all.get(client)?.numbered.epoch)));
+        of.filter(|(_, epoch)| *epoch > 0)
+    }
+
     /// A publisher has given that number elsewhere. What is known now, to be written.
     pub(crate) fn learn(&mut self, client_id: &str, number: u64, now: Time) -> Numbered {
         let known = self.all.get(client_id).map_or(0, |known| known.numbered.last);
-        let numbered = Numbered { last: number.max(known), hour: hour(now) };
+        let numbered = Numbered { last: number.max(known), hour: hour(now), epoch: 0 };
         self.keep(client_id, numbered, AtomNo(0));
         numbered
     }
@@ -79,11 +87,11 @@ impl Publishers {
     pub(crate) fn note(
         &mut self,
         client_id: &str,
-        (number, now): (u64, Time),
+        (number, now, epoch): (u64, Time, u64),
         (is_logged, has_log): (bool, bool),
         outbox: &mut Outbox,
     ) {
-        let numbered = Numbered { last: number, hour: hour(now) };
+        let numbered = Numbered { last: number, hour: hour(now), epoch };
         self.keep(client_id, numbered, if is_logged { outbox.next() } else { AtomNo(0) });
         if is_logged {
             outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
@@ -96,7 +104,7 @@ impl Publishers {
     /// As [`Publishers::note`], but the number is not written with its event.
     #[cfg(feature = "mutants")]
     pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), outbox: &Outbox) {
-        self.keep(client_id, Numbered { last: number, hour: hour(now) }, outbox.next());
+        self.keep(client_id, Numbered { last: number, hour: hour(now), epoch: 0 }, outbox.next());
         self.dirty.insert(client_id.into());
     }
 

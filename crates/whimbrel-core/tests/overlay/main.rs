@@ -13,6 +13,7 @@ mod moving;
 mod net;
 mod paths;
 mod predecessors;
+mod resume;
 mod shares;
 mod topology;
 mod trees;

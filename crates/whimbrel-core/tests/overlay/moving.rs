@@ -14,16 +14,16 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How a client connects.
 #[derive(Clone, Copy)]
-struct How {
-    clean_start: bool,
-    expiry: Duration,
-    without_copy: bool,
+pub(super) struct How {
+    pub(super) clean_start: bool,
+    pub(super) expiry: Duration,
+    pub(super) without_copy: bool,
 }
 
-const RETURN: How = How { clean_start: false, expiry: WEEK, without_copy: false };
+pub(super) const RETURN: How = How { clean_start: false, expiry: WEEK, without_copy: false };
 
 impl Net {
-    fn connect_as(&mut self, node: usize, link: u32, client_id: &str, how: How) {
+    pub(super) fn connect_as(&mut self, node: usize, link: u32, client_id: &str, how: How) {
         let How { clean_start, expiry, without_copy } = how;
         let attach = Attach { link: Link(link), client_id, clean_start, expiry, window: 200, will: None, without_copy };
         self.input(node, Input::Attach(attach));
@@ -35,7 +35,7 @@ impl Net {
         self.answer(node, link)
     }
 
-    fn answer(&mut self, node: usize, link: u32) -> Option<bool> {
+    pub(super) fn answer(&mut self, node: usize, link: u32) -> Option<bool> {
         self.await_attached(node, link);
         let told = self.nodes[node].side.edges.told.get_mut(&link).unwrap();
         let at = told.iter().position(|told| matches!(told, Told::Attached { .. } | Told::Refused(_))).unwrap();

@@ -41,6 +41,11 @@ fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
     (known.epoch, kind, known.version, known.moment, known.host)
 }
 
+/// It outlives its client's connection.
+fn is_lasting(known: &Known) -> bool {
+    matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given)
+}
+
 /// `is_lonely`: this broker has never been linked with any of those that it is configured for.
 fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(HostId) -> bool) -> Act {
     let does_without = search.arrival.as_ref().is_some_and(Arrival::does_without);
@@ -53,8 +58,7 @@ fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(
     }
     let has_state = |known: &&Known| !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing);
     let best = search.claims.iter().filter(has_state).filter(is_usable).max_by_key(|known| rank(known));
-    let is_lasting = |known: &&Known| matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given);
-    let away = search.claims.iter().filter(is_lasting).filter(|known| !is_reachable(known.host));
+    let away = search.claims.iter().filter(|known| is_lasting(known)).filter(|known| !is_reachable(known.host));
     let away = away.map(|known| known.epoch).max();
     if away > best.map(|best| best.epoch) && !does_without {
         return Act::Refuse;
@@ -134,8 +138,19 @@ impl Core {
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
         // Who was asked last has not answered.
-        place.maybe_repeats = !is_decided;
+        (place.maybe_repeats, place.goes_on) = (!is_decided, self.goes_on_without(number));
         self.finish_search(now, number, (place, false), out);
+    }
+
+    /// Whether a client wants to go on without what is kept of its session, and somebody may have that who cannot be reached.
+    fn goes_on_without(&self, number: u64) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let Some(search) = overlay.roam.searches.get(number) else { return false };
+        let is_away = |known: &Known| is_lasting(known) && !overlay.roam.map.has(known.host);
+        let is_there = search.claims.iter().any(is_away)
+            || search.forgotten.iter().any(|host| !overlay.roam.map.has(*host))
+            || overlay.lacks_everyone();
+        is_there && search.arrival.as_ref().is_some_and(Arrival::goes_on)
     }
 
     /// Whether the client may have published at a broker that cannot be asked, after what is known of it.

@@ -74,6 +74,8 @@ pub(crate) struct Attachment {
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
     waits: Waits,
+    /// It was begun as nobody could be reached who has a session of its client, which names itself where it stands.
+    pub(crate) goes_on: bool,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has no number yet.
     settling: Option<u64>,
     /// When it came here.
@@ -118,8 +120,8 @@ impl Attachment {
         let version = now.as_nanos() / 1_000_000;
         let copied = Copied { version, structure: version, ..Copied::default() };
         let (given, last, after, settling) = (None, None, None, None);
-        let (maybe_repeats, waits) = (false, Waits::default());
-        Attachment { epoch, moment, given, last, after, maybe_repeats, waits, settling, came: now, copied }
+        let (maybe_repeats, goes_on, waits) = (false, false, Waits::default());
+        Attachment { epoch, moment, given, last, after, maybe_repeats, waits, goes_on, settling, came: now, copied }
     }
 
     /// As it was written.
@@ -149,7 +151,7 @@ impl Attachment {
     pub(crate) fn renew(&mut self, new: Attachment) {
         let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats || self.maybe_repeats);
         (self.epoch, self.moment, self.given) = (new.epoch, new.moment, None);
-        (self.after, self.maybe_repeats, self.waits) = (after, maybe_repeats, Waits::default());
+        (self.after, self.maybe_repeats, self.waits, self.goes_on) = (after, maybe_repeats, Waits::default(), false);
     }
 }
 

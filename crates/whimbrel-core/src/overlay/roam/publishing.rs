@@ -4,12 +4,13 @@
 //! broker, nobody can wait in the own stream, as others publish to it: what that client publishes waits before it is accepted. That takes as long as
 //! the event before is on its way here, mostly nothing.
 
-use whimbrel_event::{Event, EventId, EventRef, Headers, Reliability, Tick, Time};
+use whimbrel_event::{Event, EventId, EventRef, Headers, Publisher, Reliability, Tick, Time};
 
-use super::Attachment;
+use super::{Attachment, ENDED_MAX, Ended};
 use crate::api::{Output, Publish};
 use crate::broker::Core;
 use crate::overlay::{Due, PREDECESSOR_MAX};
+use crate::stream::Streams;
 
 /// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been read before. With more it goes on without waiting.
 const EARLY_MAX: usize = 4096;
@@ -110,6 +111,24 @@ impl Core {
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
         place.waits = Waits::default();
         self.streams.early.retain(|known| *known != index);
+    }
+
+    /// Publishers whose sessions ended with the broker, or with their connections before: their numbers are here, for wherever they go on.
+    pub(crate) fn take_up_publishers(&mut self, now: Time) {
+        let positions = self.streams.logged().positions();
+        let host = self.streams.logged().host();
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
+        for (client, epoch) in self.store.publishers.recent(now).take(ENDED_MAX) {
+            if self.sessions.find(client).is_some() {
+                continue;
+            }
+            // Whichever its last event was, it is not after this one.
+            let binding = Streams::binding(Publisher::named(client).to_bits());
+            let last = EventId { pubend: host.pubend(binding), tick: positions[usize::from(binding)] };
+            let ended = Ended { epoch, moment: 0, at: now, last: Some(last) };
+            overlay.roam.ended.insert(client.into(), ended);
+            overlay.roam.ended_by_age.insert((now, client.into()));
+        }
     }
 
     /// A session's client has published an event, which was accepted.

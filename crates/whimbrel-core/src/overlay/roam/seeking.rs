@@ -52,6 +52,11 @@ impl Arrival {
         self.clean_start
     }
 
+    /// If what there is of its session cannot be had, it says itself where it stands.
+    pub(super) fn goes_on(&self) -> bool {
+        self.without_copy && !self.clean_start
+    }
+
     /// If what there is of its session cannot be had, it begins anew.
     pub(super) fn does_without(&self) -> bool {
         self.clean_start || self.without_copy
@@ -96,6 +101,7 @@ pub(super) struct Search {
     /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its keeper has ended.
     pub(super) arrival: Option<Arrival>,
     pub(super) moment: u64,
+    /// Since when that one waits.
     began: Time,
     pub(super) stage: Stage,
     /// Who was asked first.
@@ -197,7 +203,9 @@ impl Core {
             if arrival.is_none() {
                 return;
             }
-            searches.get_mut(number).expect("it is sought").moment = moment;
+            let search = searches.get_mut(number).expect("it is sought");
+            // Each CONNECT has its own time: how long another one has waited is not this one's fault.
+            (search.moment, search.began) = (moment, now);
             if let Some(older) = searches.replace(number, arrival) {
                 out.refused(older.link, Refusal::ConnectedAgain);
             }

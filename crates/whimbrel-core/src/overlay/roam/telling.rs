@@ -1,5 +1,6 @@
 //! What this broker has of sessions is told to their clerks, in pages, each of which is told again until it was taken.
 
+use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,6 +48,8 @@ struct Walk {
     /// The last copy that was looked at, and the last entry of the directory; `None`: through.
     copy: Option<Box<str>>,
     entry: Option<Box<str>>,
+    /// The last session that has ended.
+    ended: Option<Box<str>>,
 }
 
 /// What clerks are told.
@@ -62,7 +65,8 @@ impl Telling {
     pub(super) fn begin_walk(&mut self, old: Map) {
         // If that had not come to its end, nobody knows what was told.
         let old = if self.walk.is_some() { Map::default() } else { old };
-        self.walk = Some(Walk { old, session: 0, copy: Some("".into()), entry: Some("".into()) });
+        let begin: Option<Box<str>> = Some("".into());
+        self.walk = Some(Walk { old, session: 0, copy: begin.clone(), entry: begin.clone(), ended: begin });
     }
 }
 
@@ -201,7 +205,13 @@ impl Core {
         if let Some(after) = walk.entry.take() {
             walk.entry = next(roam.directory.clients_after(Some(&after), WALK_SLICE), &mut seen);
         }
-        let is_through = walk.session >= places && walk.copy.is_none() && walk.entry.is_none();
+        if let Some(after) = walk.ended.take() {
+            let behind = (Bound::Excluded(after), Bound::Unbounded);
+            let ended = roam.ended.range::<Box<str>, _>(behind).take(WALK_SLICE);
+            walk.ended = next(ended.map(|(client, _)| client.clone()).collect(), &mut seen);
+        }
+        let lists = [&walk.copy, &walk.entry, &walk.ended];
+        let is_through = walk.session >= places && lists.iter().all(|list| list.is_none());
         let map = roam.map.clone();
         let told = |client: &str| {
             let client = hash_of(client);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_event::Time;
+use whimbrel_event::{Packed, Time};
 
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
@@ -329,6 +329,7 @@ impl Book {
         let Some(key) = parts.nth(1).and_then(|key| str::from_utf8(key).ok()) else { return };
         let Some(fact) = self.by_key.get(&format!("~{key}~")).copied() else { return };
         let fact = &mut self.facts[fact];
+        fact.is_marked |= Packed::read(record).is_some_and(|event| event.view().headers.maybe_repeat);
         self.counts.logged += u64::from(fact.written.is_empty());
         fact.written.insert((node, disk, pubend, tick));
     }

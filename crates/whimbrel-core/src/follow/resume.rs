@@ -1,0 +1,58 @@
+//! A client goes on without what brokers keep of its session, as nobody can be reached who has that: its subscriptions follow, and it says where they stand.
+//!
+//! What it wants was logged for its former session, and is held for that until its keeper reports otherwise or is forgotten. So the logs count for the
+//! subscription from where its token stands, not from now on, if that session cannot have ended meanwhile: the token may not be older than the session
+//! outlives its connection. That it is the same subscription as before the client has to know.
+
+use whimbrel_event::{PubendId, Reliability, Tick};
+
+use super::{Gap, GapReason, Lag, NOTHING};
+use crate::api::{Durability, Filter, Start};
+use crate::broker::Core;
+use crate::store::{Key, OWN, Value};
+
+impl Core {
+    /// Whether a subscription that is asked for, and that there is not, goes on where one of a session stood that cannot be reached.
+    pub(crate) fn goes_on(&self, index: u32, asked: &Filter<'_>) -> bool {
+        let session = self.sessions.get(index);
+        let Start::Token(token, _) = asked.following.start else { return false };
+        let oldest = self.now.as_nanos().saturating_sub(session.expiry.as_nanos().try_into().unwrap_or(u64::MAX));
+        let is_without = session.memory.roam.as_deref().is_some_and(|place| place.goes_on);
+        is_without && asked.following.durability == Durability::Durable && token.common() >= Tick(oldest)
+    }
+
+    /// What the own log has not got any more of what it goes on with is a gap. What others have not got they tell.
+    pub(super) fn note_chopped(&self, lag: &mut Lag) {
+        for (own, chopped) in self.store.release.chopped.iter().enumerate() {
+            let pubend = self.streams.logged().host().pubend(own as u8);
+            let from = lag.positions.get(pubend);
+            lag.gaps.add(Gap { pubend, from, to: *chopped, reason: GapReason::Released });
+        }
+    }
+
+    /// The logs count for a subscription from where it stands, and records of the own streams did not name it before.
+    pub(crate) fn go_on_from_token(&mut self, id: u32) {
+        let assigned = self.streams.own.assigned();
+        let streams: Vec<PubendId> = self.streams.remote_positions().map(|(pubend, _)| pubend).collect();
+        let streams = streams
+            .into_iter()
+            .filter(|pubend| pubend.reliability() == Reliability::Reliable && !self.streams.has_ended(pubend.host()));
+        let streams: Vec<PubendId> = streams.collect();
+        let track = self.tracks.get_mut(id);
+        let (session, lag) = (track.session, track.lag.as_deref().expect("it begins at a place that was named"));
+        let stands: Vec<(PubendId, Tick)> =
+            streams.iter().map(|pubend| (*pubend, lag.positions.get(*pubend))).collect();
+        let durable = track.durable.as_deref_mut().expect("it is durable");
+        for (pubend, at) in stands {
+            durable.far.since.set(pubend, at);
+            durable.far.newest.set(pubend, NOTHING);
+        }
+        (durable.far.unnamed, durable.far.goes_on) = (assigned, true);
+        let number = durable.number;
+        if self.remembers(session) && assigned != [Tick(0); OWN] {
+            self.store.outbox.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));
+            self.write_position(id);
+            self.store.outbox.seal_large();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A client goes on without the copies of its session, which are out of reach: the logs still have what it lacks.
+
+use core::time::Duration;
+
+use whimbrel_core::{Durability, Filter, Following, Input, Link, NOTICE_TOPIC, Start};
+use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Reliability};
+
+use super::SECOND;
+use super::common::{Got, Told, plain};
+use super::moving::{How, RETURN};
+use super::net::Net;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Net {
+    /// Subscribes from there, and gives where the subscription begins, and what comes.
+    fn subscribe_from(&mut self, node: usize, start: Start<'_>) -> (CheckpointToken, Vec<Got>) {
+        let following =
+            Following { durability: Durability::Durable, start, by_token: true, notices: true, wants_token: true };
+        let filters = [Filter { following, ..plain("t", Qos::AtLeastOnce) }];
+        self.input(node, Input::Subscribe { link: Link(1), tag: 1, filters: &filters });
+        self.advance(SECOND * 3);
+        let (mut begins, mut got) = (None, Vec::new());
+        for told in self.told(node, 1) {
+            match told {
+                Told::Subscribed(results) => begins = results[0].clone().expect("granted").begins,
+                Told::Event(event) => got.push(event),
+                _ => {}
+            }
+        }
+        (begins.expect("it is told where it begins"), got)
+    }
+}
+
+fn payloads(got: &[Got]) -> Vec<&str> {
+    got.iter().filter(|got| got.topic != NOTICE_TOPIC).map(|got| &*got.payload).collect()
+}
+
+/// Whether a gap was told of a stream in which nothing may be lost.
+fn has_gap(got: &[Got]) -> bool {
+    let of = |got: &Got| {
+        let pubend = got.payload.split(r#""kind":"gap","pubend":""#).nth(1)?.split('"').next()?;
+        Some(PubendId(u64::from_str_radix(pubend, 16).ok()?).reliability())
+    };
+    got.iter().filter(|got| got.topic == NOTICE_TOPIC).any(|got| of(got) == Some(Reliability::Reliable))
+}
+
+/// Four brokers. A subscriber that keeps its position was at the second, and got something of the first and the fourth; then it went, and more
+/// came. The second and the third are gone, and nobody else has its session.
+fn left_alone(expiry: Duration) -> (Net, String, CheckpointToken, Vec<EventId>) {
+    let how = How { expiry, ..RETURN };
+    for name in ["sub-a", "sub-b", "sub-c", "sub-d", "sub-e", "sub-f", "sub-g", "sub-h"] {
+        let mut net = Net::mesh(4);
+        for node in [0, 3] {
+            assert_eq!(net.connect(node, 9, &format!("publisher-{node}")), Some(false));
+        }
+        net.connect_as(1, 1, name, how);
+        assert_eq!(net.answer(1, 1), Some(false));
+        let (begins, _) = net.subscribe_from(1, Start::Own);
+        for node in [0, 3] {
+            net.publish_all(node, 9, &["had"]);
+        }
+        net.advance(SECOND);
+        let got = net.told(1, 1).into_iter().filter_map(|told| match told {
+            Told::Event(event) if event.topic != NOTICE_TOPIC => Some(event.id),
+            _ => None,
+        });
+        let got: Vec<EventId> = got.collect();
+        assert_eq!(got.len(), 2);
+        net.leave(1, 1);
+        net.advance(SECOND);
+        for (node, payload) in [(0, "far"), (3, "own")] {
+            net.publish_all(node, 9, &[payload]);
+        }
+        net.advance(SECOND);
+        net.kill(1);
+        net.kill(2);
+        net.advance(SECOND);
+        net.connect_as(3, 1, name, how);
+        if net.answer(3, 1).is_none() {
+            return (net, name.to_owned(), begins, got);
+        }
+    }
+    panic!("some of them have their copy at the third broker");
+}
+
+#[test]
+fn who_goes_on_without_copies_gets_from_the_logs_what_its_token_lacks() {
+    let (mut net, name, begins, had) = left_alone(MINUTE * 60);
+    net.connect_as(3, 1, &name, How { without_copy: true, expiry: MINUTE * 60, ..RETURN });
+    assert_eq!(net.answer(3, 1), Some(false));
+    let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
+    let mut all = payloads(&got);
+    all.sort_unstable();
+    assert_eq!((all, has_gap(&got)), (vec!["far", "own"], false), "{got:?}");
+    net.publish_all(0, 9, &["live"]);
+    assert_eq!(net.payloads(3, 1), ["live"]);
+}
+
+#[test]
+fn a_token_that_is_older_than_a_session_can_be_counts_from_now_on() {
+    let (mut net, name, begins, had) = left_alone(MINUTE);
+    net.advance(MINUTE * 2);
+    net.connect_as(3, 1, &name, How { without_copy: true, expiry: MINUTE, ..RETURN });
+    assert_eq!(net.answer(3, 1), Some(false));
+    let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
+    assert!(has_gap(&got), "what it wants may not have been logged since its session ended: {got:?}");
+}
+
+#[test]
+fn a_session_that_begins_anew_counts_from_now_on() {
+    let (mut net, name, begins, had) = left_alone(MINUTE * 60);
+    net.connect_as(3, 1, &name, How { clean_start: true, without_copy: true, expiry: MINUTE * 60 });
+    assert_eq!(net.answer(3, 1), Some(false));
+    let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
+    assert!(has_gap(&got), "{got:?}");
+}
