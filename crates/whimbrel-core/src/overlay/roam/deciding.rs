@@ -153,19 +153,14 @@ impl Core {
         is_there && search.arrival.as_ref().is_some_and(Arrival::goes_on)
     }
 
-    /// Whether the client may have published at a broker that cannot be asked, after what is known of it.
+    /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that.
     fn is_unsure_of(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
-        let roam = &overlay.roam;
-        let Some(search) = roam.searches.get(number) else { return false };
-        let is_there = |known: &&Known| roam.map.has(known.host);
-        let knows_last = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
-        let asked = search.claims.iter().filter(|known| !search.refused.contains(&known.host));
-        let newest = asked.filter(is_there).filter(knows_last).map(|known| known.epoch).max();
-        let mut away = search.claims.iter().filter(|known| !is_there(known));
-        // Whoever was about to have it when it was heard of last may have it since.
-        let may_have_more = |known: &Known| known.kind == ClaimKind::Coming || Some(known.epoch) > newest;
-        away.any(may_have_more) || overlay.lacks_everyone() || !self.may_be_away(&search.client, false).is_empty()
+        let Some(search) = overlay.roam.searches.get(number) else { return false };
+        let is_away = |known: &Known| !overlay.roam.map.has(known.host);
+        // Who has nothing of what it was said to have has forgotten it.
+        let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
+        is_gone || overlay.lacks_everyone() || self.is_any_away()
     }
 
     /// What was given away from here is void.

@@ -278,11 +278,17 @@ impl Core {
         }
     }
 
-    /// Who may have a client's session, one that lasts or not, without anybody here knowing of it.
-    fn may_be_away(&self, client: &str, lasts: bool) -> BTreeSet<HostId> {
+    /// Who may have a client's session without anybody here knowing of it.
+    fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
         let has_ended = |host| self.streams.bygone(host).is_some();
-        overlay.roam.past.may_have((hash_of(client), lasts), &overlay.roam.map, has_ended)
+        overlay.roam.past.may_have(hash_of(client), &overlay.roam.map, has_ended)
+    }
+
+    /// Whether there are brokers that cannot be reached.
+    fn is_any_away(&self) -> bool {
+        let has_ended = |host| self.streams.bygone(host).is_some();
+        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
     }
 
     /// A session has another place than before, or is for another attachment: that is written and told.

@@ -41,14 +41,15 @@ impl Past {
         self.maps.retain(|map| !map.hosts().all(|host| present.has(host)));
     }
 
+    /// Who was there, cannot be reached now and has not ended: a client may have been attached there since.
+    pub(super) fn away(&self, now: &Map, has_ended: impl Fn(HostId) -> bool) -> bool {
+        let is_away = |map: &Map, host| !now.has(host) && !now.has_name_of(map, host) && !has_ended(host);
+        self.maps.iter().any(|map| map.hosts().any(|host| is_away(map, host)))
+    }
+
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
-    /// either, or has been started anew and has forgotten, and its deputy, if it lasts: one that ends with its connection has none.
-    pub(super) fn may_have(
-        &self,
-        (client, lasts): (u64, bool),
-        now: &Map,
-        has_ended: impl Fn(HostId) -> bool,
-    ) -> BTreeSet<HostId> {
+    /// either, or has been started anew and has forgotten, and its deputy.
+    pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
             let is_lost = |host: HostId| now.life(host) != map.life(host);
@@ -56,7 +57,7 @@ impl Past {
                 continue;
             }
             let away = map.hosts().filter(|host| !now.has(*host) && !now.has_name_of(map, *host) && !has_ended(*host));
-            found.extend(away.filter(|keeper| !lasts || map.deputy(client, *keeper).is_none_or(is_lost)));
+            found.extend(away.filter(|keeper| map.deputy(client, *keeper).is_none_or(is_lost)));
         }
         found
     }
@@ -74,9 +75,7 @@ mod tests {
     }
 
     fn unsure(past: &Past, now: &Map) -> usize {
-        (0..1000_u32)
-            .filter(|client| !past.may_have((hash_of(&client.to_string()), true), now, |_| false).is_empty())
-            .count()
+        (0..1000_u32).filter(|client| !past.may_have(hash_of(&client.to_string()), now, |_| false).is_empty()).count()
     }
 
     #[test]
@@ -85,6 +84,9 @@ mod tests {
         let mut past = Past::default();
         past.note(all.clone());
         assert_eq!(unsure(&past, &all), 0);
+        assert!(!past.away(&all, |_| false));
+        let most = map(&[(1, 1), (2, 2), (3, 1), (4, 1)]);
+        assert_eq!([past.away(&most, |_| false), past.away(&most, |_| true)], [true, false]);
         assert_eq!(unsure(&past, &map(&[(1, 1), (2, 1), (3, 1), (4, 1)])), 0);
         let two = unsure(&past, &map(&[(1, 1), (2, 1), (3, 1)]));
         assert!((50..200).contains(&two), "clerk and deputy are the two that are gone: {two}");

@@ -265,7 +265,7 @@ impl Core {
         (search.claims, search.heard, search.refused) = Default::default();
         let (client, moment) = (search.client.clone(), search.moment);
         let own: Vec<Known> = self.own_claims(&client);
-        let away = self.may_be_away(&client, true);
+        let away = self.may_be_away(&client);
         let Some(search) = self.search(number) else { return };
         search.forgotten = away;
         search.take(host, own.into_iter());
@@ -291,7 +291,7 @@ impl Core {
     /// What is known here of a client's session, for somebody who asks.
     fn look_up<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
         let own = self.own_claims(question.client);
-        let forgotten = self.may_be_away(question.client, true).into_iter().take(LIST_MAX).collect();
+        let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
         let overlay = self.overlay.as_deref_mut().expect("there are others");
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
