@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
-use whimbrel_selector::TopicFilter;
+use whimbrel_selector::{SharedFilter, TopicFilter};
 
 use super::{Gap, GapReason, Gaps, Lag, Positions};
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
+use crate::confirming::remembered;
 use crate::route::NO_TRACK;
 use crate::store::OwnTicks;
 
@@ -92,16 +93,30 @@ impl Core {
         if goes_on {
             self.note_chopped(&mut lag);
         } else if !self.is_buffered(filter, asked.selector) {
-            // Its own interest comes in force now, unless it is known as durable there: then that log has the rest.
-            let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
-            for (pubend, passed) in self.streams.remote_positions() {
-                let since = far.filter(|far| far.has(pubend)).map(|far| far.get(pubend));
-                let (from, to) = (lag.positions.get(pubend), since.map_or(passed, |since| since.min(passed)));
-                let reason = GapReason::NotBuffered;
-                lag.gaps.add(Gap { pubend, from, to, reason });
-            }
+            self.note_unbuffered(track, &mut lag);
         }
         Ok(Begin::Lag(Box::new(lag)))
+    }
+
+    /// Its own interest comes in force now: what came here before did so for others' sake, and is a gap, unless a log counts for it.
+    fn note_unbuffered(&self, track: Option<u32>, lag: &mut Lag) {
+        let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
+        for (pubend, passed) in self.streams.remote_positions() {
+            let since = far.filter(|far| far.has(pubend)).map(|far| far.get(pubend));
+            let (from, to) = (lag.positions.get(pubend), since.map_or(passed, |since| since.min(passed)));
+            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::NotBuffered });
+        }
+    }
+
+    /// A subscription comes from another broker, where it may have been in force: not so here.
+    pub(crate) fn note_unbuffered_of(&self, id: u32, lag: &mut Lag) -> bool {
+        let known = self.router.get(self.tracks.get(id).subscription);
+        let filter = SharedFilter::parse(&known.text).expect("it was checked when it was made").filter;
+        let is_buffered = self.is_buffered(filter, known.selector.as_deref().map(remembered).as_ref());
+        if !is_buffered {
+            self.note_unbuffered(Some(id), lag);
+        }
+        is_buffered
     }
 
     /// What a durable subscription has acknowledged before, and asks for again, may have been given up since.

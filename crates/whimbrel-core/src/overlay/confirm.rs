@@ -204,20 +204,23 @@ impl Core {
         if !of_track.unsettled.is_empty() {
             overlay.waiting.forget(track);
         }
-        // Of brokers that are not there, what came since is asked for when they are.
-        let is_there = |(pubend, _): &(PubendId, Tick)| overlay.topology.get(pubend.host()).is_some();
-        of_track.wait_for(self.streams.remote_positions().filter(is_there));
+        // Of brokers that are not there, what came since is asked for when they are; what their logs have from before that is read then.
+        let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
+        let waits = |pubend| is_there(pubend) || of_track.has_far_log(pubend);
+        let streams: Vec<(PubendId, Tick)> =
+            self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
+        of_track.wait_for(streams.into_iter());
         if !of_track.unsettled.is_empty() {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }
     }
 
-    /// A durable subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
+    /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
     /// sake. What lies between where it stands and that is read in their logs.
     pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let of_track = self.tracks.get_mut(track);
-        if of_track.lag.is_none() || of_track.durable.is_none() {
+        if of_track.lag.is_none() || !of_track.keeps {
             return;
         }
         of_track.wait_for(self.streams.remote_positions());

@@ -348,17 +348,22 @@ impl Core {
             }
         }
         let mut lag = of_track.lag.take().expect("it lags");
-        if of_track.durable.is_some() {
+        let keeps = of_track.keeps;
+        if keeps {
             // Of streams that have come to be known since it has missed everything.
             let unnamed = self.streams.births().filter(|(pubend, _)| stand.at(*pubend).is_none());
             unnamed.for_each(|(pubend, birth)| lag.positions.set(pubend, birth.min(lag.positions.get(pubend))));
         }
         self.note_lost(Some(track), &mut lag);
+        let is_buffered = !keeps || self.note_unbuffered_of(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         self.tracks.get_mut(track).lag = Some(lag);
         self.tracks.touch(track);
-        if self.tracks.durable(track).is_some() {
+        let is_durable = self.tracks.durable(track).is_some();
+        if is_durable || !is_buffered {
             self.await_interest_of(self.tracks.get(track).subscription, track);
+        }
+        if is_durable {
             self.await_owed(track);
         }
     }
