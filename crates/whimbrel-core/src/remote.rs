@@ -192,14 +192,26 @@ impl Core {
 
     /// A subscription is told a gap, in order, after whatever waits.
     pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut impl Output) {
+        let session = self.add_gap(id, gap);
+        if self.sessions.is_attached(session) {
+            self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
+        }
+    }
+
+    /// As [`Core::tell_gap`], at the end of the turn.
+    pub(crate) fn note_gap(&mut self, id: u32, gap: Gap) {
+        let session = self.add_gap(id, gap);
+        if self.sessions.is_attached(session) {
+            self.catch_up_soon(id);
+        }
+    }
+
+    fn add_gap(&mut self, id: u32, gap: Gap) -> u32 {
         if self.tracks.get(id).lag.is_none() {
             self.fall_behind(id, None, false);
         }
         let track = self.tracks.get_mut(id);
         track.lag.as_mut().expect("it lags now").gaps.add(gap);
-        let session = track.session;
-        if self.sessions.is_attached(session) {
-            self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
-        }
+        track.session
     }
 }

@@ -244,10 +244,20 @@ impl Core {
         self.settle_all(host);
     }
 
-    /// No subscription waits for a broker any more.
+    /// No subscription waits for a broker any more: what was passed of its streams while one did is read when the broker is back, or is a gap.
     fn settle_all(&mut self, host: HostId) {
         for id in self.tracks.ids() {
-            self.tracks.get_mut(id).unsettled.retain(|pubend| pubend.host() != host);
+            let unsettled = &mut self.tracks.get_mut(id).unsettled;
+            let of_host: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| pubend.host() == host).collect();
+            unsettled.retain(|pubend| pubend.host() != host);
+            for (pubend, from) in of_host {
+                let to = self.streams.passed(pubend);
+                if from >= to {
+                    self.rejoin(id, pubend);
+                } else if !self.read_far_instead(id, pubend, (from, to)) {
+                    self.note_gap(id, Gap { pubend, from, to, reason: GapReason::NotBuffered });
+                }
+            }
         }
     }
 }
