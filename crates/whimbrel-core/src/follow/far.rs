@@ -32,6 +32,8 @@ pub(crate) struct Far {
     pub(crate) aside: Positions,
     /// Up to where the cache here is known to lack something.
     pub(crate) holes: Positions,
+    /// What is to be told of streams that are set aside when they are followed again: it lies behind where it stands in them.
+    pub(crate) later: Vec<Gap>,
     /// Streams that are set aside until it has passed an event of another one, own ones among them.
     pub(crate) barred: Vec<Barred>,
     /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any more is a gap.
@@ -47,6 +49,7 @@ at_rest!(
         held: Positions::new(),
         aside: Positions::new(),
         holes: Positions::new(),
+        later: Vec::new(),
         barred: Vec::new(),
         goes_on: false
     }
@@ -64,8 +67,6 @@ pub(crate) struct Barred {
     pub(crate) until: Time,
     /// It has been waited for.
     pub(crate) is_over: bool,
-    /// What is to be told of the stream from its next event on.
-    pub(crate) gap: Option<Gap>,
 }
 
 impl Track {
@@ -158,9 +159,13 @@ impl Core {
         let (session, lag) = (track.session, track.lag.as_mut().expect("it lags now"));
         lag.positions.set(pubend, at);
         lag.next = lag.next.min(next);
-        let barred = track.durable.as_deref_mut().map_or(&mut [][..], |durable| &mut durable.far.barred);
-        for gap in barred.iter_mut().filter(|barred| barred.pubend == pubend).filter_map(|barred| barred.gap.take()) {
-            lag.gaps.add(gap);
+        if let Some(durable) = track.durable.as_deref_mut().filter(|durable| !durable.far.later.is_empty()) {
+            durable.far.later.retain(|gap| {
+                if gap.pubend == pubend {
+                    lag.gaps.add(*gap);
+                }
+                gap.pubend != pubend
+            });
         }
         if self.sessions.is_attached(session) {
             self.catch_up_soon(id);
@@ -278,8 +283,11 @@ impl Core {
     }
 
     fn set_aside(&mut self, id: u32, pubend: PubendId, at: Tick) {
+        let gap = self.tracks.get_mut(id).lag.as_mut().and_then(|lag| lag.gaps.cut(pubend, at));
         let durable = self.tracks.durable_mut(id).expect("it is durable");
         durable.far.aside.set(pubend, at);
+        // Told before what is read of the stream it would hide that.
+        durable.far.later.extend(gap);
         self.sessions.stats.streams_set_aside += 1;
     }
 
@@ -348,15 +356,13 @@ impl Core {
         let until = now + PREDECESSOR_MAX;
         let upto = Tick(event.tick.0 - 1);
         self.set_aside(id, event.pubend, upto);
-        // A gap around the event would hide it.
-        let gap = self.tracks.get_mut(id).lag.as_mut().and_then(|lag| lag.gaps.cut(event.pubend, upto));
         let durable = self.tracks.durable_mut(id).expect("streams are set aside for durable ones");
         let number = durable.number;
         let Far { barred, aside, .. } = &mut *durable.far;
         if barred.len() >= BARRED_MAX {
             barred.retain(|barred| aside.has(barred.pubend));
         }
-        barred.push(Barred { pubend: event.pubend, after, until, is_over: false, gap });
+        barred.push(Barred { pubend: event.pubend, after, until, is_over: false });
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.bar(until, (number, id));
         }

@@ -224,6 +224,7 @@ impl Core {
     fn forget_aside(&mut self, id: u32) {
         let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.aside.is_empty()) else { return };
         durable.far.barred.clear();
+        durable.far.later.clear();
         let (number, aside) = (durable.number, core::mem::take(&mut durable.far.aside));
         aside.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
     }

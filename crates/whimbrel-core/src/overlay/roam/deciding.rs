@@ -137,6 +137,11 @@ impl Core {
         let (client, is_decided) = (search.client.clone(), search.is_decided());
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
+        if let Some(overlay) = self.overlay.as_deref() {
+            // It may have published nothing here since it was somewhere else.
+            let last = overlay.roam.ended.get(&client).and_then(|ended| ended.last);
+            place.after = last.filter(|last| last.pubend.host() != overlay.host);
+        }
         // Who was asked last has not answered.
         (place.maybe_repeats, place.goes_on) = (!is_decided, self.goes_on_without(number));
         self.finish_search(now, number, (place, false), out);
