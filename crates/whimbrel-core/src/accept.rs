@@ -344,9 +344,8 @@ impl Core {
         if !self.has_log() {
             if let (From::Publish(index), Some(number)) = (from, number) {
                 let store = &mut self.store;
-                let session = self.sessions.get(index);
-                let numbered = (number, now, session.epoch());
-                store.publishers.note(&session.client_id, numbered, (false, false), &mut store.outbox);
+                let (session, way) = (self.sessions.get(index), (false, false));
+                store.publishers.note(&session.client_id, (number, now, session.epoch()), way, &mut store.outbox);
             }
             return;
         }

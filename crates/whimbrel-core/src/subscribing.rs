@@ -237,9 +237,7 @@ impl Core {
         // The position is that of the shared subscription's own session.
         let durability = if lasts { Durability::Queued } else { asked.following.durability };
         let asked = &Filter { following: Following { durability, ..asked.following }, ..*asked };
-        let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
-        let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
-        let selector_bytes = u32::try_from(bytes).expect("selectors are bounded far below");
+        let selector_bytes = self.count_selector(index, known, all);
         let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
         let (qos, attached_only) = (asked.granted_qos(), durability != Durability::Queued);
         let is_durable = confirmed.is_some() || lasts;
@@ -278,18 +276,19 @@ impl Core {
             selector: text,
             spot: None,
         };
-        let goes_on = confirmed.is_some() && self.goes_on(index, asked);
         let id = self.router.insert(new);
         let track = self.follow(now, id, follow);
         self.router.place(id, track, shared.filter, selector);
-        if goes_on {
-            self.go_on_from_token(track);
-            self.await_interest_of(id, track);
-        } else {
-            self.await_interest(asked, shared.filter, (id, track));
-        }
+        self.await_first_interest(index, (asked, shared.filter), (id, track));
         self.sessions.get_mut(index).note_subscription(id, group);
         Ok(true)
+    }
+
+    /// Notes what the selectors of a session take together; how much of that is this subscription's, new or not.
+    fn count_selector(&mut self, index: u32, known: Option<u32>, all: usize) -> u32 {
+        let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
+        let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
+        u32::try_from(bytes).expect("selectors are bounded far below")
     }
 
     fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut impl Output) {

@@ -5,10 +5,12 @@
 //! outlives its connection. That it is the same subscription as before the client has to know.
 
 use whimbrel_event::{PubendId, Reliability, Tick};
+use whimbrel_selector::TopicFilter;
 
 use super::{Gap, GapReason, Lag, NOTHING};
 use crate::api::{Durability, Filter, Start};
 use crate::broker::Core;
+use crate::route::NO_TRACK;
 use crate::store::{Key, OWN, Value};
 
 impl Core {
@@ -30,8 +32,23 @@ impl Core {
         }
     }
 
+    /// A subscription is new: until its interest is in force it waits for other brokers' streams.
+    pub(crate) fn await_first_interest(
+        &mut self,
+        index: u32,
+        (asked, filter): (&Filter<'_>, TopicFilter<'_>),
+        (subscription, track): (u32, u32),
+    ) {
+        if track != NO_TRACK && self.tracks.durable(track).is_some() && self.goes_on(index, asked) {
+            self.go_on_from_token(track);
+            self.await_interest_of(subscription, track);
+        } else {
+            self.await_interest(asked, filter, (subscription, track));
+        }
+    }
+
     /// The logs count for a subscription from where it stands, and records of the own streams did not name it before.
-    pub(crate) fn go_on_from_token(&mut self, id: u32) {
+    fn go_on_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
         let streams: Vec<PubendId> = self.streams.remote_positions().map(|(pubend, _)| pubend).collect();
         let streams = streams
