@@ -7,7 +7,7 @@ use whimbrel_selector::{Selector, SharedFilter};
 use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
 use crate::route::{self, NO_GROUP, NO_TRACK};
-use crate::session::NOBODY;
+use crate::session::{NOBODY, Pause};
 use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish};
 use crate::subscribing::Making;
 
@@ -296,7 +296,7 @@ impl Core {
         self.sessions.stand_in_line(whom);
         self.store.line.push(atom, Wait::Later(Box::new(later)));
         if self.sessions.get(index).memory.later > LATER_MAX
-            && let Some(link) = self.sessions.set_paused(index, true)
+            && let Some(link) = self.sessions.set_paused(index, Pause::Asks, true)
         {
             self.sessions.stats.subscribers_held += 1;
             out.pause(link);
@@ -469,7 +469,7 @@ impl Core {
             }
             (memory.later, memory.turns) = (memory.later - 1, place.wrapping_add(1));
             if memory.later <= LATER_LOW
-                && let Some(link) = self.sessions.set_paused(index, false)
+                && let Some(link) = self.sessions.set_paused(index, Pause::Asks, false)
             {
                 out.resume(link);
             }

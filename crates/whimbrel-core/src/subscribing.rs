@@ -229,7 +229,7 @@ impl Core {
         let partitions =
             self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_formers(track, confirmed)));
         let begin = self
-            .begin(now, index, (asked, shared.filter), track, &partitions)
+            .begin(now, (index, known.is_none()), (asked, shared.filter), track, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let is_member = self.is_member(index, &shared);
         let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };

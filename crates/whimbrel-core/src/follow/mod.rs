@@ -31,7 +31,7 @@ pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use life::Follow;
 pub use notice::NOTICE_TOPIC;
-pub(crate) use notice::{NO_PUBEND, gap_of};
+pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
 pub(crate) use positions::Positions;
 pub(crate) use start::{AHEAD_MAX, Begin};
 pub(crate) use verdicts::Verdicts;

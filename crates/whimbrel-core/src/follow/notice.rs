@@ -17,7 +17,7 @@ pub const NOTICE_TOPIC: &str = "$whimbrel/notice";
 const ALL_PUBENDS: &str = "*";
 
 /// The notice of a gap.
-pub(super) fn gap(gap: &Gap, now: Time) -> Event {
+pub(crate) fn gap(gap: &Gap, now: Time) -> Event {
     let Gap { pubend, from, to, reason } = gap;
     let reason = reason.name();
     notice(&format!(r#"{{"kind":"gap","pubend":"{pubend}","from":"{from}","to":"{to}","reason":"{reason}"}}"#), now)

@@ -4,10 +4,10 @@
 //! subscription from where its token stands, not from now on, if that session cannot have ended meanwhile: the token may not be older than the session
 //! outlives its connection. That it is the same subscription as before the client has to know.
 
-use whimbrel_event::{PubendId, Reliability, Tick};
+use whimbrel_event::{HostId, PubendId, Reliability, Tick};
 use whimbrel_selector::TopicFilter;
 
-use super::{Gap, GapReason, Lag, NOTHING};
+use super::{Durable, Gap, GapReason, Lag, NOTHING};
 use crate::api::{Durability, Filter, Start};
 use crate::broker::Core;
 use crate::route::NO_TRACK;
@@ -51,9 +51,10 @@ impl Core {
     fn go_on_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
         let streams: Vec<PubendId> = self.streams.remote_positions().map(|(pubend, _)| pubend).collect();
-        let streams = streams
-            .into_iter()
-            .filter(|pubend| pubend.reliability() == Reliability::Reliable && !self.streams.has_ended(pubend.host()));
+        let streams = streams.into_iter().filter(|pubend| {
+            let host = pubend.host();
+            pubend.reliability() == Reliability::Reliable && !self.streams.has_ended(host) && !self.owes_nothing(host)
+        });
         let streams: Vec<PubendId> = streams.collect();
         let track = self.tracks.get_mut(id);
         let (session, lag) = (track.session, track.lag.as_deref().expect("it begins at a place that was named"));
@@ -66,10 +67,35 @@ impl Core {
         }
         (durable.far.unnamed, durable.far.goes_on) = (assigned, true);
         let number = durable.number;
+        let mut lag = track.lag.take().expect("it was just looked at");
+        self.note_unbuffered(Some(id), &mut lag);
+        self.tracks.get_mut(id).lag = Some(lag);
         if self.remembers(session) && assigned != [Tick(0); OWN] {
             self.store.outbox.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));
             self.write_position(id);
             self.store.outbox.seal_large();
+        }
+    }
+
+    /// A broker has no log: what goes on with that of its streams is not read there, and is a gap.
+    pub(crate) fn go_on_without(&mut self, host: HostId) {
+        let passed: Vec<(PubendId, Tick)> =
+            self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
+        for id in self.tracks.ids() {
+            for (pubend, to) in &passed {
+                let goes_on = |durable: &&mut Durable| durable.far.goes_on && durable.far.since.has(*pubend);
+                let Some(durable) = self.tracks.durable_mut(id).filter(goes_on) else { continue };
+                let far = &mut *durable.far;
+                far.since.remove(*pubend);
+                far.newest.remove(*pubend);
+                far.holes.remove(*pubend);
+                let aside = Some(far.aside.get(*pubend)).filter(|_| far.aside.has(*pubend));
+                self.rejoin(id, *pubend);
+                let lag = self.tracks.get(id).lag.as_deref().map(|lag| lag.positions.get(*pubend));
+                if let Some(from) = aside.or(lag).filter(|from| from < to) {
+                    self.note_gap(id, Gap { pubend: *pubend, from, to: *to, reason: GapReason::NotBuffered });
+                }
+            }
         }
     }
 }

@@ -63,7 +63,7 @@ impl Core {
     pub(crate) fn begin(
         &mut self,
         now: Time,
-        index: u32,
+        (index, is_new): (u32, bool),
         (asked, filter): (&Filter<'_>, TopicFilter<'_>),
         track: Option<u32>,
         partitions: &PartitionSet,
@@ -89,8 +89,7 @@ impl Core {
         self.note_lost(track, &mut lag);
         self.note_released(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
-        let goes_on = track.is_none() && self.goes_on(index, asked);
-        if goes_on {
+        if is_new && self.goes_on(index, asked) {
             self.note_chopped(&mut lag);
         } else if !self.is_buffered(filter, asked.selector) {
             self.note_unbuffered(track, &mut lag);
@@ -99,7 +98,7 @@ impl Core {
     }
 
     /// Its own interest comes in force now: what came here before did so for others' sake, and is a gap, unless a log counts for it.
-    fn note_unbuffered(&self, track: Option<u32>, lag: &mut Lag) {
+    pub(super) fn note_unbuffered(&self, track: Option<u32>, lag: &mut Lag) {
         let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
         for (pubend, passed) in self.streams.remote_positions() {
             let since = far.filter(|far| far.has(pubend)).map(|far| far.get(pubend));

@@ -81,6 +81,12 @@ impl Claims {
 }
 
 impl Core {
+    /// Whether another broker has no log.
+    pub(crate) fn owes_nothing(&self, host: HostId) -> bool {
+        let claim = self.overlay.as_deref().and_then(|overlay| overlay.logs.claims.of.get(&host));
+        claim.is_some_and(|claim| claim.version == u64::MAX)
+    }
+
     /// A durable subscription begins: the logs of others count for it when they have told so.
     pub(crate) fn await_owed(&mut self, track: u32) {
         let Some(number) = self.tracks.durable(track).map(|durable| durable.number) else { return };
@@ -131,6 +137,9 @@ impl Core {
             return;
         }
         (claim.version, claim.streams) = (version, owes.streams);
+        if !owes.has_log {
+            self.go_on_without(from.host);
+        }
         self.count_on(from.host);
         self.confirm_ready(now, out);
     }

@@ -88,10 +88,15 @@ impl Core {
             self.pass_known(now, pubend, out);
             assert!(self.streams.stalled.get(&pubend) != Some(&stalled), "who need not wait goes on");
         }
+        // What is accepted comes back here: it is done in turns, not one within the other.
+        if core::mem::replace(&mut self.streams.is_accepting, true) {
+            return;
+        }
         // So is this: none waits for a second time.
         while let Some(index) = self.streams.early.iter().copied().find(|index| !self.must_still_keep(now, *index)) {
             self.accept_early(now, index, out);
         }
+        self.streams.is_accepting = false;
     }
 
     /// Durable subscriptions that catch up need not wait any more for what their publishers published before.

@@ -22,6 +22,7 @@ pub(crate) use inflight::{Inflight, Settled, Taken};
 pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shown};
 pub(crate) use queue::{Queue, Queued};
 pub(crate) use slot::{Slot, Stage};
+pub(crate) use whom::Pause;
 
 use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};
@@ -121,8 +122,8 @@ struct Standing {
     in_line: u32,
     /// The tag that was given last before the deliveries were put to rest: the client may still mean it.
     last_tag: u16,
-    /// Nothing is read from it for now.
-    is_paused: bool,
+    /// Nothing is read from it for now, for each [`Pause`].
+    paused: [bool; 2],
 }
 
 /// One client's session.
@@ -415,7 +416,7 @@ impl Sessions {
         assert!(!session.is_attached(), "a session has one link");
         session.link = link.0;
         let last_tag = core::mem::take(&mut session.standing.last_tag);
-        session.standing = Standing { attachment, in_line: 0, last_tag: 0, is_paused: false };
+        session.standing = Standing { attachment, in_line: 0, last_tag: 0, paused: [false; 2] };
         session.memory.refused_number = None;
         session.open = true;
         session.inflight.begin(window, last_tag);

@@ -6,6 +6,15 @@ use super::{Session, Sessions};
 use crate::api::Link;
 use crate::store::{Publishers, SessionNo, Whom};
 
+/// Why nothing is read from a client for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pause {
+    /// It asks for more than is being done.
+    Asks,
+    /// It publishes where what it has published before has not come yet.
+    Early,
+}
+
 impl Sessions {
     /// Who speaks over a link at present.
     pub(crate) fn whom(&self, link: Link) -> Whom {
@@ -67,11 +76,14 @@ impl Sessions {
         })
     }
 
-    /// Notes whether the client of the session at that place is read; its link, if there is one and that is news.
-    pub(crate) fn set_paused(&mut self, index: u32, is_paused: bool) -> Option<Link> {
+    /// Notes whether the client of the session at that place is read, as far as that reason goes; its link, if there is one and that is news.
+    pub(crate) fn set_paused(&mut self, index: u32, why: Pause, is_paused: bool) -> Option<Link> {
         let session = self.get_mut(index);
         let link = session.link()?;
-        (core::mem::replace(&mut session.standing.is_paused, is_paused) != is_paused).then_some(link)
+        let paused = &mut session.standing.paused;
+        let before = paused.contains(&true);
+        paused[why as usize] = is_paused;
+        (before != paused.contains(&true)).then_some(link)
     }
 
     /// Whether the session at that place is the one with that number.

@@ -63,8 +63,8 @@ pub(crate) struct Moving {
     /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
     pub(crate) stands: Vec<CarriedStand>,
     pub(crate) flights: Vec<CarriedFlight>,
-    /// Gaps of which a notice is on its way, and of which subscription each is.
-    pub(crate) gaps: Vec<(u32, Gap)>,
+    /// Gaps of which a notice is on its way: under which tag, and of which subscription.
+    pub(crate) gaps: Vec<(u16, u32, Gap)>,
     /// Tags of exactly-once publishes that the client has not released, ascending.
     pub(crate) unreleased: Vec<u16>,
     /// The tag that was given last.
@@ -285,7 +285,8 @@ impl Moving {
         put_varint(out, self.flights.len() as u64);
         self.flights.iter().for_each(|flight| flight.put(out));
         put_varint(out, self.gaps.len() as u64);
-        for (ordinal, Gap { pubend, from, to, reason }) in &self.gaps {
+        for (tag, ordinal, Gap { pubend, from, to, reason }) in &self.gaps {
+            out.extend_from_slice(&tag.to_le_bytes());
             put_varint(out, (*ordinal).into());
             put_id(out, EventId { pubend: *pubend, tick: *from });
             put_varint(out, to.0);
@@ -308,9 +309,10 @@ impl Moving {
         let away = maybe(bytes)?.map(Duration::from_millis);
         let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
         let gap = |bytes: &mut Bytes<'_>| {
+            let tag = bytes.u16().filter(|tag| *tag > 0)?;
             let (ordinal, EventId { pubend, tick: from }) = (bytes.small()?, id(bytes)?);
             let (to, reason) = (Tick(bytes.varint()?), *GapReason::ALL.get(usize::from(bytes.u8()?))?);
-            Some((ordinal, Gap { pubend, from, to, reason }))
+            Some((tag, ordinal, Gap { pubend, from, to, reason }))
         };
         let gaps = list(bytes, gap)?;
         let (unreleased, last_tag, number) = (list(bytes, Bytes::u16)?, bytes.u16()?, maybe(bytes)?);
@@ -366,7 +368,7 @@ mod tests {
                 tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
             });
             let gaps = streams.iter().map(|(pubend, _, from)| {
-                (identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost })
+                (1, identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost })
             });
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {

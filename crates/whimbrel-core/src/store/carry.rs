@@ -1,7 +1,7 @@
 //! A session goes to another broker, or has come from one.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
@@ -12,7 +12,7 @@ use super::{AtomNo, Flight, Numbered, Whose};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
-use crate::follow::{Gap, GapReason, NO_PUBEND, NOTHING, Old, Positions, gap_of};
+use crate::follow::{Gap, GapReason, NO_PUBEND, NOTHING, Old, Positions, gap_of, notice_of};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 
@@ -90,8 +90,8 @@ impl Core {
         let open = session.inflight.open().filter(|(_, slot)| slot.qos == Qos::ExactlyOnce || slot.was_sent());
         let flights = open.clone().filter(|(_, slot)| !is_notice(slot));
         // No stream has it: it would not come again.
-        let gap = |slot: &Slot| Some((*ordinals.get(&slot.track)?, gap_of(slot.event.as_ref()?)?));
-        let gaps = open.filter(|(_, slot)| is_notice(slot)).filter_map(|(_, slot)| gap(slot));
+        let gap = |(tag, slot): (u16, &Slot)| Some((tag, *ordinals.get(&slot.track)?, gap_of(slot.event.as_ref()?)?));
+        let gaps = open.filter(|(_, slot)| is_notice(slot)).filter_map(gap);
         let committed = self.store.line.committed();
         let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.atom <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
@@ -174,7 +174,7 @@ impl Core {
             tracks.push(self.import_subscription(now, index, subscription, &stand));
             self.store.outbox.seal_large();
         }
-        self.import_flights(index, &moving, &tracks, source);
+        self.import_flights(now, index, &moving, &tracks, source);
         self.import_tags(index, &moving, source);
         if let Some(number) = moving.number {
             self.import_number(now, client_id, number);
@@ -371,6 +371,7 @@ impl Core {
     /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
     fn import_flights(
         &mut self,
+        now: Time,
         index: u32,
         moving: &Moving,
         tracks: &[Option<(u32, Option<DurableNo>)>],
@@ -380,19 +381,24 @@ impl Core {
             moving.flights.iter().map(|flight| (flight.tag, *flight)).collect();
         // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
         flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || source == Source::Keeper && flight.of.is_some());
-        // A notice would overtake what is read again before it: the gap is told anew, in its place.
-        for (ordinal, gap) in &moving.gaps {
-            let track = tracks.get(*ordinal as usize).and_then(Option::as_ref);
-            if let Some(lag) = track.and_then(|(track, _)| self.tracks.lag_mut(*track)) {
-                lag.gaps.add(*gap);
+        // A notice would overtake what is read again before it: the gap is told anew, in its place. One behind which everything was had comes as it was.
+        let mut notices: BTreeMap<u16, (u32, Gap)> = BTreeMap::new();
+        for (tag, ordinal, gap) in &moving.gaps {
+            let Some((track, _)) = tracks.get(*ordinal as usize).copied().flatten() else { continue };
+            match self.tracks.lag_mut(track) {
+                Some(lag) if lag.positions.get(gap.pubend) < gap.to => lag.gaps.add(*gap),
+                _ => drop(notices.insert(*tag, (track, *gap))),
             }
         }
-        let tags = Vec::from_iter(flights.keys().copied());
+        let tags = Vec::from_iter(BTreeSet::from_iter(flights.keys().chain(notices.keys()).copied()));
         let before =
             |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
         let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
         for tag in tags[first..].iter().chain(&tags[..first]) {
-            let flight = flights[tag];
+            let Some(flight) = flights.get(tag).copied() else {
+                self.import_notice(now, index, *tag, notices[tag]);
+                continue;
+            };
             let of = flight.of.and_then(|(ordinal, id)| Some((*tracks.get(ordinal as usize)?.as_ref()?, id)));
             let lag =
                 of.and_then(|((track, _), id)| Some(self.tracks.lag_mut(track)?.positions.get(id.pubend) < id.tick));
@@ -427,6 +433,28 @@ impl Core {
             self.sessions.get_mut(index).inflight.restore(*tag, slot);
             self.remember_flight(index, *tag, &flight, of.and_then(|((_, number), id)| Some((number?, id))));
         }
+    }
+
+    /// A notice that was on its way is sent again.
+    fn import_notice(&mut self, now: Time, index: u32, tag: u16, (track, gap): (u32, Gap)) {
+        let of_track = self.tracks.get(track);
+        let qos = Qos::AtLeastOnce.min(of_track.qos);
+        let slot = Slot {
+            id: EventId { pubend: NO_PUBEND, tick: Tick(0) },
+            event: Some(notice_of(&gap, now)),
+            identifier: of_track.identifier,
+            group: NO_GROUP,
+            origin: 0,
+            qos,
+            stage: Stage::Expect,
+            retain: false,
+            as_published: false,
+            track,
+            sent: true,
+            repeated: true,
+            rank: 0,
+        };
+        self.sessions.get_mut(index).inflight.restore(tag, slot);
     }
 
     fn remember_flight(&mut self, index: u32, tag: u16, flight: &CarriedFlight, of: Option<(DurableNo, EventId)>) {

@@ -76,6 +76,8 @@ pub(crate) struct Sources {
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
     /// Sessions whose clients have published at another broker before, and what they publish here waits for that.
     pub(crate) early: Vec<u32>,
+    /// These are being accepted.
+    pub(crate) is_accepting: bool,
 }
 
 impl Sources {
@@ -104,6 +106,7 @@ impl Sources {
             remotes: Vec::new(),
             stalled: BTreeMap::new(),
             early: Vec::new(),
+            is_accepting: false,
         }
     }
 

@@ -63,10 +63,13 @@ fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(
     if away > best.map(|best| best.epoch) && !does_without {
         return Act::Refuse;
     }
-    let Some(best) = best else {
-        let is_lost = is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host));
-        return if is_lost && !does_without { Act::Refuse } else { Act::Begin };
-    };
+    // Who has been started again since knows of a publisher's number, and not whether its session went anywhere.
+    let is_known = best.is_some_and(|best| best.kind != ClaimKind::Ended || best.moment > 0);
+    let may_be_lost = is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host));
+    if !is_known && may_be_lost && !does_without {
+        return Act::Refuse;
+    }
+    let Some(best) = best else { return Act::Begin };
     match best.kind {
         ClaimKind::Ended if best.host == own => Act::Begin,
         ClaimKind::Keeper | ClaimKind::Passing if best.host == own => Act::Own,

@@ -10,6 +10,7 @@ use super::{Attachment, ENDED_MAX, Ended};
 use crate::api::{Output, Publish};
 use crate::broker::Core;
 use crate::overlay::{Due, PREDECESSOR_MAX};
+use crate::session::Pause;
 use crate::stream::Streams;
 
 /// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been read before. With more it goes on without waiting.
@@ -55,7 +56,7 @@ impl Core {
         place.waits.events.push(early);
         let is_full = place.waits.events.len() >= EARLY_MAX || place.waits.bytes > EARLY_BYTES_MAX;
         if begins {
-            if let Some(link) = self.sessions.set_paused(index, true) {
+            if let Some(link) = self.sessions.set_paused(index, Pause::Early, true) {
                 out.pause(link);
             }
             self.streams.early.push(index);
@@ -94,7 +95,7 @@ impl Core {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.order_breaks += u64::from(!is_met);
         }
-        if self.sessions.set_paused(index, false).is_some() {
+        if self.sessions.set_paused(index, Pause::Early, false).is_some() {
             out.resume(link);
         }
         for Early { tag, retain, number, event } in waits.events {
