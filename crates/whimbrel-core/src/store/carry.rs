@@ -336,7 +336,9 @@ impl Core {
         if let Some(durable) = of_track.durable.as_deref_mut() {
             durable.beyond = stand.beyond.clone();
             durable.far.unnamed = assigned;
-            for (selector, upto) in old.iter().filter(|(text, _)| text.is_none_or(is_selector)) {
+            for (selector, upto) in
+                old.iter().filter(|(text, _)| text.is_none_or(|text| Selector::parse_canonical(text).is_ok()))
+            {
                 let (mut ticks, mut far) = ([Tick(0); OWN], Vec::new());
                 for (pubend, tick) in upto {
                     match streams.own_reliable(*pubend) {
@@ -495,8 +497,4 @@ impl Core {
         let left_out = if source == Source::Copy { LEFT_OUT } else { 0 };
         session.go_on_after(moving.last_tag, left_out);
     }
-}
-
-fn is_selector(text: &str) -> bool {
-    Selector::parse_canonical(text).is_ok()
 }
