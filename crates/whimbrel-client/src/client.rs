@@ -224,7 +224,8 @@ impl Client {
     ///
     /// # Errors
     /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2 message whose connection
-    /// ended stays in the [`Session`].
+    /// ends while it awaits its acknowledgement stays in the [`Session`]; one that found its connection over does not
+    /// ([`Client::send`] tells them apart).
     pub async fn publish(&self, publish: Publish) -> Result<Published, Error> {
         self.send(publish).await?.acknowledged().await
     }
@@ -233,7 +234,7 @@ impl Client {
     /// Messages of successive calls leave in their order, which concurrent calls of [`Client::publish`] do not promise.
     ///
     /// # Errors
-    /// The connection is over, or the message is too large.
+    /// The connection is over, or the message is too large. Then nothing of it has left or will, and the [`Session`] does not have it.
     pub async fn send(&self, publish: Publish) -> Result<Receipt, Error> {
         let shared = &self.handle.shared;
         shared.room().await?;
@@ -250,10 +251,8 @@ impl Client {
         let (sender, receiver) = oneshot::channel();
         let packet = Packet::Publish(publish.packet(Some(packet_id), false));
         if let Err(error) = shared.send(&packet, Some((packet_id, Waiter::Publish(sender)))) {
-            if matches!(error, Error::Encode(_)) {
-                shared.session.with(|session| session.settle(packet_id));
-                shared.window.add_permits(1);
-            }
+            shared.session.with(|session| session.settle(packet_id));
+            shared.window.add_permits(1);
             return Err(error);
         }
         Ok(Receipt { number, answer: Some(receiver) })

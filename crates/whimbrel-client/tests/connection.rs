@@ -180,6 +180,30 @@ async fn what_was_not_acknowledged_is_sent_again_on_the_next_connection() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_sent_is_not_in_the_session() {
+    let broker = TestBroker::start(Config::default()).await;
+    let (client, mut events) = connect(&broker, "c").await;
+    let (sender, taken) = (client.clone(), tokio::sync::watch::Sender::new(0_usize));
+    let mut first = taken.subscribe();
+    let sending = tokio::spawn(async move {
+        let mut receipts = Vec::new();
+        while let Ok(receipt) = sender.send(Publish::new("t", "x").qos(QoS::AtLeastOnce)).await {
+            receipts.push(receipt);
+            taken.send_replace(receipts.len());
+        }
+        receipts
+    });
+    first.wait_for(|taken| *taken > 100).await.expect("it goes on");
+    client.abandon();
+    end(&mut events).await;
+    let mut unanswered = 0;
+    for mut receipt in sending.await.expect("it ends") {
+        unanswered += usize::from(receipt.acknowledged().await.is_err());
+    }
+    assert_eq!(client.session().unacknowledged(), unanswered);
+}
+
 #[tokio::test]
 async fn an_abandoned_connection_ends_without_a_goodbye() {
     let broker = TestBroker::start(Config::default()).await;

@@ -107,10 +107,7 @@ impl Publisher {
     async fn publish(&mut self, client: &Client, phase: &mut watch::Receiver<Phase>) -> Result<(), Error> {
         let mut flying: VecDeque<Receipt> = client.resent().into();
         for receipt in &flying {
-            // What the session has and was not told is the one whose connection ended while it was handed over.
-            let unsure = self.events.len() - 1;
-            let index = *self.sent.entry(receipt.number()).or_insert(unsure);
-            self.events[index].sends += 1;
+            self.events[self.sent[&receipt.number()]].sends += 1;
         }
         loop {
             let now = *phase.borrow_and_update();
@@ -166,7 +163,7 @@ impl Publisher {
             sends: 0,
             fate,
         });
-        // If this fails, nothing has left; but it may be in the session.
+        // If this fails, nothing has left, and nothing will.
         let receipt = client.send(publish).await?;
         self.sent.insert(receipt.number(), self.events.len() - 1);
         self.events[name.number as usize - 1].sends = 1;

@@ -97,14 +97,7 @@ impl Clerk {
     /// An error if the connection is over.
     async fn work(&mut self, client: &Client, stop: &mut watch::Receiver<bool>) -> Result<(), Error> {
         let mut flying: VecDeque<Receipt> = client.resent().into();
-        for receipt in &flying {
-            // What the session has and was not told is the one whose connection ended while it was handed over.
-            if !self.sent.contains_key(&receipt.number())
-                && let Some((number, _)) = self.handing.take()
-            {
-                self.sent.insert(receipt.number(), number);
-            }
-        }
+        // The connection was over before it could be handed over.
         if let Some((number, publish)) = self.handing.take() {
             flying.push_back(self.hand_over(client, number, publish).await?);
         }

@@ -1,5 +1,6 @@
 //! Those who wander: subscribers of three kinds, and publishers that repeat what was not acknowledged.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -242,6 +243,8 @@ pub struct Publisher {
     pub wanders: bool,
     pub desk: Desk,
     pub up: Vec<watch::Receiver<Up>>,
+    /// What it has sent, by its number in the session.
+    pub names: BTreeMap<u64, Name>,
 }
 
 impl Publisher {
@@ -296,13 +299,16 @@ impl Publisher {
                     let sent = Sent { at: Instant::now(), level, acknowledged: None };
                     self.desk.book().sent.insert(name, sent);
                     self.desk.sent.send_modify(|sent| *sent += 1);
-                    flying.push_back(client.send(publish).await?);
+                    let receipt = client.send(publish).await?;
+                    // What found its connection over has no number in the session.
+                    self.names.insert(receipt.number(), name);
+                    flying.push_back(receipt);
                 }
                 answer = async { flying[0].acknowledged().await }, if !flying.is_empty() => {
                     answer?;
                     let number = flying.pop_front().expect("it was answered").number();
                     let mut book = self.desk.book();
-                    let sent = book.sent.get_mut(&(self.number, number)).expect("it was sent");
+                    let sent = book.sent.get_mut(&self.names[&number]).expect("it was sent");
                     sent.acknowledged = Some(Instant::now());
                 }
                 event = events.next() => {

@@ -176,8 +176,8 @@ async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
     for number in 0..3 {
         // What is published at most at QoS 1 is delivered so.
         let qos = if number == 1 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
-        let publisher =
-            Publisher { number, qos, at: number as usize, wanders: number == 2, desk: desk.clone(), up: world.up() };
+        let (at, wanders, names) = (number as usize, number == 2, BTreeMap::new());
+        let publisher = Publisher { number, qos, at, wanders, desk: desk.clone(), up: world.up(), names };
         publishers.spawn(publisher.work());
     }
     [roamers, publishers]
