@@ -99,7 +99,8 @@ impl Track {
     pub(crate) fn wait_for(&mut self, passed: impl Iterator<Item = (PubendId, Tick)>) {
         let had = |pubend| self.lag.as_deref().map_or(Tick(0), |lag| lag.positions.get(pubend));
         let from = |(pubend, passed): (PubendId, Tick)| match self.has_far_log(pubend) {
-            true => (pubend, had(pubend)),
+            // It may stand where the stream began.
+            true => (pubend, had(pubend).max(Tick(1))),
             false => (pubend, had(pubend).max(passed)),
         };
         self.unsettled = passed.map(from).filter(|(_, at)| *at != Tick(0)).collect();
