@@ -446,6 +446,14 @@ impl Inflight {
         if self.slots.is_empty() { self.first } else { self.tag(self.slots.len() - 1) }
     }
 
+    /// The next tag lies behind `last`, unless something is on its way with a later one.
+    pub(crate) fn go_on_behind(&mut self, last: u16) {
+        let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
+        if last != 0 && (self.slots.is_empty() || ahead <= u32::from(TAGS) / 2) {
+            self.go_on_after(last, 0);
+        }
+    }
+
     /// The next tag is that behind `last`, but for so many, which are left out.
     pub(crate) fn go_on_after(&mut self, last: u16, left_out: u16) {
         let last = ((u32::from(last) + u32::from(left_out)) % u32::from(TAGS)) as u16;

@@ -229,6 +229,9 @@ impl Restoring {
         }
         core.restore_unnamed(&self.unnamed, &numbers);
         core.restore_all_flights(&self.flights, &places, &numbers);
+        for (number, (_, kept)) in &self.sessions {
+            core.sessions.get_mut(places[number]).inflight.go_on_behind(kept.last_tag);
+        }
         for number in self.positions.keys().filter(|number| !numbers.contains_key(number)) {
             core.store.outbox.forget(|key| Key::Position(*number).put(key));
             core.store.outbox.seal_large();
@@ -353,7 +356,8 @@ impl Core {
     fn remember_left(&mut self, now: Time, index: u32, is_copy: bool) {
         let session = self.sessions.get(index);
         if is_copy || session.shares().is_none() {
-            let kept = Kept { number: session.memory.number, expiry: session.expiry, left: Some(now) };
+            let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
+            let kept = Kept { number, expiry, left: Some(now), last_tag };
             let key = |key: &mut Vec<u8>| Key::Session(&session.client_id).put(key);
             self.store.outbox.put(key, |value| kept.put_versioned(value));
             self.store.outbox.seal_large();

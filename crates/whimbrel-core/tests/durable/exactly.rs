@@ -201,3 +201,18 @@ fn the_tag_of_an_event_whose_subscription_has_ended_is_given_back() {
         assert!(told.contains(&Told::Release { tag, known: true }), "{told:?}");
     }
 }
+
+#[test]
+fn tags_go_on_behind_those_that_were_given_before_a_crash() {
+    let mut world = world("t/#", Qos::ExactlyOnce);
+    for tag in 1..4 {
+        world.rig.publish(PUB, "t/a", "a", Qos::ExactlyOnce);
+        let got = drain(&mut world);
+        assert_eq!(got.iter().map(|got| got.tag).collect::<Vec<_>>(), [tag], "its client may still mean those before");
+        world.rig.detach(SUB, false);
+        world.settle();
+        world.crash();
+        come_back(&mut world);
+        world.rig.attach(PUB, "publisher", CLEAN);
+    }
+}
