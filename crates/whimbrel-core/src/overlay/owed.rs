@@ -97,6 +97,7 @@ impl Core {
     fn owe_no_more(&mut self, host: HostId, wish: &Wanted) {
         let debt = self.store.debts.of.get_mut(&host).expect("it is owed something");
         let Some(owed) = debt.entries.remove(wish) else { return };
+        debt.note_dropped(&owed);
         let filter = self.wished(&wish.0);
         self.router.remove_wish(filter, owed.wish);
         self.store.outbox.forget(|key| Key::Owed(host, owed.number).put(key));
@@ -113,7 +114,7 @@ impl Core {
         let held = debt.holds();
         self.store.release.holds.change(&debt.counted, &held);
         (debt.counted, debt.written) = (held, now);
-        let hold = &debt.hold;
+        let hold = &Hold { needed: debt.needed(), ..debt.hold.clone() };
         if is_written {
             self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
         }
@@ -185,6 +186,7 @@ impl Core {
             || debt.hold.has_ended;
         let is_due = now.since(debt.written) >= HOLD_WRITTEN_EVERY;
         (debt.hold, debt.heard) = (hold, now);
+        debt.dropped.retain(|(version, _)| *version > holds.version);
         if debt.is_settled() {
             self.settle_debt(from.host);
             return;
@@ -217,6 +219,7 @@ impl Core {
         let debt = self.store.debts.of.get_mut(&host).expect("it was just found");
         (debt.hold.needed, debt.hold.forfeited) = ([NOTHING; OWN], [NOTHING; OWN]);
         (debt.hold.deputies, debt.hold.took) = (Vec::new(), Vec::new());
+        debt.dropped.clear();
         self.write_hold(now, host);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.debts_forfeited += 1;

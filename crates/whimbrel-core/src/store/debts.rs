@@ -17,6 +17,9 @@ use whimbrel_wire::FormerHost;
 /// Brokers that are owed something, those included whose sessions have gone to others or have been given up. Others are told that there is no log.
 pub(crate) const DEBTORS_MAX: usize = 1_024;
 
+/// Entries that have gone, and of which a broker has not reported, that are told apart.
+const DROPPED_MAX: usize = 64;
+
 /// One thing that a broker's durable subscriptions want: topic filter and selector.
 pub(crate) type OwedWish = (Box<str>, Option<Box<str>>);
 
@@ -122,6 +125,8 @@ impl Value<'_> for Hold {
 pub(crate) struct Debt {
     pub(crate) hold: Hold,
     pub(crate) entries: BTreeMap<OwedWish, Owed>,
+    /// Of entries that have gone before it has reported where it stands under them: their versions, and after which ticks they count.
+    pub(crate) dropped: Vec<(u64, OwnTicks)>,
     /// The number of the last entry.
     pub(crate) last: u32,
     /// The version of its interest of which everything is in the entries.
@@ -160,6 +165,7 @@ impl Debt {
         Debt {
             hold,
             entries: BTreeMap::new(),
+            dropped: Vec::new(),
             last: 0,
             version: 0,
             atom: AtomNo(0),
@@ -170,9 +176,29 @@ impl Debt {
         }
     }
 
+    /// An entry has gone. If it has not said yet what it needs under that one, it may need all of it: others that have come may cover it.
+    pub(crate) fn note_dropped(&mut self, owed: &Owed) {
+        if owed.version <= self.hold.version {
+            return;
+        }
+        if self.dropped.len() < DROPPED_MAX {
+            self.dropped.push((owed.version, owed.begin));
+        } else if let Some((version, begin)) = self.dropped.last_mut() {
+            *version = owed.version.max(*version);
+            *begin = core::array::from_fn(|own| begin[own].min(owed.begin[own]));
+        }
+    }
+
+    /// What it needs, as it has said or has not said yet of entries that have gone.
+    pub(crate) fn needed(&self) -> OwnTicks {
+        let least =
+            |needed: OwnTicks, (_, begin): &(u64, OwnTicks)| core::array::from_fn(|own| needed[own].min(begin[own]));
+        self.dropped.iter().fold(self.hold.needed, least)
+    }
+
     /// What is behind these ticks is kept for it.
     pub(crate) fn holds(&self) -> OwnTicks {
-        let mut held = self.hold.needed;
+        let mut held = self.needed();
         // Of these it did not know when it reported.
         for entry in self.entries.values().filter(|entry| entry.version > self.hold.version) {
             for (held, begin) in held.iter_mut().zip(entry.begin) {
@@ -200,7 +226,7 @@ impl Debt {
 
     /// It neither is owed anything nor ever has to be told of anything that was given up.
     pub(crate) fn is_settled(&self) -> bool {
-        self.entries.is_empty() && self.hold.needed == [NOTHING; OWN] && !self.is_forfeited()
+        self.entries.is_empty() && self.needed() == [NOTHING; OWN] && !self.is_forfeited()
     }
 
     /// All who had copies of its sessions have taken them over.

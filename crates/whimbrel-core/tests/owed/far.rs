@@ -97,3 +97,31 @@ fn what_is_acknowledged_while_its_stream_is_set_aside_does_not_come_again() {
         assert_eq!(got, [("a", before[0].tag)], "{is_there}, {restarts}");
     }
 }
+
+#[test]
+fn what_is_owed_is_held_although_something_else_is_wanted_before_it_is_reported() {
+    let mut net = Net::line(2);
+    net.attach(0, PUB, "publisher", CLEAN);
+    net.attach(1, SUB, "subscriber", WIDE);
+    net.attach(1, 3, "another", WIDE);
+    net.subscribe(1, SUB, plain("t/a", Qos::AtLeastOnce));
+    net.detach(1, SUB);
+    publish(&mut net, &["a", "b"]);
+    // That covers the other one.
+    net.subscribe(1, 3, plain("t/#", Qos::AtLeastOnce));
+    net.kill(1);
+    net.advance(SECOND * 5);
+    assert_eq!(net.nodes[0].disk.events(), 2);
+    net.kill(0);
+    net.revive(0);
+    net.advance(SECOND * 5);
+    assert_eq!(net.nodes[0].disk.events(), 2, "also after a restart");
+    net.revive(1);
+    net.join(0, 1);
+    net.advance(SECOND);
+    back(&mut net, 1);
+    net.advance(SECOND * 3);
+    assert_eq!(net.payloads(1, SUB), ["a", "b"]);
+    net.advance(SECOND * 3);
+    assert_eq!(net.nodes[0].disk.events(), 0);
+}
