@@ -12,6 +12,7 @@ use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
 use crate::follow::{AHEAD_MAX, Gap, GapReason};
+use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;
 
 /// What tells a broker of those; `None`: there are none.
 fn former_frame(to: HostId, known: impl Iterator<Item = FormerHost>) -> Option<Vec<u8>> {
@@ -97,7 +98,9 @@ impl Core {
                 let oldest = overlay.former.remove(0);
                 self.streams.note_bygone(oldest.host, oldest.upto);
             }
-            let ended = FormerHost { birth: named.birth.min(birth), upto: birth, ..*named };
+            // Its streams may have been ahead of its clock.
+            let upto = Tick(birth.0.saturating_add(STREAM_AHEAD_MAX.as_nanos() as u64));
+            let ended = FormerHost { birth: named.birth.min(birth), upto, ..*named };
             overlay.former.push(ended);
             overlay.announce_soon(now);
             // Who stood in its streams comes back here before all.
