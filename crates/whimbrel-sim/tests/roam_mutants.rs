@@ -48,6 +48,11 @@ fn gaps_are_not_taken_from_the_consolidated_stream() {
 }
 
 #[test]
+fn what_was_told_to_one_reader_is_not_what_another_one_asked_for() {
+    caught(Wander::Bound, Mutant::KeptForAll, &[Rule::Lost]);
+}
+
+#[test]
 fn what_another_broker_gave_up_early_is_told() {
     caught(Wander::Bound, Mutant::FarEarlyIsSilence, &[Rule::Lost]);
 }

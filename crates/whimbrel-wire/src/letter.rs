@@ -94,6 +94,14 @@ macro_rules! messages {
     };
 }
 
+impl Message<'_> {
+    /// The kind of [`Message::ReadAsk`].
+    pub const READ_ASK: u8 = 8;
+
+    /// The kind of [`Message::ReadTold`].
+    pub const READ_TOLD: u8 = 9;
+}
+
 messages! {
     /// What the sender's durable subscriptions need of the receiver's streams.
     1 Holds(Holds),

@@ -61,6 +61,8 @@ pub struct OwedStream {
     pub since: Tick,
     /// Up to here the log has been given up.
     pub given_up: Tick,
+    /// Up to here what the receiver wanted was given up as it was silent for too long, or was retired; 0: it never was.
+    pub forfeited: Tick,
 }
 
 impl Body<'_> for Holds {
@@ -94,7 +96,7 @@ impl Body<'_> for Owes {
             has_log: input.bool("whether there is a log")?,
             version: input.varint()?,
             streams: input.list(STREAMS_MAX, "reliable streams", |input| {
-                Ok(OwedStream { since: input.tick()?, given_up: input.tick()? })
+                Ok(OwedStream { since: input.tick()?, given_up: input.tick()?, forfeited: input.tick()? })
             })?,
         })
     }
@@ -105,8 +107,7 @@ impl Body<'_> for Owes {
         out.push(u8::from(self.has_log));
         out.put_varint(self.version);
         out.put_list(&self.streams, STREAMS_MAX, "reliable streams", |out, stream| {
-            out.put_u64(stream.since.0);
-            out.put_u64(stream.given_up.0);
+            [stream.since, stream.given_up, stream.forfeited].into_iter().for_each(|tick| out.put_u64(tick.0));
         });
     }
 }

@@ -21,6 +21,8 @@ pub struct ReadAsk<'a> {
     pub upto: Tick,
     /// Whatever is not logged any more is to be told as given up: what was wanted of it may not have been acknowledged.
     pub is_strict: bool,
+    /// It may be answered with what was told to somebody else a while ago: the log is held for the asker.
+    pub may_be_kept: bool,
     /// Events that are wanted, at most [`READ_ENTRIES_MAX`]: topic filter, 1 to [`TOPIC_BYTES_MAX`] bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their
     /// grammar is not checked here.
     pub entries: Vec<(&'a str, Option<&'a str>)>,
@@ -32,6 +34,7 @@ impl<'a> Body<'a> for ReadAsk<'a> {
         let (pubend, after) = (PubendId(input.u64()?), input.tick()?);
         let upto = Tick(after.0.checked_add(input.varint()?).ok_or(Invalid::Range("the end of a part"))?);
         let is_strict = input.bool("whether all is to be told that is gone")?;
+        let may_be_kept = input.bool("whether others may answer")?;
         let entries = input.list(READ_ENTRIES_MAX, "wanted events", |input| {
             let filter = input.text(TOPIC_BYTES_MAX, "a topic filter")?;
             if filter.is_empty() {
@@ -40,7 +43,7 @@ impl<'a> Body<'a> for ReadAsk<'a> {
             let selector = input.maybe_bytes(SELECTOR_BYTES_MAX, "a selector")?;
             Ok((filter, selector.map(|bytes| crate::bytes::text(bytes, "a selector")).transpose()?))
         })?;
-        Ok(ReadAsk { number, pubend, after, upto, is_strict, entries })
+        Ok(ReadAsk { number, pubend, after, upto, is_strict, may_be_kept, entries })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -48,7 +51,7 @@ impl<'a> Body<'a> for ReadAsk<'a> {
         out.put_u64(self.pubend.0);
         out.put_u64(self.after.0);
         out.put_varint(self.upto.0.checked_sub(self.after.0).expect("a part ends not before it begins"));
-        out.push(u8::from(self.is_strict));
+        out.extend([u8::from(self.is_strict), u8::from(self.may_be_kept)]);
         out.put_list(&self.entries, READ_ENTRIES_MAX, "wanted events", |out, (filter, selector)| {
             assert!(!filter.is_empty(), "a topic filter is not empty");
             out.put_bytes(filter.as_bytes(), TOPIC_BYTES_MAX, "a topic filter");

@@ -3,16 +3,18 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use whimbrel_event::{HostId, Tick};
-use whimbrel_wire::{DEPUTIES_MAX, Held, Holds, Message, OwedStream, Owes, Took};
+use whimbrel_event::{HostId, PubendId, Tick};
+use whimbrel_wire::{DEPUTIES_MAX, Held, Holds, Message, OwedStream, Owes, ReadAsk, ReadTold, Took};
 
-fn again(message: &Message<'_>) {
+/// Its kind.
+fn again(message: &Message<'_>) -> u8 {
     let mut body = Vec::new();
     let kind = message.encode(&mut body);
     assert_eq!(Message::decode(kind, &body).as_ref(), Ok(message));
     for end in 0..body.len() {
         assert!(Message::decode(kind, &body[..end]).is_err(), "{end} bytes of {}", body.len());
     }
+    kind
 }
 
 prop_compose! {
@@ -25,13 +27,36 @@ proptest! {
     #[test]
     fn what_is_held_and_owed_comes_as_it_was_written(
         (seq, version, incarnation) in any::<(u64, u64, u64)>(), has_log: bool,
-        held in vec(any_held(), 0..=4), owed in vec(any::<(u64, u64)>(), 0..=4), deputies in vec(any::<u64>(), 0..9),
+        held in vec(any_held(), 0..=4), owed in vec(any::<[u64; 3]>(), 0..=4), deputies in vec(any::<u64>(), 0..9),
     ) {
         let deputies = deputies.into_iter().map(HostId::new).collect();
         again(&Message::Holds(Holds { seq, version, streams: held, deputies }));
         again(&Message::Took(Took { keeper: HostId::new(incarnation) }));
-        let owed = owed.into_iter().map(|(since, given_up)| OwedStream { since: Tick(since), given_up: Tick(given_up) });
+        let owed = owed.into_iter().map(|ticks| {
+            let [since, given_up, forfeited] = ticks.map(Tick);
+            OwedStream { since, given_up, forfeited }
+        });
         again(&Message::Owes(Owes { incarnation, seq, has_log, version, streams: owed.collect() }));
+    }
+
+    #[test]
+    fn questions_for_a_log_and_answers_come_as_they_were_written(
+        (number, pubend, now) in any::<(u64, u64, u64)>(), (after, span, released) in any::<(u32, u32, u64)>(), is_strict: bool,
+        may_be_kept: bool, entries in vec(("[a-z/+]{1,9}", option::of("[a-z =0-9]{0,9}")), 0..5),
+        events in vec((any::<u32>(), vec(any::<u8>(), 0..9)), 0..5), lost in vec(any::<(u64, u64)>(), 0..3),
+    ) {
+        let (after, upto) = (Tick(after.into()), Tick(u64::from(after) + u64::from(span)));
+        let entries: Vec<_> = entries.iter().map(|(filter, selector)| (&**filter, selector.as_deref())).collect();
+        let pubend = PubendId(pubend);
+        let ask = Message::ReadAsk(ReadAsk { number, pubend, after, upto, is_strict, may_be_kept, entries });
+        prop_assert_eq!(again(&ask), Message::READ_ASK);
+        let mut tick = 0;
+        let event = |(more, bytes): &'_ (u32, Vec<u8>)| { tick += u64::from(*more); (Tick(tick), bytes.clone()) };
+        let events: Vec<_> = events.iter().map(event).collect();
+        let events = events.iter().map(|(tick, bytes)| (*tick, &**bytes)).collect();
+        let lost = lost.into_iter().map(|(after, upto)| (Tick(after), Tick(upto))).collect();
+        let told = Message::ReadTold(ReadTold { number, now, upto, released: Tick(released), lost, events });
+        prop_assert_eq!(again(&told), Message::READ_TOLD);
     }
 
     #[test]

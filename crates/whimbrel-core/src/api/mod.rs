@@ -28,6 +28,8 @@ pub enum Mutant {
     GapTaken,
     /// What another broker has given up early passes for silence.
     FarEarlyIsSilence,
+    /// What was told to one reader of another broker's log passes for what anybody asks for.
+    KeptForAll,
     /// A publisher's first event at another broker does not wait for the one before.
     PredecessorIgnored,
     /// When the cache is divided anew, partitions forget what they knew to be missing.

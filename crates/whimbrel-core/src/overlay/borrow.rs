@@ -34,6 +34,9 @@ impl Core {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);
         }
+        if self.store.far_reads.is_awaited(pubend) && self.waits_for_owes(now, pubend, out) {
+            return;
+        }
         let mut waiting = self.who_reads(pubend);
         while self.store.far_reads.has_place(pubend)
             && let Some((&after, _)) = waiting.first_key_value()
@@ -58,6 +61,7 @@ impl Core {
             let members = members.into_iter().collect();
             self.store.far_reads.ask(now, (pubend, after, upto), members, (entries, is_strict));
         }
+        let is_held = self.overlay.as_deref().and_then(|overlay| overlay.logs.claims.held_from(now, pubend));
         let mut frames = Vec::new();
         let next = self.store.far_reads.due(now, pubend, |question| {
             let entries = question.entries.iter().map(|(filter, selector)| (&**filter, selector.as_deref()));
@@ -67,14 +71,19 @@ impl Core {
                 after: question.after,
                 upto: question.upto,
                 is_strict: question.is_strict,
+                may_be_kept: !question.is_strict && is_held.is_some_and(|from| from <= question.after),
                 entries: entries.collect(),
             };
             let mut body = Vec::new();
             let kind = Message::ReadAsk(ask).encode(&mut body);
             frames.push((kind, body));
         });
+        let Some(overlay) = self.overlay.as_deref() else { return };
+        let own = Sender { host: overlay.host, incarnation: overlay.incarnation };
         for (kind, body) in &frames {
-            self.write_to(now, pubend.host(), (&Message::Unknown(*kind, body), false), out);
+            if let Ok(Message::ReadAsk(ask)) = Message::decode(*kind, body) {
+                self.pass_question(now, (own, 0), &ask, out);
+            }
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.reads_out += frames.len() as u64;

@@ -51,7 +51,7 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if letter.to != overlay.host {
             if letter.hops < NACK_HOPS_MAX {
-                overlay.send_letter(now, &Letter { hops: letter.hops + 1, ..*letter }, out);
+                self.pass_letter(now, letter, out);
             }
             return;
         }
@@ -59,7 +59,11 @@ impl Core {
         // Whoever has passed it on could not know what is wrong with it.
         match Message::decode(letter.kind, letter.body) {
             Ok(message) => {
-                self.take_letter(now, Sender { host: letter.from, incarnation: letter.incarnation }, message, out);
+                let from = Sender { host: letter.from, incarnation: letter.incarnation };
+                if let Message::ReadTold(told) = &message {
+                    self.answer_passes(now, letter.to, from, (told, letter.body), out);
+                }
+                self.take_letter(now, from, message, out);
             }
             Err(_) => overlay.stats.letters_refused += 1,
         }
@@ -85,7 +89,7 @@ impl Core {
 
 impl Overlay {
     /// Sends a letter to the next broker on its way. False if there is none, or no room on the link to it.
-    fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
+    pub(super) fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
         if !letter.is_bulk {
             let mut frame = Vec::with_capacity(letter.body.len() + 64);
             Frame::Letter(*letter).encode(&mut frame);

@@ -29,6 +29,7 @@ mod look;
 mod mend;
 mod owed;
 mod owing;
+mod passing;
 mod peers;
 mod predecessors;
 mod quiet;
@@ -80,6 +81,7 @@ use joining::Joining;
 use lend::Lending;
 use mend::{Mending, OpenNacks};
 use owing::Claims;
+use passing::Passing;
 use peers::{Peer, Peers};
 use roam::Roam;
 use routes::Routes;
@@ -196,6 +198,7 @@ pub(crate) struct Logs {
     /// Streams of which parts are to be asked for at some time.
     reading: BTreeSet<PubendId>,
     lending: Lending,
+    passing: Passing,
     /// Durable subscriptions of which streams wait for events of others, and until when, in order.
     barred: VecDeque<(Time, (DurableNo, u32))>,
 }

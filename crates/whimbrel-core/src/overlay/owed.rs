@@ -131,7 +131,10 @@ impl Core {
             return;
         }
         let (since, chopped, forfeited) = (debt.since(), self.store.release.chopped, debt.hold.forfeited);
-        let stream = |own: usize| OwedStream { since: since[own], given_up: chopped[own].max(forfeited[own]) };
+        let stream = |own: usize| {
+            let (since, forfeited) = (since[own], forfeited[own]);
+            OwedStream { since, given_up: chopped[own].max(forfeited), forfeited }
+        };
         let (incarnation, seq) = debt.hold.report;
         let streams = (0..OWN).map(stream).collect();
         let owes = Owes { incarnation, seq, has_log: true, version: debt.version, streams };

@@ -21,6 +21,12 @@ pub const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// And at least so often.
 pub const REPORT_AT_LEAST: Duration = Duration::from_secs(10);
 
+/// What is owed is told in answer to each report.
+const HEARD_LATELY: Duration = Duration::from_secs(30);
+
+/// The first question for a part of a log waits so long at most to hear what is owed there.
+const OWES_GRACE: Duration = Duration::from_millis(250);
+
 /// While more subscriptions have moved than are counted in one go, the report waits so long.
 const COUNT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -33,6 +39,10 @@ struct Claim {
     /// What it was told last, and when.
     told: Option<(u64, Vec<Held>, Vec<HostId>)>,
     told_at: Time,
+    /// When it was last heard of what is owed.
+    heard_at: Time,
+    /// Since when questions for its log wait to hear that.
+    awaited: Option<Time>,
     /// The number of that report, and when it was found that it still is true.
     told_seq: u64,
     true_at: Time,
@@ -62,6 +72,13 @@ impl Claims {
         self.of.get(&host).is_some_and(|claim| {
             claim.version == u64::MAX || claim.true_at >= since && claim.told_seq > 0 && claim.taken >= claim.told_seq
         })
+    }
+
+    /// From where on the log of a stream is held for the durable subscriptions here, if that was heard lately: a broker that was given up has been silent
+    /// for longer.
+    pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
+        let claim = self.of.get(&pubend.host()).filter(|claim| now.since(claim.heard_at) < HEARD_LATELY)?;
+        claim.streams.get(usize::from(pubend.index())).map(|stream| stream.forfeited)
     }
 
     /// A durable subscription is there; a version that has it is yet to be told.
@@ -132,11 +149,19 @@ impl Core {
         if owes.incarnation == own {
             claim.taken = claim.taken.max(owes.seq);
         }
+        claim.heard_at = now;
+        let is_awaited = claim.awaited.take().is_some();
         let version = if owes.has_log { owes.version } else { u64::MAX };
-        if version < claim.version && claim.version != u64::MAX {
+        let is_late = version < claim.version && claim.version != u64::MAX;
+        if !is_late {
+            (claim.version, claim.streams) = (version, owes.streams);
+        }
+        if is_awaited {
+            overlay.read_now(now, from.host);
+        }
+        if is_late {
             return;
         }
-        (claim.version, claim.streams) = (version, owes.streams);
         if !owes.has_log {
             self.go_on_without(from.host);
         }
@@ -267,6 +292,30 @@ impl Core {
         }
     }
 
+    /// Whether questions for a part of another broker's log wait, as what is owed there was not heard lately. Then it is asked for, once.
+    pub(super) fn waits_for_owes(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) -> bool {
+        let host = pubend.host();
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let claims = &mut overlay.logs.claims;
+        if claims.held_from(now, pubend).is_some() {
+            return false;
+        }
+        let claim = claims.of.entry(host).or_default();
+        let begins = claim.awaited.is_none();
+        let since = *claim.awaited.get_or_insert(now);
+        if claim.version == u64::MAX || now.since(since) >= OWES_GRACE {
+            return false;
+        }
+        overlay.logs.reading.insert(pubend);
+        overlay.set_timer(since + OWES_GRACE, Due::Read(pubend));
+        self.count_all_holds(now);
+        if begins && !self.tracks.has_dirty() {
+            let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), true)).collect();
+            self.report_to(now, host, streams, out);
+        }
+        true
+    }
+
     /// What is needed of one stream.
     fn held(&self, pubend: PubendId, is_needed: bool) -> Held {
         let passed = self.streams.followed(pubend).unwrap_or_default();
@@ -312,6 +361,15 @@ impl Overlay {
     pub(super) fn report_soon(&mut self, now: Time) {
         if self.wants.has_durable() {
             self.report_at(now + REPORT_EVERY);
+        }
+    }
+
+    /// Questions for the log of a broker wait no longer.
+    fn read_now(&mut self, now: Time, host: HostId) {
+        for pubend in (0..HOST_RELIABLE_MAX).map(|own| host.pubend(own)) {
+            if self.logs.reading.contains(&pubend) {
+                self.set_timer(now, Due::Read(pubend));
+            }
         }
     }
 

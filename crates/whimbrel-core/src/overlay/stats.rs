@@ -110,6 +110,12 @@ pub struct OverlayStats {
     pub reads_late: u64,
     /// Events that were read there.
     pub events_borrowed: u64,
+    /// Questions for parts of other brokers' logs that were answered with what had passed here before, own ones included.
+    pub reads_kept: u64,
+    /// Events that were told so.
+    pub events_kept: u64,
+    /// Such questions that waited for the answer to another one.
+    pub reads_merged: u64,
     /// Questions of other brokers for parts of the own log that were taken.
     pub reads_asked: u64,
     /// Events that were told to them.

@@ -119,6 +119,11 @@ impl FarReads {
         }
     }
 
+    /// Whether anybody waits for a part of a stream.
+    pub(crate) fn is_awaited(&self, pubend: PubendId) -> bool {
+        self.waiting.contains_key(&pubend)
+    }
+
     /// Who waits for a stream, and is not waited for with a question that is open.
     pub(crate) fn unasked(&self, pubend: PubendId) -> Vec<(DurableNo, u32)> {
         let is_asked = |number: &DurableNo| {

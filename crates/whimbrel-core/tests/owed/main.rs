@@ -6,6 +6,7 @@ mod common;
 mod disk;
 mod far;
 mod net;
+mod passing;
 mod shares;
 
 use core::time::Duration;

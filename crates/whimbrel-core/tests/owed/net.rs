@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_core::overlay::NotForgotten;
+use whimbrel_core::overlay::{NotForgotten, OverlayStats};
 use whimbrel_core::store::{AtomNo, Fetched, StreamName};
 use whimbrel_core::{
     Attach, Channel, Core, Filter, Input, Limits, Link, OverlayConfig, PeerInput, PeerLink, Publish, Settlement,
@@ -130,6 +130,18 @@ impl Net {
                 self.input(node, Input::Peer(PeerInput::Closed { link }));
             }
         }
+    }
+
+    /// One more broker, linked to that one.
+    pub fn grow(&mut self, beside: usize) {
+        let node = self.open(self.nodes.len(), Durable::default());
+        self.nodes.push(node);
+        self.join(beside, self.nodes.len() - 1);
+    }
+
+    /// What a broker has counted.
+    pub fn stats(&self, node: usize) -> &OverlayStats {
+        self.nodes[node].core.overlay_stats().expect("it has an overlay")
     }
 
     /// A broker is killed.

@@ -119,6 +119,17 @@ const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_overlay_reads_out", "Questions for parts of other brokers' logs", |s| s.reads_out),
     ("whimbrel_overlay_reads_late", "Answers to such questions that nobody waited for", |s| s.reads_late),
     ("whimbrel_overlay_events_borrowed", "Events that were read from other brokers' logs", |s| s.events_borrowed),
+    (
+        "whimbrel_overlay_reads_kept",
+        "Questions for parts of other brokers' logs that were answered with what had passed here before",
+        |s| s.reads_kept,
+    ),
+    ("whimbrel_overlay_events_kept", "Logged events of other brokers that were told so", |s| s.events_kept),
+    (
+        "whimbrel_overlay_reads_merged",
+        "Questions for parts of other brokers' logs that waited for the answer to another one",
+        |s| s.reads_merged,
+    ),
     ("whimbrel_overlay_reads_asked", "Questions of other brokers for parts of the log", |s| s.reads_asked),
     ("whimbrel_overlay_events_lent", "Logged events that were told to other brokers", |s| s.events_lent),
     (

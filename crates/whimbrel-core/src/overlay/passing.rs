@@ -1,0 +1,313 @@
+//! Answers to those who read other brokers' logs are kept for a while where they pass: whoever asks for the same on this way is answered from here, and who asks
+//! while such an answer is under way waits for it. So what many brokers have missed behind one link is read once at the log, and crosses that link once.
+//!
+//! What is kept says what the log has of a part for certain filters, and that it has nothing else of it, which is true for everybody for whom the log is held. Who
+//! is not sure of that, as nothing was heard for a while of what is owed, asks the log itself ([`ReadAsk::may_be_kept`]); and what was given up or cannot be
+//! read, which differs from one to the other, is not kept.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use whimbrel_event::{EventId, HostId, PubendId, Tick, Time};
+use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
+use whimbrel_wire::{Letter, Message, ReadAsk, ReadTold, compact};
+
+use super::letters::Sender;
+use crate::api::Output;
+use crate::broker::Core;
+use crate::content::Content;
+use crate::store::Entries;
+
+/// Bytes of answers that are kept.
+pub const KEPT_BYTES_MAX: usize = 8 << 20;
+
+/// Answers that are kept.
+pub const KEPT_MAX: usize = 256;
+
+/// For so long.
+pub const KEPT_FOR: Duration = Duration::from_secs(30);
+
+/// While the answer to one question is under way, others wait for it, no longer than this: they are asked again after a quarter of a second.
+const MERGE_FOR: Duration = Duration::from_millis(200);
+
+/// Questions of which the answers are expected to pass.
+const OPEN_MAX: usize = 256;
+
+/// Questions that wait for one answer.
+const WAITING_MAX: usize = 64;
+
+/// A question that has passed.
+#[derive(Debug)]
+struct Open {
+    by: HostId,
+    number: u64,
+    pubend: PubendId,
+    after: Tick,
+    upto: Tick,
+    entries: Entries,
+    at: Time,
+    /// Other questions that its answer will answer.
+    waiting: Vec<Waiting>,
+}
+
+/// A question that waits for the answer to another one.
+#[derive(Debug)]
+struct Waiting {
+    by: Sender,
+    number: u64,
+    hops: u8,
+    /// A [`ReadAsk`].
+    body: Box<[u8]>,
+}
+
+/// An answer that has passed.
+#[derive(Debug)]
+struct Kept {
+    pubend: PubendId,
+    after: Tick,
+    upto: Tick,
+    entries: Entries,
+    at: Time,
+    /// In which life of the broker whose log it is.
+    incarnation: u64,
+    /// A [`ReadTold`].
+    body: Box<[u8]>,
+}
+
+impl Kept {
+    fn cost(&self) -> usize {
+        let entries =
+            self.entries.iter().map(|(filter, selector)| filter.len() + selector.as_ref().map_or(0, |it| it.len()));
+        size_of::<Kept>() + self.body.len() + entries.sum::<usize>()
+    }
+}
+
+/// Questions and answers that have passed lately, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Passing {
+    open: VecDeque<Open>,
+    kept: VecDeque<Kept>,
+    bytes: usize,
+}
+
+/// Whether whatever is wanted of `narrow` is wanted of `wide`. May say no where it is yes.
+fn covers(wide: &Entries, narrow: &[(&str, Option<&str>)]) -> bool {
+    let wants = |(filter, selector): &(&str, Option<&str>)| {
+        wide.iter().any(|(other, condition)| {
+            (condition.is_none() || condition.as_deref() == *selector)
+                && TopicFilter::checked(other).covers(TopicFilter::checked(filter))
+        })
+    };
+    narrow.iter().all(wants)
+}
+
+impl Passing {
+    fn forget_old(&mut self, now: Time) {
+        while self.kept.front().is_some_and(|kept| now.since(kept.at) >= KEPT_FOR)
+            || self.bytes > KEPT_BYTES_MAX
+            || self.kept.len() > KEPT_MAX
+        {
+            self.bytes -= self.kept.pop_front().map_or(0, |kept| kept.cost());
+        }
+        while self.open.front().is_some_and(|open| now.since(open.at) >= KEPT_FOR) || self.open.len() > OPEN_MAX {
+            self.open.pop_front();
+        }
+    }
+
+    /// What is kept of the beginning of what is asked for.
+    fn find(&self, ask: &ReadAsk<'_>, is_any: bool) -> Option<&Kept> {
+        let has_begin = |kept: &&Kept| kept.pubend == ask.pubend && kept.after <= ask.after && ask.after < kept.upto;
+        self.kept.iter().rev().filter(has_begin).find(|kept| is_any || covers(&kept.entries, &ask.entries))
+    }
+
+    /// Up to where a question has to go on: the first part behind that is kept, or is under way to somebody.
+    fn lacks_upto(&self, now: Time, ask: &ReadAsk<'_>) -> Tick {
+        let inside = |pubend, after| pubend == ask.pubend && ask.after < after && after < ask.upto;
+        let kept = self.kept.iter().filter(|kept| inside(kept.pubend, kept.after));
+        let kept = kept.filter(|kept| covers(&kept.entries, &ask.entries)).map(|kept| kept.after);
+        let open = self.open.iter().filter(|open| inside(open.pubend, open.after) && now.since(open.at) < MERGE_FOR);
+        let open = open.filter(|open| covers(&open.entries, &ask.entries)).map(|open| open.after);
+        kept.chain(open).fold(ask.upto, Tick::min)
+    }
+
+    /// A question goes on: its answer may pass here.
+    fn note(&mut self, now: Time, by: HostId, ask: &ReadAsk<'_>) {
+        let known = self.open.iter().position(|open| (open.by, open.number) == (by, ask.number));
+        let known = known.and_then(|at| self.open.remove(at));
+        let waiting = known.map_or(Vec::new(), |open| open.waiting);
+        let entries = ask.entries.iter().map(|(filter, selector)| ((*filter).into(), selector.map(Into::into)));
+        let ReadAsk { number, pubend, after, upto, .. } = *ask;
+        let entries = entries.collect();
+        self.open.push_back(Open { by, number, pubend, after, upto, entries, at: now, waiting });
+    }
+
+    /// Whether somebody has just asked for what this one asks for first of all; then it waits for that answer.
+    fn merge(&mut self, now: Time, (by, hops): (Sender, u8), ask: &ReadAsk<'_>) -> bool {
+        let is_same = |open: &&mut Open| {
+            open.pubend == ask.pubend
+                && (open.after..open.upto).contains(&ask.after)
+                && now.since(open.at) < MERGE_FOR
+                && open.waiting.len() < WAITING_MAX
+                && covers(&open.entries, &ask.entries)
+        };
+        // What goes on already does not wait when it is asked again.
+        if self.open.iter().any(|open| (open.by, open.number) == (by.host, ask.number)) {
+            return false;
+        }
+        let Some(open) = self.open.iter_mut().find(is_same) else { return false };
+        if open.waiting.iter().any(|waiting| (waiting.by, waiting.number) == (by, ask.number)) {
+            return true;
+        }
+        let mut body = Vec::new();
+        Message::ReadAsk(ask.clone()).encode(&mut body);
+        open.waiting.push(Waiting { by, number: ask.number, hops, body: body.into() });
+        true
+    }
+
+    /// An answer passes, or has come. Who waits for it.
+    fn keep(&mut self, now: Time, by: HostId, from: Sender, (told, body): (&ReadTold<'_>, &[u8])) -> Vec<Waiting> {
+        let is_it = |open: &Open| (open.by, open.number, open.pubend.host()) == (by, told.number, from.host);
+        let Some(open) = self.open.iter().position(is_it).and_then(|at| self.open.remove(at)) else {
+            return Vec::new();
+        };
+        let Open { pubend, after, upto, entries, waiting, .. } = open;
+        if told.released == Tick(0) && told.lost.is_empty() && told.upto > after {
+            let upto = told.upto.min(upto);
+            let kept = Kept { pubend, after, upto, entries, at: now, incarnation: from.incarnation, body: body.into() };
+            self.bytes += kept.cost();
+            self.kept.push_back(kept);
+        }
+        self.forget_old(now);
+        waiting
+    }
+}
+
+/// Whether an event of an answer, as it travels, is among what is wanted.
+fn is_wanted(entries: &mut [(&str, Option<Compiled>)], id: EventId, bytes: &[u8]) -> bool {
+    let Ok(accepted) = compact::read(bytes, id) else { return true };
+    let Ok(topic) = TopicName::new(accepted.event.topic) else { return true };
+    entries.iter_mut().any(|(filter, selector)| {
+        TopicFilter::checked(filter).matches(topic)
+            && selector.as_mut().is_none_or(|selector| selector.value(Content(accepted)) == Some(true))
+    })
+}
+
+impl Core {
+    /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
+    pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) {
+        let by = Sender { host: letter.from, incarnation: letter.incarnation };
+        // Letters of other kinds are not looked at.
+        if letter.kind == Message::READ_ASK
+            && let Ok(Message::ReadAsk(ask)) = Message::decode(letter.kind, letter.body)
+            && ask.pubend.host() == letter.to
+        {
+            return self.pass_question(now, (by, letter.hops), &ask, out);
+        }
+        if letter.kind == Message::READ_TOLD
+            && let Ok(Message::ReadTold(told)) = Message::decode(letter.kind, letter.body)
+        {
+            self.answer_passes(now, letter.to, by, (&told, letter.body), out);
+        }
+        self.send_on(now, letter, out);
+    }
+
+    fn send_on(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        overlay.send_letter(now, &Letter { hops: letter.hops + 1, ..*letter }, out)
+    }
+
+    /// A question of this broker or of another one is answered with what is kept, or waits for an answer that is under way; otherwise it goes on to the log, as
+    /// far as nothing is kept or under way behind it.
+    pub(super) fn pass_question(
+        &mut self,
+        now: Time,
+        (by, hops): (Sender, u8),
+        ask: &ReadAsk<'_>,
+        out: &mut impl Output,
+    ) {
+        let mut ask = ask.clone();
+        if ask.entries.iter().all(|(filter, _)| TopicFilter::new(filter).is_ok()) {
+            if ask.may_be_kept && self.answer_kept(now, by, &ask, out) {
+                return;
+            }
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            if ask.may_be_kept {
+                if overlay.logs.passing.merge(now, (by, hops), &ask) {
+                    overlay.stats.reads_merged += 1;
+                    return;
+                }
+                ask.upto = overlay.logs.passing.lacks_upto(now, &ask);
+            }
+            overlay.logs.passing.note(now, by.host, &ask);
+        }
+        let to = ask.pubend.host();
+        if self.overlay.as_deref().is_some_and(|overlay| overlay.host == by.host) {
+            self.write_to(now, to, (&Message::ReadAsk(ask), false), out);
+            return;
+        }
+        let mut body = Vec::new();
+        let kind = Message::ReadAsk(ask).encode(&mut body);
+        let Sender { host: from, incarnation } = by;
+        let letter = Letter { to, hops, is_bulk: false, from, incarnation, kind, body: &body };
+        self.send_on(now, &letter, out);
+    }
+
+    /// Answers with what is kept. `false`: there is no way or no room for that at present.
+    fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut impl Output) -> bool {
+        #[cfg(feature = "mutants")]
+        let is_any = self.has(crate::Mutant::KeptForAll);
+        #[cfg(not(feature = "mutants"))]
+        let is_any = false;
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        overlay.logs.passing.forget_old(now);
+        let Some(kept) = overlay.logs.passing.find(ask, is_any) else { return false };
+        let (body, at, upto) = (kept.body.clone(), kept.at, kept.upto.min(ask.upto));
+        let log = Sender { host: kept.pubend.host(), incarnation: kept.incarnation };
+        let Ok(Message::ReadTold(mut told)) = Message::decode(Message::READ_TOLD, &body) else { return false };
+        let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
+        let mut entries: Vec<_> =
+            ask.entries.iter().map(|(filter, selector)| (*filter, selector.and_then(compiled))).collect();
+        let wanted = |(tick, bytes): &(Tick, &[u8])| {
+            let id = EventId { pubend: ask.pubend, tick: *tick };
+            *tick > ask.after && *tick <= upto && is_wanted(&mut entries, id, bytes)
+        };
+        told.events.retain(wanted);
+        (told.number, told.upto) = (ask.number, upto);
+        // Ages go on while it is kept.
+        told.now = told.now.saturating_add(u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX));
+        let count = told.events.len() as u64;
+        let is_own = by.host == overlay.host;
+        let is_told = is_own || {
+            let mut body = Vec::new();
+            let kind = Message::ReadTold(told.clone()).encode(&mut body);
+            let (from, incarnation) = (log.host, log.incarnation);
+            let letter = Letter { to: by.host, hops: 0, is_bulk: true, from, incarnation, kind, body: &body };
+            overlay.send_letter(now, &letter, out)
+        };
+        if is_told {
+            overlay.stats.reads_kept += 1;
+            overlay.stats.events_kept += count;
+        }
+        if is_own {
+            self.read_told(now, log, &told);
+        }
+        is_told
+    }
+
+    /// An answer has come, for this broker or another: it is kept, and whoever waits for it has it.
+    pub(super) fn answer_passes(
+        &mut self,
+        now: Time,
+        to: HostId,
+        log: Sender,
+        (told, body): (&ReadTold<'_>, &[u8]),
+        out: &mut impl Output,
+    ) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        for Waiting { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
+            if let Ok(Message::ReadAsk(ask)) = Message::decode(Message::READ_ASK, &body) {
+                self.pass_question(now, (by, hops), &ask, out);
+            }
+        }
+    }
+}
