@@ -61,7 +61,7 @@ impl Core {
             let members = members.into_iter().collect();
             self.store.far_reads.ask(now, (pubend, after, upto), members, (entries, is_strict));
         }
-        let is_held = self.overlay.as_deref().and_then(|overlay| overlay.logs.claims.held_from(now, pubend));
+        let is_held = self.held_from(now, pubend);
         let mut frames = Vec::new();
         let next = self.store.far_reads.due(now, pubend, |question| {
             let entries = question.entries.iter().map(|(filter, selector)| (&**filter, selector.as_deref()));
@@ -82,7 +82,7 @@ impl Core {
         let own = Sender { host: overlay.host, incarnation: overlay.incarnation };
         for (kind, body) in &frames {
             if let Ok(Message::ReadAsk(ask)) = Message::decode(*kind, body) {
-                self.pass_question(now, (own, 0), &ask, out);
+                self.pass_question(now, (own, 0, true), &ask, out);
             }
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
@@ -174,6 +174,10 @@ impl Core {
         let Some((pubend, tracks)) = self.store.far_reads.keep(from.host, told.number, told_part) else { return };
         for id in tracks {
             self.rejoin(id, pubend);
+        }
+        // What comes next is asked for at once, not when this would have been asked for again.
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.logs.reading.remove(&pubend);
         }
         self.read_far_soon(now, pubend);
     }

@@ -304,6 +304,9 @@ impl Core {
             overlay.wants.is_restored = self.router.has_changes();
         }
         self.router.note_buffer(&[], &self.buffer);
+        if let Some(overlay) = self.overlay.as_deref() {
+            self.store.far_reads.number_from(overlay.incarnation);
+        }
         self.take_up_known();
         self.take_up_publishers(now);
         self.await_all_owed();

@@ -76,8 +76,10 @@ impl Claims {
 
     /// From where on the log of a stream is held for the durable subscriptions here, if that was heard lately: a broker that was given up has been silent
     /// for longer.
-    pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
-        let claim = self.of.get(&pubend.host()).filter(|claim| now.since(claim.heard_at) < HEARD_LATELY)?;
+    pub(super) fn held_from(&self, now: Time, pubend: PubendId, max_session: Duration) -> Option<Tick> {
+        let lately = HEARD_LATELY.min(max_session / 2);
+        let is_heard = |claim: &&Claim| claim.heard_at <= now && now.since(claim.heard_at) < lately;
+        let claim = self.of.get(&pubend.host()).filter(is_heard)?;
         claim.streams.get(usize::from(pubend.index())).map(|stream| stream.forfeited)
     }
 
@@ -156,8 +158,13 @@ impl Core {
         if !is_late {
             (claim.version, claim.streams) = (version, owes.streams);
         }
+        let is_unheard = claim.told.is_none() && version != u64::MAX;
         if is_awaited {
             overlay.read_now(now, from.host);
+        }
+        if is_unheard {
+            // It holds what it owes until it has heard what of it is needed, also if that is nothing by now.
+            overlay.report_at(now + REPORT_EVERY);
         }
         if is_late {
             return;
@@ -280,7 +287,8 @@ impl Core {
             let Some(overlay) = self.overlay.as_deref() else { return };
             let claim = overlay.logs.claims.of.get(&host);
             is_owed_any |= claim.is_some_and(|claim| claim.told.is_some());
-            if !is_needed && claim.is_none_or(|claim| claim.told.is_none()) {
+            let is_owed_nothing = |claim: &Claim| claim.told.is_none() && matches!(claim.version, 0 | u64::MAX);
+            if !is_needed && claim.is_none_or(is_owed_nothing) {
                 continue;
             }
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), is_needed)).collect();
@@ -292,14 +300,20 @@ impl Core {
         }
     }
 
+    /// From where on the log of a stream is held for the durable subscriptions here, if that was heard lately.
+    pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
+        let max_session = self.sessions.limits.session_expiry_max;
+        self.overlay.as_deref()?.logs.claims.held_from(now, pubend, max_session)
+    }
+
     /// Whether questions for a part of another broker's log wait, as what is owed there was not heard lately. Then it is asked for, once.
     pub(super) fn waits_for_owes(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) -> bool {
         let host = pubend.host();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        let claims = &mut overlay.logs.claims;
-        if claims.held_from(now, pubend).is_some() {
+        if self.held_from(now, pubend).is_some() {
             return false;
         }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let claims = &mut overlay.logs.claims;
         let claim = claims.of.entry(host).or_default();
         let begins = claim.awaited.is_none();
         let since = *claim.awaited.get_or_insert(now);

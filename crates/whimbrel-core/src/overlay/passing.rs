@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick, Time};
 use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
-use whimbrel_wire::{Letter, Message, ReadAsk, ReadTold, compact};
+use whimbrel_wire::{LETTER_BYTES_MAX, Letter, Message, ReadAsk, ReadTold, compact};
 
 use super::letters::Sender;
 use crate::api::Output;
@@ -36,6 +36,15 @@ const OPEN_MAX: usize = 256;
 /// Questions that wait for one answer.
 const WAITING_MAX: usize = 64;
 
+/// Bytes of all that wait.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+
+/// A longer question passes as it is.
+const QUESTION_BYTES_MAX: usize = 16 << 10;
+
+/// What a question's number can add to an answer that is told again.
+const NUMBER_BYTES_MAX: usize = 10;
+
 /// A question that has passed.
 #[derive(Debug)]
 struct Open {
@@ -56,6 +65,7 @@ struct Waiting {
     by: Sender,
     number: u64,
     hops: u8,
+    at: Time,
     /// A [`ReadAsk`].
     body: Box<[u8]>,
 }
@@ -132,6 +142,7 @@ impl Passing {
 
     /// A question goes on: its answer may pass here.
     fn note(&mut self, now: Time, by: HostId, ask: &ReadAsk<'_>) {
+        self.forget_old(now);
         let known = self.open.iter().position(|open| (open.by, open.number) == (by, ask.number));
         let known = known.and_then(|at| self.open.remove(at));
         let waiting = known.map_or(Vec::new(), |open| open.waiting);
@@ -150,17 +161,22 @@ impl Passing {
                 && open.waiting.len() < WAITING_MAX
                 && covers(&open.entries, &ask.entries)
         };
-        // What goes on already does not wait when it is asked again.
-        if self.open.iter().any(|open| (open.by, open.number) == (by.host, ask.number)) {
+        // What goes on already, or has waited, does not wait when it is asked again.
+        let mut is_again = self.open.iter().any(|open| (open.by, open.number) == (by.host, ask.number));
+        let mut bytes = 0;
+        for open in &mut self.open {
+            let before = open.waiting.len();
+            open.waiting.retain(|waiting| (waiting.by, waiting.number) != (by, ask.number));
+            is_again |= open.waiting.len() < before;
+            bytes += open.waiting.iter().map(|waiting| waiting.body.len()).sum::<usize>();
+        }
+        if is_again || bytes >= WAITING_BYTES_MAX {
             return false;
         }
         let Some(open) = self.open.iter_mut().find(is_same) else { return false };
-        if open.waiting.iter().any(|waiting| (waiting.by, waiting.number) == (by, ask.number)) {
-            return true;
-        }
         let mut body = Vec::new();
         Message::ReadAsk(ask.clone()).encode(&mut body);
-        open.waiting.push(Waiting { by, number: ask.number, hops, body: body.into() });
+        open.waiting.push(Waiting { by, number: ask.number, hops, at: now, body: body.into() });
         true
     }
 
@@ -170,14 +186,21 @@ impl Passing {
         let Some(open) = self.open.iter().position(is_it).and_then(|at| self.open.remove(at)) else {
             return Vec::new();
         };
-        let Open { pubend, after, upto, entries, waiting, .. } = open;
-        if told.released == Tick(0) && told.lost.is_empty() && told.upto > after {
+        let Open { pubend, after, upto, entries, mut waiting, .. } = open;
+        let is_whole = told.released == Tick(0) && told.lost.is_empty() && told.upto > after;
+        if is_whole && body.len() + NUMBER_BYTES_MAX <= LETTER_BYTES_MAX {
+            let is_it = |kept: &Kept| kept.pubend == pubend && kept.after == after && kept.entries == entries;
+            if let Some(known) = self.kept.iter().position(is_it).and_then(|at| self.kept.remove(at)) {
+                self.bytes -= known.cost();
+            }
             let upto = told.upto.min(upto);
             let kept = Kept { pubend, after, upto, entries, at: now, incarnation: from.incarnation, body: body.into() };
             self.bytes += kept.cost();
             self.kept.push_back(kept);
         }
         self.forget_old(now);
+        // Others are asked again by now.
+        waiting.retain(|waiting| now.since(waiting.at) < MERGE_FOR);
         waiting
     }
 }
@@ -196,12 +219,19 @@ impl Core {
     /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
     pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) {
         let by = Sender { host: letter.from, incarnation: letter.incarnation };
+        // One's own has come back: brokers disagree about the way.
+        if self.overlay.as_deref().is_none_or(|overlay| overlay.host == by.host) {
+            self.send_on(now, letter, out);
+            return;
+        }
         // Letters of other kinds are not looked at.
         if letter.kind == Message::READ_ASK
             && let Ok(Message::ReadAsk(ask)) = Message::decode(letter.kind, letter.body)
             && ask.pubend.host() == letter.to
         {
-            return self.pass_question(now, (by, letter.hops), &ask, out);
+            if letter.body.len() <= QUESTION_BYTES_MAX {
+                return self.pass_question(now, (by, letter.hops, true), &ask, out);
+            }
         }
         if letter.kind == Message::READ_TOLD
             && let Ok(Message::ReadTold(told)) = Message::decode(letter.kind, letter.body)
@@ -221,7 +251,7 @@ impl Core {
     pub(super) fn pass_question(
         &mut self,
         now: Time,
-        (by, hops): (Sender, u8),
+        (by, hops, may_wait): (Sender, u8, bool),
         ask: &ReadAsk<'_>,
         out: &mut impl Output,
     ) {
@@ -232,7 +262,7 @@ impl Core {
             }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             if ask.may_be_kept {
-                if overlay.logs.passing.merge(now, (by, hops), &ask) {
+                if may_wait && overlay.logs.passing.merge(now, (by, hops), &ask) {
                     overlay.stats.reads_merged += 1;
                     return;
                 }
@@ -252,7 +282,7 @@ impl Core {
         self.send_on(now, &letter, out);
     }
 
-    /// Answers with what is kept. `false`: there is no way or no room for that at present.
+    /// Answers with what is kept, if something is. Where there is no room on the way it is asked again, and the log could not answer there either.
     fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut impl Output) -> bool {
         #[cfg(feature = "mutants")]
         let is_any = self.has(crate::Mutant::KeptForAll);
@@ -291,7 +321,7 @@ impl Core {
         if is_own {
             self.read_told(now, log, &told);
         }
-        is_told
+        true
     }
 
     /// An answer has come, for this broker or another: it is kept, and whoever waits for it has it.
@@ -306,7 +336,7 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for Waiting { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
             if let Ok(Message::ReadAsk(ask)) = Message::decode(Message::READ_ASK, &body) {
-                self.pass_question(now, (by, hops), &ask, out);
+                self.pass_question(now, (by, hops, false), &ask, out);
             }
         }
     }

@@ -449,7 +449,8 @@ impl Inflight {
     /// The next tag lies behind `last`, unless something is on its way with a later one.
     pub(crate) fn go_on_behind(&mut self, last: u16) {
         let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
-        if last != 0 && (self.slots.is_empty() || ahead <= u32::from(TAGS) / 2) {
+        // No more than a copy's sake leaves out: what lies farther off lies behind.
+        if last != 0 && (self.slots.is_empty() || ahead <= 2 * u32::from(crate::store::LEFT_OUT)) {
             self.go_on_after(last, 0);
         }
     }

@@ -96,6 +96,11 @@ pub(crate) struct FarReads {
 }
 
 impl FarReads {
+    /// Questions of this life have numbers that those of no other life have: answers come late.
+    pub(crate) fn number_from(&mut self, incarnation: u64) {
+        self.last = self.last.max(incarnation);
+    }
+
     /// What was read of a stream behind a tick for a subscription.
     pub(crate) fn slice(&self, pubend: PubendId, after: Tick, number: DurableNo) -> Option<&FarSlice> {
         let is_it = |slice: &&FarSlice| {

@@ -125,3 +125,21 @@ fn what_is_owed_is_held_although_something_else_is_wanted_before_it_is_reported(
     net.advance(SECOND * 3);
     assert_eq!(net.nodes[0].disk.events(), 0);
 }
+
+#[test]
+fn what_was_wanted_for_a_moment_is_not_held_for_ever() {
+    let mut net = Net::line(2);
+    net.attach(0, PUB, "publisher", CLEAN);
+    net.attach(1, SUB, "subscriber", WIDE);
+    net.subscribe(1, SUB, plain("t/#", Qos::AtLeastOnce));
+    net.input(1, Input::Unsubscribe { link: Link(SUB), tag: 2, filters: &["t/#"] });
+    net.advance(SECOND * 3);
+    // Somebody else's goes on.
+    net.attach(0, 5, "at home", WIDE);
+    net.subscribe(0, 5, plain("t/#", Qos::AtLeastOnce));
+    publish(&mut net, &["a", "b"]);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(0, 5), ["a", "b"]);
+    net.advance(SECOND * 3);
+    assert_eq!(net.nodes[0].disk.events(), 0);
+}

@@ -92,6 +92,7 @@ fn who_asks_while_an_answer_is_under_way_waits_for_it() {
     back(&mut net, 3);
     net.advance(Duration::from_millis(100));
     net.nodes[0].reads_nothing = false;
+    net.publish(0, PUB, "other", "what wakes it up");
     net.advance(SECOND * 5);
     assert_eq!(net.payloads(2, SUB), ["one", "two", "three"]);
     assert_eq!(net.payloads(3, SUB), ["one", "three"]);
