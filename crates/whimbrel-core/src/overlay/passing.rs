@@ -226,12 +226,11 @@ impl Core {
         }
         // Letters of other kinds are not looked at.
         if letter.kind == Message::READ_ASK
+            && letter.body.len() <= QUESTION_BYTES_MAX
             && let Ok(Message::ReadAsk(ask)) = Message::decode(letter.kind, letter.body)
             && ask.pubend.host() == letter.to
         {
-            if letter.body.len() <= QUESTION_BYTES_MAX {
-                return self.pass_question(now, (by, letter.hops, true), &ask, out);
-            }
+            return self.pass_question(now, (by, letter.hops, true), &ask, out);
         }
         if letter.kind == Message::READ_TOLD
             && let Ok(Message::ReadTold(told)) = Message::decode(letter.kind, letter.body)
