@@ -146,6 +146,18 @@ impl Core {
         true
     }
 
+    /// As [`Core::read_far_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
+    /// since a moment ago, and so where that is now.
+    pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
+        let has_ended = self.streams.has_ended(pubend.host());
+        let track = self.tracks.get_mut(id);
+        let is_read = !has_ended && track.has_far_log(pubend) && !track.is_aside(pubend);
+        if let Some(lag) = track.lag.as_mut().filter(|_| is_read) {
+            lag.positions.set(pubend, lag.positions.get(pubend).min(from));
+        }
+        self.read_far_instead(id, pubend, (from, to))
+    }
+
     /// A stream that was set aside is followed again, from where the subscription stands in it.
     pub(crate) fn rejoin(&mut self, id: u32, pubend: PubendId) {
         let Some(durable) = self.tracks.durable_mut(id).filter(|durable| durable.far.aside.has(pubend)) else { return };

@@ -364,7 +364,7 @@ impl Core {
             if from >= to {
                 // It was in force all the time: nothing is to be read elsewhere.
                 self.rejoin(track, pubend);
-            } else if !self.read_far_instead(track, pubend, (from, to)) {
+            } else if !self.read_unsettled(track, pubend, (from, to)) {
                 self.tell_gap(now, track, Gap { pubend, from, to, reason: GapReason::NotBuffered }, out);
             }
         }

@@ -257,7 +257,7 @@ impl Core {
                 let to = self.streams.passed(pubend);
                 if from >= to {
                     self.rejoin(id, pubend);
-                } else if !self.read_far_instead(id, pubend, (from, to)) {
+                } else if !self.read_unsettled(id, pubend, (from, to)) {
                     self.note_gap(id, Gap { pubend, from, to, reason: GapReason::NotBuffered });
                 }
             }
