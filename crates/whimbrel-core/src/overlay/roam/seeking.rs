@@ -9,13 +9,20 @@ use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};
 use super::{Due, Known, hash_of};
 use crate::api::{Attach, Link, Output, Refusal, Will};
 use crate::broker::Core;
+use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
 
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// A CONNECT is answered after that long at the latest.
+/// A CONNECT is answered after that long at the latest, unless some broker is so far away that all that is asked takes longer.
 pub const SEEK_MAX: Duration = Duration::from_secs(3);
+
+/// Then after so many times the way there: two round trips, each once repeated.
+const SEEK_WAYS: u64 = 8;
+
+/// And after this in any case.
+const SEEK_LONGEST: Duration = Duration::from_secs(10);
 
 /// How often a broker that has just begun looks whether it knows the others.
 const YOUNG_LOOK: Duration = Duration::from_millis(20);
@@ -388,6 +395,7 @@ impl Core {
     pub(in crate::overlay) fn seek_on(&mut self, now: Time, out: &mut impl Output) {
         self.seek_orphans(now, out);
         self.forget_ended(now);
+        let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
         loop {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let is_young = overlay.is_young(now);
@@ -403,7 +411,7 @@ impl Core {
                     self.search_due(number, now + ASK_AGAIN);
                     self.ask_clerk(now, number, out);
                 }
-                _ if now.since(search.began) >= SEEK_MAX => self.give_up_seeking(now, number, out),
+                _ if now.since(search.began) >= seek_max => self.give_up_seeking(now, number, out),
                 Stage::Asking(asked) => {
                     let asked: Vec<HostId> = asked.iter().copied().collect();
                     self.search_due(number, now + ASK_AGAIN);
@@ -473,5 +481,15 @@ impl Core {
                 self.seek(now, &client, None, out);
             }
         }
+    }
+}
+
+impl Overlay {
+    /// How long a session is sought: where the way to the farthest broker is long, all that is asked takes longer.
+    fn seek_max(&mut self) -> Duration {
+        self.routes.update(&self.topology);
+        let farthest = self.topology.hosts().filter_map(|host| self.routes.cost_us(host)).max().unwrap_or(0);
+        let ways = Duration::from_micros(farthest.saturating_mul(SEEK_WAYS));
+        SEEK_MAX.max(ways).min(SEEK_LONGEST)
     }
 }
