@@ -173,6 +173,7 @@ impl Core {
         self.write_ended(&former, false);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
+            overlay.note_end(now);
         }
         self.take_over_from(now, host);
         // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.

@@ -161,14 +161,15 @@ impl Core {
         is_there && search.arrival.as_ref().is_some_and(Arrival::goes_on)
     }
 
-    /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that.
+    /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that;
+    /// and of one that has lost its disk nobody knows whom it had.
     fn is_unsure_of(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Some(search) = overlay.roam.searches.get(number) else { return false };
         let is_away = |known: &Known| !overlay.roam.map.has(known.host);
         // Who has nothing of what it was said to have has forgotten it.
         let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
-        is_gone || overlay.lacks_everyone() || self.is_any_away()
+        is_gone || overlay.lacks_everyone() || self.is_any_away() || overlay.roam.past.has_lost(self.now)
     }
 
     /// What was given away from here is void.

@@ -205,6 +205,11 @@ pub(crate) struct Roam {
 }
 
 impl Overlay {
+    /// A broker has ended.
+    pub(super) fn note_end(&mut self, now: Time) {
+        self.roam.past.note_end(now);
+    }
+
     /// There are other brokers, or may be: a client's session may be with one of them.
     pub(crate) fn has_company(&self, now: Time) -> bool {
         let may_be_elsewhere = self.topology.len() > 1

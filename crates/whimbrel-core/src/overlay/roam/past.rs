@@ -3,8 +3,9 @@
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::HostId;
+use whimbrel_event::{HostId, Time};
 
+use super::ENDED_LIFE;
 use super::map::Map;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
@@ -17,11 +18,23 @@ pub(super) const SETTLED: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct Past {
     maps: VecDeque<Map>,
+    /// When a broker was last found to have ended.
+    ended_at: Option<Time>,
 }
 
 impl Past {
     pub(super) fn is_empty(&self) -> bool {
         self.maps.is_empty()
+    }
+
+    /// A broker has ended: nobody can be asked who published there last, and what.
+    pub(super) fn note_end(&mut self, now: Time) {
+        self.ended_at = Some(now);
+    }
+
+    /// Whether one has, while publishers of before may still go on elsewhere.
+    pub(super) fn has_lost(&self, now: Time) -> bool {
+        self.ended_at.is_some_and(|at| now.since(at) < ENDED_LIFE)
     }
 
     /// There are other brokers than these.
