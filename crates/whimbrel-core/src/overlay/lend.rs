@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{Event, HostId, Tick, Time};
+use whimbrel_event::{AcceptedEvent, Event, HostId, Tick, Time};
 use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
 use whimbrel_wire::{Message, READ_LOST_MAX, ReadAsk, ReadTold, compact};
 
@@ -35,6 +35,26 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often; then whoever asked asks again.
 const TRIES: u32 = 40;
 
+/// A topic filter that was checked, and a selector.
+pub(super) type Wanted = (Box<str>, Option<Compiled>);
+
+/// Of what was asked for, that which makes sense, to be looked for.
+pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<Wanted> {
+    let entries = entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
+    // A selector that is not understood lets everything through: too much comes then, never too little.
+    let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
+    entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect()
+}
+
+/// Whether an event, whose topic was checked, is among it.
+pub(super) fn is_wanted(entries: &mut [Wanted], accepted: AcceptedEvent<'_>) -> bool {
+    let topic = TopicName::checked(accepted.event.topic);
+    entries.iter_mut().any(|(filter, selector)| {
+        TopicFilter::checked(filter).matches(topic)
+            && selector.as_mut().is_none_or(|selector| selector.value(Content(accepted)) == Some(true))
+    })
+}
+
 /// A part of an own stream that another broker wants.
 #[derive(Debug)]
 struct Question {
@@ -45,7 +65,7 @@ struct Question {
     at: Tick,
     upto: Tick,
     /// What is wanted of it.
-    entries: Vec<(Box<str>, Option<Compiled>)>,
+    entries: Vec<Wanted>,
     released: Tick,
     lost: Vec<(Tick, Tick)>,
     /// The events that were found, as they travel, one behind the other; their ticks and ends.
@@ -56,15 +76,6 @@ struct Question {
 }
 
 impl Question {
-    fn wants(&mut self, event: &Event) -> bool {
-        let accepted = event.packed().unpack();
-        let topic = TopicName::checked(accepted.event.topic);
-        self.entries.iter_mut().any(|(filter, selector)| {
-            TopicFilter::checked(filter).matches(topic)
-                && selector.as_mut().is_none_or(|selector| selector.value(Content(accepted)) == Some(true))
-        })
-    }
-
     fn is_full(&self) -> bool {
         self.bytes.len() >= ANSWER_BYTES || self.found.len() >= ANSWER_EVENTS || self.lost.len() >= READ_LOST_MAX
     }
@@ -98,10 +109,7 @@ impl Core {
         let released = self.given_up((from.host, own), (ask.after, upto));
         let is_gone = ask.is_strict && ask.after < chopped;
         let released = if is_gone { released.max(chopped.min(upto)) } else { released };
-        let entries = ask.entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
-        // A selector that is not understood lets everything through: too much comes then, never too little.
-        let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
-        let entries = entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect();
+        let entries = wanted(&ask.entries);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.logs.lending.questions.push_back(Question {
             from: from.host,
@@ -190,7 +198,7 @@ impl Core {
         question.at = end;
         for event in events {
             let tick = event.id().tick;
-            if !question.wants(&event) {
+            if !is_wanted(&mut question.entries, event.packed().unpack()) {
                 continue;
             }
             if question.is_full() {

@@ -8,14 +8,14 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{EventId, HostId, PubendId, Tick, Time};
-use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
+use whimbrel_event::{AcceptedEvent, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{LETTER_BYTES_MAX, Letter, Message, ReadAsk, ReadTold, compact};
 
+use super::lend::{is_wanted, wanted};
 use super::letters::Sender;
 use crate::api::Output;
 use crate::broker::Core;
-use crate::content::Content;
 use crate::store::Entries;
 
 /// Bytes of answers that are kept.
@@ -205,16 +205,6 @@ impl Passing {
     }
 }
 
-/// Whether an event of an answer, as it travels, is among what is wanted.
-fn is_wanted(entries: &mut [(&str, Option<Compiled>)], id: EventId, bytes: &[u8]) -> bool {
-    let Ok(accepted) = compact::read(bytes, id) else { return true };
-    let Ok(topic) = TopicName::new(accepted.event.topic) else { return true };
-    entries.iter_mut().any(|(filter, selector)| {
-        TopicFilter::checked(filter).matches(topic)
-            && selector.as_mut().is_none_or(|selector| selector.value(Content(accepted)) == Some(true))
-    })
-}
-
 impl Core {
     /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
     pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) {
@@ -293,14 +283,15 @@ impl Core {
         let (body, at, upto) = (kept.body.clone(), kept.at, kept.upto.min(ask.upto));
         let log = Sender { host: kept.pubend.host(), incarnation: kept.incarnation };
         let Ok(Message::ReadTold(mut told)) = Message::decode(Message::READ_TOLD, &body) else { return false };
-        let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
-        let mut entries: Vec<_> =
-            ask.entries.iter().map(|(filter, selector)| (*filter, selector.and_then(compiled))).collect();
-        let wanted = |(tick, bytes): &(Tick, &[u8])| {
-            let id = EventId { pubend: ask.pubend, tick: *tick };
-            *tick > ask.after && *tick <= upto && is_wanted(&mut entries, id, bytes)
+        let mut entries = wanted(&ask.entries);
+        let is_told = |(tick, bytes): &(Tick, &[u8])| {
+            // What makes no sense is refused by whoever asked.
+            let makes_sense = |accepted: &AcceptedEvent<'_>| TopicName::new(accepted.event.topic).is_ok();
+            let accepted = compact::read(bytes, EventId { pubend: ask.pubend, tick: *tick }).ok().filter(makes_sense);
+            let is_inside = *tick > ask.after && *tick <= upto;
+            is_inside && accepted.is_none_or(|accepted| is_wanted(&mut entries, accepted))
         };
-        told.events.retain(wanted);
+        told.events.retain(is_told);
         (told.number, told.upto) = (ask.number, upto);
         // Ages go on while it is kept.
         told.now = told.now.saturating_add(u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX));
