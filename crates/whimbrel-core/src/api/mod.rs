@@ -30,6 +30,8 @@ pub enum Mutant {
     FarEarlyIsSilence,
     /// What was told to one reader of another broker's log passes for what anybody asks for.
     KeptForAll,
+    /// Whoever goes on from a copy gives tags that the client may mean for what the former keeper gave.
+    TagsTrusted,
     /// A publisher's first event at another broker does not wait for the one before.
     PredecessorIgnored,
     /// When the cache is divided anew, partitions forget what they knew to be missing.

@@ -82,7 +82,7 @@ impl Session {
         if self.prepares(qos) {
             return self.inflight.can_prepare();
         }
-        self.inflight.is_resent() && (qos == Qos::AtMostOnce || self.inflight.has_room())
+        if qos == Qos::AtMostOnce { self.inflight.is_resent() } else { self.inflight.takes_new() }
     }
 
     /// A new reliable delivery may go out at once.
@@ -255,6 +255,10 @@ impl Sessions {
         let session = slots[index as usize].as_mut().expect("a session index in use");
         if session.is_within() {
             return self.pump_within(index, now);
+        }
+        if session.is_attached() && session.inflight.doubted() > 0 {
+            let tags = session.inflight.ask_to_forget();
+            tags.into_iter().for_each(|tag| out.release(Link(session.link), tag, true));
         }
         let before = (stats.dropped_too_large, stats.dropped_expired);
         while session.open {

@@ -1,5 +1,7 @@
 //! Deliveries that a client has not settled yet.
 
+mod doubt;
+
 use std::collections::VecDeque;
 
 use whimbrel_event::{Event, EventId, Qos};
@@ -10,9 +12,13 @@ use crate::lazy::at_rest;
 use crate::route::NO_TRACK;
 
 use super::slot::{Slot, Stage};
+use doubt::Doubt;
 
 /// Tags go from 1 to this number and then begin again.
 const TAGS: u16 = 65_535;
+
+/// Tags that were given and are over when a session goes on elsewhere, or after a restart: more are not taken for such.
+const OVER_MAX: u32 = 8192;
 
 /// The oldest unsettled and the newest tag are never further apart than this, so that a tag names one delivery.
 const SPAN_MAX: usize = 32_768;
@@ -36,6 +42,8 @@ pub(crate) struct Inflight {
     rank: u64,
     /// Tags of what is to be sent before anything else, in order: what is not sent in the order of its tag.
     first_again: VecDeque<u16>,
+    /// Tags that the client may mean for something else.
+    doubt: Option<Box<Doubt>>,
 }
 
 at_rest!(
@@ -49,7 +57,8 @@ at_rest!(
         loading: 0,
         window: 0,
         rank: 0,
-        first_again: VecDeque::new()
+        first_again: VecDeque::new(),
+        doubt: None
     }
 );
 
@@ -111,6 +120,7 @@ impl Inflight {
             slot.repeated |= core::mem::take(&mut slot.sent);
         }
         self.first_again.clear();
+        self.forget_asked();
         if self.slots.iter().is_sorted_by_key(|slot| slot.rank) {
             self.unsent = self.slots.len() as u16;
             return;
@@ -118,6 +128,11 @@ impl Inflight {
         let mut order: Vec<usize> = (0..self.slots.len()).collect();
         order.sort_by_key(|index| self.slots[*index].rank);
         self.first_again = order.into_iter().map(|index| self.tag(index)).collect();
+    }
+
+    /// Whether the window takes a new delivery.
+    pub(crate) fn takes_new(&self) -> bool {
+        self.has_room() && self.is_resent() && self.is_next_free()
     }
 
     /// Whether the window takes another delivery.
@@ -147,7 +162,7 @@ impl Inflight {
     /// Whether another delivery can be prepared: the window has room for it and all that are being prepared.
     pub(crate) fn can_prepare(&self) -> bool {
         let has_room = self.occupied.saturating_add(self.unsent) < self.window && self.slots.len() < SPAN_MAX;
-        self.is_past_repeats() && has_room
+        self.is_past_repeats() && has_room && self.is_next_free()
     }
 
     /// Takes a new delivery that is sent later, and names it. The caller has asked [`Inflight::can_prepare`].
@@ -159,6 +174,7 @@ impl Inflight {
 
     fn add(&mut self, slot: Slot) -> u16 {
         self.rank += 1;
+        self.note_given();
         self.slots.push_back(Slot { rank: self.rank, ..slot });
         self.tag(self.slots.len() - 1)
     }
@@ -233,9 +249,9 @@ impl Inflight {
         }
     }
 
-    /// Takes a new delivery and names it. The caller has asked [`Inflight::has_room`].
+    /// Takes a new delivery and names it. The caller has asked [`Inflight::takes_new`].
     pub(crate) fn push(&mut self, slot: Slot) -> u16 {
-        debug_assert!(self.has_room() && self.is_resent() && slot.sent);
+        debug_assert!(self.takes_new() && slot.sent);
         self.occupied += 1;
         self.add(slot)
     }
@@ -449,15 +465,14 @@ impl Inflight {
     /// The next tag lies behind `last`, unless something is on its way with a later one.
     pub(crate) fn go_on_behind(&mut self, last: u16) {
         let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
-        // No more than a copy's sake leaves out: what lies farther off lies behind.
-        if last != 0 && (self.slots.is_empty() || ahead <= 2 * u32::from(crate::store::LEFT_OUT)) {
-            self.go_on_after(last, 0);
+        // What lies farther off lies behind.
+        if last != 0 && (self.slots.is_empty() || ahead <= OVER_MAX) {
+            self.go_on_after(last);
         }
     }
 
-    /// The next tag is that behind `last`, but for so many, which are left out.
-    pub(crate) fn go_on_after(&mut self, last: u16, left_out: u16) {
-        let last = ((u32::from(last) + u32::from(left_out)) % u32::from(TAGS)) as u16;
+    /// The next tag is that behind `last`.
+    pub(crate) fn go_on_after(&mut self, last: u16) {
         let Some(back) = self.slots.back() else {
             self.first = last;
             return;

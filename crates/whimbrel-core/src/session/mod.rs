@@ -189,18 +189,6 @@ impl Session {
         }
     }
 
-    /// The next tag is that behind `last`, but for so many, which are left out.
-    pub(crate) fn go_on_after(&mut self, last: u16, left_out: u16) {
-        self.inflight.go_on_after(last, left_out);
-    }
-
-    /// Its client may know tags that were given since a copy was made.
-    pub(crate) fn skip_tags(&mut self) {
-        let last = self.last_tag();
-        self.standing.last_tag = 0;
-        self.inflight.go_on_after(last, crate::store::LEFT_OUT);
-    }
-
     /// It outlives its connection.
     pub(crate) fn is_persistent(&self) -> bool {
         !self.expiry.is_zero()
@@ -445,7 +433,7 @@ impl Sessions {
         if plain_until != 0 {
             session.follow.plain_until = plain_until;
         }
-        if session.inflight.len() == 0 {
+        if session.inflight.len() == 0 && session.inflight.doubted() == 0 {
             session.standing.last_tag = session.inflight.last_tag();
             session.inflight.rest();
         }

@@ -13,7 +13,7 @@ use crate::api::Durability;
 use crate::follow::{Gap, GapReason};
 
 /// The form of what is written here.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 
 /// Most of any list: what is read is bounded by the bytes that are there as well.
 const LIST_MAX: u64 = 1 << 20;
@@ -69,6 +69,8 @@ pub(crate) struct Moving {
     pub(crate) unreleased: Vec<u16>,
     /// The tag that was given last.
     pub(crate) last_tag: u16,
+    /// How many tags, from the next one on, its client may mean for something that is not known.
+    pub(crate) doubted: u16,
     /// The number that the client gave to its last event.
     pub(crate) number: Option<u64>,
     /// The last reliable event that it published.
@@ -295,6 +297,7 @@ impl Moving {
         put_varint(out, self.unreleased.len() as u64);
         self.unreleased.iter().for_each(|tag| out.extend_from_slice(&tag.to_le_bytes()));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
+        out.extend_from_slice(&self.doubted.to_le_bytes());
         put_maybe(out, self.number);
         out.push(u8::from(self.last.is_some()));
         if let Some(last) = self.last {
@@ -315,10 +318,11 @@ impl Moving {
             Some((tag, ordinal, Gap { pubend, from, to, reason }))
         };
         let gaps = list(bytes, gap)?;
-        let (unreleased, last_tag, number) = (list(bytes, Bytes::u16)?, bytes.u16()?, maybe(bytes)?);
+        let (unreleased, last_tag, doubted) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
+        let number = maybe(bytes)?;
         let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
         bytes.end()?;
-        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, number, last })
+        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, last })
     }
 }
 
@@ -373,7 +377,7 @@ mod tests {
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {
                 away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
-                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, number: flags[3].then_some(millis), last,
+                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, doubted: 9, number: flags[3].then_some(millis), last,
             };
             let (mut first, mut second) = (Vec::new(), Vec::new());
             structure.put(&mut first);

@@ -16,9 +16,6 @@ use crate::follow::{Gap, GapReason, NO_PUBEND, NOTHING, Old, Positions, gap_of, 
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 
-/// Tags that are left out when a copy is used: the client may know some that were given since.
-pub(crate) const LEFT_OUT: u16 = 4096;
-
 /// How a session is taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
@@ -107,6 +104,7 @@ impl Core {
             gaps: gaps.collect(),
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
             last_tag: session.last_tag(),
+            doubted: session.inflight.doubted(),
             number: self.store.publishers.last(&session.client_id, committed),
             last: place.and_then(|place| place.last.or(place.after)),
         };
@@ -165,6 +163,14 @@ impl Core {
         let session = self.sessions.get_mut(index);
         (session.expiry, session.expires_at) = (expiry, Some(expires_at));
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
+        let is_exact = |qos: Qos| qos == Qos::ExactlyOnce;
+        let has_exact = structure.subscriptions.iter().any(|subscription| is_exact(subscription.qos))
+            || moving.flights.iter().any(|flight| is_exact(flight.qos));
+        let has_exact = has_exact && session.shares().is_none();
+        let doubted = if source == Source::Copy && has_exact { u16::MAX } else { moving.doubted };
+        if doubted > 0 {
+            session.inflight.doubt(doubted);
+        }
         self.import_will(now, index, structure.will.as_ref());
         let left = Time::from_nanos(expires_at.as_nanos().saturating_sub(expiry.as_nanos() as u64));
         self.remember_session(index, Some(left));
@@ -175,7 +181,7 @@ impl Core {
             self.store.outbox.seal_large();
         }
         self.import_flights(now, index, &moving, &tracks, source);
-        self.import_tags(index, &moving, source);
+        self.import_tags(index, &moving);
         if let Some(number) = moving.number {
             self.import_number(now, client_id, number);
         }
@@ -481,7 +487,7 @@ impl Core {
     }
 
     /// Takes over what tags mean: those that the client has not released, and which was given last.
-    fn import_tags(&mut self, index: u32, moving: &Moving, source: Source) {
+    fn import_tags(&mut self, index: u32, moving: &Moving) {
         let is_written = self.remembers(index);
         let session = self.sessions.get_mut(index);
         let number = session.memory.number;
@@ -494,7 +500,6 @@ impl Core {
                 self.store.outbox.seal_large();
             }
         }
-        let left_out = if source == Source::Copy { LEFT_OUT } else { 0 };
-        session.go_on_after(moving.last_tag, left_out);
+        session.inflight.go_on_after(moving.last_tag);
     }
 }

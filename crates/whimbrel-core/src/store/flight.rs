@@ -74,6 +74,14 @@ impl Core {
     pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut impl Output) {
         let index = self.sessions.of(link);
         let session = self.sessions.get_mut(index);
+        if by == Settlement::Completed
+            && let Some(is_all) = session.inflight.forgotten(tag)
+        {
+            if is_all {
+                self.go_on(now, index, out);
+            }
+            return;
+        }
         let slot = session.inflight.slot(tag);
         let (track, id) = slot.as_ref().map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
         let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));

@@ -226,28 +226,32 @@ pub(crate) struct Kept {
     pub(crate) left: Option<Time>,
     /// The tag that was given last by then: its client may still mean earlier ones, also those that another broker gave.
     pub(crate) last_tag: u16,
+    /// How many tags, from the next one on, its client may mean for something that is not known.
+    pub(crate) doubted: u16,
 }
 
 impl Value<'_> for Kept {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.number.0);
         put_duration(out, self.expiry);
         put_varint(out, self.left.map_or(0, Time::as_nanos));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
+        out.extend_from_slice(&self.doubted.to_le_bytes());
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let kept = Self::read_older(1, bytes)?;
-        Some(Kept { last_tag: bytes.u16()?, ..kept })
+        let kept = Self::read_older(2, bytes)?;
+        Some(Kept { doubted: bytes.u16()?, ..kept })
     }
 
     fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        (version == 1).then_some(())?;
+        (version <= 2).then_some(())?;
         let (number, expiry) = (SessionNo(bytes.varint()?), duration(bytes)?);
         let left = Some(bytes.varint()?).filter(|left| *left > 0).map(Time::from_nanos);
-        Some(Kept { number, expiry, left, last_tag: 0 })
+        let last_tag = if version == 2 { bytes.u16()? } else { 0 };
+        Some(Kept { number, expiry, left, last_tag, doubted: 0 })
     }
 }
 
@@ -555,7 +559,7 @@ mod tests {
             prop_assert_eq!(again(&own, &mut Vec::new()), Some(own));
             let expiry = if flags[0] { Duration::MAX } else { Duration::from_millis(millis) };
             let left = Some(Time::from_nanos(left)).filter(|left| *left > Time::ZERO);
-            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16 };
+            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, doubted: far as u16 };
             prop_assert_eq!(again(&kept, &mut Vec::new()), Some(kept));
             let client_id = selector.unwrap_or_default();
             let lifetime = flags[1].then_some(expiry);
@@ -587,7 +591,7 @@ mod tests {
         let own = Own::read_versioned(&[1, 0x80, 1, 9, 2, 3]).unwrap();
         assert_eq!((own.host, own.birth, own.next_durable), (HostId::new(128), Tick(9), DurableNo(3)));
         let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
-        assert_eq!(kept, Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None, last_tag: 0 });
+        assert_eq!(kept, Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None, last_tag: 0, doubted: 0 });
         assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6, epoch: 0 }));
         assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { last: 5, hour: 6, epoch: 7 }));
         assert_eq!(Numbered::read_versioned(&[3, 5, 6, 7]), None, "a version that is not known");

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
 pub(crate) use carried::{Moving, join, split};
-pub(crate) use carry::{LEFT_OUT, Source};
+pub(crate) use carry::Source;
 pub(crate) use copied::{Lost, LostParts};
 pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};

@@ -230,7 +230,11 @@ impl Restoring {
         core.restore_unnamed(&self.unnamed, &numbers);
         core.restore_all_flights(&self.flights, &places, &numbers);
         for (number, (_, kept)) in &self.sessions {
-            core.sessions.get_mut(places[number]).inflight.go_on_behind(kept.last_tag);
+            let session = core.sessions.get_mut(places[number]);
+            session.inflight.go_on_behind(kept.last_tag);
+            if kept.doubted > 0 {
+                session.inflight.doubt(kept.doubted);
+            }
         }
         for number in self.positions.keys().filter(|number| !numbers.contains_key(number)) {
             core.store.outbox.forget(|key| Key::Position(*number).put(key));
@@ -357,7 +361,7 @@ impl Core {
         let session = self.sessions.get(index);
         if is_copy || session.shares().is_none() {
             let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
-            let kept = Kept { number, expiry, left: Some(now), last_tag };
+            let kept = Kept { number, expiry, left: Some(now), last_tag, doubted: session.inflight.doubted() };
             let key = |key: &mut Vec<u8>| Key::Session(&session.client_id).put(key);
             self.store.outbox.put(key, |value| kept.put_versioned(value));
             self.store.outbox.seal_large();

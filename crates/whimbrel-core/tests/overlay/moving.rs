@@ -238,6 +238,47 @@ fn a_deputy_goes_on_when_the_keeper_is_dead() {
 }
 
 #[test]
+fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_given_again() {
+    let mut net = world(Qos::ExactlyOnce);
+    let (mut at, mut asked) = (1, 0);
+    for payload in ["1", "2", "3"] {
+        // Before its deputy has heard of it the keeper dies: nobody knows under which tag that came.
+        net.kill(at);
+        at = 3 - at;
+        net.advance(SECOND);
+        net.publish(0, 9, "t", payload, Qos::ExactlyOnce);
+        net.input(0, Input::Release { link: Link(9), tag: 77 });
+        assert_eq!(net.connect(at, 1, "sub"), Some(true));
+        net.advance(SECOND);
+        let told = net.told(at, 1);
+        let forgets = |told: &Told| if let Told::Release { tag, known: true } = told { Some(*tag) } else { None };
+        let tags: Vec<u16> = told.iter().filter_map(forgets).collect();
+        assert!(tags.len() > 100, "{told:?}");
+        assert!(!told.iter().any(|told| matches!(told, Told::Event(_))), "nothing comes before it has: {told:?}");
+        let (last, others) = tags.split_last().unwrap();
+        others.iter().for_each(|tag| net.settle(at, 1, *tag, Settlement::Completed));
+        net.advance(SECOND);
+        assert_eq!(net.got(at, 1), [], "the order of its answers does not matter, all count");
+        net.settle(at, 1, *last, Settlement::Completed);
+        net.advance(SECOND);
+        let got = net.got(at, 1);
+        assert_eq!(got.iter().map(|got| &*got.payload).collect::<Vec<_>>(), [payload]);
+        assert!(tags.contains(&got[0].tag));
+        net.settle(at, 1, got[0].tag, Settlement::Received);
+        net.settle(at, 1, got[0].tag, Settlement::Completed);
+        asked += tags.len();
+        net.advance(SECOND);
+        net.revive(3 - at, true);
+        net.advance(SECOND * 20);
+    }
+    assert!(asked > 300);
+    // Who moves while everybody is there takes the doubt along.
+    assert_eq!(net.connect(0, 1, "sub"), Some(true));
+    net.advance(SECOND);
+    assert!(net.told(0, 1).iter().any(|told| matches!(told, Told::Release { .. })));
+}
+
+#[test]
 fn whoever_comes_back_with_its_disk_keeps_its_sessions() {
     let mut net = world(Qos::AtLeastOnce);
     net.kill(1);

@@ -1,6 +1,6 @@
 //! Everybody has said what it has of a session: which of that is used.
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
 use super::seeking::{Arrival, Fetching, Search, Stage};
@@ -190,9 +190,26 @@ impl Core {
         if let Some(place) = session.memory.roam.as_deref_mut() {
             (place.given, place.maybe_repeats) = (None, true);
         }
-        session.skip_tags();
+        self.doubt_tags(index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_from_copies += 1;
+        }
+    }
+
+    /// The session of the client that is sought.
+    fn searched(&self, number: u64) -> Option<u32> {
+        let search = self.overlay.as_deref()?.roam.searches.get(number)?;
+        self.sessions.find(&search.client)
+    }
+
+    /// Somebody may have given its client tags of whom nothing is heard, at exactly once.
+    fn doubt_tags(&mut self, index: u32) {
+        let session = self.sessions.get(index);
+        let mut subscriptions = session.subscriptions.iter().map(|id| self.router.get(*id).qos);
+        let is_exact = session.shares().is_none()
+            && (subscriptions.any(|qos| qos == Qos::ExactlyOnce) || !session.inflight.exactly_once().is_empty());
+        if is_exact {
+            self.sessions.get_mut(index).inflight.doubt(u16::MAX);
         }
     }
 
@@ -244,7 +261,11 @@ impl Core {
         (mut place, has_come): (Attachment, bool),
         out: &mut impl Output,
     ) {
-        place.maybe_repeats |= self.is_unsure_of(number);
+        let is_unsure = self.is_unsure_of(number);
+        place.maybe_repeats |= is_unsure;
+        if let Some(index) = self.searched(number).filter(|_| is_unsure) {
+            self.doubt_tags(index);
+        }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         place.moment = search.moment;
