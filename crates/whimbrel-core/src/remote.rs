@@ -211,7 +211,12 @@ impl Core {
             self.fall_behind(id, None, false);
         }
         let track = self.tracks.get_mut(id);
-        track.lag.as_mut().expect("it lags now").gaps.add(gap);
+        let lag = track.lag.as_mut().expect("it lags now");
+        if lag.gaps.iter().all(|known| known.pubend != gap.pubend) && !lag.positions.has(gap.pubend) {
+            // It has had nothing of that stream yet, also not what lies before the gap.
+            lag.positions.set(gap.pubend, Tick(0));
+        }
+        lag.gaps.add(gap);
         track.session
     }
 }

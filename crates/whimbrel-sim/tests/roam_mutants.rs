@@ -63,6 +63,11 @@ fn a_session_moves_with_what_was_not_answered() {
 }
 
 #[test]
+fn a_client_forgets_the_tags_of_a_keeper_that_is_gone() {
+    caught(Wander::Everywhere, Mutant::TagsTrusted, &[Rule::Lost]);
+}
+
+#[test]
 fn a_session_moves_with_the_last_number() {
     caught(Wander::Everywhere, Mutant::CarriedWithoutNumber, &[Rule::Duplicate, Rule::Logged]);
 }

@@ -226,10 +226,10 @@ impl Core {
             next = self.serial;
             positions.set(id.pubend, Tick(id.tick.0 - 1));
         }
-        let (session, (gaps, forgiven)) = (track.session, <(Gaps, Positions)>::default());
+        let (session, (gaps, told, forgiven)) = (track.session, <(Gaps, Gaps, Positions)>::default());
         self.tracks.touch(id);
         self.sessions.stats.fell_behind += u64::from(slow);
-        self.tracks.set_lag(id, Box::new(Lag { next, positions, gaps, forgiven, slow }));
+        self.tracks.set_lag(id, Box::new(Lag { next, positions, gaps, told, forgiven, slow }));
         self.sessions.get_mut(session).follow.lagging.push_back(id);
     }
 }
@@ -376,7 +376,7 @@ impl<O: Output> Reader<'_, O> {
         if self.lag.positions.get(pubend) >= tick || self.track.is_aside(pubend) {
             return ControlFlow::Continue(());
         }
-        if self.wants(serial, packed) && !self.has_had(packed.id()) {
+        if !self.lag.told.hides(packed.id()) && self.wants(serial, packed) && !self.has_had(packed.id()) {
             let after = packed.view().headers.after;
             if let Some(after) = self.track.lacks_before(self.lag, packed.id(), after) {
                 (self.lag.next, self.barred) = (serial, Some((packed.id(), after)));

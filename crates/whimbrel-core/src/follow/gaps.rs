@@ -1,6 +1,6 @@
 //! Gaps: ranges of a stream of which a subscription is told only that something may have matched.
 
-use whimbrel_event::{PubendId, Tick};
+use whimbrel_event::{EventId, PubendId, Tick};
 
 /// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of these counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,6 +80,12 @@ impl Gaps {
             }
             Err(at) => self.entries.insert(at, gap),
         }
+    }
+
+    /// Whether an event lies in one of them.
+    pub(crate) fn hides(&self, EventId { pubend, tick }: EventId) -> bool {
+        let found = self.entries.binary_search_by_key(&pubend, |known| known.pubend);
+        found.is_ok_and(|at| self.entries[at].from < tick && tick <= self.entries[at].to)
     }
 
     /// What is to be told before an event at `tick` of that pubend.

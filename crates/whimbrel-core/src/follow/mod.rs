@@ -168,6 +168,8 @@ pub(crate) struct Lag {
     /// Per pubend, up to where it has been told everything, or it is in `gaps`.
     pub(crate) positions: Positions,
     pub(crate) gaps: Gaps,
+    /// Gaps that the client may know from another broker, and what came behind them: nothing comes out of them any more.
+    pub(crate) told: Gaps,
     /// Per pubend, up to where nobody expects that the cache has everything: it began with the earliest that there was.
     pub(crate) forgiven: Positions,
     /// It fell behind because its client does not take as much as comes.
@@ -185,7 +187,7 @@ impl Lag {
         let mut positions = self.positions.clone();
         for gap in self.gaps.iter() {
             // A gap may lie further on; streams that are not known here have no other position.
-            let is_before = gap.from < positions.get(gap.pubend) || positions.get(gap.pubend) == Tick(0);
+            let is_before = gap.from < positions.get(gap.pubend) || !positions.has(gap.pubend);
             if is_before {
                 positions.set(gap.pubend, gap.from);
             }

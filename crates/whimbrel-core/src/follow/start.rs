@@ -302,5 +302,6 @@ impl Core {
 
 /// A lag that begins there, and of which the serial is not known yet.
 fn at(positions: Positions) -> Lag {
-    Lag { next: 0, positions, gaps: Gaps::default(), forgiven: Positions::default(), slow: false }
+    let (gaps, told, forgiven) = <(Gaps, Gaps, Positions)>::default();
+    Lag { next: 0, positions, gaps, told, forgiven, slow: false }
 }

@@ -247,7 +247,7 @@ impl Overlay {
             interests: Interests::default(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
-            roam: Roam::default(),
+            roam: Roam::begun(now),
             logs: Logs::default(),
             stats: OverlayStats::default(),
             config,

@@ -41,7 +41,13 @@ impl Core {
         let number = session.memory.number;
         if session.is_persistent() || session.memory.is_kept {
             session.memory.is_kept = true;
-            let kept = Kept { number, expiry: session.expiry, left, last_tag: session.last_tag(), doubted: session.inflight.doubted() };
+            let kept = Kept {
+                number,
+                expiry: session.expiry,
+                left,
+                last_tag: session.last_tag(),
+                doubted: session.inflight.doubted(),
+            };
             store.outbox.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
         }
         match &session.will {

@@ -591,7 +591,10 @@ mod tests {
         let own = Own::read_versioned(&[1, 0x80, 1, 9, 2, 3]).unwrap();
         assert_eq!((own.host, own.birth, own.next_durable), (HostId::new(128), Tick(9), DurableNo(3)));
         let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
-        assert_eq!(kept, Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None, last_tag: 0, doubted: 0 });
+        assert_eq!(
+            kept,
+            Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None, last_tag: 0, doubted: 0 }
+        );
         assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6, epoch: 0 }));
         assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { last: 5, hour: 6, epoch: 7 }));
         assert_eq!(Numbered::read_versioned(&[3, 5, 6, 7]), None, "a version that is not known");

@@ -7,6 +7,7 @@
 
 mod carried;
 mod carry;
+mod carry_flights;
 mod copied;
 mod debts;
 mod far;

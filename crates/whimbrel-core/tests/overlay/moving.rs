@@ -480,3 +480,105 @@ proptest::proptest! {
         proptest::prop_assert_eq!(acknowledged, sent);
     }
 }
+
+/// What a client gets at QoS 2 in some time, and settles in both phases; it ignores what it knows.
+fn exactly(net: &mut Net, known: &mut std::collections::BTreeSet<u16>, (node, link): (usize, u32), span: Duration) -> Vec<String> {
+    let mut all = Vec::new();
+    for _ in 0..span.as_millis() / 10 {
+        for told in net.told(node, link) {
+            match told {
+                Told::Event(got) => {
+                    if got.tag == 0 || known.insert(got.tag) {
+                        all.push(got.payload);
+                    }
+                    net.settle(node, link, got.tag, Settlement::Received);
+                }
+                Told::Release { tag, .. } => {
+                    known.remove(&tag);
+                    net.settle(node, link, tag, Settlement::Completed);
+                }
+                _ => {}
+            }
+        }
+        net.advance(MILLI * 10);
+    }
+    all
+}
+
+/// A client wanders, quickly, and then goes to a broker that dies so soon; nothing that it has had comes again.
+fn wanders(client: &str, (hops, restarts): (&[usize], bool), (last, pause): (Duration, Duration)) {
+    let mut net = Net::mesh(3);
+    let at_each = 100..103;
+    for (node, link) in (0..3).zip(at_each.clone()) {
+        assert_eq!(net.connect(node, link, &format!("publisher-{node}")), Some(false));
+    }
+    assert_eq!(net.connect(2, 1, client), Some(false));
+    net.subscribe_durably(2, 1, "t", Qos::ExactlyOnce);
+    let (mut known, mut sent, mut had) = (std::collections::BTreeSet::new(), 0, Vec::new());
+    let mut publish = |net: &mut Net| {
+        for (node, link) in (0..3).zip(at_each.clone()) {
+            if !net.nodes[node].is_dead {
+                net.publish(node, link, "t", &sent.to_string(), Qos::ExactlyOnce);
+                net.input(node, Input::Release { link: Link(link), tag: 77 });
+                sent += 1;
+            }
+        }
+        net.advance(MILLI * 10);
+    };
+    net.advance(SECOND * 3);
+    let (mut link, mut at) = (1, 2);
+    if restarts {
+        net.kill(2);
+        net.advance(SECOND);
+        net.revive(2, true);
+        net.connect(2, 102, "publisher-2");
+        net.advance(SECOND);
+    }
+    for to in hops {
+        link += 1;
+        assert_eq!(net.connect(*to, link, client), Some(true), "{client} {hops:?} {to}");
+        at = *to;
+        for _ in 0..3 {
+            publish(&mut net);
+            had.extend(exactly(&mut net, &mut known, (at, link), MILLI * 100));
+        }
+    }
+    had.extend(exactly(&mut net, &mut known, (at, link), MILLI * 300));
+    net.leave(at, link);
+    let dies = (at + 1) % 3;
+    net.connect_as(dies, 50, client, RETURN);
+    net.advance(last);
+    net.kill_silently(dies);
+    net.advance(pause);
+    publish(&mut net);
+    let to = (at + 2) % 3;
+    for link in 60.. {
+        match net.connect(to, link, client) {
+            Some(present) => assert!(present),
+            None if link < 80 => {
+                net.advance(SECOND);
+                continue;
+            }
+            None => panic!("{client} {hops:?} {last:?}: refused"),
+        }
+        had.extend(exactly(&mut net, &mut known, (to, link), SECOND * 3));
+        break;
+    }
+    let mut numbers: Vec<u32> = had.iter().map(|payload| payload.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    let all: Vec<u32> = (0..numbers.last().map_or(0, |last| last + 1)).collect();
+    assert_eq!(numbers, all, "{client} {hops:?} {restarts} {last:?}");
+}
+
+#[test]
+fn whoever_asks_for_a_session_and_dies_leaves_it_where_it_was() {
+    for number in 0..6 {
+        for hops in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[1, 0], &[0, 1]] {
+            for millis in 0..16 {
+                for restarts in [false, true] {
+                    wanders(&format!("client-{number}"), (hops, restarts), (MILLI * millis, MILLI * 100 * (millis % 4)));
+                }
+            }
+        }
+    }
+}

@@ -87,19 +87,29 @@ impl Net {
 
     /// A broker is killed: its links end.
     pub fn kill(&mut self, number: usize) {
+        self.end_links(number, true);
+        self.nodes[number].is_dead = true;
+    }
+
+    /// A broker dies, and its links say nothing more: others have to find out.
+    pub fn kill_silently(&mut self, number: usize) {
+        self.end_links(number, false);
+        self.nodes[number].is_dead = true;
+    }
+
+    fn end_links(&mut self, number: usize, is_told: bool) {
         for wire in 0..self.wires.len() {
             let ends = self.wires[wire].ends;
             if self.wires[wire].is_cut || !ends.iter().any(|(node, _)| *node == number) {
                 continue;
             }
             self.cut(wire);
-            for (node, link) in ends {
+            for (node, link) in ends.into_iter().filter(|_| is_told) {
                 if node != number {
                     self.peer(node, PeerInput::Closed { link });
                 }
             }
         }
-        self.nodes[number].is_dead = true;
     }
 
     /// One that was killed goes on with its disk, or with another one, and is linked with all that live.

@@ -179,6 +179,8 @@ struct Taking {
 pub(crate) struct Roam {
     map: Map,
     past: Past,
+    /// When this broker began.
+    began: Time,
     /// Since when these have been the brokers.
     still_since: Time,
     directory: Directory,
@@ -202,6 +204,13 @@ pub(crate) struct Roam {
     taking: Vec<Taking>,
     /// Clients whose keeper has ended, and of whose sessions there are copies here.
     orphans: VecDeque<Box<str>>,
+}
+
+impl Roam {
+    /// This broker begins.
+    pub(super) fn begun(now: Time) -> Roam {
+        Roam { began: now, ..Roam::default() }
+    }
 }
 
 impl Overlay {
@@ -281,19 +290,6 @@ impl Core {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.roam.forgotten.remove(&host);
         }
-    }
-
-    /// Who may have a client's session without anybody here knowing of it.
-    fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
-        let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
-        let has_ended = |host| self.streams.bygone(host).is_some();
-        overlay.roam.past.may_have(hash_of(client), &overlay.roam.map, has_ended)
-    }
-
-    /// Whether there are brokers that cannot be reached.
-    fn is_any_away(&self) -> bool {
-        let has_ended = |host| self.streams.bygone(host).is_some();
-        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
     }
 
     /// A session has another place than before, or is for another attachment: that is written and told.

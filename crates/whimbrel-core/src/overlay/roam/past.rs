@@ -6,7 +6,9 @@ use std::collections::{BTreeSet, VecDeque};
 use whimbrel_event::{HostId, Time};
 
 use super::ENDED_LIFE;
-use super::map::Map;
+use super::map::{Map, hash_of};
+use super::seeking::SEEK_MAX;
+use crate::broker::Core;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
@@ -76,9 +78,29 @@ impl Past {
     }
 }
 
+impl Core {
+    /// Who may have a client's session without anybody here knowing of it.
+    pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
+        let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
+        let has_ended = |host| self.streams.bygone(host).is_some();
+        overlay.roam.past.may_have(hash_of(client), &overlay.roam.map, has_ended)
+    }
+
+    /// Whether there are brokers that cannot be reached.
+    pub(super) fn is_any_away(&self) -> bool {
+        let has_ended = |host| self.streams.bygone(host).is_some();
+        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
+    }
+
+    /// Whether others are about to be known again: this broker has just begun, and what it has of sessions may be older than what they have.
+    pub(super) fn awaits_others(&self, now: Time) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        overlay.is_young(now) || now.since(overlay.roam.began) < SEEK_MAX && self.is_any_away()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::map::hash_of;
     use super::*;
 
     fn map(members: &[(u64, u64)]) -> Map {

@@ -203,8 +203,8 @@ impl Core {
 
     /// A client has connected; it is attached when its session is here.
     pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut impl Output) {
+        let (moment, is_young) = (now.as_nanos(), self.awaits_others(now));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (moment, is_young) = (now.as_nanos(), overlay.is_young(now));
         let searches = &mut overlay.roam.searches;
         if let Some(&number) = searches.by_client.get(client) {
             if arrival.is_none() {
@@ -397,8 +397,8 @@ impl Core {
         self.forget_ended(now);
         let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
         loop {
+            let is_young = self.awaits_others(now);
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let is_young = overlay.is_young(now);
             let Some(&(at, number)) = overlay.roam.searches.due.first() else { return };
             if at > now {
                 return overlay.set_once(at, Due::Seek);

@@ -74,9 +74,11 @@ pub struct Roamer {
     up: Vec<watch::Receiver<Up>>,
     session: Session,
     position: Option<Position>,
-    /// Its older connection, to be left open until it is replaced.
-    ghost: Option<(Client, Events)>,
+    /// Its older connection, to be left open until it is replaced, and to which broker it is.
+    ghost: Option<(Client, Events, (usize, u64))>,
     has_session: bool,
+    /// The number of the present connection.
+    connection: u64,
 }
 
 impl Roamer {
@@ -93,7 +95,7 @@ impl Roamer {
             subscription = subscription.durability(Durability::Durable).acknowledged_by_token();
         }
         let (session, position) = (Session::new(), None);
-        Roamer { who, index, at, keeper, subscription, desk, up, session, position, ghost: None, has_session: false }
+        Roamer { who, index, at, keeper, subscription, desk, up, session, position, ghost: None, has_session: false, connection: 0 }
     }
 
     /// Goes from broker to broker until all is over.
@@ -120,14 +122,15 @@ impl Roamer {
             let is_moving = self.stay(&client, &mut events, at).await;
             moves += 1;
             if is_moving && moves % HAUNTS == self.index as u64 % HAUNTS {
-                self.ghost = Some((client, events));
+                self.ghost = Some((client, events, (at, self.connection)));
             } else {
                 if *self.desk.phase.borrow() == Phase::Over || moves % 2 == 0 {
                     client.disconnect().await;
+                    self.desk.book().stories[self.index].clean.insert(self.connection);
                 } else {
                     client.abandon();
                 }
-                self.drain(&mut events, at).await;
+                self.drain(&mut events, (at, self.connection)).await;
             }
             self.at = at + 1;
             if is_moving {
@@ -146,9 +149,10 @@ impl Roamer {
         let options = options.session(self.session.clone()).timeout(ANSWER);
         let begun = Instant::now();
         let (client, events) = Client::connect(options).await?;
-        if let Some((_ghost, mut old)) = self.ghost.take() {
+        self.connection += 1;
+        if let Some((_ghost, mut old, there)) = self.ghost.take() {
             // What came there came before.
-            if timeout(ENDS, self.drain(&mut old, at)).await.is_err() {
+            if timeout(ENDS, self.drain(&mut old, there)).await.is_err() {
                 self.fault(format!("the older connection stays open after {:?} at b{at}", begun.elapsed()));
             }
         }
@@ -199,7 +203,7 @@ impl Roamer {
                 event = events.next() => match event {
                     Some(Event::Message(message)) => {
                         taken += 1;
-                        self.note(&message, at);
+                        self.note(&message, (at, self.connection), false);
                     }
                     _ => return false,
                 },
@@ -208,13 +212,13 @@ impl Roamer {
         }
     }
 
-    async fn drain(&mut self, events: &mut Events, at: usize) {
+    async fn drain(&mut self, events: &mut Events, at: (usize, u64)) {
         while let Some(Event::Message(message)) = events.next().await {
-            self.note(&message, at);
+            self.note(&message, at, true);
         }
     }
 
-    fn note(&mut self, message: &Message, broker: usize) {
+    fn note(&mut self, message: &Message, (broker, connection): (usize, u64), is_late: bool) {
         if let Some(position) = &mut self.position {
             position.note(message);
         }
@@ -228,7 +232,8 @@ impl Roamer {
             None => match unmark(&message.payload) {
                 Some(name) => {
                     let maybe_again = message.properties.iter().any(|(name, _)| name == "w-maybe-repeat");
-                    story.came.push((name, Came { at: Instant::now(), broker, id: message.id(), maybe_again }));
+                    let (at, id, qos) = (Instant::now(), message.id(), message.qos);
+                    story.came.push((name, Came { at, broker, id, maybe_again, qos, connection, is_late }));
                 }
                 None => story.faults.push(format!("{} comes, which nobody sent", message.topic)),
             },

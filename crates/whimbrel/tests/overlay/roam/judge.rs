@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use whimbrel_client::QoS;
+
 use super::{Book, Came, Keeper, Name, Story};
 
 /// How old the copy of a session may be that is used when its keeper is gone, and a little.
 const COPY: Duration = Duration::from_millis(1_000);
 
-/// So long after a broker was killed others may still be going there, and not be found.
-const AFTERWARDS: Duration = Duration::from_secs(12);
+/// So long after it is killed a broker's last words may arrive.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Faults of one kind that are shown.
 const SHOWN: usize = 4;
@@ -74,14 +76,15 @@ fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> boo
     if first.id != again.id {
         return first.maybe_again || again.maybe_again;
     }
-    // A broker that was killed soon after, or had been shortly before, with what its deputy did not know.
+    // Its broker was killed soon after, with what its deputy did not know yet.
     let is_near = |at: Instant| {
-        book.kills.iter().any(|kill| {
-            let over = kill.back.map_or(Instant::now(), |back| back + AFTERWARDS);
-            kill.at <= at + COPY && at <= over
-        })
+        let mut of = book.kills.iter().filter(|kill| kill.broker == first.broker);
+        of.any(|kill| kill.at <= at + COPY && at <= kill.at + LAST_WORDS)
     };
-    story.keeper != Keeper::Client && is_near(first.at)
+    // What was not acknowledged comes again, and at QoS 2 is known by its packet identifier.
+    let is_open = again.connection != first.connection && (first.is_late || !story.clean.contains(&first.connection));
+    let is_open = is_open && again.qos == QoS::AtLeastOnce;
+    story.keeper != Keeper::Client && (is_open || is_near(first.at))
 }
 
 /// How long it took after each kill, and after each start, until everybody had something that was sent since then.
@@ -127,6 +130,32 @@ pub fn demand(book: &Book) {
     }
     for (broker, live, back) in recoveries(book) {
         println!("b{broker} was killed: all had something new after {live:?}; it was back: after {back:?}");
+    }
+    if let Ok(path) = std::env::var("ROAM_DUMP") {
+        let start = book.sent.values().map(|s| s.at).min().unwrap();
+        let mut text = String::new();
+        for kill in &book.kills {
+            text += &format!(
+                "K {} {:.3} {:.3}\n",
+                kill.broker,
+                (kill.at - start).as_secs_f64(),
+                kill.back.map_or(0.0, |b| (b - start).as_secs_f64())
+            );
+        }
+        for story in &book.stories {
+            for (name, came) in &story.came {
+                text += &format!(
+                    "C {} {}-{} {:.3} b{} {:?}\n",
+                    story.who,
+                    name.0,
+                    name.1,
+                    (came.at - start).as_secs_f64(),
+                    came.broker,
+                    came.id.map(|id| (id.pubend, id.tick.0))
+                );
+            }
+        }
+        std::fs::write(path, text).unwrap();
     }
     assert!(verdicts.iter().all(|verdict| verdict.due > 100), "there was no load");
     assert!(report.is_empty(), "\n{report}");

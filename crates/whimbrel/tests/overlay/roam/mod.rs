@@ -4,7 +4,7 @@
 mod clients;
 mod judge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,11 @@ pub struct Came {
     pub id: Option<EventId>,
     /// The publisher may have repeated it.
     pub maybe_again: bool,
+    pub qos: QoS,
+    /// In which of the subscriber's connections.
+    pub connection: u64,
+    /// The connection was about to end, so that it cannot be acknowledged there.
+    pub is_late: bool,
 }
 
 /// Its publisher, and the publisher's number.
@@ -74,6 +79,8 @@ pub struct Story {
     /// In the order in which it came.
     pub came: Vec<(Name, Came)>,
     pub gaps: BTreeMap<String, usize>,
+    /// Connections that ended with DISCONNECT: what came before that was acknowledged.
+    pub clean: BTreeSet<u64>,
     pub moves: u64,
     /// How often it was refused as nobody knew its session.
     pub refused: u64,
@@ -156,6 +163,7 @@ async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
                 granted: None,
                 came: Vec::new(),
                 gaps: BTreeMap::new(),
+                clean: BTreeSet::new(),
                 moves: 0,
                 refused: 0,
                 faults: Vec::new(),

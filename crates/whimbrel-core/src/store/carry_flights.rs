@@ -1,0 +1,145 @@
+//! What is in flight goes along with a session that has come from another broker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{EventId, Qos, Tick, Time};
+
+use super::carried::{CarriedFlight, Moving};
+use super::keys::{DurableNo, Key, Value};
+use super::{AtomNo, Flight, Source, Whose};
+use crate::broker::Core;
+use crate::follow::{Gap, NO_PUBEND, notice_of};
+use crate::route::{NO_GROUP, NO_TRACK};
+use crate::session::{Slot, Stage, Unreleased};
+
+impl Core {
+    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
+    pub(super) fn import_flights(
+        &mut self,
+        now: Time,
+        index: u32,
+        moving: &Moving,
+        tracks: &[Option<(u32, Option<DurableNo>)>],
+        source: Source,
+    ) {
+        let mut flights: BTreeMap<u16, CarriedFlight> =
+            moving.flights.iter().map(|flight| (flight.tag, *flight)).collect();
+        // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
+        flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || source == Source::Keeper && flight.of.is_some());
+        // A notice would overtake what is read again before it: the gap is told anew, in its place. One behind which everything was had comes as it was.
+        let mut notices: BTreeMap<u16, (u32, Gap)> = BTreeMap::new();
+        for (tag, ordinal, gap) in &moving.gaps {
+            let Some((track, _)) = tracks.get(*ordinal as usize).copied().flatten() else { continue };
+            match self.tracks.lag_mut(track) {
+                Some(lag) if lag.positions.get(gap.pubend) < gap.to => {
+                    lag.gaps.add(*gap);
+                    lag.told.add(*gap);
+                }
+                _ => drop(notices.insert(*tag, (track, *gap))),
+            }
+        }
+        let tags = Vec::from_iter(BTreeSet::from_iter(flights.keys().chain(notices.keys()).copied()));
+        let before =
+            |at: usize| if at == 0 { i64::from(tags[tags.len() - 1]) - 65_535 } else { i64::from(tags[at - 1]) };
+        let first = (0..tags.len()).max_by_key(|at| i64::from(tags[*at]) - before(*at)).unwrap_or(0);
+        for tag in tags[first..].iter().chain(&tags[..first]) {
+            let Some(flight) = flights.get(tag).copied() else {
+                self.import_notice(now, index, *tag, notices[tag]);
+                continue;
+            };
+            let of = flight.of.and_then(|(ordinal, id)| Some((*tracks.get(ordinal as usize)?.as_ref()?, id)));
+            let lag =
+                of.and_then(|((track, _), id)| Some(self.tracks.lag_mut(track)?.positions.get(id.pubend) < id.tick));
+            let is_ahead = lag == Some(true);
+            if flight.qos != Qos::ExactlyOnce && !is_ahead {
+                continue;
+            }
+            let stage = if flight.is_received || !is_ahead { Stage::ExpectCompleted } else { Stage::Loading };
+            if let Some(((track, _), id)) = of.filter(|_| flight.is_received)
+                && let Some(durable) = self.tracks.durable_mut(track)
+                && !durable.beyond.contains(&id)
+            {
+                durable.beyond.push(id);
+            }
+            let track = of.map_or(NO_TRACK, |((track, _), _)| track);
+            let nowhere = EventId { pubend: self.streams.own.host().pubend(0), tick: Tick(0) };
+            let slot = Slot {
+                id: of.map_or(nowhere, |(_, id)| id),
+                event: None,
+                identifier: if track == NO_TRACK { 0 } else { self.tracks.get(track).identifier },
+                group: NO_GROUP,
+                origin: 0,
+                qos: flight.qos,
+                stage,
+                retain: false,
+                as_published: false,
+                track,
+                sent: false,
+                repeated: true,
+                rank: 0,
+            };
+            self.sessions.get_mut(index).inflight.restore(*tag, slot);
+            self.remember_flight(index, *tag, &flight, of.and_then(|((_, number), id)| Some((number?, id))));
+        }
+    }
+
+    /// A notice that was on its way is sent again.
+    fn import_notice(&mut self, now: Time, index: u32, tag: u16, (track, gap): (u32, Gap)) {
+        let of_track = self.tracks.get(track);
+        let qos = Qos::AtLeastOnce.min(of_track.qos);
+        let slot = Slot {
+            id: EventId { pubend: NO_PUBEND, tick: Tick(0) },
+            event: Some(notice_of(&gap, now)),
+            identifier: of_track.identifier,
+            group: NO_GROUP,
+            origin: 0,
+            qos,
+            stage: Stage::Expect,
+            retain: false,
+            as_published: false,
+            track,
+            sent: true,
+            repeated: true,
+            rank: 0,
+        };
+        self.sessions.get_mut(index).inflight.restore(tag, slot);
+    }
+
+    fn remember_flight(&mut self, index: u32, tag: u16, flight: &CarriedFlight, of: Option<(DurableNo, EventId)>) {
+        if flight.qos != Qos::ExactlyOnce || !self.remembers(index) {
+            return;
+        }
+        let session = self.sessions.get(index).memory.number;
+        let written = match of {
+            None => Flight::Unkept,
+            Some((number, EventId { pubend, tick })) => {
+                let own = self.streams.own_reliable(pubend);
+                let whose = own.map_or(Whose::Other(pubend), |own| Whose::Own(own as u8));
+                if flight.is_received {
+                    Flight::Received { number, whose, tick }
+                } else {
+                    Flight::Sent { number, whose, tick }
+                }
+            }
+        };
+        self.store.outbox.put(|key| Key::InFlight(session, tag).put(key), |value| written.put_versioned(value));
+        self.store.outbox.seal_large();
+    }
+
+    /// Takes over what tags mean: those that the client has not released, and which was given last.
+    pub(super) fn import_tags(&mut self, index: u32, moving: &Moving) {
+        let is_written = self.remembers(index);
+        let session = self.sessions.get_mut(index);
+        let number = session.memory.number;
+        for tag in &moving.unreleased {
+            session.memory.unreleased.insert(*tag, Unreleased { atom: AtomNo(0), is_written });
+            if is_written {
+                self.store
+                    .outbox
+                    .put(|key| Key::Unreleased(number, *tag).put(key), |value| (&[][..]).put_versioned(value));
+                self.store.outbox.seal_large();
+            }
+        }
+        session.inflight.go_on_after(moving.last_tag);
+    }
+}
