@@ -482,7 +482,12 @@ proptest::proptest! {
 }
 
 /// What a client gets at QoS 2 in some time, and settles in both phases; it ignores what it knows.
-fn exactly(net: &mut Net, known: &mut std::collections::BTreeSet<u16>, (node, link): (usize, u32), span: Duration) -> Vec<String> {
+fn exactly(
+    net: &mut Net,
+    known: &mut std::collections::BTreeSet<u16>,
+    (node, link): (usize, u32),
+    span: Duration,
+) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..span.as_millis() / 10 {
         for told in net.told(node, link) {
@@ -576,7 +581,11 @@ fn whoever_asks_for_a_session_and_dies_leaves_it_where_it_was() {
         for hops in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[1, 0], &[0, 1]] {
             for millis in 0..16 {
                 for restarts in [false, true] {
-                    wanders(&format!("client-{number}"), (hops, restarts), (MILLI * millis, MILLI * 100 * (millis % 4)));
+                    wanders(
+                        &format!("client-{number}"),
+                        (hops, restarts),
+                        (MILLI * millis, MILLI * 100 * (millis % 4)),
+                    );
                 }
             }
         }

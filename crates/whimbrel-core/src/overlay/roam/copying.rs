@@ -23,9 +23,6 @@ pub(super) const SOON: Duration = Duration::from_millis(2);
 /// A page that was not taken is made anew after so long.
 const COPY_AGAIN: Duration = Duration::from_millis(500);
 
-/// A page of no more than so many bytes goes with control: one for each deputy and turn, so 32 KiB a second.
-const PROMPT_BYTES: usize = 8 << 10;
-
 /// Bytes after which a page of copies is sent.
 const PAGE_BYTES: usize = 64 << 10;
 
@@ -275,9 +272,7 @@ impl Core {
         let page = copying.pages;
         overlay.stats.copies_bytes += making.body.len() as u64;
         let told = Message::Copies(Page { page, body: &making.body });
-        // The last page of a turn is small, mostly: it does not wait behind what somebody reads, so copies stay young on a busy link.
-        let is_bulk = making.body.len() > PROMPT_BYTES;
-        let is_sent = self.write_to(now, to, (&told, is_bulk), out);
+        let is_sent = self.write_to(now, to, (&told, true), out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Making { sessions, gone, has_whole, .. } = making;
         overlay.roam.copying.deputies.insert(to);

@@ -29,16 +29,17 @@ enum Act {
     Refuse,
 }
 
-/// Of several states of a session the greatest is used.
+/// Of several states of a session the greatest is used: that of the latest attachment, and of these the one that was there itself. What was given away names the
+/// attachment that it went to, or that others went to after that, and says which it is of where others have a version.
 fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
-    let kind = match known.kind {
-        ClaimKind::Ended => 4,
-        ClaimKind::Keeper | ClaimKind::Passing => 3,
-        ClaimKind::Copy => 2,
-        ClaimKind::Given => 1,
-        ClaimKind::Coming | ClaimKind::Nothing => 0,
+    let (of, kind, version) = match known.kind {
+        ClaimKind::Ended => (known.epoch, 4, known.version),
+        ClaimKind::Keeper | ClaimKind::Passing => (known.epoch, 3, known.version),
+        ClaimKind::Given => (known.version, 2, 0),
+        ClaimKind::Copy => (known.epoch, 1, known.version),
+        ClaimKind::Coming | ClaimKind::Nothing => (known.epoch, 0, known.version),
     };
-    (known.epoch, kind, known.version, known.moment, known.host)
+    (of, kind, version, known.moment, known.host)
 }
 
 /// It outlives its client's connection.
@@ -57,10 +58,11 @@ fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(
         return Act::Fetch(other.host, false);
     }
     let has_state = |known: &&Known| !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing);
-    let best = search.claims.iter().filter(has_state).filter(is_usable).max_by_key(|known| rank(known));
+    let usable = search.claims.iter().filter(has_state).filter(is_usable);
+    let best = usable.clone().max_by_key(|known| rank(known));
     let away = search.claims.iter().filter(|known| is_lasting(known)).filter(|known| !is_reachable(known.host));
     let away = away.map(|known| known.epoch).max();
-    if away > best.map(|best| best.epoch) && !does_without {
+    if away > usable.map(|known| known.epoch).max() && !does_without {
         return Act::Refuse;
     }
     // Who has been started again since knows of a publisher's number, and not whether its session went anywhere.

@@ -43,10 +43,12 @@ impl Core {
             return self.give_without_session(now, from, asked, out);
         };
         let session = self.sessions.get(index);
-        let given = session.memory.roam.as_deref().and_then(|place| place.given.as_deref());
-        let Some(given) = given else { return self.give_to(now, asked.client, &successor, out) };
+        let (own, place) = (session.epoch(), session.memory.roam.as_deref());
+        let Some(given) = place.and_then(|place| place.given.as_deref()) else {
+            return self.give_to(now, asked.client, &successor, out);
+        };
         let copy = self.overlay.as_deref().and_then(|overlay| overlay.roam.copies.get(asked.client));
-        if asked.as_copy && copy.is_some_and(|copy| copy.epoch >= given.epoch) {
+        if asked.as_copy && copy.is_some_and(|copy| copy.epoch > own) {
             // What it became elsewhere is here as well, and later.
             return self.give_without_session(now, from, asked, out);
         }

@@ -394,12 +394,13 @@ impl Core {
         let session = self.sessions.find(client).map(|index| self.sessions.get(index));
         let place = session.and_then(|session| Some((session, session.memory.roam.as_deref()?)));
         if let Some((session, place)) = place {
-            let (kind, epoch) = match &place.given {
-                Some(given) => (ClaimKind::Given, given.epoch),
-                None if session.is_persistent() => (ClaimKind::Keeper, place.epoch),
-                None => (ClaimKind::Passing, place.epoch),
+            let version = place.copied.version;
+            let (kind, epoch, version) = match &place.given {
+                Some(given) => (ClaimKind::Given, given.epoch, place.epoch),
+                None if session.is_persistent() => (ClaimKind::Keeper, place.epoch, version),
+                None => (ClaimKind::Passing, place.epoch, version),
             };
-            add(kind, epoch, place.copied.version, place.moment);
+            add(kind, epoch, version, place.moment);
         } else if let Some(ended) = roam.ended.get(client) {
             add(ClaimKind::Ended, ended.epoch, 0, ended.moment);
         }

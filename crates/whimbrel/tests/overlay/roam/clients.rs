@@ -10,6 +10,7 @@ use whimbrel_client::{
     Reliability, RetainHandling, Session, Start, Subscription,
 };
 
+use super::ghost::Ghost;
 use super::{Came, Desk, Keeper, Name, Phase, Sent};
 use crate::world::Up;
 
@@ -74,8 +75,8 @@ pub struct Roamer {
     up: Vec<watch::Receiver<Up>>,
     session: Session,
     position: Option<Position>,
-    /// Its older connection, to be left open until it is replaced, and to which broker it is.
-    ghost: Option<(Client, Events, (usize, u64))>,
+    /// Its older connection, which its broker has open still.
+    ghost: Option<Ghost>,
     has_session: bool,
     /// The number of the present connection.
     connection: u64,
@@ -95,17 +96,31 @@ impl Roamer {
             subscription = subscription.durability(Durability::Durable).acknowledged_by_token();
         }
         let (session, position) = (Session::new(), None);
-        Roamer { who, index, at, keeper, subscription, desk, up, session, position, ghost: None, has_session: false, connection: 0 }
+        Roamer {
+            who,
+            index,
+            at,
+            keeper,
+            subscription,
+            desk,
+            up,
+            session,
+            position,
+            ghost: None,
+            has_session: false,
+            connection: 0,
+        }
     }
 
     /// Goes from broker to broker until all is over.
     pub async fn work(mut self) {
         let mut pace = interval(RETRY);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut moves = 0;
+        let mut moves = 0_u64;
         while *self.desk.phase.borrow() < Phase::Over {
             let (at, url) = next_up(&mut self.up, self.at).await;
-            let connected = self.connect(&url, at).await;
+            let way = if moves % HAUNTS == self.index as u64 % HAUNTS { Some(Ghost::new(&url).await) } else { None };
+            let connected = self.connect(way.as_ref().map_or(&*url, Ghost::url), at).await;
             let (client, mut events) = match connected {
                 Ok(connected) => connected,
                 Err(error) => {
@@ -121,17 +136,20 @@ impl Roamer {
             };
             let is_moving = self.stay(&client, &mut events, at).await;
             moves += 1;
-            if is_moving && moves % HAUNTS == self.index as u64 % HAUNTS {
-                self.ghost = Some((client, events, (at, self.connection)));
-            } else {
-                if *self.desk.phase.borrow() == Phase::Over || moves % 2 == 0 {
+            let is_over = *self.desk.phase.borrow() == Phase::Over;
+            match way {
+                Some(way) if is_moving => {
+                    way.lose();
+                    client.abandon();
+                    self.ghost = Some(way);
+                }
+                _ if is_over || is_moving && moves.is_multiple_of(2) => {
                     client.disconnect().await;
                     self.desk.book().stories[self.index].clean.insert(self.connection);
-                } else {
-                    client.abandon();
                 }
-                self.drain(&mut events, (at, self.connection)).await;
+                _ => client.abandon(),
             }
+            self.drain(&mut events, (at, self.connection)).await;
             self.at = at + 1;
             if is_moving {
                 self.desk.book().stories[self.index].moves += 1;
@@ -150,11 +168,10 @@ impl Roamer {
         let begun = Instant::now();
         let (client, events) = Client::connect(options).await?;
         self.connection += 1;
-        if let Some((_ghost, mut old, there)) = self.ghost.take() {
-            // What came there came before.
-            if timeout(ENDS, self.drain(&mut old, there)).await.is_err() {
-                self.fault(format!("the older connection stays open after {:?} at b{at}", begun.elapsed()));
-            }
+        if let Some(older) = self.ghost.take()
+            && timeout(ENDS, older.closed()).await.is_err()
+        {
+            self.fault(format!("the older connection stays open after {:?} at b{at}", begun.elapsed()));
         }
         if self.has_session && !client.session_present() {
             self.fault(format!("the session is gone at b{at}"));

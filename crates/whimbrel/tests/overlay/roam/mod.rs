@@ -2,6 +2,7 @@
 //! takes until everybody is served again.
 
 mod clients;
+mod ghost;
 mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
