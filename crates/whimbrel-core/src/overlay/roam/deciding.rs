@@ -81,6 +81,21 @@ fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(
     }
 }
 
+impl Search {
+    /// A broker has given the session away: its client is not about to be attached there any more, as it may have been said to be, and what it still has of it
+    /// is older than what that became.
+    fn note_given(&mut self, by: HostId, epoch: u64) {
+        self.claims.retain(|known| known.host != by || known.kind != ClaimKind::Coming);
+        let is_kept = |known: &&mut Known| matches!(known.kind, ClaimKind::Keeper | ClaimKind::Passing);
+        for known in self.claims.iter_mut().filter(|known| known.host == by).filter(is_kept) {
+            (known.kind, known.version, known.epoch) = (ClaimKind::Given, known.epoch, epoch);
+        }
+        if self.claims.iter().all(|known| known.host != by || known.kind != ClaimKind::Given) {
+            self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: 0, moment: 0 });
+        }
+    }
+}
+
 impl Core {
     /// Uses what there is.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut impl Output) {
@@ -312,15 +327,13 @@ impl Core {
             }
             MoveAnswer::GaveTo(to) => {
                 let is_lost = to == host || search.refused.contains(&to);
-                let epoch = moved.epoch;
+                search.note_given(from.host, moved.epoch);
                 search.claims.retain(|known| known.host != to || known.kind == ClaimKind::Copy);
-                if is_lost {
-                    // This broker had it before it was started again, or has asked for it under another number.
-                    fetching_as_copy(search, from.host);
-                    return self.fetch_part(now, moved.number, out);
+                // Or this broker had it before it was started again, or has asked for it under another number: what the other one has still is as good as a copy.
+                if !is_lost {
+                    let (kind, epoch) = (ClaimKind::Keeper, moved.epoch);
+                    search.claims.push(Known { host: to, kind, epoch, version: 0, moment: 0 });
                 }
-                let known = Known { host: to, kind: ClaimKind::Keeper, epoch, version: 0, moment: 0 };
-                search.claims.push(known);
                 self.decide(now, moved.number, out);
             }
             MoveAnswer::Ended => {
@@ -366,8 +379,4 @@ impl Core {
         let source = if as_copy { Source::Copy } else { Source::Keeper };
         self.take_in_session(now, moved.number, (&whole, moved.epoch, source), out);
     }
-}
-
-fn fetching_as_copy(search: &mut Search, from: HostId) {
-    search.stage = Stage::Fetching(Fetching { from, as_copy: true, part: 0, digest: 0, body: Vec::new() });
 }
