@@ -17,9 +17,6 @@ use doubt::Doubt;
 /// Tags go from 1 to this number and then begin again.
 const TAGS: u16 = 65_535;
 
-/// Tags that were given and are over when a session goes on elsewhere, or after a restart: more are not taken for such.
-const OVER_MAX: u32 = 8192;
-
 /// The oldest unsettled and the newest tag are never further apart than this, so that a tag names one delivery.
 const SPAN_MAX: usize = 32_768;
 
@@ -460,15 +457,6 @@ impl Inflight {
     /// The tag that was given last; 0 if none was.
     pub(crate) fn newest_tag(&self) -> u16 {
         if self.slots.is_empty() { self.first } else { self.tag(self.slots.len() - 1) }
-    }
-
-    /// The next tag lies behind `last`, unless something is on its way with a later one.
-    pub(crate) fn go_on_behind(&mut self, last: u16) {
-        let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
-        // What lies farther off lies behind.
-        if last != 0 && (self.slots.is_empty() || ahead <= OVER_MAX) {
-            self.go_on_after(last);
-        }
     }
 
     /// The next tag is that behind `last`.

@@ -230,11 +230,7 @@ impl Restoring {
         core.restore_unnamed(&self.unnamed, &numbers);
         core.restore_all_flights(&self.flights, &places, &numbers);
         for (number, (_, kept)) in &self.sessions {
-            let session = core.sessions.get_mut(places[number]);
-            session.inflight.go_on_behind(kept.last_tag);
-            if kept.doubted > 0 {
-                session.inflight.doubt(kept.doubted);
-            }
+            core.sessions.get_mut(places[number]).inflight.go_on_as(kept.last_tag, kept.doubted);
         }
         for number in self.positions.keys().filter(|number| !numbers.contains_key(number)) {
             core.store.outbox.forget(|key| Key::Position(*number).put(key));

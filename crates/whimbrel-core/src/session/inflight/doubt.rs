@@ -11,6 +11,9 @@ const ASKED_MAX: u16 = 256;
 /// It is asked about more when no more than so many are free.
 const FREE_LOW: u16 = 128;
 
+/// Tags that were given and are over when a session goes on elsewhere, or after a restart: more are not taken for such.
+const OVER_MAX: u32 = 8192;
+
 /// Which tags are in doubt: so many, beginning with the next one that is given.
 #[derive(Debug)]
 pub(super) struct Doubt {
@@ -24,9 +27,21 @@ pub(super) struct Doubt {
 }
 
 impl Inflight {
-    /// The client may mean the next `left` tags, or all if that is more.
+    /// After a restart the next tag lies behind `last`, unless something is on its way with a later one; so many are in doubt.
+    pub(crate) fn go_on_as(&mut self, last: u16, doubted: u16) {
+        let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
+        // What lies farther off lies behind.
+        if last != 0 && (self.slots.is_empty() || ahead <= OVER_MAX) {
+            self.go_on_after(last);
+        }
+        if doubted > 0 {
+            self.doubt(doubted);
+        }
+    }
+
+    /// The client may mean the next `left` tags; there are 65,535.
     pub(crate) fn doubt(&mut self, left: u16) {
-        let doubt = Doubt { left: left.min(TAGS), free: 0, asked: BTreeSet::new(), question: 0 };
+        let doubt = Doubt { left, free: 0, asked: BTreeSet::new(), question: 0 };
         self.doubt = (left > 0).then(|| Box::new(doubt));
     }
 

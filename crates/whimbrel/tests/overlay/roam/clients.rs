@@ -65,6 +65,14 @@ async fn next_up(up: &mut [watch::Receiver<Up>], from: usize) -> (usize, String)
     }
 }
 
+/// An older connection.
+enum Older {
+    /// The client has left it open.
+    Left(Client, Events, (usize, u64)),
+    /// The client has lost it.
+    Lost(Ghost),
+}
+
 pub struct Roamer {
     who: String,
     index: usize,
@@ -76,7 +84,7 @@ pub struct Roamer {
     session: Session,
     position: Option<Position>,
     /// Its older connection, which its broker has open still.
-    ghost: Option<Ghost>,
+    ghost: Option<Older>,
     has_session: bool,
     /// The number of the present connection.
     connection: u64,
@@ -119,7 +127,9 @@ impl Roamer {
         let mut moves = 0_u64;
         while *self.desk.phase.borrow() < Phase::Over {
             let (at, url) = next_up(&mut self.up, self.at).await;
-            let way = if moves % HAUNTS == self.index as u64 % HAUNTS { Some(Ghost::new(&url).await) } else { None };
+            let haunts = moves % HAUNTS == self.index as u64 % HAUNTS;
+            let is_strict = self.desk.book().is_strict;
+            let way = if haunts && is_strict { Some(Ghost::new(&url).await) } else { None };
             let connected = self.connect(way.as_ref().map_or(&*url, Ghost::url), at).await;
             let (client, mut events) = match connected {
                 Ok(connected) => connected,
@@ -137,19 +147,25 @@ impl Roamer {
             let is_moving = self.stay(&client, &mut events, at).await;
             moves += 1;
             let is_over = *self.desk.phase.borrow() == Phase::Over;
+            let end = (at, self.connection);
             match way {
                 Some(way) if is_moving => {
                     way.lose();
                     client.abandon();
-                    self.ghost = Some(way);
+                    self.ghost = Some(Older::Lost(way));
+                    self.drain(&mut events, end).await;
                 }
-                _ if is_over || is_moving && moves.is_multiple_of(2) => {
-                    client.disconnect().await;
-                    self.desk.book().stories[self.index].clean.insert(self.connection);
+                _ if haunts && is_moving && !is_strict => self.ghost = Some(Older::Left(client, events, end)),
+                _ => {
+                    if is_over || is_moving && moves.is_multiple_of(2) {
+                        client.disconnect().await;
+                        self.desk.book().stories[self.index].clean.insert(self.connection);
+                    } else {
+                        client.abandon();
+                    }
+                    self.drain(&mut events, end).await;
                 }
-                _ => client.abandon(),
             }
-            self.drain(&mut events, (at, self.connection)).await;
             self.at = at + 1;
             if is_moving {
                 self.desk.book().stories[self.index].moves += 1;
@@ -168,9 +184,15 @@ impl Roamer {
         let begun = Instant::now();
         let (client, events) = Client::connect(options).await?;
         self.connection += 1;
-        if let Some(older) = self.ghost.take()
-            && timeout(ENDS, older.closed()).await.is_err()
-        {
+        let closed = async {
+            match self.ghost.take() {
+                None => {}
+                Some(Older::Lost(way)) => way.closed().await,
+                // What came there came before.
+                Some(Older::Left(_client, mut old, there)) => self.drain(&mut old, there).await,
+            }
+        };
+        if timeout(ENDS, closed).await.is_err() {
             self.fault(format!("the older connection stays open after {:?} at b{at}", begun.elapsed()));
         }
         if self.has_session && !client.session_present() {
