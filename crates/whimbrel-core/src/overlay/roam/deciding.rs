@@ -42,6 +42,11 @@ fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
     (of, kind, version, known.moment, known.host)
 }
 
+/// There is something to be used.
+fn is_state(known: &Known) -> bool {
+    !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing)
+}
+
 /// It outlives its client's connection.
 fn is_lasting(known: &Known) -> bool {
     matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given)
@@ -57,8 +62,7 @@ fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(
     if let Some(other) = search.claims.iter().filter(is_usable).find(came_before) {
         return Act::Fetch(other.host, false);
     }
-    let has_state = |known: &&Known| !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing);
-    let usable = search.claims.iter().filter(has_state).filter(is_usable);
+    let usable = search.claims.iter().filter(|known| is_state(known)).filter(is_usable);
     let best = usable.clone().max_by_key(|known| rank(known));
     let away = search.claims.iter().filter(|known| is_lasting(known)).filter(|known| !is_reachable(known.host));
     let away = away.map(|known| known.epoch).max();
@@ -92,6 +96,15 @@ impl Search {
         }
         if self.claims.iter().all(|known| known.host != by || known.kind != ClaimKind::Given) {
             self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: 0, moment: 0 });
+        }
+    }
+
+    /// A broker was given the session, as another one says; what is known of it may be news of later.
+    fn note_taken(&mut self, by: HostId, epoch: u64) {
+        let is_of_itself = |known: &Known| known.host == by && is_state(known) && known.kind != ClaimKind::Copy;
+        if !self.claims.iter().any(|known| is_of_itself(known) && known.epoch >= epoch) {
+            self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
+            self.claims.push(Known { host: by, kind: ClaimKind::Keeper, epoch, version: 0, moment: 0 });
         }
     }
 }
@@ -326,13 +339,10 @@ impl Core {
                 self.refuse_arrival(now, moved.number, Refusal::ConnectedAgain, out);
             }
             MoveAnswer::GaveTo(to) => {
-                let is_lost = to == host || search.refused.contains(&to);
                 search.note_given(from.host, moved.epoch);
-                search.claims.retain(|known| known.host != to || known.kind == ClaimKind::Copy);
                 // Or this broker had it before it was started again, or has asked for it under another number: what the other one has still is as good as a copy.
-                if !is_lost {
-                    let (kind, epoch) = (ClaimKind::Keeper, moved.epoch);
-                    search.claims.push(Known { host: to, kind, epoch, version: 0, moment: 0 });
+                if to != host && !search.refused.contains(&to) {
+                    search.note_taken(to, moved.epoch);
                 }
                 self.decide(now, moved.number, out);
             }
