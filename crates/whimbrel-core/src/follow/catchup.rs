@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Gap, GapReason, Gaps, Lag, Positions, Track, notice};
+use super::{Gap, GapReason, Lag, Track, notice};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::cache::{Item, Next};
@@ -226,10 +226,10 @@ impl Core {
             next = self.serial;
             positions.set(id.pubend, Tick(id.tick.0 - 1));
         }
-        let (session, (gaps, told, forgiven)) = (track.session, <(Gaps, Gaps, Positions)>::default());
+        let session = track.session;
         self.tracks.touch(id);
         self.sessions.stats.fell_behind += u64::from(slow);
-        self.tracks.set_lag(id, Box::new(Lag { next, positions, gaps, told, forgiven, slow }));
+        self.tracks.set_lag(id, Box::new(Lag { next, slow, ..Lag::at(positions) }));
         self.sessions.get_mut(session).follow.lagging.push_back(id);
     }
 }

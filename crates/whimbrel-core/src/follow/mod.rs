@@ -177,6 +177,12 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
+    /// One that begins there, and of which the serial is not known yet.
+    pub(crate) fn at(positions: Positions) -> Lag {
+        let (gaps, told, forgiven) = <(Gaps, Gaps, Positions)>::default();
+        Lag { next: 0, positions, gaps, told, forgiven, slow: false }
+    }
+
     /// Why the cache lacks what it still wanted.
     pub(crate) fn why_lost(&self) -> GapReason {
         if self.slow { GapReason::Slow } else { GapReason::Overwritten }

@@ -136,7 +136,7 @@ impl Core {
             Start::After(ids) => self.after_ids(now, ids),
             Start::Since(since) if since > now => Err(Refusal::FutureStart),
             Start::Since(since) => {
-                let mut lag = at(Positions::default());
+                let mut lag = Lag::at(Positions::default());
                 for (pubend, birth) in self.streams.births() {
                     let from = self.nameable(pubend, Tick(since.as_nanos()));
                     lag.positions.set(pubend, from.max(birth));
@@ -146,7 +146,7 @@ impl Core {
                 Ok(lag)
             }
             Start::Earliest => {
-                let mut lag = at(self.streams.births().collect());
+                let mut lag = Lag::at(self.streams.births().collect());
                 let gone = |pubend| (pubend, self.cache.incomplete(partitions, pubend));
                 lag.forgiven = self.streams.births().map(|(pubend, _)| gone(pubend)).collect();
                 Ok(lag)
@@ -246,7 +246,7 @@ impl Core {
         for (pubend, birth) in self.streams.births() {
             positions.advance(pubend, birth);
         }
-        Ok(Lag { gaps, ..at(positions) })
+        Ok(Lag { gaps, ..Lag::at(positions) })
     }
 
     /// Positions in streams that are not known here are kept for where they are: in as many as may be, those last that were named last. Of a broker that knows of
@@ -298,10 +298,4 @@ impl Core {
         }
         token
     }
-}
-
-/// A lag that begins there, and of which the serial is not known yet.
-fn at(positions: Positions) -> Lag {
-    let (gaps, told, forgiven) = <(Gaps, Gaps, Positions)>::default();
-    Lag { next: 0, positions, gaps, told, forgiven, slow: false }
 }

@@ -9,12 +9,21 @@ use super::{Answer, AtomNo, Disk, Wait, Whom};
 use crate::api::{Durability, Link, Output};
 use crate::broker::Core;
 use crate::route::NO_TRACK;
+use crate::session::Session;
 
 /// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
 pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
 
 /// Entries that are forgotten in one atom.
 const FORGET_MAX: usize = 1024;
+
+impl Kept {
+    /// A session as it is, whose client left then.
+    pub(super) fn of(session: &Session, left: Option<Time>) -> Kept {
+        let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
+        Kept { number, expiry, left, last_tag, doubted: session.inflight.doubted() }
+    }
+}
 
 impl Core {
     /// Whether there is a log, and it takes something.
@@ -41,13 +50,7 @@ impl Core {
         let number = session.memory.number;
         if session.is_persistent() || session.memory.is_kept {
             session.memory.is_kept = true;
-            let kept = Kept {
-                number,
-                expiry: session.expiry,
-                left,
-                last_tag: session.last_tag(),
-                doubted: session.inflight.doubted(),
-            };
+            let kept = Kept::of(session, left);
             store.outbox.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
         }
         match &session.will {

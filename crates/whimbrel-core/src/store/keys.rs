@@ -247,7 +247,7 @@ impl Value<'_> for Kept {
     }
 
     fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        (version <= 2).then_some(())?;
+        (1..=2).contains(&version).then_some(())?;
         let (number, expiry) = (SessionNo(bytes.varint()?), duration(bytes)?);
         let left = Some(bytes.varint()?).filter(|left| *left > 0).map(Time::from_nanos);
         let last_tag = if version == 2 { bytes.u16()? } else { 0 };

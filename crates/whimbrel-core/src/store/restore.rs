@@ -356,8 +356,7 @@ impl Core {
     fn remember_left(&mut self, now: Time, index: u32, is_copy: bool) {
         let session = self.sessions.get(index);
         if is_copy || session.shares().is_none() {
-            let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
-            let kept = Kept { number, expiry, left: Some(now), last_tag, doubted: session.inflight.doubted() };
+            let kept = Kept::of(session, Some(now));
             let key = |key: &mut Vec<u8>| Key::Session(&session.client_id).put(key);
             self.store.outbox.put(key, |value| kept.put_versioned(value));
             self.store.outbox.seal_large();

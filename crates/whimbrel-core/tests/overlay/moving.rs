@@ -255,7 +255,7 @@ fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_giv
         let tags: Vec<u16> = told.iter().filter_map(forgets).collect();
         assert!(tags.len() > 100, "{told:?}");
         assert!(!told.iter().any(|told| matches!(told, Told::Event(_))), "nothing comes before it has: {told:?}");
-        let (last, others) = tags.split_last().unwrap();
+        let [others @ .., last] = &tags[..] else { unreachable!("there are some") };
         others.iter().for_each(|tag| net.settle(at, 1, *tag, Settlement::Completed));
         net.advance(SECOND);
         assert_eq!(net.got(at, 1), [], "the order of its answers does not matter, all count");
@@ -569,7 +569,8 @@ fn wanders(client: &str, (hops, restarts): (&[usize], bool), (last, pause): (Dur
         had.extend(exactly(&mut net, &mut known, (to, link), SECOND * 3));
         break;
     }
-    let mut numbers: Vec<u32> = had.iter().map(|payload| payload.parse().unwrap()).collect();
+    let mut numbers: Vec<u32> =
+        had.iter().map(|payload| payload.parse().expect("publishers number what they send")).collect();
     numbers.sort_unstable();
     let all: Vec<u32> = (0..numbers.last().map_or(0, |last| last + 1)).collect();
     assert_eq!(numbers, all, "{client} {hops:?} {restarts} {last:?}");

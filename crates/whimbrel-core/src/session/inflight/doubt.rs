@@ -19,7 +19,7 @@ const OVER_MAX: u32 = 8192;
 pub(super) struct Doubt {
     left: u16,
     /// So many of them, beginning with the next one, the client does not mean.
-    pub(super) free: u16,
+    free: u16,
     /// What it was asked on this connection, and has not answered.
     asked: BTreeSet<u16>,
     /// How many tags that question had.
@@ -39,10 +39,9 @@ impl Inflight {
         }
     }
 
-    /// The client may mean the next `left` tags; there are 65,535.
+    /// The client may mean the next `left` tags, of which there is one at least; there are 65,535.
     pub(crate) fn doubt(&mut self, left: u16) {
-        let doubt = Doubt { left, free: 0, asked: BTreeSet::new(), question: 0 };
-        self.doubt = (left > 0).then(|| Box::new(doubt));
+        self.doubt = Some(Box::new(Doubt { left, free: 0, asked: BTreeSet::new(), question: 0 }));
     }
 
     /// How many tags are in doubt.
