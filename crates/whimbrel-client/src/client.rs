@@ -195,16 +195,17 @@ impl Client {
     }
 
     /// Tells the broker that a subscription's messages have been processed up to `token` ([`Subscription::acknowledged_by_token`]); the identifier says which
-    /// subscription, where there are several.
+    /// subscription, where there are several. The answer comes behind what the broker has sent before: whoever takes nothing from [`Events`] meanwhile may
+    /// not get it in time. To acknowledge the same again does no harm.
     ///
     /// # Errors
-    /// The connection is over, or the broker refuses.
+    /// The connection is over, the broker refuses, or no answer came in time ([`Options::timeout`]).
     pub async fn acknowledge(&self, token: &CheckpointToken, subscription_id: Option<u32>) -> Result<Published, Error> {
         let mut message = Publish::new(ACKNOWLEDGE, token.to_string()).qos(QoS::AtLeastOnce);
         if let Some(identifier) = subscription_id {
             message = message.property("w-subscription", identifier.to_string());
         }
-        self.publish(message).await
+        timeout(self.handle.timeout, self.publish(message)).await.unwrap_or(Err(Error::Timeout))
     }
 
     /// Ends subscriptions, and waits for the answer.
@@ -220,7 +221,8 @@ impl Client {
         Ok(self.answer(receiver).await?.reasons)
     }
 
-    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write.
+    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write. The acknowledgement comes behind what the broker has
+    /// sent before: whoever subscribes on the same connection has to take that from [`Events`] meanwhile.
     ///
     /// # Errors
     /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2 message whose connection

@@ -166,7 +166,7 @@ impl Follower {
     /// a session, the broker keeps the position, too.
     ///
     /// # Errors
-    /// There is no connection at this moment, or the broker refuses.
+    /// There is no connection at this moment, the broker refuses, or its answer is behind more than waits here to be given out ([`Error::Timeout`]).
     pub async fn acknowledge(&self) -> Result<Published, Error> {
         match &self.link {
             Link::Up(client, _) => client.acknowledge(self.position.token(), self.subscription.identifier).await,

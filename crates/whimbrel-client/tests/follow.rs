@@ -142,6 +142,26 @@ async fn positions_are_acknowledged_where_the_subscription_says_so() {
 }
 
 #[tokio::test]
+async fn an_answer_behind_what_nobody_takes_is_not_waited_for_without_end() {
+    let broker = TestBroker::start(Config::default()).await;
+    let publisher = publisher(&broker).await;
+    let by_token = subscription().acknowledged_by_token().identifier(7);
+    let options = options(&broker, "f").timeout(Duration::from_secs(2));
+    let mut follower = Follower::start(options, by_token).await.expect("subscribed");
+    // More than wait in the client until it reads no more, its answers among that.
+    let count = 3_000;
+    for n in 0..count {
+        publish(&publisher, n).await;
+    }
+    let late = follower.acknowledge().await.expect_err("it is behind the messages");
+    assert!(matches!(late, Error::Timeout), "{late:?}");
+    for n in 0..count {
+        assert_eq!(message(&mut follower).await, n);
+    }
+    follower.acknowledge().await.expect("the broker takes it");
+}
+
+#[tokio::test]
 async fn the_parts_are_enough_to_come_back_without_a_follower() {
     let broker = TestBroker::start(Config::default()).await;
     let publisher = publisher(&broker).await;

@@ -44,6 +44,7 @@ fn no_more_promises_are_broken_wherever_clients_go_than_is_known() {
         ("excused", sum(|report| report.counts.excused)),
         ("gaps", sum(|report| report.counts.gaps)),
         ("released", sum(|report| report.counts.released)),
+        ("unbuffered", sum(|report| report.counts.unbuffered)),
         ("moved", sum(|report| report.counts.moved)),
         ("resumed", sum(|report| report.counts.resumed)),
         ("refused", sum(|report| report.counts.refused)),

@@ -383,8 +383,10 @@ impl<O: Output> Reader<'_, O> {
                 return ControlFlow::Break(());
             }
             let qos = packed.qos().min(self.track.qos);
-            if let Some(gap) = self.track.settle(packed.id()) {
-                self.lag.gaps.add(gap);
+            match kept {
+                // What came before it has been read, or is a gap already.
+                Some(_) => self.track.note_read(pubend, Tick(tick.0 - 1)),
+                None => self.track.settle(packed.id()).into_iter().for_each(|gap| self.lag.gaps.add(gap)),
             }
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),

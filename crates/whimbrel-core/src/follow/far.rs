@@ -359,6 +359,7 @@ impl Core {
                 lag.gaps.add(Gap { pubend, from: *after, to: *to, reason: GapReason::Lost });
             }
             lag.positions.set(pubend, upto);
+            track.note_read(pubend, upto);
         }
         track.lag = Some(lag);
         self.end_slice(now, id, (is_blocked, is_whole), barred)

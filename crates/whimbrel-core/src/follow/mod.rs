@@ -22,7 +22,7 @@ mod waiting_tests;
 
 use std::collections::VecDeque;
 
-use whimbrel_event::{EventId, Publisher, Qos, Tick, Time};
+use whimbrel_event::{EventId, PubendId, Publisher, Qos, Tick, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
 pub(crate) use durable::{Durable, NOTHING, Old};
@@ -127,6 +127,13 @@ impl Track {
         }
         self.unsettled.set(pubend, tick);
         Some(Gap { pubend, from, to: Tick(tick.0 - 1), reason: GapReason::NotBuffered })
+    }
+
+    /// Everything up to there has been read in its log, also if nobody here knew that it was wanted.
+    pub(crate) fn note_read(&mut self, pubend: PubendId, to: Tick) {
+        if self.unsettled.has(pubend) {
+            self.unsettled.advance(pubend, to);
+        }
     }
 
     /// A gap has been told: what it hides is not read once its stream is settled, or followed again.

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Attach, Input, Link, Settlement};
-use whimbrel_event::Qos;
+use whimbrel_core::{Attach, Durability, Filter, Following, Input, Link, Settlement, Start};
+use whimbrel_event::{EventId, Qos, Reliability};
 
 use super::common::{Got, Told, event, plain};
 use super::net::Net;
@@ -591,4 +591,54 @@ fn whoever_asks_for_a_session_and_dies_leaves_it_where_it_was() {
             }
         }
     }
+}
+
+/// A broker that has just begun reads what a client lacks in the log before anybody knows that it is wanted there.
+#[test]
+fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
+    for (pause, after) in (0..16).flat_map(|pause| [(pause, 0), (pause, 100)]) {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(1, 1, "sub"), Some(false));
+        let following = Following {
+            durability: Durability::Durable,
+            start: Start::Own,
+            by_token: false,
+            notices: true,
+            wants_token: false,
+        };
+        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        net.advance(SECOND * 2);
+        net.told(1, 1);
+        let (mut sent, mut had) = (0, Vec::new());
+        let mut publish = |net: &mut Net, count| {
+            for _ in 0..count {
+                net.publish(0, 9, "t", &sent.to_string(), Qos::AtLeastOnce);
+                sent += 1;
+                net.advance(MILLI * 2);
+            }
+        };
+        publish(&mut net, 5);
+        had.extend(net.settled(1, 1, SECOND));
+        net.leave(1, 1);
+        publish(&mut net, 100);
+        net.kill(2);
+        publish(&mut net, 100);
+        net.revive(2, true);
+        net.advance(MILLI * 20 * pause);
+        assert_eq!(net.connect(2, 5, "sub"), Some(true));
+        publish(&mut net, after);
+        had.extend(net.settled(2, 5, SECOND * 4));
+        // Streams of best effort promise nothing.
+        had.retain(|payload| !payload.starts_with("{\"kind\":\"silence\"") && !tells_of_best_effort(payload));
+        let all: Vec<String> = (0..sent).map(|number| number.to_string()).collect();
+        assert_eq!(had, all, "{pause} {after}");
+    }
+}
+
+/// Whether what came is a notice of a gap in such a stream.
+fn tells_of_best_effort(payload: &str) -> bool {
+    let pubend = payload.strip_prefix(r#"{"kind":"gap","pubend":""#).and_then(|rest| rest.split('"').next());
+    let first = pubend.map(|pubend| format!("{pubend}:0").parse::<EventId>().expect("notices name pubends"));
+    first.is_some_and(|first| first.pubend.reliability() == Reliability::BestEffort)
 }

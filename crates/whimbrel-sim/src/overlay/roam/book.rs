@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_event::{Packed, Time};
+use whimbrel_event::{Packed, PubendId, Reliability, Time};
 
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
@@ -345,6 +345,8 @@ impl Book {
                 Ok(Notice::Gap { pubend, from, to, reason }) => {
                     self.counts.gaps += 1;
                     self.counts.released += u64::from(reason == "released");
+                    let is_reliable = PubendId(pubend).reliability() == Reliability::Reliable;
+                    self.counts.unbuffered += u64::from(reason == "not-buffered" && is_reliable);
                     let last = era.last.entry(pubend).or_default();
                     *last = to.max(*last);
                     era.gaps.push(((pubend, from), to, reason, now));

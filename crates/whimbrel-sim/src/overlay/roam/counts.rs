@@ -17,6 +17,8 @@ pub struct Counts {
     pub gaps: u64,
     /// Gaps of what was given up early.
     pub released: u64,
+    /// Gaps of reliable streams because nobody had asked for such events at a broker.
+    pub unbuffered: u64,
     /// Events that had to come, and did.
     pub due: u64,
     /// Events that had to come, and did not as a justified gap was told.

@@ -184,6 +184,8 @@ impl Roamer {
         let begun = Instant::now();
         let (client, events) = Client::connect(options).await?;
         self.connection += 1;
+        let since = (at, Instant::now());
+        self.desk.book().stories[self.index].attached.insert(self.connection, since);
         let closed = async {
             match self.ghost.take() {
                 None => {}
@@ -232,11 +234,10 @@ impl Roamer {
                 return false;
             }
             if now == Phase::Running && taken >= STAY {
-                if let Some(position) = self.position.as_ref().filter(|_| self.index.is_multiple_of(2)) {
-                    // Whoever cannot say it now says it when it comes back.
-                    let _ = client.acknowledge(position.token(), None).await;
-                }
-                return true;
+                return match self.position.clone().filter(|_| self.index.is_multiple_of(2)) {
+                    Some(position) => self.acknowledge(client, events, &position, at).await,
+                    None => true,
+                };
             }
             tokio::select! {
                 event = events.next() => match event {
@@ -247,6 +248,26 @@ impl Roamer {
                     _ => return false,
                 },
                 _ = phase.changed() => {}
+            }
+        }
+    }
+
+    /// Acknowledges a position, and takes what comes meanwhile: answers come behind that. Whether the connection is there still.
+    async fn acknowledge(&mut self, client: &Client, events: &mut Events, position: &Position, at: usize) -> bool {
+        let mut answered = std::pin::pin!(client.acknowledge(position.token(), None));
+        loop {
+            tokio::select! {
+                answer = &mut answered => {
+                    if matches!(answer, Err(Error::Timeout)) {
+                        self.fault(format!("a token is not acknowledged at b{at}"));
+                    }
+                    return true;
+                }
+                event = events.next() => match event {
+                    Some(Event::Message(message)) => self.note(&message, (at, self.connection), false),
+                    // Whoever could not say it says it when it comes back.
+                    _ => return false,
+                },
             }
         }
     }

@@ -10,11 +10,17 @@ use super::{Book, Came, Keeper, Name, Story};
 /// How old the copy of a session may be that is used when its keeper is gone, and a little.
 const COPY: Duration = Duration::from_millis(1_000);
 
-/// So long after a broker was killed others may still be going there, and not be found.
+/// So long after a broker was killed others may still be going there, and not be found, where that is not judged strictly.
 const AFTERWARDS: Duration = Duration::from_secs(12);
 
 /// So long after it is killed a broker's last words may arrive.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// What a client says may be on its way for so long while it goes to another broker.
+const ON_THE_WAY: Duration = Duration::from_millis(200);
+
+/// Kills are told with a fault from so long before it on.
+const AROUND: Duration = Duration::from_secs(10);
 
 /// Faults of one kind that are shown.
 const SHOWN: usize = 4;
@@ -49,8 +55,7 @@ fn of(book: &Book, story: &Story) -> Verdict {
             match may_repeat(book, story, (first, came)) {
                 true => verdict.again += 1,
                 false => {
-                    let spans = format!("{:?} later, at b{} and b{}", came.at - first.at, first.broker, came.broker);
-                    verdict.twice.push((*name, format!("{spans}, {:?} {:?}", first.id, came.id)));
+                    verdict.twice.push((*name, spans(book, story, (first, came))));
                 }
             }
             continue;
@@ -75,30 +80,58 @@ fn of(book: &Book, story: &Story) -> Verdict {
     verdict
 }
 
+/// How what came twice came.
+fn spans(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> String {
+    let since = |at: Instant| match at >= first.at {
+        true => format!("{:?} later", at - first.at),
+        false => format!("{:?} before", first.at - at),
+    };
+    let by = |came: &Came| {
+        let (is_clean, late) = (story.clean.contains(&came.connection), if came.is_late { ", late" } else { "" });
+        let end = if is_clean { ", DISCONNECT" } else { "" };
+        format!("at b{} by connection {}{end}{late} as {:?}", came.broker, came.connection, came.id)
+    };
+    let is_between =
+        |(number, _): &(&u64, &(usize, Instant))| (first.connection + 1..again.connection).contains(*number);
+    let between = story.attached.iter().filter(is_between);
+    let between: Vec<String> = between.map(|(_, (broker, at))| format!("b{broker} {}", since(*at))).collect();
+    let is_around = |kill: &&super::Kill| kill.at + AROUND >= first.at && kill.at <= again.at;
+    let of = |kill: &super::Kill| format!("b{} {}", kill.broker, since(kill.at));
+    let kills: Vec<String> = book.kills.iter().filter(is_around).map(of).collect();
+    format!(
+        "{}, and {} {}; it was at {between:?} in between, and killed were {kills:?}",
+        by(first),
+        by(again),
+        since(again.at)
+    )
+}
+
 /// Whether an event may come a second time.
 fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> bool {
     if first.id != again.id {
         return first.maybe_again || again.maybe_again;
     }
-    if !book.is_strict {
-        // Any broker that was killed soon after, or had been shortly before.
-        let is_near = |at: Instant| {
-            book.kills.iter().any(|kill| {
-                let over = kill.back.map_or(Instant::now(), |back| back + AFTERWARDS);
-                kill.at <= at + COPY && at <= over
-            })
-        };
-        return story.keeper != Keeper::Client && is_near(first.at);
-    }
-    // Its broker was killed soon after, with what its deputy did not know yet.
-    let is_near = |at: Instant| {
-        let mut of = book.kills.iter().filter(|kill| kill.broker == first.broker);
+    // A broker was killed soon after that, with what its deputy did not know yet.
+    let is_near = |broker: usize, at: Instant| {
+        let mut of = book.kills.iter().filter(|kill| kill.broker == broker);
         of.any(|kill| kill.at <= at + COPY && at <= kill.at + LAST_WORDS)
     };
-    // What was not acknowledged comes again, and at QoS 2 is known by its packet identifier.
-    let is_open = again.connection != first.connection && (first.is_late || !story.clean.contains(&first.connection));
+    let since = |connection: u64| story.attached.get(&connection).copied();
+    // Nothing orders the acknowledgements of one connection and the client's coming to another broker.
+    let is_on_the_way = since(first.connection + 1).is_some_and(|(_, at)| at <= first.at + ON_THE_WAY);
+    let is_open = first.is_late || !story.clean.contains(&first.connection) || is_on_the_way;
+    let is_open = is_open && again.connection != first.connection;
+    // At QoS 1 what was not acknowledged comes again. At QoS 2 it is known by its packet identifier, until that was released, at this broker or another one.
+    let between = (first.connection + 1..again.connection).filter_map(since);
+    let was_released = || is_open && between.into_iter().any(|(broker, at)| is_near(broker, at));
     let is_open = is_open && again.qos == QoS::AtLeastOnce;
-    story.keeper != Keeper::Client && (is_open || is_near(first.at))
+    // Any broker that was killed soon after, or had been shortly before.
+    let is_after = |kill: &super::Kill| {
+        let over = kill.back.map_or(Instant::now(), |back| back + AFTERWARDS);
+        kill.at <= first.at + COPY && first.at <= over
+    };
+    let is_excused = || !book.is_strict && book.kills.iter().any(is_after);
+    story.keeper != Keeper::Client && (is_open || is_near(first.broker, first.at) || was_released() || is_excused())
 }
 
 /// How long it took after each kill, and after each start, until everybody had something that was sent since then.
@@ -136,6 +169,15 @@ pub fn demand(book: &Book) {
             story.moves, story.gaps
         );
         let is_good = lost.is_empty() && twice.is_empty() && disordered.is_empty() && faults.is_empty();
+        if !lost.is_empty() {
+            let of = |publisher| lost.iter().filter(|(from, _)| *from == publisher).count();
+            let last = story.came.last().map(|(name, came)| (name, came.broker, came.at.elapsed()));
+            let at = story.attached.last_key_value().map(|(number, (broker, at))| (number, broker, at.elapsed()));
+            report += &format!(
+                "{who} lost {:?} of each publisher; last came {last:?}, last was at {at:?}\n",
+                [0, 1, 2].map(of)
+            );
+        }
         if !is_good || !story.gaps.is_empty() {
             let short = (&lost[..lost.len().min(SHOWN)], &twice[..twice.len().min(SHOWN)]);
             let also = (&disordered[..disordered.len().min(SHOWN)], &faults[..faults.len().min(SHOWN)], &story.gaps);

@@ -85,6 +85,8 @@ pub struct Story {
     pub gaps: BTreeMap<String, usize>,
     /// Connections that ended with DISCONNECT: what came before that was acknowledged.
     pub clean: BTreeSet<u64>,
+    /// Where each connection was, and since when.
+    pub attached: BTreeMap<u64, (usize, Instant)>,
     pub moves: u64,
     /// How often it was refused as nobody knew its session.
     pub refused: u64,
@@ -170,6 +172,7 @@ async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
                 came: Vec::new(),
                 gaps: BTreeMap::new(),
                 clean: BTreeSet::new(),
+                attached: BTreeMap::new(),
                 moves: 0,
                 refused: 0,
                 faults: Vec::new(),
