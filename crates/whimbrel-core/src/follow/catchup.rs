@@ -327,6 +327,11 @@ impl<O: Output> Reader<'_, O> {
         };
         // The log has no serials.
         self.lag.next = next;
+        let EventId { pubend, tick } = event.id();
+        if self.lag.positions.get(pubend) >= tick {
+            // Else it would be read, and given, once more when the stream is settled.
+            self.track.note_read(pubend, tick);
+        }
         looked
     }
 
@@ -383,11 +388,9 @@ impl<O: Output> Reader<'_, O> {
                 return ControlFlow::Break(());
             }
             let qos = packed.qos().min(self.track.qos);
-            match kept {
-                // What came before it has been read, or is a gap already.
-                Some(_) => self.track.note_read(pubend, Tick(tick.0 - 1)),
-                None => self.track.settle(packed.id()).into_iter().for_each(|gap| self.lag.gaps.add(gap)),
-            }
+            // What comes before it in a log has been read, or is a gap already.
+            let gap = if kept.is_none() { self.track.settle(packed.id()) } else { None };
+            gap.into_iter().for_each(|gap| self.lag.gaps.add(gap));
             let told = match self.lag.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
                 None => true,

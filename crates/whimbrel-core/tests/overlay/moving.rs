@@ -620,6 +620,8 @@ fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
         };
         publish(&mut net, 5);
         had.extend(net.settled(1, 1, SECOND));
+        // Some are on their way, and not acknowledged.
+        publish(&mut net, 5);
         net.leave(1, 1);
         publish(&mut net, 100);
         net.kill(2);
