@@ -370,7 +370,7 @@ impl Core {
             return;
         }
         self.tracks.touch(track);
-        self.note_beyond(track, Some(id));
+        self.note_beyond(track, Some(id), false);
         self.note_moved(own);
         if self.sessions.is_attached(own) {
             self.sessions.pump_within(own, now);

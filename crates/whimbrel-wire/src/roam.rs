@@ -201,8 +201,12 @@ pub struct Move<'a> {
     pub moment: u64,
     /// The session is to end instead.
     pub clean: bool,
-    /// Whoever has a later state cannot be reached, or has not got it: what was given away or is a copy is to be used.
+    /// Since when that connection waits for it, microseconds: whoever has come since, by whatever clock, stays.
+    pub waited: u64,
+    /// What is a copy will do: whoever has a later state cannot be reached, or has not got it.
     pub as_copy: bool,
+    /// And so will what was given to that one, which has been asked, or cannot be.
+    pub asked_of: Option<HostId>,
     /// Which part of it.
     pub part: u32,
 }
@@ -215,7 +219,9 @@ impl<'a> Body<'a> for Move<'a> {
             least: input.varint()?,
             moment: input.u64()?,
             clean: input.bool("a clean start")?,
+            waited: input.varint()?,
             as_copy: input.bool("the use of a copy")?,
+            asked_of: Some(input.host()?).filter(|host| host.as_u64() != 0),
             part: input.small("a part")?,
         })
     }
@@ -226,7 +232,9 @@ impl<'a> Body<'a> for Move<'a> {
         out.put_varint(self.least);
         out.put_u64(self.moment);
         out.push(u8::from(self.clean));
+        out.put_varint(self.waited);
         out.push(u8::from(self.as_copy));
+        out.put_u64(self.asked_of.map_or(0, HostId::as_u64));
         out.put_varint(u64::from(self.part));
     }
 }
@@ -241,7 +249,12 @@ pub enum MoveAnswer {
     /// The session has ended; what follows is of its publisher only.
     Ended,
     /// Somebody else has it.
-    GaveTo(HostId),
+    GaveTo {
+        /// Who has.
+        to: HostId,
+        /// The epoch of the state that went, which is still there; 0: there is none.
+        of: u64,
+    },
 }
 
 /// The answer to [`Move`].
@@ -270,7 +283,7 @@ impl<'a> Body<'a> for Moved<'a> {
             0 => MoveAnswer::Nothing,
             1 => MoveAnswer::Given,
             2 => MoveAnswer::Ended,
-            3 => MoveAnswer::GaveTo(input.host()?),
+            3 => MoveAnswer::GaveTo { to: input.host()?, of: input.varint()? },
             _ => return Err(Invalid::Range("the answer to a move")),
         };
         Ok(Moved {
@@ -290,9 +303,10 @@ impl<'a> Body<'a> for Moved<'a> {
             MoveAnswer::Nothing => out.push(0),
             MoveAnswer::Given => out.push(1),
             MoveAnswer::Ended => out.push(2),
-            MoveAnswer::GaveTo(host) => {
+            MoveAnswer::GaveTo { to, of } => {
                 out.push(3);
-                out.put_u64(host.as_u64());
+                out.put_u64(to.as_u64());
+                out.put_varint(of);
             }
         }
         out.put_varint(self.epoch);

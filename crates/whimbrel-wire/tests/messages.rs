@@ -37,18 +37,22 @@ proptest! {
     #[test]
     fn what_is_said_of_sessions_survives_the_way(
         client in "[a-z]{1,20}", number: u64, epoch: u64, version: u64, moment: u64, host: u64, kind in 0_usize..7,
-        flags in any::<[bool; 2]>(), part: u32, parts: u32, digest: u64, body in vec(any::<u8>(), 1..60), answer in 0_usize..4,
+        flags in any::<[bool; 3]>(), part: u32, parts: u32, digest: u64, body in vec(any::<u8>(), 1..60), answer in 0_usize..4,
     ) {
         let host = HostId::new(host);
         let claim = Claim { host, client: &client, kind: KINDS[kind], epoch, version, moment };
         let claims = vec![claim, Claim { client: "b", ..claim }];
-        let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo(host)];
+        let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo { to: host, of: version }];
         again(&Message::Where(Where { number, client: &client, moment }));
         again(&Message::Found(Found { number, claims: claims.clone(), unsynced: vec![host], forgotten: vec![host, host] }));
         again(&Message::Claims(Claims { page: number, map: digest, claims: claims.clone() }));
         again(&Message::PageTaken(PageTaken { page: number }));
-        let [clean, as_copy] = flags;
-        again(&Message::Move(Move { number, client: &client, least: epoch, moment, clean, as_copy, part }));
+        let [clean, as_copy, is_asked] = flags;
+        let asked_of = Some(host).filter(|host| is_asked && host.as_u64() != 0);
+        let client_text = &*client;
+        again(&Message::Move(Move {
+            number, client: client_text, least: epoch, moment, clean, waited: version, as_copy, asked_of, part,
+        }));
         again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body }));
         again(&Message::Outdated(Sessions { claims }));
         again(&Message::Copies(Copies { page: number, body: &body }));

@@ -194,12 +194,12 @@ impl Core {
         self.tracks.set_live(id);
         let Core { tracks, streams, sessions, .. } = self;
         let far = tracks.durable(id).map(|durable| &durable.far);
-        // What it has passed without finding it is gone; streams that are set aside, or not known here yet, are still to be read.
+        // What it has passed without finding it is gone; streams that are set aside, own ones among them, or not known here yet, are still to be read.
         let is_gone = |event: EventId| {
-            let far = far.filter(|far| far.since.has(event.pubend) && !streams.has_ended_in(event.pubend));
+            let far = far.filter(|_| !streams.has_ended_in(event.pubend));
             far.is_none_or(|far| {
-                !far.aside.has(event.pubend)
-                    && streams.followed(event.pubend).is_some_and(|passed| passed >= event.tick)
+                let has_passed = || streams.followed(event.pubend).is_some_and(|passed| passed >= event.tick);
+                !far.aside.has(event.pubend) && (!far.since.has(event.pubend) || has_passed())
             })
         };
         if sessions.get_mut(session).inflight.lose_loading(id, is_gone) {

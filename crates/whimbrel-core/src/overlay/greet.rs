@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho};
 
-use super::estimate::PROBE_EVERY;
+use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, Who};
 use super::{Due, Overlay};
 use crate::api::{Channel, HangUp, Output, PeerLink};
@@ -126,7 +126,10 @@ impl Core {
             }
             return self.hang_up(now, link, HangUp::Silent, out);
         }
-        if peer.estimate.is_silent(now) {
+        // Who has stood still itself has heard nobody; but it is not for ever in such a state.
+        let is_excused = overlay.roam.has_stood_still(now, LINK_DEAD_AFTER)
+            && now < peer.estimate.silent_at() + LINK_DEAD_AFTER + LINK_DEAD_AFTER;
+        if peer.estimate.is_silent(now) && !is_excused {
             return self.hang_up(now, link, HangUp::Silent, out);
         }
         if peer.is_stuck(now) {

@@ -159,6 +159,9 @@ const REFRESH_EVERY: Duration = Duration::from_secs(5);
 /// Deadlines that are met before others have their turn.
 const DUE_SLICE: usize = 256;
 
+/// A broker whose timer comes so much too late has stood still.
+const STANDSTILL: Duration = Duration::from_millis(500);
+
 /// What a broker knows of others.
 #[derive(Debug)]
 pub(crate) struct Overlay {
@@ -247,7 +250,7 @@ impl Overlay {
             interests: Interests::default(),
             traffic: Traffic::default(),
             waiting: Waiting::default(),
-            roam: Roam::begun(now),
+            roam: Roam::begun(now, incarnation),
             logs: Logs::default(),
             stats: OverlayStats::default(),
             config,
@@ -367,6 +370,9 @@ impl Core {
             let Some(overlay) = &mut self.overlay else { return };
             let Some(&(at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
             overlay.timers.remove(&(at, due));
+            if now.since(at) >= STANDSTILL {
+                overlay.roam.note_standstill(now);
+            }
             match due {
                 Due::Probe(link) => self.probe(now, link, out),
                 Due::Announce => self.announce_links(now, out),

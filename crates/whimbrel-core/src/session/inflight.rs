@@ -421,6 +421,12 @@ impl Inflight {
         of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
+    /// Whether an earlier event of the same stream is not answered for that subscription: it may have a later tag after a restart, or a move.
+    pub(crate) fn lacks_before(&self, track: u32, id: EventId) -> bool {
+        let is_before = |slot: &&Slot| slot.track == track && slot.id.pubend == id.pubend && slot.id.tick < id.tick;
+        self.slots.iter().filter(is_before).any(|slot| !slot.is_had())
+    }
+
     /// The deliveries of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
     pub(crate) fn open_of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> {
         let of_track = self.slots.iter().filter(move |slot| slot.track == track);

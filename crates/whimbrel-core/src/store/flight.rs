@@ -84,6 +84,7 @@ impl Core {
         }
         let slot = session.inflight.slot(tag);
         let (track, id) = slot.as_ref().map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
+        let is_repeated = slot.as_ref().is_some_and(|slot| slot.repeated);
         let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));
         let settled = session.inflight.settle(tag, by);
         self.note_moved(index);
@@ -91,7 +92,7 @@ impl Core {
         let (is_kept, number) = (session.memory.is_kept, session.memory.number);
         if track != NO_TRACK && settled != Settled::Unknown {
             self.tracks.touch(track);
-            self.note_beyond(track, id);
+            self.note_beyond(track, id, is_repeated);
         }
         if group != NO_GROUP && settled != Settled::Unknown {
             if let Some(slot) = self.sessions.get_mut(index).inflight.slot(tag) {
@@ -125,12 +126,16 @@ impl Core {
     }
 
     /// A client has answered a delivery: of one from before a restart, before its subscription has got there in the log, it is noted that the
-    /// client has it.
-    pub(crate) fn note_beyond(&mut self, track: u32, id: Option<EventId>) {
+    /// client has it. So it is if one before it is still open behind it, as may be of those that are repeated.
+    pub(crate) fn note_beyond(&mut self, track: u32, id: Option<EventId>, is_repeated: bool) {
         if self.tracks.durable(track).is_none() {
             return;
         }
-        if let Some(id) = id.filter(|id| self.goes_on_after(track, id.pubend) < id.tick)
+        let inflight = &self.sessions.get(self.tracks.get(track).session).inflight;
+        let is_ahead = |id: &EventId| {
+            self.goes_on_after(track, id.pubend) < id.tick || is_repeated && inflight.lacks_before(track, *id)
+        };
+        if let Some(id) = id.filter(is_ahead)
             && let Some(durable) = self.tracks.durable_mut(track)
             && !durable.beyond.contains(&id)
         {

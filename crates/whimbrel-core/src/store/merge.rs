@@ -38,6 +38,9 @@ impl Core {
             let acked = own.map_or(*acked, |own| (*acked).min(began[own]));
             lag.positions.advance(*pubend, acked);
             lag.gaps.passed(*pubend, acked);
+            if of_track.unsettled.has(*pubend) {
+                of_track.unsettled.advance(*pubend, acked);
+            }
             match (own, since) {
                 (Some(own), Some(since)) => durable.start[own] = durable.start[own].min(*since),
                 (None, Some(since)) if durable.far.since.has(*pubend) => {

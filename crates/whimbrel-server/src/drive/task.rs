@@ -139,10 +139,9 @@ where
     let turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
         for _ in 0..CHUNKS_PER_TURN {
-            match write_out(&port, &mut stream, &mut unflushed, cx) {
-                Next::End => return Poll::Ready(After::Nothing { peer_ended: false }),
-                Next::Drained => hub.drained(&mut line),
-                Next::Continue => {}
+            // What a peer that takes nothing more has sent is read to its end, here too.
+            if write_out(&port, &mut stream, &mut unflushed, cx) == Next::Drained {
+                hub.drained(&mut line);
             }
             if port.is_closing() {
                 return Poll::Ready(After::Nothing { peer_ended: false });

@@ -4,7 +4,7 @@ use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
 use super::seeking::{Arrival, Fetching, Search, Stage};
-use super::{Attachment, Known};
+use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
@@ -16,8 +16,8 @@ pub const SESSION_BYTES_MAX: usize = 64 << 20;
 /// What is done to get a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
-    /// That broker is asked for it.
-    Fetch(HostId, bool),
+    /// That broker is asked for it: for what it has, or for a copy, or what it gave to that one.
+    Fetch(HostId, bool, Option<HostId>),
     /// It is here.
     Own,
     /// What was given away from here is used.
@@ -39,7 +39,8 @@ fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
         ClaimKind::Copy => (known.epoch, 1, known.version),
         ClaimKind::Coming | ClaimKind::Nothing => (known.epoch, 0, known.version),
     };
-    (of, kind, version, known.moment, known.host)
+    let moment = if known.went_to().is_some() { 0 } else { known.moment };
+    (of, kind, version, moment, known.host)
 }
 
 /// There is something to be used.
@@ -52,21 +53,31 @@ fn is_lasting(known: &Known) -> bool {
     matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given)
 }
 
-/// `is_lonely`: this broker has never been linked with any of those that it is configured for.
-fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(HostId) -> bool) -> Act {
+/// `is_lonely`: this broker has never been linked with any of those that it is configured for. `is_lost_with`: what a broker had cannot be reached, nor can copies.
+fn act(
+    search: &Search,
+    (own, is_lonely): (HostId, bool),
+    is_reachable: impl Fn(HostId) -> bool,
+    is_lost_with: impl Fn(HostId) -> bool,
+) -> Act {
     let does_without = search.arrival.as_ref().is_some_and(Arrival::does_without);
     let is_usable = |known: &&Known| is_reachable(known.host) && !search.refused.contains(&known.host);
     let came_before = |known: &&Known| {
         known.kind == ClaimKind::Coming && known.host != own && (known.moment, known.host) < (search.moment, own)
     };
     if let Some(other) = search.claims.iter().filter(is_usable).find(came_before) {
-        return Act::Fetch(other.host, false);
+        return Act::Fetch(other.host, false, None);
     }
     let usable = search.claims.iter().filter(|known| is_state(known)).filter(is_usable);
     let best = usable.clone().max_by_key(|known| rank(known));
     let away = search.claims.iter().filter(|known| is_lasting(known)).filter(|known| !is_reachable(known.host));
-    let away = away.map(|known| known.epoch).max();
-    if away > usable.map(|known| known.epoch).max() && !does_without {
+    let newest = away.clone().map(|known| known.epoch).max();
+    if newest > usable.map(|known| known.epoch).max() && !does_without {
+        return Act::Refuse;
+    }
+    // What was given away is older than a copy of what it became.
+    let copy = away.filter(|known| known.kind == ClaimKind::Copy).map(|known| known.epoch).max();
+    if copy > best.map(|known| rank(known).0) && !does_without {
         return Act::Refuse;
     }
     // Who has been started again since knows of a publisher's number, and not whether its session went anywhere.
@@ -76,26 +87,55 @@ fn act(search: &Search, (own, is_lonely): (HostId, bool), is_reachable: impl Fn(
         return Act::Refuse;
     }
     let Some(best) = best else { return Act::Begin };
+    let went_to = best.went_to();
+    match went_to.filter(|to| *to != own && !search.has_nothing(*to, best.epoch)) {
+        // Whoever it went to has something later.
+        Some(to) if is_reachable(to) => return Act::Fetch(to, false, None),
+        // And cannot be reached, nor can those who could say whether somebody has a copy of that.
+        Some(to) if best.kind == ClaimKind::Given && !does_without && (is_lonely || is_lost_with(to)) => {
+            return Act::Refuse;
+        }
+        _ => {}
+    }
     match best.kind {
         ClaimKind::Ended if best.host == own => Act::Begin,
         ClaimKind::Keeper | ClaimKind::Passing if best.host == own => Act::Own,
         ClaimKind::Copy if best.host == own => Act::OwnCopy,
         ClaimKind::Given if best.host == own => Act::OwnGiven,
-        kind => Act::Fetch(best.host, matches!(kind, ClaimKind::Copy | ClaimKind::Given)),
+        kind => Act::Fetch(best.host, matches!(kind, ClaimKind::Copy | ClaimKind::Given), went_to),
     }
 }
 
 impl Search {
+    /// Everybody has answered.
+    fn is_decided(&self) -> bool {
+        matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
+    }
+
+    /// Whether somebody has said of itself that it has nothing of that epoch or a later one, nor is about to.
+    fn has_nothing(&self, host: HostId, epoch: u64) -> bool {
+        let is_its = |known: &Known| {
+            let is_later = !matches!(known.kind, ClaimKind::Nothing | ClaimKind::Copy) && known.epoch >= epoch;
+            known.host == host && (is_later || known.kind == ClaimKind::Coming)
+        };
+        self.refused.contains(&host) || self.heard.contains(&host) && !self.claims.iter().any(is_its)
+    }
+
     /// A broker has given the session away: its client is not about to be attached there any more, as it may have been said to be, and what it still has of it
     /// is older than what that became.
-    fn note_given(&mut self, by: HostId, epoch: u64) {
+    ///
+    /// `of`: the epoch of that; 0: it was a copy.
+    fn note_given(&mut self, by: HostId, (to, epoch): (HostId, u64), of: u64) {
+        self.heard.insert(by);
         self.claims.retain(|known| known.host != by || known.kind != ClaimKind::Coming);
-        let is_kept = |known: &&mut Known| matches!(known.kind, ClaimKind::Keeper | ClaimKind::Passing);
-        for known in self.claims.iter_mut().filter(|known| known.host == by).filter(is_kept) {
-            (known.kind, known.version, known.epoch) = (ClaimKind::Given, known.epoch, epoch);
-        }
-        if self.claims.iter().all(|known| known.host != by || known.kind != ClaimKind::Given) {
-            self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: 0, moment: 0 });
+        if of > 0 {
+            self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
+            self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: of, moment: to.as_u64() });
+        } else {
+            // It had a copy, which it still has.
+            self.claims.retain(|known| known.host != by);
+            let epoch = epoch.saturating_sub(1);
+            self.claims.push(Known { host: by, kind: ClaimKind::Copy, epoch, version: 0, moment: to.as_u64() });
         }
     }
 
@@ -115,13 +155,16 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, is_lonely, roam) = (overlay.host, overlay.lacks_everyone(), &mut overlay.roam);
         let Some(search) = roam.searches.get(number) else { return };
-        let act = act(search, (host, is_lonely), |other| roam.map.has(other));
+        let has_ended = |host| self.streams.bygone(host).is_some();
+        let is_lost_with = |keeper| roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended);
+        let act = act(search, (host, is_lonely), |other| roam.map.has(other), is_lost_with);
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {
-            Act::Fetch(from, as_copy) => {
+            Act::Fetch(from, as_copy, asked_of) => {
                 let Some(search) = roam.searches.get_mut(number) else { return };
-                search.stage = Stage::Fetching(Fetching { from, as_copy, part: 0, digest: 0, body: Vec::new() });
+                search.stage =
+                    Stage::Fetching(Fetching { from, as_copy, asked_of, part: 0, digest: 0, body: Vec::new() });
                 self.fetch_part(now, number, out);
             }
             Act::Own => self.attach_own(now, number, out),
@@ -335,11 +378,13 @@ impl Core {
                 self.decide(now, moved.number, out);
             }
             // The client is there by now.
-            MoveAnswer::GaveTo(to) if to == from.host => {
+            MoveAnswer::GaveTo { to, .. } if to == from.host => {
                 self.refuse_arrival(now, moved.number, Refusal::ConnectedAgain, out);
             }
-            MoveAnswer::GaveTo(to) => {
-                search.note_given(from.host, moved.epoch);
+            // That was asked before.
+            MoveAnswer::GaveTo { to, .. } if fetching.asked_of == Some(to) => {}
+            MoveAnswer::GaveTo { to, of } => {
+                search.note_given(from.host, (to, moved.epoch), of);
                 // Or this broker had it before it was started again, or has asked for it under another number: what the other one has still is as good as a copy.
                 if to != host && !search.refused.contains(&to) {
                     search.note_taken(to, moved.epoch);

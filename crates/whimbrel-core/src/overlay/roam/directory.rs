@@ -6,6 +6,8 @@ use smallvec::SmallVec;
 use whimbrel_event::HostId;
 use whimbrel_wire::{Claim, ClaimKind};
 
+use crate::broker::Core;
+
 /// Claims that a clerk knows, of all clients together; more are refused, and their brokers are asked themselves.
 pub const DIRECTORY_MAX: usize = 1 << 22;
 
@@ -19,6 +21,7 @@ pub(super) struct Known {
     pub(super) kind: ClaimKind,
     pub(super) epoch: u64,
     pub(super) version: u64,
+    /// Of an attachment: when it began. Of what was given away, or is a copy: to whom it went, 0 for nobody.
     pub(super) moment: u64,
 }
 
@@ -36,6 +39,12 @@ impl Known {
     /// The greater one is the newer attachment.
     pub(super) fn order(&self) -> (u64, u64, HostId) {
         (self.epoch, self.moment, self.host)
+    }
+
+    /// Who was given what it has.
+    pub(super) fn went_to(&self) -> Option<HostId> {
+        let is_passed_on = matches!(self.kind, ClaimKind::Given | ClaimKind::Copy) && self.moment != 0;
+        is_passed_on.then(|| HostId::new(self.moment))
     }
 
     /// A client has, or had, a session there.
@@ -159,6 +168,37 @@ impl Directory {
         use core::ops::Bound;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.entries.range::<str, _>((from, Bound::Unbounded)).take(most).map(|(client, _)| client.clone()).collect()
+    }
+}
+
+impl Core {
+    /// What this broker has of a client's session.
+    pub(super) fn own_claims(&self, client: &str) -> Vec<Known> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let (roam, host) = (&overlay.roam, overlay.host);
+        let mut claims = Vec::new();
+        let mut add = |kind, epoch, version, moment| claims.push(Known { host, kind, epoch, version, moment });
+        let session = self.sessions.find(client).map(|index| self.sessions.get(index));
+        let place = session.and_then(|session| Some((session, session.memory.roam.as_deref()?)));
+        if let Some((session, place)) = place {
+            let version = place.copied.version;
+            let (kind, epoch, version) = match &place.given {
+                Some(given) => (ClaimKind::Given, given.epoch, place.epoch),
+                None if session.is_persistent() => (ClaimKind::Keeper, place.epoch, version),
+                None => (ClaimKind::Passing, place.epoch, version),
+            };
+            let moment = place.given.as_deref().map_or(place.moment, |given| given.to.as_u64());
+            add(kind, epoch, version, moment);
+        } else if let Some(ended) = roam.ended.get(client) {
+            add(ClaimKind::Ended, ended.epoch, 0, ended.moment);
+        }
+        if let Some(copy) = roam.copies.get(client) {
+            add(ClaimKind::Copy, copy.epoch, copy.version, copy.given.map_or(0, HostId::as_u64));
+        }
+        if let Some(search) = roam.searches.of_client(client) {
+            add(ClaimKind::Coming, 0, 0, search.moment);
+        }
+        claims
     }
 }
 

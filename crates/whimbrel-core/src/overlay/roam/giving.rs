@@ -1,6 +1,7 @@
 //! A client has connected to another broker, and its session goes there. Here it stays as it was, with its interest and what is held for it, until it is safe
 //! there.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Seeded, Time};
@@ -34,9 +35,7 @@ impl Core {
                 return;
             }
             if search.arrival.is_some() && !asked.as_copy {
-                let told = bare(asked.number, MoveAnswer::GaveTo(host), 0, &[]);
-                self.write_to(now, from.host, (&Message::Moved(told), false), out);
-                return;
+                return self.say_gave(now, (from.host, asked.number), (host, 0, 0), out);
             }
         }
         let Some(index) = self.sessions.find(asked.client) else {
@@ -44,6 +43,11 @@ impl Core {
         };
         let session = self.sessions.get(index);
         let (own, place) = (session.epoch(), session.memory.roam.as_deref());
+        // The client has come here since it left there: that question is late, or nobody waits for its answer any more.
+        let waited = Duration::from_micros(asked.waited);
+        if session.is_attached() && place.is_some_and(|place| now.since(place.attached) < waited) {
+            return self.say_gave(now, (from.host, asked.number), (host, 0, 0), out);
+        }
         let Some(given) = place.and_then(|place| place.given.as_deref()) else {
             return self.give_to(now, asked.client, &successor, out);
         };
@@ -59,11 +63,23 @@ impl Core {
             }
             return;
         }
-        if asked.as_copy {
+        if asked.asked_of == Some(given.to) || asked.as_copy && given.to == from.host {
             return self.mark_given(now, index, &successor, out);
         }
-        let told = bare(asked.number, MoveAnswer::GaveTo(given.to), given.epoch, &[]);
-        self.write_to(now, from.host, (&Message::Moved(told), false), out);
+        let told = (given.to, given.epoch, own);
+        self.say_gave(now, (from.host, asked.number), told, out);
+    }
+
+    /// Says who has a session, under which epoch, and of which one the state is that is left here.
+    fn say_gave(
+        &mut self,
+        now: Time,
+        (whom, number): (HostId, u64),
+        (to, epoch, of): (HostId, u64, u64),
+        out: &mut impl Output,
+    ) {
+        let told = bare(number, MoveAnswer::GaveTo { to, of }, epoch, &[]);
+        self.write_to(now, whom, (&Message::Moved(told), false), out);
     }
 
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
@@ -76,11 +92,10 @@ impl Core {
             let given = copy.given.filter(|_| copy.asker != Some(whom)).map(|given| (given, copy.epoch));
             if let Some((to, epoch)) = given
                 && overlay.roam.map.has(to)
+                && asked.asked_of != Some(to)
                 && copy.asker.is_some_and(|(host, ..)| host != from.host)
             {
-                let told = bare(asked.number, MoveAnswer::GaveTo(to), epoch.saturating_add(1), &[]);
-                self.write_to(now, from.host, (&Message::Moved(told), false), out);
-                return;
+                return self.say_gave(now, (from.host, asked.number), (to, epoch.saturating_add(1), 0), out);
             }
             (copy.given, copy.asker) = (Some(from.host), Some(whom));
             let epoch = copy.epoch.saturating_add(1).max(asked.least);

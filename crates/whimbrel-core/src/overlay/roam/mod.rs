@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use whimbrel_event::{EventId, HostId, Time};
-use whimbrel_wire::{ClaimKind, Message};
+use whimbrel_wire::Message;
 
 use super::letters::Sender;
 use super::{Due, Overlay};
@@ -80,6 +80,8 @@ pub(crate) struct Attachment {
     settling: Option<u64>,
     /// When it came here.
     came: Time,
+    /// Since when its client is there, if it is.
+    attached: Time,
     copied: Copied,
 }
 
@@ -121,7 +123,20 @@ impl Attachment {
         let copied = Copied { version, structure: version, ..Copied::default() };
         let (given, last, after, settling) = (None, None, None, None);
         let (maybe_repeats, goes_on, waits) = (false, false, Waits::default());
-        Attachment { epoch, moment, given, last, after, maybe_repeats, waits, goes_on, settling, came: now, copied }
+        Attachment {
+            epoch,
+            moment,
+            given,
+            last,
+            after,
+            maybe_repeats,
+            waits,
+            goes_on,
+            settling,
+            came: now,
+            attached: now,
+            copied,
+        }
     }
 
     /// As it was written.
@@ -150,7 +165,7 @@ impl Attachment {
     /// Its client is attached anew.
     pub(crate) fn renew(&mut self, new: Attachment) {
         let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats || self.maybe_repeats);
-        (self.epoch, self.moment, self.given) = (new.epoch, new.moment, None);
+        (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
         (self.after, self.maybe_repeats, self.waits, self.goes_on) = (after, maybe_repeats, Waits::default(), false);
     }
 }
@@ -181,6 +196,8 @@ pub(crate) struct Roam {
     past: Past,
     /// When this broker began.
     began: Time,
+    /// When this broker had stood still last.
+    resumed: Time,
     /// Since when these have been the brokers.
     still_since: Time,
     directory: Directory,
@@ -208,8 +225,20 @@ pub(crate) struct Roam {
 
 impl Roam {
     /// This broker begins.
-    pub(super) fn begun(now: Time) -> Roam {
-        Roam { began: now, ..Roam::default() }
+    pub(super) fn begun(now: Time, incarnation: u64) -> Roam {
+        let mut roam = Roam { began: now, ..Roam::default() };
+        roam.searches.number_from(incarnation);
+        roam
+    }
+
+    /// This broker has stood still: what it knows of others may be as old as that.
+    pub(super) fn note_standstill(&mut self, now: Time) {
+        self.resumed = now;
+    }
+
+    /// Whether this broker has stood still, and others have had no time to say anything since.
+    pub(super) fn has_stood_still(&self, now: Time, within: Duration) -> bool {
+        self.resumed != Time::ZERO && now.since(self.resumed) < within
     }
 }
 
@@ -383,34 +412,6 @@ impl Core {
             self.store.outbox.forget(|key| Key::Placed(number).put(key));
             self.store.outbox.seal();
         }
-    }
-
-    /// What this broker has of a client's session.
-    fn own_claims(&self, client: &str) -> Vec<Known> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let (roam, host) = (&overlay.roam, overlay.host);
-        let mut claims = Vec::new();
-        let mut add = |kind, epoch, version, moment| claims.push(Known { host, kind, epoch, version, moment });
-        let session = self.sessions.find(client).map(|index| self.sessions.get(index));
-        let place = session.and_then(|session| Some((session, session.memory.roam.as_deref()?)));
-        if let Some((session, place)) = place {
-            let version = place.copied.version;
-            let (kind, epoch, version) = match &place.given {
-                Some(given) => (ClaimKind::Given, given.epoch, place.epoch),
-                None if session.is_persistent() => (ClaimKind::Keeper, place.epoch, version),
-                None => (ClaimKind::Passing, place.epoch, version),
-            };
-            add(kind, epoch, version, place.moment);
-        } else if let Some(ended) = roam.ended.get(client) {
-            add(ClaimKind::Ended, ended.epoch, 0, ended.moment);
-        }
-        if let Some(copy) = roam.copies.get(client) {
-            add(ClaimKind::Copy, copy.epoch, copy.version, 0);
-        }
-        if let Some(search) = roam.searches.of_client(client) {
-            add(ClaimKind::Coming, 0, 0, search.moment);
-        }
-        claims
     }
 
     /// Who can be reached has changed, perhaps.

@@ -76,6 +76,25 @@ impl Past {
         }
         found
     }
+
+    /// Whether a broker that was given a client's session cannot be reached, and neither can who would know of its copy, or has it.
+    pub(super) fn is_lost_with(
+        &self,
+        keeper: HostId,
+        client: u64,
+        now: &Map,
+        has_ended: impl Fn(HostId) -> bool,
+    ) -> bool {
+        let last = self.maps.iter().rev().find(|map| map.has(keeper));
+        if now.has(keeper) || has_ended(keeper) || last.is_some_and(|last| now.has_name_of(last, keeper)) {
+            return false;
+        }
+        last.is_none_or(|last| {
+            let is_lost = |host: HostId| now.life(host) != last.life(host);
+            let is_clerk_lost = last.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk));
+            is_clerk_lost && last.deputy(client, keeper).is_none_or(is_lost)
+        })
+    }
 }
 
 impl Core {
@@ -92,10 +111,11 @@ impl Core {
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
     }
 
-    /// Whether others are about to be known again: this broker has just begun, and what it has of sessions may be older than what they have.
+    /// Whether others are about to be known again: this broker has just begun, or gone on after a standstill, and what it has of sessions may be older than what they have.
     pub(super) fn awaits_others(&self, now: Time) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
-        overlay.is_young(now) || now.since(overlay.roam.began) < SEEK_MAX && self.is_any_away()
+        let has_just_begun = now.since(overlay.roam.began) < SEEK_MAX || overlay.roam.has_stood_still(now, SEEK_MAX);
+        overlay.is_young(now) || has_just_begun && self.is_any_away()
     }
 }
 

@@ -86,6 +86,8 @@ pub(super) enum Stage {
 pub(super) struct Fetching {
     pub(super) from: HostId,
     pub(super) as_copy: bool,
+    /// Whoever that one gave it to has been asked, or cannot be.
+    pub(super) asked_of: Option<HostId>,
     /// The part that is asked for.
     pub(super) part: u32,
     pub(super) digest: u64,
@@ -115,7 +117,7 @@ pub(super) struct Search {
     clerk: Option<HostId>,
     pub(super) claims: Vec<Known>,
     /// Who has spoken for itself.
-    heard: BTreeSet<HostId>,
+    pub(super) heard: BTreeSet<HostId>,
     /// Who may have it although nobody knows of it, and cannot be asked.
     pub(super) forgotten: BTreeSet<HostId>,
     /// Who has nothing after all.
@@ -124,11 +126,6 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Everybody has answered.
-    pub(super) fn is_decided(&self) -> bool {
-        matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
-    }
-
     /// Takes what somebody knows.
     fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
         self.claims.retain(|known| known.host != from);
@@ -152,6 +149,11 @@ pub(super) struct Searches {
 }
 
 impl Searches {
+    /// Numbers begin here: an answer to one of a former life of this broker is none to one of this.
+    pub(super) fn number_from(&mut self, incarnation: u64) {
+        self.last = self.last.max(incarnation);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -429,12 +431,13 @@ impl Core {
     pub(super) fn fetch_part(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let now_ms = now.as_nanos() / 1_000_000;
         let Some(search) = self.search(number) else { return };
-        let Stage::Fetching(Fetching { from, as_copy, part, .. }) = search.stage else { return };
+        let Stage::Fetching(Fetching { from, as_copy, asked_of, part, .. }) = search.stage else { return };
         let known = search.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
         let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
         let (client, moment) = (search.client.clone(), search.moment);
         let least = known.saturating_add(1).max(now_ms);
-        let asked = Move { number, client: &client, least, moment, clean, as_copy, part };
+        let waited = now.since(search.began).as_micros() as u64;
+        let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
         self.write_to(now, from, (&Message::Move(asked), false), out);
     }
 
