@@ -49,9 +49,8 @@ proptest! {
         again(&Message::PageTaken(PageTaken { page: number }));
         let [clean, as_copy, is_asked] = flags;
         let asked_of = Some(host).filter(|host| is_asked && host.as_u64() != 0);
-        let client_text = &*client;
         again(&Message::Move(Move {
-            number, client: client_text, least: epoch, moment, clean, waited: version, as_copy, asked_of, part,
+            number, client: &client, least: epoch, moment, clean, waited: version, as_copy, asked_of, part,
         }));
         again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body }));
         again(&Message::Outdated(Sessions { claims }));

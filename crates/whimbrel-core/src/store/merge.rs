@@ -32,15 +32,13 @@ impl Core {
         let began = streams.own.positions();
         let of_track = self.tracks.get_mut(track);
         let mut lag = of_track.lag.take().expect("whose client is not there lags");
-        let durable = of_track.durable.as_deref_mut().expect("it is durable");
         for (pubend, since, acked) in &stand.streams {
             let own = streams.own_reliable(*pubend);
             let acked = own.map_or(*acked, |own| (*acked).min(began[own]));
             lag.positions.advance(*pubend, acked);
             lag.gaps.passed(*pubend, acked);
-            if of_track.unsettled.has(*pubend) {
-                of_track.unsettled.advance(*pubend, acked);
-            }
+            of_track.note_read(*pubend, acked);
+            let durable = of_track.durable.as_deref_mut().expect("it is durable");
             match (own, since) {
                 (Some(own), Some(since)) => durable.start[own] = durable.start[own].min(*since),
                 (None, Some(since)) if durable.far.since.has(*pubend) => {
@@ -50,6 +48,7 @@ impl Core {
                 _ => {}
             }
         }
+        let durable = of_track.durable.as_deref_mut().expect("it is durable");
         let news = stand.beyond.iter().filter(|id| !durable.beyond.contains(id)).copied();
         let news: Vec<_> = news.collect();
         durable.beyond.extend(news);

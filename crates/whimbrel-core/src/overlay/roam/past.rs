@@ -24,6 +24,17 @@ pub(super) struct Past {
     ended_at: Option<Time>,
 }
 
+/// Whether a broker of one of those sets cannot be reached now, and has not ended.
+fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> bool) -> bool {
+    !now.has(host) && !now.has_name_of(map, host) && !has_ended(host)
+}
+
+/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then nor its deputy is there in the same life.
+fn is_forgotten(map: &Map, keeper: HostId, client: u64, now: &Map) -> bool {
+    let is_lost = |host: HostId| now.life(host) != map.life(host);
+    map.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk)) && map.deputy(client, keeper).is_none_or(is_lost)
+}
+
 impl Past {
     pub(super) fn is_empty(&self) -> bool {
         self.maps.is_empty()
@@ -58,8 +69,7 @@ impl Past {
 
     /// Who was there, cannot be reached now and has not ended: a client may have been attached there since.
     pub(super) fn away(&self, now: &Map, has_ended: impl Fn(HostId) -> bool) -> bool {
-        let is_away = |map: &Map, host| !now.has(host) && !now.has_name_of(map, host) && !has_ended(host);
-        self.maps.iter().any(|map| map.hosts().any(|host| is_away(map, host)))
+        self.maps.iter().any(|map| map.hosts().any(|host| is_away(map, host, now, &has_ended)))
     }
 
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
@@ -67,12 +77,8 @@ impl Past {
     pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
-            let is_lost = |host: HostId| now.life(host) != map.life(host);
-            if map.clerk(client).is_some_and(|(clerk, _)| !is_lost(clerk)) {
-                continue;
-            }
-            let away = map.hosts().filter(|host| !now.has(*host) && !now.has_name_of(map, *host) && !has_ended(*host));
-            found.extend(away.filter(|keeper| map.deputy(client, *keeper).is_none_or(is_lost)));
+            let away = map.hosts().filter(|host| is_away(map, *host, now, &has_ended));
+            found.extend(away.filter(|keeper| is_forgotten(map, *keeper, client, now)));
         }
         found
     }
@@ -85,15 +91,10 @@ impl Past {
         now: &Map,
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
-        let last = self.maps.iter().rev().find(|map| map.has(keeper));
-        if now.has(keeper) || has_ended(keeper) || last.is_some_and(|last| now.has_name_of(last, keeper)) {
-            return false;
+        match self.maps.iter().rev().find(|map| map.has(keeper)) {
+            Some(last) => is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, now),
+            None => !now.has(keeper) && !has_ended(keeper),
         }
-        last.is_none_or(|last| {
-            let is_lost = |host: HostId| now.life(host) != last.life(host);
-            let is_clerk_lost = last.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk));
-            is_clerk_lost && last.deputy(client, keeper).is_none_or(is_lost)
-        })
     }
 }
 
