@@ -1,6 +1,7 @@
 //! Deliveries that a client has not settled yet.
 
 mod doubt;
+mod moving;
 
 use std::collections::VecDeque;
 
@@ -326,7 +327,10 @@ impl Inflight {
     }
 
     fn finish(&mut self, index: usize) {
-        self.slots[index].end(&mut self.occupied);
+        let slot = &mut self.slots[index];
+        // What a notice told holds for what is read again, for as long as something before it is open.
+        let is_notice = slot.is_notice();
+        slot.event = slot.end(&mut self.occupied).filter(|_| is_notice);
         self.drop_settled();
     }
 
@@ -440,46 +444,6 @@ impl Inflight {
         of_track.map(|slot| (slot.id, slot.is_had()))
     }
 
-    /// Takes over a delivery with its tag from before the broker was restarted. Tags come ascending from `first` on, and none is left out:
-    /// what lies between is settled.
-    pub(crate) fn restore(&mut self, tag: u16, slot: Slot) {
-        if self.slots.is_empty() {
-            self.first = tag - 1;
-        }
-        while self.tag(self.slots.len()) != tag {
-            self.slots.push_back(Slot { stage: Stage::Settled, event: None, track: NO_TRACK, ..slot });
-        }
-        self.loading += u16::from(slot.stage == Stage::Loading);
-        self.slots.push_back(slot);
-        self.unsent = self.slots.len() as u16;
-    }
-
-    /// The deliveries that are not over, oldest first, with their tags.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (u16, &Slot)> + Clone {
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.stage != Stage::Settled);
-        slots.map(|(index, slot)| (self.tag(index), slot))
-    }
-
-    /// The tag that was given last; 0 if none was.
-    pub(crate) fn newest_tag(&self) -> u16 {
-        if self.slots.is_empty() { self.first } else { self.tag(self.slots.len() - 1) }
-    }
-
-    /// The next tag is that behind `last`.
-    pub(crate) fn go_on_after(&mut self, last: u16) {
-        let Some(back) = self.slots.back() else {
-            self.first = last;
-            return;
-        };
-        let (id, qos) = (back.id, back.qos);
-        let between = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
-        let room = SPAN_MAX.saturating_sub(self.slots.len() + 1);
-        for _ in 0..(between as usize).min(room) {
-            self.slots.push_back(Slot { qos, ..Slot::settled(id) });
-        }
-        self.unsent = self.slots.len() as u16;
-    }
-
     /// The tags of all deliveries at [`Qos::ExactlyOnce`] that are not over.
     pub(crate) fn exactly_once(&self) -> Vec<u16> {
         let is_open = |slot: &Slot| slot.qos == Qos::ExactlyOnce && slot.stage != Stage::Settled;
@@ -585,5 +549,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_notice_goes_along_while_something_before_it_is_open() {
+        let mut inflight = Inflight::default();
+        inflight.begin(10, 0);
+        let gap = crate::follow::Gap {
+            pubend: whimbrel_event::PubendId(16),
+            from: whimbrel_event::Tick(1),
+            to: whimbrel_event::Tick(9),
+            reason: crate::follow::GapReason::Released,
+        };
+        let told = || {
+            let event = crate::follow::notice_of(&gap, whimbrel_event::Time::from_nanos(1));
+            Slot { id: event.id(), event: Some(event), ..slot(Qos::AtLeastOnce) }
+        };
+        let (first, notice) = (inflight.push(slot(Qos::ExactlyOnce)), inflight.push(told()));
+        let going = |inflight: &Inflight| inflight.notices().map(|(tag, _)| tag).collect::<Vec<_>>();
+        assert_eq!(going(&inflight), [notice], "under its tag: it is not acknowledged");
+        inflight.settle(notice, Settlement::Acknowledged);
+        assert_eq!(going(&inflight), [0], "what it told holds on");
+        assert_eq!(inflight.open().map(|(tag, _)| tag).collect::<Vec<_>>(), [first]);
+        inflight.settle(first, Settlement::Received);
+        inflight.settle(first, Settlement::Completed);
+        assert_eq!(going(&inflight), [0; 0], "nothing before it is read again");
+        let last = inflight.push(told());
+        inflight.settle(last, Settlement::Acknowledged);
+        assert_eq!(going(&inflight), [0; 0]);
     }
 }

@@ -2,6 +2,7 @@
 
 use whimbrel_event::{Event, EventId, Qos};
 
+use crate::follow::NO_PUBEND;
 use crate::route::NO_TRACK;
 
 /// What the client's next answer must be.
@@ -57,6 +58,11 @@ impl Slot {
     /// The client may have got it.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent || self.repeated
+    }
+
+    /// It tells of a gap or of silence, and is in no stream.
+    pub(crate) fn is_notice(&self) -> bool {
+        self.id.pubend == NO_PUBEND && self.event.is_some()
     }
 
     /// It is not over, and nothing else has to come first.

@@ -63,7 +63,7 @@ pub(crate) struct Moving {
     /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
     pub(crate) stands: Vec<CarriedStand>,
     pub(crate) flights: Vec<CarriedFlight>,
-    /// Gaps of which a notice is on its way: under which tag, and of which subscription.
+    /// Gaps of which a notice is on its way, or that the client has acknowledged (0) before something older: under which tag, and of which subscription.
     pub(crate) gaps: Vec<(u16, u32, Gap)>,
     /// Tags of exactly-once publishes that the client has not released, ascending.
     pub(crate) unreleased: Vec<u16>,
@@ -312,7 +312,7 @@ impl Moving {
         let away = maybe(bytes)?.map(Duration::from_millis);
         let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
         let gap = |bytes: &mut Bytes<'_>| {
-            let tag = bytes.u16().filter(|tag| *tag > 0)?;
+            let tag = bytes.u16()?;
             let (ordinal, EventId { pubend, tick: from }) = (bytes.small()?, id(bytes)?);
             let (to, reason) = (Tick(bytes.varint()?), *GapReason::ALL.get(usize::from(bytes.u8()?))?);
             Some((tag, ordinal, Gap { pubend, from, to, reason }))
@@ -372,7 +372,7 @@ mod tests {
                 tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
             });
             let gaps = streams.iter().map(|(pubend, _, from)| {
-                (1, identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost })
+                (u16::from(flags[5]), identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost })
             });
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {

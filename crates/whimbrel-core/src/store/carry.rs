@@ -12,7 +12,7 @@ use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
-use crate::follow::{Gap, GapReason, NO_PUBEND, NOTHING, Old, Positions, gap_of};
+use crate::follow::{Gap, GapReason, NOTHING, Old, Positions, gap_of};
 use crate::route::NO_TRACK;
 use crate::session::{Slot, Stage};
 
@@ -83,12 +83,11 @@ impl Core {
             is_received: matches!(slot.stage, Stage::ExpectCompleted | Stage::Receiving),
             of: ordinals.get(&slot.track).map(|ordinal| (*ordinal, slot.id)),
         };
-        let is_notice = |slot: &Slot| slot.id.pubend == NO_PUBEND && slot.event.is_some();
         let open = session.inflight.open().filter(|(_, slot)| slot.qos == Qos::ExactlyOnce || slot.was_sent());
-        let flights = open.clone().filter(|(_, slot)| !is_notice(slot));
+        let flights = open.filter(|(_, slot)| !slot.is_notice());
         // No stream has it: it would not come again.
         let gap = |(tag, slot): (u16, &Slot)| Some((tag, *ordinals.get(&slot.track)?, gap_of(slot.event.as_ref()?)?));
-        let gaps = open.filter(|(_, slot)| is_notice(slot)).filter_map(gap);
+        let gaps = session.inflight.notices().filter_map(gap);
         let committed = self.store.line.committed();
         let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.atom <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {

@@ -35,6 +35,7 @@ impl Core {
                     lag.gaps.add(*gap);
                     lag.told.add(*gap);
                 }
+                _ if *tag == 0 => {}
                 _ => drop(notices.insert(*tag, (track, *gap))),
             }
         }
