@@ -88,8 +88,8 @@ fn spans(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> String {
         let end = if is_clean { ", DISCONNECT" } else { "" };
         format!("at b{} by connection {}{end}{late} as {:?}", came.broker, came.connection, came.id)
     };
-    let between = story.attached.range(first.connection + 1..again.connection);
-    let between: Vec<String> = between.map(|(_, stay)| format!("b{} {}", stay.broker, since(stay.since))).collect();
+    let between = (first.connection + 1..again.connection).filter_map(|number| story.attached.get(&number));
+    let between: Vec<String> = between.map(|stay| format!("b{} {}", stay.broker, since(stay.since))).collect();
     let is_around = |kill: &&super::Kill| kill.at + AROUND >= first.at && kill.at <= again.at;
     let of = |kill: &super::Kill| format!("b{} {}", kill.broker, since(kill.at));
     let kills: Vec<String> = book.kills.iter().filter(is_around).map(of).collect();
