@@ -11,7 +11,7 @@ use whimbrel_client::{
 };
 
 use super::ghost::Ghost;
-use super::{Attachment, Came, Desk, Keeper, Name, Phase, Sent};
+use super::{Came, Desk, Keeper, Name, Phase, Sent};
 use crate::world::Up;
 
 /// A roamer leaves after so many messages.
@@ -65,6 +65,14 @@ async fn next_up(up: &mut [watch::Receiver<Up>], from: usize) -> (usize, String)
     }
 }
 
+/// An older connection.
+enum Older {
+    /// The client has left it open.
+    Left(Client, Events, (usize, u64)),
+    /// The client has lost it.
+    Lost(Ghost),
+}
+
 pub struct Roamer {
     who: String,
     index: usize,
@@ -75,10 +83,8 @@ pub struct Roamer {
     up: Vec<watch::Receiver<Up>>,
     session: Session,
     position: Option<Position>,
-    /// Its older connection, which it has lost and its broker has open still.
-    ghost: Option<Ghost>,
-    /// Since when it has had no connection.
-    seeks: Option<Instant>,
+    /// Its older connection, which its broker has open still.
+    ghost: Option<Older>,
     has_session: bool,
     /// The number of the present connection.
     connection: u64,
@@ -109,7 +115,6 @@ impl Roamer {
             session,
             position,
             ghost: None,
-            seeks: None,
             has_session: false,
             connection: 0,
         }
@@ -123,7 +128,8 @@ impl Roamer {
         while *self.desk.phase.borrow() < Phase::Over {
             let (at, url) = next_up(&mut self.up, self.at).await;
             let haunts = moves % HAUNTS == self.index as u64 % HAUNTS;
-            let way = if haunts { Some(Ghost::new(&url).await) } else { None };
+            let is_strict = self.desk.book().is_strict;
+            let way = if haunts && is_strict { Some(Ghost::new(&url).await) } else { None };
             let connected = self.connect(way.as_ref().map_or(&*url, Ghost::url), at).await;
             let (client, mut events) = match connected {
                 Ok(connected) => connected,
@@ -146,9 +152,10 @@ impl Roamer {
                 Some(way) if is_moving => {
                     way.lose();
                     client.abandon();
-                    self.ghost = Some(way);
+                    self.ghost = Some(Older::Lost(way));
                     self.drain(&mut events, end).await;
                 }
+                _ if haunts && is_moving && !is_strict => self.ghost = Some(Older::Left(client, events, end)),
                 _ => {
                     if is_over || is_moving && moves.is_multiple_of(2) {
                         client.disconnect().await;
@@ -175,15 +182,16 @@ impl Roamer {
         let options = Options::new(url).client_id(&*self.who).clean_start(false).session_expiry(EXPIRY);
         let options = options.session(self.session.clone()).timeout(ANSWER);
         let begun = Instant::now();
-        let sought = *self.seeks.get_or_insert(begun);
         let (client, events) = Client::connect(options).await?;
-        self.seeks = None;
         self.connection += 1;
-        let attachment = Attachment { broker: at, sought, since: Instant::now() };
-        self.desk.book().stories[self.index].attached.insert(self.connection, attachment);
+        let since = (at, Instant::now());
+        self.desk.book().stories[self.index].attached.insert(self.connection, since);
         let closed = async {
-            if let Some(way) = self.ghost.take() {
-                way.closed().await;
+            match self.ghost.take() {
+                None => {}
+                Some(Older::Lost(way)) => way.closed().await,
+                // What came there came before.
+                Some(Older::Left(_client, mut old, there)) => self.drain(&mut old, there).await,
             }
         };
         if timeout(ENDS, closed).await.is_err() {
