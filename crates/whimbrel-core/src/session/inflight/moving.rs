@@ -1,7 +1,6 @@
 //! What is in flight when a session goes elsewhere, or comes.
 
 use super::{Inflight, SPAN_MAX, TAGS};
-use crate::route::NO_TRACK;
 use crate::session::slot::{Slot, Stage};
 
 impl Inflight {
@@ -12,7 +11,7 @@ impl Inflight {
             self.first = tag - 1;
         }
         while self.tag(self.slots.len()) != tag {
-            self.slots.push_back(Slot { stage: Stage::Settled, event: None, track: NO_TRACK, ..slot });
+            self.slots.push_back(Slot::settled(slot.id));
         }
         self.loading += u16::from(slot.stage == Stage::Loading);
         self.slots.push_back(slot);
@@ -20,13 +19,13 @@ impl Inflight {
     }
 
     /// The deliveries that are not over, oldest first, with their tags.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (u16, &Slot)> + Clone {
+    pub(crate) fn open(&self) -> impl Iterator<Item = (u16, &Slot)> {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.stage != Stage::Settled);
         slots.map(|(index, slot)| (self.tag(index), slot))
     }
 
     /// Notices that the client may have got, oldest first, each with its tag; 0 if the client has acknowledged it, and something before it is open.
-    pub(crate) fn notices(&self) -> impl Iterator<Item = (u16, &Slot)> + Clone {
+    pub(crate) fn notices(&self) -> impl Iterator<Item = (u16, &Slot)> {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_notice());
         let tag = |index, slot: &Slot| if slot.stage == Stage::Settled { 0 } else { self.tag(index) };
         slots.map(move |(index, slot)| (tag(index, slot), slot)).filter(|(tag, slot)| *tag == 0 || slot.was_sent())
@@ -39,15 +38,14 @@ impl Inflight {
 
     /// The next tag is that behind `last`.
     pub(crate) fn go_on_after(&mut self, last: u16) {
-        let Some(back) = self.slots.back() else {
+        let Some(id) = self.slots.back().map(|back| back.id) else {
             self.first = last;
             return;
         };
-        let (id, qos) = (back.id, back.qos);
         let between = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
         let room = SPAN_MAX.saturating_sub(self.slots.len() + 1);
         for _ in 0..(between as usize).min(room) {
-            self.slots.push_back(Slot { qos, ..Slot::settled(id) });
+            self.slots.push_back(Slot::settled(id));
         }
         self.unsent = self.slots.len() as u16;
     }
