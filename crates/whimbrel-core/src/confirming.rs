@@ -449,8 +449,7 @@ impl Core {
             self.sessions.get_mut(index).memory.structural -= 1;
         }
         if present {
-            out.unsubscribed(whom.link, tag, &existed);
-            self.sessions.pump(index, now, out);
+            self.answer_end(now, (whom, tag), index, existed, out);
         }
     }
 

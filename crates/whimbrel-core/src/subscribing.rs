@@ -346,8 +346,7 @@ impl Core {
             return self.kick(now, index, Kick::LogFailed, out);
         }
         let existed = self.end_subscriptions(index, filters);
-        out.unsubscribed(link, tag, &existed);
-        self.sessions.pump(index, now, out);
+        self.answer_end(now, (whom, tag), index, existed, out);
     }
 
     /// Ends subscriptions of a session; tells which of them there were.

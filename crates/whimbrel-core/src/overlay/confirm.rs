@@ -7,7 +7,7 @@ use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::joining::ALL_OTHERS;
-use super::{Due, Overlay, wants};
+use super::{Due, Overlay, ending, wants};
 use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
@@ -72,6 +72,8 @@ pub(crate) struct Waiting {
     entries: VecDeque<Waiter>,
     /// Those that only wait for homes of shared subscriptions.
     pub(super) sharing: Vec<Waiter>,
+    /// The ends of subscriptions.
+    pub(super) ending: Vec<ending::Unanswered>,
     returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -247,6 +249,7 @@ impl Core {
     /// Answers those for which nobody has to be waited for any more.
     pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
         self.end_gaps(now, out);
+        self.answer_ends(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !overlay.waiting.sharing.is_empty() {
             self.confirm_shares(now, out);
@@ -305,6 +308,7 @@ impl Core {
             let is_written = self.store.outbox.last() <= self.store.line.committed();
             self.answer_made(now, entry, is_written, out);
         }
+        self.answer_ends(now, out);
         self.confirm_shares(now, out);
     }
 
@@ -378,6 +382,10 @@ impl Overlay {
             let entry = &mut self.waiting.entries[at];
             entry.version = None;
             let due = entry.due.max(now);
+            self.set_timer(due, Due::Confirm);
+        }
+        for at in 0..self.waiting.ending.len() {
+            let due = self.waiting.ending[at].due.max(now);
             self.set_timer(due, Due::Confirm);
         }
     }

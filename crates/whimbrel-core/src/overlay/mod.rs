@@ -8,7 +8,7 @@
 //! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
 //! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
 //! - `borrow`, `lend`: parts of logs, read for others.
-//! - `confirm`: a subscription is answered when the others know of it.
+//! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
 //! - `letters`: what brokers tell each other that are not neighbours.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
@@ -16,6 +16,7 @@
 mod answer;
 mod borrow;
 mod confirm;
+mod ending;
 pub mod estimate;
 mod flood;
 mod follow;

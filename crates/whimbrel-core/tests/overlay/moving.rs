@@ -238,6 +238,30 @@ fn a_deputy_goes_on_when_the_keeper_is_dead() {
 }
 
 #[test]
+fn what_was_unsubscribed_stays_so_whoever_goes_on_with_the_session() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.input(1, Input::Unsubscribe { link: Link(1), tag: 3, filters: &["t"] });
+    let is_answered = |told: &Told| matches!(told, Told::Unsubscribed(existed) if existed[..] == [true]);
+    let before = net.now;
+    while !net.told(1, 1).iter().any(is_answered) {
+        net.advance(MILLI);
+        assert!(net.now.since(before) < MILLI * 20, "it waits for a deputy that is there");
+    }
+    // In the same moment the keeper dies.
+    net.kill(1);
+    net.advance(SECOND);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    net.publish_all(0, 9, &["1"]);
+    assert_eq!(net.settled(2, 1, SECOND), Vec::<String>::new());
+    // A deputy that does not answer is waited for a second.
+    net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
+    net.kill(0);
+    net.input(2, Input::Unsubscribe { link: Link(1), tag: 4, filters: &["t"] });
+    net.advance(SECOND + MILLI * 100);
+    assert!(net.told(2, 1).iter().any(is_answered));
+}
+
+#[test]
 fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_given_again() {
     let mut net = world(Qos::ExactlyOnce);
     let (mut at, mut asked) = (1, 0);
