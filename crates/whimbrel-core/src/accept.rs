@@ -292,9 +292,7 @@ impl Core {
         store.outbox.event(id.pubend.index(), event.clone());
         store.release.logged[own] = id.tick;
         #[cfg(feature = "mutants")]
-        if self.mutant == Some(crate::Mutant::WishUnnamed) {
-            store.filters.wanted.retain(|(kind, _)| *kind != crate::route::Kind::Wish);
-        }
+        store.filters.leave_out(self.mutant, &self.router);
         store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.outbox);
         if retain {
             let view = event.view();

@@ -76,6 +76,8 @@ pub enum Mutant {
     OldSessionBack,
     /// Who waits for the confirmation of its subscription is not named in filter records.
     WishUnnamed,
+    /// A broker that is owed an event is not named in filter records.
+    DebtorUnnamed,
     /// Who does not find the next event in the chain of those that it wants takes it for the last.
     ChainBelieved,
     /// Holes of other brokers' streams are not asked for.

@@ -12,10 +12,11 @@ use whimbrel_wire::{Message, READ_LOST_MAX, ReadAsk, ReadTold, compact};
 
 use super::Due;
 use super::letters::Sender;
+use super::named::{Foresight, Next};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::content::Content;
-use crate::store::{FETCH_BYTES, LENDER, OWN, Part, StreamName};
+use crate::store::{LENDER, OWN, Part, StreamName};
 
 /// Questions that are being answered.
 pub const QUESTIONS_MAX: usize = 64;
@@ -64,8 +65,9 @@ struct Question {
     /// Up to where it has been read.
     at: Tick,
     upto: Tick,
-    /// What is wanted of it.
+    /// What is wanted of it, and which events that may be.
     entries: Vec<Wanted>,
+    known: Foresight,
     released: Tick,
     lost: Vec<(Tick, Tick)>,
     /// The events that were found, as they travel, one behind the other; their ticks and ends.
@@ -78,6 +80,23 @@ struct Question {
 impl Question {
     fn is_full(&self) -> bool {
         self.bytes.len() >= ANSWER_BYTES || self.found.len() >= ANSWER_EVENTS || self.lost.len() >= READ_LOST_MAX
+    }
+
+    /// Takes what is wanted of these events, as far as there is room. How many it has looked at.
+    fn take(&mut self, events: &[Event]) -> usize {
+        for (looked_at, event) in (1..).zip(events) {
+            let tick = event.id().tick;
+            if !is_wanted(&mut self.entries, event.packed().unpack()) {
+                continue;
+            }
+            if self.is_full() {
+                self.at = Tick(tick.0 - 1);
+                return looked_at;
+            }
+            compact::write(&event.packed().unpack(), &mut self.bytes);
+            self.found.push((tick, self.bytes.len()));
+        }
+        events.len()
     }
 }
 
@@ -109,15 +128,17 @@ impl Core {
         let released = self.given_up((from.host, own), (ask.after, upto));
         let is_gone = ask.is_strict && ask.after < chopped;
         let released = if is_gone { released.max(chopped.min(upto)) } else { released };
-        let entries = wanted(&ask.entries);
+        let at = ask.after.max(chopped.min(upto));
+        let (entries, known) = (wanted(&ask.entries), self.foresee((from.host, own), at, &ask.entries));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.logs.lending.questions.push_back(Question {
             from: from.host,
             number: ask.number,
             own,
-            at: ask.after.max(chopped.min(upto)),
+            at,
             upto,
             entries,
+            known,
             released,
             lost: Vec::new(),
             bytes: Vec::new(),
@@ -179,36 +200,37 @@ impl Core {
             question.is_read = true;
             return false;
         }
-        let (after, upto) = (question.at, question.upto);
+        let part = (question.at, question.upto);
         // Since it was asked more may have been given up, and what was read since then lacks that.
-        let released = self.given_up((question.from, question.own), (after, upto));
+        let released = self.given_up((question.from, question.own), part);
         question.released = released.max(question.released);
+        let (after, upto, bytes) = match self.look_ahead_for(&mut question.known, part) {
+            Next::Unknown => return false,
+            Next::Nothing(upto) => {
+                question.at = upto;
+                question.is_read = upto >= question.upto;
+                return !question.is_read;
+            }
+            Next::Something { after, upto, bytes } => (after, upto, bytes),
+        };
         let Some(slice) = self.store.reads.slice(stream, after) else {
-            self.store.reads.ask(LENDER, Part { stream, after, upto, bytes: FETCH_BYTES });
+            self.store.reads.ask(LENDER, Part { stream, after, upto, bytes });
             return false;
         };
         let end = slice.upto.min(upto);
         let first = slice.events.partition_point(|event| event.id().tick <= after);
+        let events = slice.events[first..].iter().take_while(|event| event.id().tick <= end);
         // Cheap: they are handles.
-        let events: Vec<Event> =
-            slice.events[first..].iter().take_while(|event| event.id().tick <= end).cloned().collect();
-        if let Some((from, to)) = slice.lost.map(|(from, to)| (from.max(after), to.min(end))).filter(|(a, b)| a < b) {
-            question.lost.push((from, to));
-        }
+        let events: Vec<Event> = events.filter(|event| question.known.wants(event.id().tick)).cloned().collect();
+        let lost = slice.lost.map(|(from, to)| (from.max(after), to.min(end))).filter(|(from, to)| from < to);
+        question.lost.extend(lost.filter(|lost| question.known.wants_any(*lost)));
+        question.known.note_found(events.len());
         question.at = end;
-        for event in events {
-            let tick = event.id().tick;
-            if !is_wanted(&mut question.entries, event.packed().unpack()) {
-                continue;
-            }
-            if question.is_full() {
-                question.at = Tick(tick.0 - 1);
-                break;
-            }
-            compact::write(&event.packed().unpack(), &mut question.bytes);
-            question.found.push((tick, question.bytes.len()));
-        }
+        let looked_at = question.take(&events);
         question.is_read = question.at >= question.upto || question.is_full();
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.events_looked_at += looked_at as u64;
+        }
         !question.is_read
     }
 

@@ -28,6 +28,7 @@ mod lend;
 mod letters;
 mod look;
 mod mend;
+mod named;
 mod owed;
 mod owing;
 mod passing;

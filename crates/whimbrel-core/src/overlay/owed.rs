@@ -40,7 +40,11 @@ impl Core {
             return self.tell_no_log(now, host, out);
         }
         let assigned = self.streams.own.assigned();
-        let debt = self.store.debts.of.entry(host).or_insert_with(|| Debt::new(now, &name));
+        let number = if is_known { None } else { Some(self.store.debts.free_number()) };
+        if let Some(number) = number {
+            self.store.debts.of.insert(host, Debt::new(now, &name, (number, assigned)));
+        }
+        let debt = self.store.debts.of.get_mut(&host).expect("it is there, or was just made");
         debt.version = version;
         let mut has_changed = !is_known;
         if debt.is_forfeited() && !wanted.is_empty() {
@@ -75,8 +79,8 @@ impl Core {
     fn begin_to_owe(&mut self, host: HostId, wish: Wanted, version: u64, begin: OwnTicks) {
         let selector = understood(wish.1.as_deref());
         let filter = self.wished(&wish.0);
-        let in_index = self.router.insert_wish(filter, selector.as_ref(), None);
         let debt = self.store.debts.of.get_mut(&host).expect("it was just made");
+        let in_index = self.router.insert_wish(filter, selector.as_ref(), debt.wisher());
         debt.last += 1;
         let number = debt.last;
         let written = OwedEntry { version, begin, filter: &wish.0, selector: wish.1.as_deref() };
@@ -179,6 +183,8 @@ impl Core {
             has_ended: false,
             at: now,
             forfeited: debt.hold.forfeited,
+            number: debt.hold.number,
+            named: debt.hold.named,
         };
         if debt.is_forfeited() {
             hold.needed = [NOTHING; OWN];
@@ -271,12 +277,27 @@ impl Core {
         }
     }
 
+    /// Brokers to whom an earlier version owed something are named in filter records from now on.
+    fn number_debtors(&mut self) {
+        let named = self.streams.own.assigned();
+        let unnumbered = |(host, debt): (&HostId, &Debt)| debt.hold.number.is_none().then_some(*host);
+        let hosts: Vec<HostId> = self.store.debts.of.iter().filter_map(unnumbered).collect();
+        for host in hosts {
+            let number = self.store.debts.free_number();
+            let hold = &mut self.store.debts.of.get_mut(&host).expect("it was just found").hold;
+            (hold.number, hold.named) = (Some(number), named);
+            self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
+            self.store.outbox.seal_large();
+        }
+    }
+
     /// What others are owed is owed again after a restart, before anything is accepted.
     pub(crate) fn restore_debts(&mut self, now: Time, restored: Restored) {
         self.restore_ended(restored.ended);
         for (host, hold) in restored.holds {
             self.store.debts.of.insert(host, Debt::restored(now, hold));
         }
+        self.number_debtors();
         for (host, number, entry) in &restored.entries {
             let entry = OwedEntry::read_versioned(entry).expect("it was read before");
             let wished = self.wished(entry.filter);
@@ -288,7 +309,7 @@ impl Core {
             };
             let OwedEntry { version, begin, filter, selector } = entry;
             let in_index = understood(selector);
-            let wish = self.router.insert_wish(wished, in_index.as_ref(), None);
+            let wish = self.router.insert_wish(wished, in_index.as_ref(), debt.wisher());
             debt.last = debt.last.max(*number);
             debt.version = debt.version.max(version);
             let owed = Owed { number: *number, version, begin, wish };

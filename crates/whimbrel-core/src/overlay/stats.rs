@@ -118,6 +118,8 @@ pub struct OverlayStats {
     pub reads_merged: u64,
     /// Questions of other brokers for parts of the own log that were taken.
     pub reads_asked: u64,
+    /// Events that were looked at for these.
+    pub events_looked_at: u64,
     /// Events that were told to them.
     pub events_lent: u64,
     /// Letters that were written here.

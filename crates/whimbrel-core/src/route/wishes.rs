@@ -8,7 +8,7 @@ use crate::store::DurableNo;
 
 impl Router {
     /// What matches is logged from now on, although nobody gets it, until [`Router::remove_wish`].
-    /// Whoever has it is named `by` its number and, if it was there before, its track; one that is ending needs no name.
+    /// Whoever has it is named `by` its number and, if it is a subscription that was there before, its track; one that is ending needs no name.
     pub(crate) fn insert_wish(
         &mut self,
         filter: TopicFilter<'_>,

@@ -3,11 +3,12 @@
 //! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says that it needs it no more; [`Hold`] has that as it was
 //! reported last. What it began to want with a later version of its interest than the report knows of is held from where that began.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Tick, Time};
 
-use super::keys::{OWN, OwnTicks, Value, put_selector, put_ticks, selector_of, ticks};
+use super::keys::{DurableNo, OWN, OwnTicks, Value, put_selector, put_ticks, selector_of, ticks};
+use super::numbers::DebtorNo;
 use super::outbox::AtomNo;
 use super::wire::{Bytes, put_bytes, put_varint};
 use crate::follow::NOTHING;
@@ -80,6 +81,10 @@ pub(crate) struct Hold {
     pub(crate) at: Time,
     /// Up to here what it was owed may have been given up although it had not said so; [`NOTHING`]: all, and nothing is held any more.
     pub(crate) forfeited: OwnTicks,
+    /// How filter records name it; `None` only between reading what an earlier version has written and going on from that.
+    pub(crate) number: Option<DebtorNo>,
+    /// They do so after these ticks, as far as it was owed what it wanted.
+    pub(crate) named: OwnTicks,
 }
 
 fn put_hosts(out: &mut Vec<u8>, hosts: &[HostId]) {
@@ -92,6 +97,8 @@ fn hosts(bytes: &mut Bytes<'_>) -> Option<Vec<HostId>> {
 }
 
 impl Value<'_> for Hold {
+    const VERSION: u8 = 2;
+
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.name.as_bytes());
         put_varint(out, self.report.0);
@@ -103,9 +110,18 @@ impl Value<'_> for Hold {
         out.push(u8::from(self.has_ended));
         put_varint(out, self.at.as_nanos());
         put_ticks(out, &self.forfeited);
+        put_varint(out, self.number.map_or(0, |number| u64::from(number.0) + 1));
+        put_ticks(out, &self.named);
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let hold = Self::read_older(1, bytes)?;
+        let number = bytes.varint()?.checked_sub(1).map(u16::try_from).transpose().ok()?.map(DebtorNo);
+        Some(Hold { number, named: ticks(bytes)?, ..hold })
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        (version == 1).then_some(())?;
         Some(Hold {
             name: bytes.text()?.into(),
             report: (bytes.varint()?, bytes.varint()?),
@@ -116,6 +132,8 @@ impl Value<'_> for Hold {
             has_ended: bytes.u8()? == 1,
             at: Time::from_nanos(bytes.varint()?),
             forfeited: ticks(bytes)?,
+            number: None,
+            named: [NOTHING; OWN],
         })
     }
 }
@@ -144,8 +162,8 @@ pub(crate) struct Debt {
 }
 
 impl Debt {
-    /// Nothing is owed yet.
-    pub(crate) fn new(now: Time, name: &str) -> Debt {
+    /// Nothing is owed yet; what is to be will be under that number in filter records after these ticks.
+    pub(crate) fn new(now: Time, name: &str, (number, named): (DebtorNo, OwnTicks)) -> Debt {
         let hold = Hold {
             name: name.into(),
             report: (0, 0),
@@ -156,6 +174,8 @@ impl Debt {
             has_ended: false,
             at: now,
             forfeited: [Tick(0); OWN],
+            number: Some(number),
+            named,
         };
         Debt::restored(now, hold)
     }
@@ -219,6 +239,11 @@ impl Debt {
         since
     }
 
+    /// By which number what it wants is named in the index.
+    pub(crate) fn wisher(&self) -> Option<(DurableNo, u32)> {
+        self.hold.number.map(|number| (number.among_durable(), route::NO_TRACK))
+    }
+
     /// It was given up: nothing is held for it any more.
     pub(crate) fn is_forfeited(&self) -> bool {
         self.hold.forfeited == [NOTHING; OWN]
@@ -278,6 +303,15 @@ pub(crate) struct Debts {
     pub(crate) retired: Vec<FormerHost>,
 }
 
+impl Debts {
+    /// The least number that no broker has.
+    pub(crate) fn free_number(&self) -> DebtorNo {
+        let used: BTreeSet<DebtorNo> = self.of.values().filter_map(|debt| debt.hold.number).collect();
+        let free = (0..).map(DebtorNo).find(|number| !used.contains(number));
+        free.expect("there are fewer brokers than numbers")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +325,7 @@ mod tests {
             deputies,
             took: vec![HostId::new(32)],
             has_ended: true,
-            ..Debt::new(Time::from_nanos(5), "b1").hold
+            ..Debt::new(Time::from_nanos(5), "b1", (DebtorNo(3), [Tick(6), Tick(5), Tick(4), Tick(9)])).hold
         }
     }
 
@@ -300,8 +334,13 @@ mod tests {
         let mut out = Vec::new();
         hold().put_versioned(&mut out);
         assert_eq!(Hold::read_versioned(&out), Some(hold()));
-        let entry = OwedEntry { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
+        // The number and four ticks that are near each other.
+        out.truncate(out.len() - 5);
+        out[0] = 1;
+        let before = Hold { number: None, named: [NOTHING; OWN], ..hold() };
+        assert_eq!(Hold::read_versioned(&out), Some(before), "as it was written before there were numbers");
         out.clear();
+        let entry = OwedEntry { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
         entry.put_versioned(&mut out);
         assert_eq!(OwedEntry::read_versioned(&out), Some(entry));
         let ended = Ended { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true };
@@ -311,6 +350,17 @@ mod tests {
         for end in 0..out.len() {
             assert_eq!(OwedEntry::read_versioned(&out[..end]), None);
         }
+    }
+
+    #[test]
+    fn the_least_number_is_given_that_nobody_has() {
+        let mut debts = Debts::default();
+        for (host, number) in [(16, 0), (32, 1), (48, 2)] {
+            assert_eq!(debts.free_number(), DebtorNo(number));
+            debts.of.insert(HostId::new(host), Debt::new(Time::ZERO, "", (DebtorNo(number), [Tick(0); OWN])));
+        }
+        debts.of.remove(&HostId::new(32));
+        assert_eq!(debts.free_number(), DebtorNo(1));
     }
 
     #[test]

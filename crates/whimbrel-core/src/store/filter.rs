@@ -7,6 +7,8 @@
 //! must never happen is that one is missing, so a record without names means everybody, and a chain that breaks, after a restart for
 //! instance, is replaced by reading all records.
 //!
+//! Other brokers that are owed something are named in the same way, each as one, in a shard of their own, by their numbers alone.
+//!
 //! After the persistent filtering subsystem of Gryphon ("Scalably supporting durable subscriptions in a publish/subscribe system", 2003).
 
 use std::collections::BTreeMap;
@@ -20,8 +22,11 @@ use super::reads::{FETCH_BYTES, POINT_BYTES, Slice};
 use crate::follow::Tracks;
 use crate::route::{Kind, Router};
 
-/// The form of a record, its first byte.
+/// The form of a record, its first byte: names of [`NAME`] bytes.
 const FORMAT: u8 = 1;
+
+/// That of a record which says nothing of the events before, as they are of brokers: numbers within the shard alone, two bytes each.
+const BARE: u8 = 2;
 
 /// Bytes of one name: two for the number within the shard, seven for how far its last event lies back.
 const NAME: usize = 9;
@@ -34,6 +39,9 @@ const NAMES_MAX: usize = (128 << 10) / NAME;
 
 /// Events that are found by following the chain; of more, all records are read.
 const CHAIN_MAX: usize = 64;
+
+/// Bytes of records of brokers that are looked through in a turn, about.
+pub(crate) const RECORDS_BYTES: usize = 64 << 10;
 
 /// Records that cost as much to look at as one event.
 const LOOKS: usize = 16;
@@ -61,6 +69,10 @@ pub(crate) enum Named {
 
 /// What a record at that tick says of a subscription. Costs a search among the names.
 pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> Named {
+    if let Some(numbers) = bare_numbers(body) {
+        let number = split(number).1.to_le_bytes();
+        return if numbers.contains(&number) { Named::Perhaps } else { Named::No };
+    }
     let Some(names) = known_names(body) else { return Named::Perhaps };
     match names.binary_search_by_key(&split(number).1, number_of) {
         Err(_) => Named::No,
@@ -80,6 +92,13 @@ pub(super) fn names(body: &[u8]) -> Option<impl Iterator<Item = u16>> {
     known_names(body).map(|names| names.iter().map(number_of))
 }
 
+/// The numbers in a record that has nothing else; `None` if it has, or is not understood.
+fn bare_numbers(body: &[u8]) -> Option<&[[u8; 2]]> {
+    let Some((&BARE, numbers)) = body.split_first() else { return None };
+    let (numbers, rest) = numbers.as_chunks::<2>();
+    (!numbers.is_empty() && rest.is_empty()).then_some(numbers)
+}
+
 /// The names in a record; `None` if there are none, or they are not understood.
 fn known_names(body: &[u8]) -> Option<&[[u8; NAME]]> {
     let Some((&FORMAT, names)) = body.split_first() else { return None };
@@ -90,6 +109,17 @@ fn known_names(body: &[u8]) -> Option<&[[u8; NAME]]> {
 /// The number in its shard of the subscription that is named.
 fn number_of(name: &[u8; NAME]) -> u16 {
     u16::from_le_bytes([name[0], name[1]])
+}
+
+/// Writes a record: who is named in it, as brokers or as subscriptions.
+fn put_names(out: &mut Vec<u8>, tick: Tick, is_of_debtors: bool, names: &[(DurableNo, Tick)]) {
+    out.push(if is_of_debtors { BARE } else { FORMAT });
+    for (number, before) in names {
+        match is_of_debtors {
+            true => out.extend_from_slice(&split(*number).1.to_le_bytes()),
+            false => put_name(out, tick, (*number, *before)),
+        }
+    }
 }
 
 fn put_name(out: &mut Vec<u8>, tick: Tick, (number, before): (DurableNo, Tick)) {
@@ -119,6 +149,18 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
+    /// A fault leaves somebody out.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn leave_out(&mut self, mutant: Option<crate::Mutant>, router: &Router) {
+        let is_debtor = |to: u32| router.wisher(to).is_some_and(|(number, _)| number.is_debtor());
+        let is_left_out = |(kind, to): &(Kind, u32)| match mutant {
+            Some(crate::Mutant::WishUnnamed) => *kind == Kind::Wish && !is_debtor(*to),
+            Some(crate::Mutant::DebtorUnnamed) => *kind == Kind::Wish && is_debtor(*to),
+            _ => false,
+        };
+        self.wanted.retain(|who| !is_left_out(who));
+    }
+
     /// Names those who want the logged event at that tick, in the atom that is open.
     pub(crate) fn name(
         &mut self,
@@ -132,6 +174,10 @@ impl Filters {
         for (kind, to) in wanted.drain(..) {
             let (number, track) = match kind {
                 Kind::Wish => match router.wisher(to) {
+                    Some((number, _)) if number.is_debtor() => {
+                        names.push((number, tick));
+                        continue;
+                    }
                     Some((number, track)) => (Some(number), track),
                     None => continue,
                 },
@@ -155,10 +201,7 @@ impl Filters {
         for shard in names.chunk_by(|(a, _), (b, _)| split(*a).0 == split(*b).0) {
             let stream = stream_of(own, shard[0].0);
             let named = if is_blind { &[] } else { shard };
-            let bytes = outbox.record(stream, tick, |out| {
-                out.push(FORMAT);
-                named.iter().for_each(|name| put_name(out, tick, *name));
-            });
+            let bytes = outbox.record(stream, tick, |out| put_names(out, tick, shard[0].0.is_debtor(), named));
             self.records += 1;
             self.named += named.len() as u64;
             self.bytes += bytes as u64;
@@ -179,6 +222,8 @@ pub(crate) struct Plan {
     pub(crate) chain: Chain,
     /// Bytes of events that are read at once: more, if what is wanted lies close together.
     pub(crate) bytes: usize,
+    /// Records of the part, if they have been looked through.
+    looked_at: usize,
 }
 
 /// How far the chain of the events that a subscription wants has been followed.
@@ -195,7 +240,7 @@ pub(crate) enum Chain {
 impl Plan {
     /// Nothing is known.
     pub(crate) fn new(own: usize, from: Tick) -> Self {
-        Plan { own, from, upto: from, ticks: None, chain: Chain::Untried, bytes: POINT_BYTES }
+        Plan { own, from, upto: from, ticks: None, chain: Chain::Untried, bytes: POINT_BYTES, looked_at: 0 }
     }
 
     /// It says something of a subscription that has got there, or can go on from there.
@@ -271,8 +316,14 @@ impl Plan {
             part.inspect(|_| looked_at += 1).filter(|(tick, body)| look_up(*tick, body, number) != Named::No);
         let ticks = may_want.map(|(tick, _)| *tick).collect();
         *budget = budget.saturating_sub(looked_at / LOOKS);
+        self.looked_at = looked_at;
         self.extend(upto, Some(ticks));
         None
+    }
+
+    /// At least one of so many events for which there are records may be wanted.
+    pub(crate) fn is_dense(&self, of: usize) -> bool {
+        self.ticks.as_ref().is_none_or(|ticks| ticks.len() * of >= self.looked_at)
     }
 
     /// The first event behind a tick that may be wanted.
@@ -298,6 +349,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::numbers::DebtorNo;
     use proptest::prelude::*;
 
     proptest! {
@@ -319,9 +371,21 @@ mod tests {
         }
 
         #[test]
+        fn brokers_are_named_by_their_numbers(numbers: std::collections::BTreeSet<u16>, other: u16) {
+            let names: Vec<_> = numbers.iter().map(|number| (DebtorNo(*number).among_durable(), Tick(9))).collect();
+            let mut body = Vec::new();
+            put_names(&mut body, Tick(9), true, &names);
+            prop_assert_eq!(body.len(), 1 + 2 * numbers.len());
+            let is_named = numbers.is_empty() || numbers.contains(&other);
+            let named = if is_named { Named::Perhaps } else { Named::No };
+            prop_assert_eq!(look_up(Tick(9), &body, DebtorNo(other).among_durable()), named);
+        }
+
+        #[test]
         fn what_cannot_be_read_means_everybody(body: Vec<u8>, number: u32) {
             let is_whole = body.first() == Some(&FORMAT) && body.len() > 1 && (body.len() - 1) % NAME == 0;
-            prop_assert!(is_whole || look_up(Tick(9), &body, DurableNo(number)) == Named::Perhaps);
+            let is_bare = body.first() == Some(&BARE) && body.len() > 1 && (body.len() - 1) % 2 == 0;
+            prop_assert!(is_whole || is_bare || look_up(Tick(9), &body, DurableNo(number)) == Named::Perhaps);
         }
     }
 }

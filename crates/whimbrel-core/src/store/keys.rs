@@ -21,7 +21,7 @@ pub(crate) type OwnTicks = [Tick; OWN];
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct SessionNo(pub(crate) u64);
 
-/// The number of a durable subscription. Never given twice.
+/// The number of a durable subscription. Never given twice. The last 2^16 are those of brokers, see [`super::numbers::DebtorNo`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct DurableNo(pub(crate) u32);
 

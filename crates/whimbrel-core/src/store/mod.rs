@@ -42,9 +42,10 @@ pub(crate) use carry::Source;
 pub(crate) use copied::{Lost, LostParts};
 pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
-pub(crate) use filter::{Filters, Plan, stream_of};
+pub(crate) use filter::{Filters, Plan, RECORDS_BYTES, stream_of};
 pub(crate) use keys::{DurableNo, Former, Key, Numbered, OWN, OwnTicks, SessionNo, Value, Wish};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
+pub use numbers::DEBTORS_SHARD;
 pub(crate) use numbers::Numbers;
 pub(crate) use outbox::Outbox;
 pub use outbox::{Atom, AtomNo};
@@ -77,7 +78,7 @@ pub enum StreamName {
     Filter {
         /// The pubend's index.
         pubend: u8,
-        /// Subscriptions with numbers of this part of all.
+        /// Subscriptions with numbers of this part of all; in [`DEBTORS_SHARD`] it is other brokers that events are logged for.
         shard: u16,
     },
     /// Holds no records: what is reserved of it bounds the ticks of all own pubends.

@@ -1,10 +1,34 @@
-//! Numbers that are given once: those of sessions and of durable subscriptions, also after a restart.
+//! Numbers that are given once, also after a restart: those of sessions and of durable subscriptions; and those of brokers that are owed something.
 
 use super::keys::{DurableNo, Key, Own, SessionNo, Value};
 use super::outbox::Outbox;
 
 /// So many numbers are set aside with one write.
 const SET_ASIDE: u32 = 4096;
+
+/// The first number that no subscription has.
+const DEBTORS_FIRST: u32 = (DEBTORS_SHARD as u32) << 16;
+
+/// The part of all numbers that are those of brokers which are owed something, in the names of filter streams.
+pub const DEBTORS_SHARD: u16 = u16::MAX;
+
+/// The number by which filter records name a broker that is owed something. Given again when nothing is owed to it any more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct DebtorNo(pub(crate) u16);
+
+impl DebtorNo {
+    /// As it stands where subscriptions are named.
+    pub(crate) fn among_durable(self) -> DurableNo {
+        DurableNo(DEBTORS_FIRST + u32::from(self.0))
+    }
+}
+
+impl DurableNo {
+    /// It is that of a broker that is owed something.
+    pub(crate) fn is_debtor(self) -> bool {
+        self.0 >= DEBTORS_FIRST
+    }
+}
 
 /// The next numbers.
 #[derive(Debug, Default)]
@@ -41,9 +65,10 @@ impl Numbers {
     /// A number for a durable subscription. What sets it aside is added to the open atom, if need be.
     ///
     /// # Panics
-    /// After 2^32 of them.
+    /// After 2^32 - 2^16 of them.
     pub(crate) fn next_durable(&mut self, outbox: &mut Outbox) -> DurableNo {
-        self.durable = self.durable.checked_add(1).expect("fewer than 2^32 durable subscriptions in a broker's life");
+        self.durable += 1;
+        assert!(self.durable < DEBTORS_FIRST, "fewer than 2^32 - 2^16 durable subscriptions in a broker's life");
         let own = self.own.as_mut().expect("there is a log");
         if self.durable >= own.next_durable.0 {
             own.next_durable.0 = self.durable.saturating_add(SET_ASIDE);

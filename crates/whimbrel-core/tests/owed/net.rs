@@ -25,6 +25,8 @@ pub struct Node {
     pub is_stuck: bool,
     /// Its disk reads nothing for now.
     pub reads_nothing: bool,
+    /// Filter records cannot be read.
+    pub is_damaged: bool,
     /// Events that were written.
     pub logged: usize,
 }
@@ -102,7 +104,17 @@ impl Net {
         };
         core.open_overlay(self.now, config);
         let (side, pending) = (Side::default(), VecDeque::new());
-        Node { core, side, disk, pending, is_down: false, is_stuck: false, reads_nothing: false, logged: 0 }
+        Node {
+            core,
+            side,
+            disk,
+            pending,
+            is_down: false,
+            is_stuck: false,
+            reads_nothing: false,
+            is_damaged: false,
+            logged: 0,
+        }
     }
 
     pub fn join(&mut self, one: usize, other: usize) -> usize {
@@ -150,6 +162,11 @@ impl Net {
         self.part(number);
     }
 
+    /// What it has written is gone with it.
+    pub fn lose_disk(&mut self, number: usize) {
+        self.nodes[number].disk = Durable::default();
+    }
+
     /// Another process takes its place, with its disk.
     pub fn revive(&mut self, number: usize) {
         let disk = core::mem::take(&mut self.nodes[number].disk);
@@ -168,7 +185,7 @@ impl Net {
 
     /// What a broker wants written is durable, and what it wants read is read.
     fn settle(&mut self, node: usize) {
-        let Node { core, side, disk, pending, is_stuck, reads_nothing, logged, .. } = &mut self.nodes[node];
+        let Node { core, side, disk, pending, is_stuck, reads_nothing, is_damaged, logged, .. } = &mut self.nodes[node];
         loop {
             core.flush(self.now);
             while let Some(atom) = core.atom() {
@@ -197,7 +214,11 @@ impl Net {
                     found.pop();
                     upto = found[2].0;
                 }
-                let fetched = Fetched { number: fetch.number, records: &found, upto, lost: None };
+                let mut lost = None;
+                if *is_damaged && matches!(fetch.stream, StreamName::Filter { .. }) {
+                    (found, lost) = (Vec::new(), Some((fetch.after, upto)));
+                }
+                let fetched = Fetched { number: fetch.number, records: &found, upto, lost };
                 core.handle(self.now, Input::Fetched(fetched), side);
             }
             if last.is_none() && !has_read && core.atom().is_none() {

@@ -33,9 +33,11 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_payload_bytes_accepted", "Payload bytes of accepted events", |s| s.core.payload_bytes_accepted),
     ("whimbrel_events_logged", "Events that were given to the journal", |s| s.core.events_logged),
     ("whimbrel_filter_records", "Filter records that were given to the journal", |s| s.core.filter_records),
-    ("whimbrel_filter_names", "Durable subscriptions that filter records name; each counts once per event", |s| {
-        s.core.filter_names
-    }),
+    (
+        "whimbrel_filter_names",
+        "Durable subscriptions and other brokers that filter records name; each once per event",
+        |s| s.core.filter_names,
+    ),
     ("whimbrel_filter_bytes", "Bytes of filter records", |s| s.core.filter_bytes),
     (
         "whimbrel_publishers_held",

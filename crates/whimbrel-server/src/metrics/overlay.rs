@@ -131,6 +131,9 @@ const COUNTERS: &[Row<Number>] = &[
         |s| s.reads_merged,
     ),
     ("whimbrel_overlay_reads_asked", "Questions of other brokers for parts of the log", |s| s.reads_asked),
+    ("whimbrel_overlay_events_looked_at", "Logged events that were looked at for other brokers", |s| {
+        s.events_looked_at
+    }),
     ("whimbrel_overlay_events_lent", "Logged events that were told to other brokers", |s| s.events_lent),
     (
         "whimbrel_overlay_debts_forfeited",

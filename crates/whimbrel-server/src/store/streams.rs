@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use whimbrel_core::store::StreamName;
+use whimbrel_core::store::{DEBTORS_SHARD, StreamName};
 use whimbrel_event::Tick;
 use whimbrel_journal::{Log, Refused, Stream, StreamId, Ticket};
 
@@ -83,7 +83,8 @@ impl Streams {
     }
 
     /// Gives up a part of a stream, and with events their filter records. A stream of those in which nothing is left is removed, unless it is
-    /// the one with the newest subscriptions: numbers of subscriptions are not given twice, and most streams are never needed again.
+    /// the one with the newest subscriptions, or of other brokers: numbers of subscriptions are not given twice, and most streams are never needed
+    /// again.
     ///
     /// # Errors
     /// As [`Log::chop`].
@@ -91,11 +92,11 @@ impl Streams {
         let Some(stream) = self.find(name) else { return Ok(log.accepted()) };
         let mut ticket = log.chop(stream, upto.0)?;
         let StreamName::Events(pubend) = name else { return Ok(ticket) };
-        let all = (pubend, 0)..=(pubend, u16::MAX);
-        let newest = self.filters.range(all.clone()).next_back().map(|(place, _)| *place);
+        let newest = self.filters.range((pubend, 0)..(pubend, DEBTORS_SHARD)).next_back().map(|(place, _)| *place);
         let mut empty = Vec::new();
-        for (place, filter) in self.filters.range(all) {
-            ticket = if filter.last <= upto && Some(*place) != newest {
+        for (place, filter) in self.filters.range((pubend, 0)..=(pubend, u16::MAX)) {
+            let is_kept = Some(*place) == newest || place.1 == DEBTORS_SHARD;
+            ticket = if filter.last <= upto && !is_kept {
                 empty.push(*place);
                 log.remove(filter.stream)?
             } else {
