@@ -29,6 +29,8 @@ pub struct Verdict {
     pub twice: Vec<(Name, String)>,
     /// Came again as it may: not durably acknowledged, or not known to a deputy.
     pub again: usize,
+    /// Of these at QoS 2.
+    pub again_exactly: usize,
     pub disordered: Vec<(Name, Name)>,
     pub faults: Vec<String>,
 }
@@ -48,7 +50,10 @@ fn of(book: &Book, story: &Story) -> Verdict {
         }
         if let Some(first) = known.get(name) {
             match may_repeat(book, story, (first, came)) {
-                true => verdict.again += 1,
+                true => {
+                    verdict.again += 1;
+                    verdict.again_exactly += usize::from(came.qos == QoS::ExactlyOnce);
+                }
                 false => {
                     verdict.twice.push((*name, spans(book, story, (first, came))));
                 }
@@ -124,9 +129,14 @@ fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> boo
         kill.broker == first.broker && kill.at <= first.at + KNOWN && first.at <= kill.at + LAST_WORDS
     };
     let is_redelivered = || again.qos == QoS::AtLeastOnce && (is_open || book.kills.iter().any(is_crash));
-    // What was open was acknowledged, or released, by a later connection.
-    let later = (first.connection + 1..=again.connection).filter_map(attached).filter(|_| is_open);
-    let last = later.map(|there| there.at).chain([first.at]).max().unwrap_or(first.at);
+    // What was open was acknowledged, or released, by the next connection that lasted.
+    let mut last = first.at;
+    for (number, there) in story.attached.range(first.connection + 1..=again.connection).filter(|_| is_open) {
+        last = there.at;
+        if attached(number + 1).is_none_or(|next| next.sought > last + KNOWN) {
+            break;
+        }
+    }
     let is_of = |used: &&super::CopyUsed| {
         used.who == story.who && used.at <= again.at && used.made <= last + KNOWN && first.at <= used.at + KNOWN
     };
@@ -155,16 +165,16 @@ fn recoveries(book: &Book) -> Vec<(usize, Duration, Option<Duration>)> {
 pub fn report(book: &Book) -> String {
     let verdicts = judge(book);
     println!(
-        "{:<22}{:>7}{:>7}{:>7}{:>7}{:>7}{:>9}{:>7}{:>8}  gaps",
-        "", "moves", "due", "came", "lost", "twice", "disorder", "again", "refused"
+        "{:<22}{:>7}{:>7}{:>7}{:>7}{:>7}{:>9}{:>7}{:>10}{:>8}  gaps",
+        "", "moves", "due", "came", "lost", "twice", "disorder", "again", "at QoS 2", "refused"
     );
     let mut report = String::new();
     for (verdict, story) in verdicts.iter().zip(&book.stories) {
-        let Verdict { who, due, lost, twice, again, disordered, faults } = verdict;
+        let Verdict { who, due, lost, twice, again, again_exactly, disordered, faults } = verdict;
         let [lost_count, twice_count, disorder] = [lost.len(), twice.len(), disordered.len()];
         let (came, refused) = (story.came.len(), story.refused);
         println!(
-            "{who:<22}{:>7}{due:>7}{came:>7}{lost_count:>7}{twice_count:>7}{disorder:>9}{again:>7}{refused:>8}  {:?}",
+            "{who:<22}{:>7}{due:>7}{came:>7}{lost_count:>7}{twice_count:>7}{disorder:>9}{again:>7}{again_exactly:>10}{refused:>8}  {:?}",
             story.moves, story.gaps
         );
         let is_good = lost.is_empty() && twice.is_empty() && disordered.is_empty() && faults.is_empty();
