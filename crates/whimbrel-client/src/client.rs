@@ -184,7 +184,8 @@ impl Client {
         self.answer(receiver).await
     }
 
-    /// Subscribes as Whimbrel's brokers have it, and waits for the answer.
+    /// Subscribes as Whimbrel's brokers have it, and waits for the answer. The answer may come behind messages that the broker has sent before, of this
+    /// subscription as well if it goes on where it stood: whoever takes nothing from [`Events`] meanwhile may not get it in time.
     ///
     /// # Errors
     /// The connection is over, or no answer came in time.

@@ -13,8 +13,12 @@ pub const LOW_WATER: usize = 64 << 10;
 pub const ANSWERS_MAX: usize = 1 << 20;
 
 /// Bytes that are kept of what a client sends before its CONNECT is answered, which may take a moment where its session comes from another broker:
-/// drivers are asked to read no more, and give what they have read.
+/// what drivers have read when they are asked to read no more finds room behind [`AHEAD_ENOUGH`].
 pub const AHEAD_MAX: usize = 256 << 10;
+
+/// With more than so many of these bytes drivers are asked to read no more for now. With less they read on, so that the end of a connection that waits is
+/// noticed.
+pub const AHEAD_ENOUGH: usize = 64 << 10;
 
 /// A connection whose session was not found for so long is refused, also if the core should never say so.
 pub const AWAIT_MAX: Duration = Duration::from_secs(5);

@@ -8,7 +8,9 @@ mod config;
 mod edge;
 mod stats;
 
-pub use config::{AHEAD_MAX, ANSWERS_MAX, AWAIT_MAX, Config, HIGH_WATER, LOW_WATER, Limits, PARTIAL_FREE};
+pub use config::{
+    AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, AWAIT_MAX, Config, HIGH_WATER, LOW_WATER, Limits, PARTIAL_FREE,
+};
 pub use edge::{Broker, ConnId, Input, Origin, Output, Reason};
 pub use stats::{Reasons, Stats};
 pub use whimbrel_core::store;

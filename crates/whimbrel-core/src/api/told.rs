@@ -164,4 +164,7 @@ pub trait Output {
     fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
     /// There is another broker of that name, with which there is no link and should be one. Told again if there still is none after a while.
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
+    /// A client's session goes on, here or elsewhere, from what was kept here of it while somebody else had it, who cannot be reached: that lacks what was
+    /// delivered and acknowledged in the last `age` or a little longer. Told again if it is asked for again.
+    fn copy_used(&mut self, _client: &str, _age: Duration) {}
 }

@@ -1,5 +1,6 @@
 //! What a broker of several says.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::{
@@ -20,6 +21,8 @@ pub struct Side {
     pub unsent: BTreeMap<(PeerLink, usize), usize>,
     pub pending: Vec<Box<str>>,
     pub dialed: Vec<String>,
+    /// Whose sessions went on from copies, and how old these were.
+    pub copies_used: Vec<(String, Duration)>,
 }
 
 impl Output for Side {
@@ -63,5 +66,8 @@ impl Output for Side {
     }
     fn peer_dial(&mut self, name: &str, _: &str) {
         self.dialed.push(name.into());
+    }
+    fn copy_used(&mut self, client: &str, age: Duration) {
+        self.copies_used.push((client.into(), age));
     }
 }

@@ -229,6 +229,11 @@ fn a_deputy_goes_on_when_the_keeper_is_dead() {
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     assert_eq!(net.settled(2, 1, SECOND * 3), ["3"]);
     assert!(net.nodes[2].core.overlay_stats().unwrap().sessions_from_copies > 0);
+    // Whoever has the copy says how old it is: nothing has changed since the keeper died.
+    let used = net.nodes.iter().flat_map(|node| &node.side.copies_used);
+    assert!(used.clone().count() > 0 && used.clone().all(|(who, _)| who == "sub"));
+    let ages: Vec<Duration> = used.map(|(_, age)| *age).collect();
+    assert!(ages.iter().all(|age| (SECOND..SECOND * 5).contains(age)), "{ages:?}");
     // The old keeper comes back, and hears that it is none.
     net.revive(1, true);
     net.advance(SECOND * 20);

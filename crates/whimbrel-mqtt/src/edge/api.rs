@@ -94,6 +94,8 @@ pub trait Output {
     fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
     /// As [`whimbrel_core::Output::peer_dial`].
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
+    /// As [`whimbrel_core::Output::copy_used`].
+    fn copy_used(&mut self, _client: &str, _age: Duration) {}
 }
 
 /// What a deadline is for.

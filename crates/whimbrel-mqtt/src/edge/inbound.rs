@@ -262,7 +262,7 @@ impl Broker {
         self.core_input(now, CoreInput::Attach(attach), out);
         if self.edge.conns[id as usize].state == State::ExpectConnect {
             // Its session may be somewhere else.
-            self.edge.await_session(now, id, out);
+            self.edge.await_session(now, id);
             return Ok(());
         }
         // The quota begins anew with each connection; what earlier ones left unreleased does not count against it.
@@ -428,14 +428,12 @@ impl Edge {
         resumes
     }
 
-    /// A connection waits for its session; nothing more is read from it.
-    fn await_session(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    /// A connection waits for its session. It is read on, so that its end is noticed: nobody is to get a session who has gone.
+    fn await_session(&mut self, now: Time, id: u32) {
         let greeting = core::mem::take(&mut self.greeting);
         let conn = &mut self.conns[id as usize];
         conn.state = State::Awaiting;
-        let rare = conn.rare();
-        (rare.greeting, rare.paused) = (Some(Box::new(greeting)), true);
-        out.pause(super::ConnId(id));
+        conn.rare().greeting = Some(Box::new(greeting));
         self.watch(id, now.after(AWAIT_MAX));
     }
 

@@ -137,6 +137,10 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.driver.peer_dial(name, address);
     }
 
+    fn copy_used(&mut self, client: &str, age: Duration) {
+        self.driver.copy_used(client, age);
+    }
+
     fn cork(&mut self, link: Link) {
         self.edge.conns[link.0 as usize].corked = true;
     }

@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 use super::conn::State;
 use super::{Broker, ConnId, Output};
 use crate::codec::{Frame, ReasonCode, frame};
-use crate::config::{AHEAD_MAX, ANSWERS_MAX, PARTIAL_FREE};
+use crate::config::{AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, PARTIAL_FREE};
 
 impl Broker {
     pub(super) fn receive(&mut self, now: Time, conn: ConnId, bytes: &[u8], out: &mut impl Output) {
@@ -35,7 +35,13 @@ impl Broker {
             return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
         }
         partial.extend_from_slice(bytes);
+        let is_enough = partial.len() > AHEAD_ENOUGH;
         self.edge.put_partial(id, partial);
+        let conn = &mut self.edge.conns[id as usize];
+        if is_enough && !conn.is_paused() {
+            conn.rare().paused = true;
+            out.pause(ConnId(id));
+        }
         self.bound_partials(now, out);
     }
 

@@ -67,8 +67,9 @@ impl Edge {
         if core::mem::replace(&mut conn.state, State::Attached) == State::Awaiting {
             let rare = conn.rare();
             greeting = rare.greeting.take().map_or(greeting, |greeting| *greeting);
-            rare.paused = false;
-            out.resume(super::ConnId(id));
+            if core::mem::take(&mut rare.paused) {
+                out.resume(super::ConnId(id));
+            }
             self.admitted.push(id);
         }
         let conn = &mut self.conns[id as usize];

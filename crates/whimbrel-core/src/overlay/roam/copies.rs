@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::HostId;
+use whimbrel_event::{HostId, Time};
 
 /// Copies that a broker has at most; more are refused and counted.
 pub const COPIES_MAX: usize = 1 << 22;
@@ -21,6 +21,8 @@ pub(super) struct Copy {
     pub(super) since: u64,
     pub(super) structure: Box<[u8]>,
     pub(super) moving: Box<[u8]>,
+    /// When the last of it came.
+    pub(super) came: Time,
     /// Who has taken it over last, and who asked for it: host, incarnation and number.
     pub(super) given: Option<HostId>,
     pub(super) asker: Option<(HostId, u64, u64)>,
@@ -77,6 +79,7 @@ impl Copies {
     /// Only what moves has changed; whether it builds on what there is.
     pub(super) fn change(
         &mut self,
+        now: Time,
         client: &str,
         (keeper, epoch, since): (HostId, u64, u64),
         (version, moving): (u64, &[u8]),
@@ -92,7 +95,7 @@ impl Copies {
             } else {
                 copy.moving = moving.into();
             }
-            copy.version = version;
+            (copy.version, copy.came) = (version, now);
         }
         true
     }

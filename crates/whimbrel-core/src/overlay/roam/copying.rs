@@ -316,7 +316,7 @@ impl Core {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
         let mut bytes = Bytes(page.body);
         while !bytes.0.is_empty() {
-            let taken = self.take_copy(from.host, &mut bytes);
+            let taken = self.take_copy(now, from.host, &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.stats.letters_refused += 1;
@@ -339,7 +339,7 @@ impl Core {
     }
 
     /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
-    fn take_copy<'a>(&mut self, keeper: HostId, bytes: &mut Bytes<'a>) -> Option<(&'a str, bool, bool)> {
+    fn take_copy<'a>(&mut self, now: Time, keeper: HostId, bytes: &mut Bytes<'a>) -> Option<(&'a str, bool, bool)> {
         let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
         let (client, form) = (bytes.text()?, bytes.u8()?);
         if form == GONE {
@@ -357,7 +357,7 @@ impl Core {
                 return Some((client, true, false));
             }
             let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
-            return Some((client, copies.change(client, (keeper, epoch, since), (version, moving)), false));
+            return Some((client, copies.change(now, client, (keeper, epoch, since), (version, moving)), false));
         }
         if form != WHOLE {
             return None;
@@ -369,7 +369,7 @@ impl Core {
         }
         let (given, asker, void) = (None, None, None);
         let (structure, moving) = (structure.into(), moving.into());
-        let copy = Copy { keeper, epoch, version, since, structure, moving, given, asker, void };
+        let copy = Copy { keeper, epoch, version, since, structure, moving, came: now, given, asker, void };
         let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
         let is_put = copies.put(client, copy);
         if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {

@@ -1,5 +1,7 @@
 //! Everybody has said what it has of a session: which of that is used.
 
+use core::time::Duration;
+
 use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
@@ -170,12 +172,13 @@ impl Core {
             Act::Own => self.attach_own(now, number, out),
             Act::OwnGiven => {
                 if let Some(index) = self.sessions.find(&client) {
-                    self.use_given(index);
+                    self.use_given(now, index, out);
                 }
                 self.attach_own(now, number, out);
             }
             Act::OwnCopy => {
                 let Some(copy) = roam.copies.remove(&client) else { return self.begin_session(now, number, out) };
+                out.copy_used(&client, now.since(copy.came));
                 let epoch = self.next_epoch(now, number);
                 let whole = join(&copy.structure, &copy.moving);
                 self.take_in_session(now, number, (&whole, epoch, Source::Copy), out);
@@ -258,10 +261,12 @@ impl Core {
     }
 
     /// What was given away from here goes on, as whoever has a later state of it cannot be reached.
-    fn use_given(&mut self, index: u32) {
+    fn use_given(&mut self, now: Time, index: u32, out: &mut impl Output) {
         let session = self.sessions.get_mut(index);
         if let Some(place) = session.memory.roam.as_deref_mut() {
-            (place.given, place.maybe_repeats) = (None, true);
+            let given = place.given.take();
+            place.maybe_repeats = true;
+            out.copy_used(&session.client_id, given.map_or(Duration::ZERO, |given| now.since(given.since)));
         }
         self.doubt_tags(index);
         if let Some(overlay) = self.overlay.as_deref_mut() {

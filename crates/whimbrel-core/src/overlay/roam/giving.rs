@@ -64,6 +64,7 @@ impl Core {
             return;
         }
         if asked.asked_of == Some(given.to) || asked.as_copy && given.to == from.host {
+            out.copy_used(asked.client, now.since(given.since));
             return self.mark_given(now, index, &successor, out);
         }
         let told = (given.to, given.epoch, own);
@@ -98,6 +99,7 @@ impl Core {
                 return self.say_gave(now, (from.host, asked.number), (to, epoch.saturating_add(1), 0), out);
             }
             (copy.given, copy.asker) = (Some(from.host), Some(whom));
+            out.copy_used(asked.client, now.since(copy.came));
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
             let whole: Arc<[u8]> = join(&copy.structure, &copy.moving).into();
             return self.send_part(now, (from.host, asked.number), (&whole, epoch, asked.part), out);
@@ -184,10 +186,10 @@ impl Core {
         let session = self.sessions.get_mut(index);
         let number = session.memory.number;
         let Some(place) = session.memory.roam.as_deref_mut() else { return };
-        let before = place.given.as_deref().map_or(0, |given| given.epoch);
+        let (before, since) = place.given.as_deref().map_or((0, now), |given| (given.epoch, given.since));
         let epoch = place.epoch.max(before).saturating_add(1).max(successor.least);
         let asker = Some((incarnation, successor.number));
-        place.given = Some(Box::new(Given { to, epoch, asker, is_written: false, body: None }));
+        place.given = Some(Box::new(Given { to, epoch, since, asker, is_written: false, body: None }));
         self.note_place(now, index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_went += 1;

@@ -91,6 +91,8 @@ pub(crate) struct Given {
     pub(crate) to: HostId,
     /// The epoch that it has there.
     pub(crate) epoch: u64,
+    /// Since when what is here of it is as it is.
+    since: Time,
     /// In which life of that broker it was asked for, and under which number, if that is known: the same question gets the same answer.
     asker: Option<(u64, u64)>,
     /// That is durable.
@@ -141,8 +143,9 @@ impl Attachment {
 
     /// As it was written.
     pub(crate) fn restored(now: Time, placed: &Placed) -> Attachment {
-        let given =
-            placed.given.map(|(to, epoch)| Box::new(Given { to, epoch, asker: None, is_written: true, body: None }));
+        let given = placed
+            .given
+            .map(|(to, epoch)| Box::new(Given { to, epoch, since: now, asker: None, is_written: true, body: None }));
         let is_given = given.is_some();
         Attachment { given, settling: (!is_given).then_some(1), ..Attachment::new(now, placed.epoch, placed.moment) }
     }

@@ -277,7 +277,8 @@ impl Core {
             let Some(index) = self.sessions.find(claim.client) else { continue };
             if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                 let (to, epoch) = (claim.host, claim.epoch);
-                place.given = Some(Box::new(Given { to, epoch, asker: None, is_written: true, body: None }));
+                let since = place.given.as_deref().map_or(now, |given| given.since);
+                place.given = Some(Box::new(Given { to, epoch, since, asker: None, is_written: true, body: None }));
             }
             self.note_place(now, index);
         }

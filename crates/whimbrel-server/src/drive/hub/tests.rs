@@ -132,25 +132,50 @@ async fn without_an_input_the_timer_meets_deadlines() {
     tokio::time::timeout(ENOUGH, closed).await.expect("the connection is closed for saying nothing");
 }
 
-/// Two hubs with a link between them, and the first one's number of it.
-async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
-    let (a, b) = (Hub::new(config(), 1), Hub::new(config(), 2));
+/// How a hub is joined to others: it listens, and dials these.
+fn plan(peers: Vec<String>) -> crate::overlay::Plan {
     let credentials = crate::identity::credentials::of_development().expect("there is randomness");
     let listen = "127.0.0.1:0".parse().expect("an address");
-    let mut plan = crate::overlay::Plan { listen, is_open: true, peers: Vec::new(), credentials };
-    let others = |name: &str| whimbrel_core::OverlayConfig {
+    crate::overlay::Plan { listen, is_open: true, peers, credentials }
+}
+
+fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
+    whimbrel_core::OverlayConfig {
         name: name.into(),
         addresses: Vec::new(),
         interest_max: 256,
         expects_peers: true,
         links_wanted: 0,
         moves_sessions: true,
-    };
-    let address = a.open_overlay(&plan, others("a")).expect("a free port");
+    }
+}
+
+/// Two hubs with a link between them, and the first one's number of it.
+async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
+    let (a, b) = (Hub::new(config(), 1), Hub::new(config(), 2));
+    let mut plan = plan(Vec::new());
+    let address = a.open_overlay(&plan, with_others("a")).expect("a free port");
     plan.peers = vec![address.to_string()];
-    b.open_overlay(&plan, others("b")).expect("a free port");
+    b.open_overlay(&plan, with_others("b")).expect("a free port");
     until(|| [&a, &b].iter().all(|hub| hub.overlay_account().links.len() == 1)).await;
     (a, b, PeerLink(0))
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_for_its_session_is_read_on_so_that_its_end_is_noticed() {
+    let hub = Hub::new(config(), 1);
+    // Nobody is there: who knows where sessions are has not been met.
+    hub.open_overlay(&plan(vec!["127.0.0.1:1".into()]), with_others("a")).expect("a free port");
+    let seeking = || hub.look(|broker, _, _| broker.core().roam_gauges().map(|gauges| gauges.seeking));
+    let (mut line, port) = open(&hub);
+    hub.bytes(&mut line, None, &[CONNECT, b"w"].concat());
+    assert_eq!((seeking(), port.backlog(), port.is_paused()), (Some(1), 0, false));
+    hub.bytes(&mut line, None, &long_input());
+    assert!(!port.is_paused(), "it may bring some of what it is about to do");
+    hub.bytes(&mut line, None, &long_input());
+    assert!(port.is_paused() && !port.is_closing(), "but not all");
+    hub.gone(line, true);
+    assert_eq!(seeking(), Some(0));
 }
 
 /// Waits until it is so; the runtime does everything else meanwhile.

@@ -11,13 +11,13 @@ use whimbrel_client::{
 };
 
 use super::ghost::Ghost;
-use super::{Came, Desk, Keeper, Name, Phase, Sent};
+use super::{Attached, Came, Desk, Keeper, Name, Phase, Sent};
 use crate::world::Up;
 
 /// A roamer leaves after so many messages.
 const STAY: u32 = 120;
 
-/// One of so many moves leaves the older connection open.
+/// One of so many moves loses the older connection without its broker noticing.
 const HAUNTS: u64 = 4;
 
 /// Between two attempts to connect.
@@ -34,6 +34,9 @@ const PUBLISHES: u64 = 60;
 
 /// The session outlives every absence.
 const EXPIRY: u32 = 600;
+
+/// A CONNECT that its client has given up is read by then.
+const LATE: Duration = Duration::from_secs(10);
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(6);
@@ -65,14 +68,6 @@ async fn next_up(up: &mut [watch::Receiver<Up>], from: usize) -> (usize, String)
     }
 }
 
-/// An older connection.
-enum Older {
-    /// The client has left it open.
-    Left(Client, Events, (usize, u64)),
-    /// The client has lost it.
-    Lost(Ghost),
-}
-
 pub struct Roamer {
     who: String,
     index: usize,
@@ -83,9 +78,13 @@ pub struct Roamer {
     up: Vec<watch::Receiver<Up>>,
     session: Session,
     position: Option<Position>,
-    /// Its older connection, which its broker has open still.
-    ghost: Option<Older>,
+    /// Its older connection, which it has lost, and its broker has open still.
+    ghost: Option<Ghost>,
     has_session: bool,
+    /// Since it tries to connect, if it does.
+    sought: Option<Instant>,
+    /// When it last gave up a CONNECT that was not answered.
+    given_up: Option<Instant>,
     /// The number of the present connection.
     connection: u64,
 }
@@ -116,6 +115,8 @@ impl Roamer {
             position,
             ghost: None,
             has_session: false,
+            sought: None,
+            given_up: None,
             connection: 0,
         }
     }
@@ -128,15 +129,14 @@ impl Roamer {
         while *self.desk.phase.borrow() < Phase::Over {
             let (at, url) = next_up(&mut self.up, self.at).await;
             let haunts = moves % HAUNTS == self.index as u64 % HAUNTS;
-            let is_strict = self.desk.book().is_strict;
-            let way = if haunts && is_strict { Some(Ghost::new(&url).await) } else { None };
+            let way = if haunts { Some(Ghost::new(&url).await) } else { None };
             let connected = self.connect(way.as_ref().map_or(&*url, Ghost::url), at).await;
             let (client, mut events) = match connected {
                 Ok(connected) => connected,
                 Err(error) => {
                     if matches!(&error, Error::Refused { reason, .. } if *reason == ReasonCode::SERVER_UNAVAILABLE) {
                         self.desk.book().stories[self.index].refused += 1;
-                    } else if !error.is_temporary() {
+                    } else if !error.is_temporary() && !self.may_be_taken_over(&error) {
                         self.fault(format!("at b{at}: {error}"));
                     }
                     self.at += 1;
@@ -152,10 +152,9 @@ impl Roamer {
                 Some(way) if is_moving => {
                     way.lose();
                     client.abandon();
-                    self.ghost = Some(Older::Lost(way));
+                    self.ghost = Some(way);
                     self.drain(&mut events, end).await;
                 }
-                _ if haunts && is_moving && !is_strict => self.ghost = Some(Older::Left(client, events, end)),
                 _ => {
                     if is_over || is_moving && moves.is_multiple_of(2) {
                         client.disconnect().await;
@@ -178,23 +177,29 @@ impl Roamer {
         self.desk.book().stories[self.index].faults.push(what);
     }
 
+    /// Whether a broker may just have come to read a CONNECT that its client gave up: nothing orders that and what the client did since.
+    fn may_be_taken_over(&self, error: &Error) -> bool {
+        let is_taken_over = matches!(error, Error::Ended { reason, .. } if *reason == ReasonCode::SESSION_TAKEN_OVER);
+        is_taken_over && self.given_up.is_some_and(|at| at.elapsed() < LATE)
+    }
+
     async fn connect(&mut self, url: &str, at: usize) -> Result<(Client, Events), Error> {
         let options = Options::new(url).client_id(&*self.who).clean_start(false).session_expiry(EXPIRY);
         let options = options.session(self.session.clone()).timeout(ANSWER);
         let begun = Instant::now();
-        let (client, events) = Client::connect(options).await?;
+        let sought = *self.sought.get_or_insert(begun);
+        let connected = Client::connect(options).await;
+        if matches!(connected, Err(Error::Timeout)) {
+            self.given_up = Some(Instant::now());
+        }
+        let (client, mut events) = connected?;
         self.connection += 1;
-        let since = (at, Instant::now());
-        self.desk.book().stories[self.index].attached.insert(self.connection, since);
-        let closed = async {
-            match self.ghost.take() {
-                None => {}
-                Some(Older::Lost(way)) => way.closed().await,
-                // What came there came before.
-                Some(Older::Left(_client, mut old, there)) => self.drain(&mut old, there).await,
-            }
-        };
-        if timeout(ENDS, closed).await.is_err() {
+        let attached = Attached { broker: at, sought, at: Instant::now() };
+        self.desk.book().stories[self.index].attached.insert(self.connection, attached);
+        self.sought = None;
+        if let Some(way) = self.ghost.take()
+            && timeout(ENDS, way.closed()).await.is_err()
+        {
             self.fault(format!("the older connection stays open after {:?} at b{at}", begun.elapsed()));
         }
         if self.has_session && !client.session_present() {
@@ -202,26 +207,43 @@ impl Roamer {
             self.has_session = false;
         }
         if !self.has_session || self.keeper == Keeper::Client {
-            let mut subscription = self.subscription.clone();
-            if let Some(position) = &self.position {
-                subscription = subscription.from(Start::After(position.clone()));
-            }
-            let answer = client.subscribe_to(&subscription).await?;
-            if answer.reasons[0].is_error() {
-                self.fault(format!("refused at b{at}: {answer:?}"));
-            }
-            self.has_session = true;
-            if self.keeper == Keeper::Client {
-                let token = answer.tokens().next().flatten().expect("SUBACK names the position");
-                match &mut self.position {
-                    Some(position) => position.resumed(token),
-                    None => self.position = Some(Position::at(token)),
-                }
-            }
-            let mut book = self.desk.book();
-            book.stories[self.index].granted.get_or_insert_with(Instant::now);
+            self.subscribe(&client, &mut events, at).await?;
         }
         Ok((client, events))
+    }
+
+    /// Subscribes, and takes what comes meanwhile: who was away for long gets more before the answer than its library keeps.
+    async fn subscribe(&mut self, client: &Client, events: &mut Events, at: usize) -> Result<(), Error> {
+        let mut subscription = self.subscription.clone();
+        if let Some(position) = &self.position {
+            subscription = subscription.from(Start::After(position.clone()));
+        }
+        let mut answered = std::pin::pin!(client.subscribe_to(&subscription));
+        let mut early = Vec::new();
+        let answer = loop {
+            tokio::select! {
+                answer = &mut answered => break answer?,
+                event = events.next() => match event {
+                    Some(Event::Message(message)) => early.push(message),
+                    Some(Event::Disconnected { reason }) => return Err(reason),
+                    None => return Err(Error::Closed),
+                },
+            }
+        };
+        if answer.reasons[0].is_error() {
+            self.fault(format!("refused at b{at}: {answer:?}"));
+        }
+        self.has_session = true;
+        if self.keeper == Keeper::Client {
+            let token = answer.tokens().next().flatten().expect("SUBACK names the position");
+            match &mut self.position {
+                Some(position) => position.resumed(token),
+                None => self.position = Some(Position::at(token)),
+            }
+        }
+        self.desk.book().stories[self.index].granted.get_or_insert_with(Instant::now);
+        early.iter().for_each(|message| self.note(message, (at, self.connection), false));
+        Ok(())
     }
 
     /// Takes what comes; whether it leaves of its own will.

@@ -7,7 +7,7 @@ mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// So much time for all moves, whatever happens.
 const MOVES_MAX: Duration = Duration::from_secs(60);
 
-/// The name of the environment variable that has the run judged strictly.
-const STRICT: &str = "WHIMBREL_ROAM_STRICT";
+/// What a broker logs when a session goes on from what it kept of it while somebody else had it.
+const COPY_USED: &str = "a session goes on from a copy";
 
 /// Who keeps the position of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,16 @@ pub struct Came {
 /// Its publisher, and the publisher's number.
 pub type Name = (u32, u64);
 
+/// A connection of a subscriber.
+#[derive(Clone, Copy, Debug)]
+pub struct Attached {
+    pub broker: usize,
+    /// Since it tried to be there, or anywhere, after the connection before: its session may have gone from there at once.
+    pub sought: Instant,
+    /// Its CONNECT was answered.
+    pub at: Instant,
+}
+
 /// What a subscription got.
 #[derive(Clone, Debug)]
 pub struct Story {
@@ -85,13 +95,30 @@ pub struct Story {
     pub gaps: BTreeMap<String, usize>,
     /// Connections that ended with DISCONNECT: what came before that was acknowledged.
     pub clean: BTreeSet<u64>,
-    /// Where each connection was, and since when.
-    pub attached: BTreeMap<u64, (usize, Instant)>,
+    pub attached: BTreeMap<u64, Attached>,
     pub moves: u64,
     /// How often it was refused as nobody knew its session.
     pub refused: u64,
     /// What must not be: a session that is gone, an older connection that stays.
     pub faults: Vec<String>,
+}
+
+impl Story {
+    fn new(who: String, keeper: Keeper, least: u8) -> Story {
+        Story {
+            who,
+            keeper,
+            least,
+            granted: None,
+            came: Vec::new(),
+            gaps: BTreeMap::new(),
+            clean: BTreeSet::new(),
+            attached: BTreeMap::new(),
+            moves: 0,
+            refused: 0,
+            faults: Vec::new(),
+        }
+    }
 }
 
 /// What happened to a broker.
@@ -102,13 +129,23 @@ pub struct Kill {
     pub back: Option<Instant>,
 }
 
+/// A session went on from a copy.
+#[derive(Clone, Debug)]
+pub struct CopyUsed {
+    /// Its client.
+    pub who: String,
+    pub at: Instant,
+    /// When the copy was made, or a little later: it has a way to its deputy.
+    pub made: Instant,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     pub sent: BTreeMap<Name, Sent>,
     pub stories: Vec<Story>,
     pub kills: Vec<Kill>,
-    /// Older connections are lost, not left, and only what was not acknowledged, or the last copy did not have, may come again.
-    pub is_strict: bool,
+    /// As the brokers have logged it; known at the end.
+    pub copies: Vec<CopyUsed>,
 }
 
 /// How far the run is.
@@ -164,19 +201,7 @@ async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
     for (home, least) in [0, 3, 0].into_iter().enumerate() {
         for (keeper, qos) in kinds {
             let who = format!("roamer-{home}-{keeper:?}");
-            let story = Story {
-                who: who.clone(),
-                keeper,
-                least,
-                granted: None,
-                came: Vec::new(),
-                gaps: BTreeMap::new(),
-                clean: BTreeSet::new(),
-                attached: BTreeMap::new(),
-                moves: 0,
-                refused: 0,
-                faults: Vec::new(),
-            };
+            let story = Story::new(who.clone(), keeper, least);
             let index = desk.book().stories.len();
             desk.book().stories.push(story);
             roamers.spawn(Roamer::new(who, (index, home), (keeper, qos, least), desk.clone(), world.up()).work());
@@ -239,11 +264,24 @@ async fn finish(desk: &Desk, [mut roamers, mut publishers]: [JoinSet<()>; 2]) ->
     desk.book().clone()
 }
 
+/// The sessions that went on from copies, as a broker's log says.
+fn copies_used(log: &str) -> Vec<CopyUsed> {
+    let (now, present) = (Instant::now(), SystemTime::now());
+    let used = log.lines().filter(|line| line.contains(COPY_USED)).map(|line| {
+        let moment = line.split_whitespace().next().and_then(|moment| humantime::parse_rfc3339(moment).ok());
+        let ago = present.duration_since(moment.expect("a line begins with its moment")).unwrap_or_default();
+        let value = |name: &str| line.split_once(name).expect("it says so").1.split([' ', '"']).next().unwrap_or("");
+        let at = now - ago;
+        let age = value("age_ms=").parse().expect("a number");
+        CopyUsed { who: value("client=\"").to_owned(), at, made: at - Duration::from_millis(age) }
+    });
+    used.collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_roams_over_brokers_that_are_killed_misses_nothing() {
     let mut world = brokers().await;
     let desk = Desk::new();
-    desk.book().is_strict = std::env::var_os(STRICT).is_some();
     let clients = populate(&world, &desk).await;
     let is_done = timeout(MOVES_MAX, storm(&mut world, &desk)).await.is_ok();
     if !is_done {
@@ -253,7 +291,21 @@ async fn who_roams_over_brokers_that_are_killed_misses_nothing() {
     if is_done {
         world.converge("at the end").await;
     }
-    let book = finish(&desk, clients).await;
-    judge::demand(&book);
+    let mut book = finish(&desk, clients).await;
+    book.copies = world.brokers.iter().flat_map(|broker| copies_used(&broker.log())).collect();
+    let report = judge::report(&book);
+    if is_done && !report.is_empty() {
+        world.tell_logs();
+    }
+    assert!(report.is_empty(), "\n{report}");
     assert!(is_done, "too few moves");
+}
+
+#[test]
+fn a_broker_says_in_its_log_which_sessions_went_on_from_copies() {
+    let log = "2026-11-24T22:58:17.496749Z  INFO whimbrel starts name=\"b0\"\n\
+        2026-11-24T22:58:24.172666Z DEBUG a session goes on from a copy client=\"roamer-1-Exactly\" age_ms=250\n";
+    let used = copies_used(log);
+    assert_eq!(used.len(), 1);
+    assert_eq!((&*used[0].who, used[0].at - used[0].made), ("roamer-1-Exactly", Duration::from_millis(250)));
 }
