@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
-use super::{Numbered, Stand};
 use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
+use super::{Numbered, Stand};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
