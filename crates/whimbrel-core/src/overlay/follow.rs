@@ -58,14 +58,16 @@ impl Core {
         self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
     }
 
-    /// So is whoever does not name somebody who had its name, and whose end is not known: perhaps its neighbours have not heard of that one.
+    /// So is whoever does not name somebody who had its name: perhaps its neighbours have not heard of that one, or have lost their disks as well.
     pub(super) fn remind_of_former(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let mut frames = Vec::new();
         for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
             let is_named = |host| host == state.host || state.former.iter().any(|former| former.host == host);
-            let open =
-                self.streams.of_name(&state.name).filter(|(known, has_ended)| !has_ended && !is_named(known.host));
+            // Of those that have ended it names as many as it may.
+            let has_room = state.former.len() < FORMER_MAX;
+            let is_open = |(known, has_ended): &(FormerHost, bool)| (!has_ended || has_room) && !is_named(known.host);
+            let open = self.streams.of_name(&state.name).filter(is_open);
             frames.extend(former_frame(state.host, open.map(|(known, _)| known)).map(|frame| (state.host, frame)));
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -96,7 +98,7 @@ impl Core {
             }
             if overlay.former.len() == FORMER_MAX {
                 let oldest = overlay.former.remove(0);
-                self.streams.note_bygone(oldest.host, oldest.upto);
+                self.streams.note_bygone(oldest, &overlay.config.name);
             }
             // Its streams may have been ahead of its clock.
             let upto = Tick(birth.0.saturating_add(STREAM_AHEAD_MAX.as_nanos() as u64));
@@ -121,7 +123,9 @@ impl Core {
                 continue;
             }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let was_here = !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
+            // Also if this broker has been started again since: what subscribes here may be older than that.
+            let is_older = self.streams.birth() < former.upto;
+            let was_here = is_older || !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
             // One that is alive, or says of this one that it was before it, has not ended.
             let known = overlay.topology.get(host);
@@ -135,8 +139,10 @@ impl Core {
             if was_here {
                 // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
                 self.know_former(former, &state.name);
-            } else {
-                self.streams.note_bygone(host, former.upto);
+            } else if self.streams.bygone(host).is_none() {
+                // Whoever comes to be told of it must not hear of it from one broker alone, which may lose its disk, too.
+                self.streams.note_bygone(*former, &state.name);
+                self.write_ended(former, &state.name, false);
             }
             if self.streams.of_name(&state.name).any(|(known, _)| known.host == host) {
                 self.end_host(now, *former, false, out);
@@ -170,7 +176,6 @@ impl Core {
         if !self.streams.end_host(host) {
             return;
         }
-        self.write_ended(&former, false);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
             overlay.note_end(now);
@@ -179,6 +184,7 @@ impl Core {
         // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
         self.far_ended(host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
+        let mut farthest_end = upto;
         for pubend in streams {
             // Its clock may have been another one, and somebody may have had more of it elsewhere.
             let stand = |id: u32| {
@@ -192,6 +198,7 @@ impl Core {
             let most = Tick(upto.max(last).0.saturating_add(AHEAD_MAX.as_nanos() as u64));
             let last = last.max(farthest.min(most));
             let upto = upto.max(Tick(last.0.saturating_add(1)));
+            farthest_end = farthest_end.max(upto);
             remote.is_held = false;
             let base = remote.knowledge.base();
             self.begin_unanswered(pubend, upto);
@@ -202,6 +209,9 @@ impl Core {
             }
             self.pass_known(now, pubend, out);
         }
+        // Whoever stands in them when this broker is started again is told as much.
+        let name: Box<str> = self.streams.name_of(host).unwrap_or_default().into();
+        self.write_ended(&FormerHost { upto: farthest_end, ..former }, &name, false);
         self.settle_all(host);
         while let Some(oldest) = self.streams.one_ended_too_many() {
             self.lose_cached(oldest);

@@ -313,6 +313,7 @@ impl Core {
             self.store.far_reads.number_from(overlay.incarnation);
         }
         self.take_up_known();
+        self.take_up_former();
         self.take_up_publishers(now);
         self.await_all_owed();
         self.take_wants(now);

@@ -70,7 +70,7 @@ impl Core {
                 retired.remove(0);
             }
             retired.push(*former);
-            self.write_ended(former, true);
+            self.write_ended(former, name, true);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.announce_soon(now);
@@ -121,8 +121,9 @@ impl Core {
         if self.streams.knows(host.pubend(0)) {
             self.end_host(now, *former, true, out);
         } else if self.streams.bygone(host).is_none() {
-            self.streams.note_bygone(host, former.upto);
-            self.write_ended(former, false);
+            let name: Box<str> = self.known_name(host).unwrap_or_default().into();
+            self.streams.note_bygone(*former, &name);
+            self.write_ended(former, &name, false);
         }
     }
 
@@ -133,26 +134,38 @@ impl Core {
         present.or_else(|| self.streams.name_of(host)).or(owed)
     }
 
-    /// Remembers that a host has ended; `is_retired`: others are told of it from here.
-    pub(super) fn write_ended(&mut self, former: &FormerHost, is_retired: bool) {
+    /// Remembers that a host of that name has ended; `is_retired`: others are told of it from here.
+    pub(super) fn write_ended(&mut self, former: &FormerHost, name: &str, is_retired: bool) {
         if !self.has_log() {
             return;
         }
         let is_retired = is_retired || self.store.debts.retired.iter().any(|known| known.host == former.host);
         let FormerHost { host, reliable, best_effort, birth, upto } = *former;
-        let ended = Ended { reliable, best_effort, birth, upto, is_retired };
+        let ended = Ended { reliable, best_effort, birth, upto, is_retired, name: name.into() };
         self.store.outbox.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
         self.store.outbox.seal();
     }
 
     /// Hosts that have ended are not taken for new ones after a restart, and those that were forgotten here are told of again.
     pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, Ended>) {
-        for (host, Ended { reliable, best_effort, birth, upto, is_retired }) in ended {
-            self.streams.note_bygone(host, upto);
+        for (host, Ended { reliable, best_effort, birth, upto, is_retired, name }) in ended {
+            let former = FormerHost { host, reliable, best_effort, birth, upto };
+            self.streams.note_bygone(former, &name);
             if is_retired && self.store.debts.retired.len() < FORMER_MAX {
-                self.store.debts.retired.push(FormerHost { host, reliable, best_effort, birth, upto });
+                self.store.debts.retired.push(former);
             }
         }
+    }
+
+    /// Who had this broker's name before it, as it was written: that is told again, as those who were told it may have lost their disks since. The last to have
+    /// been born count.
+    pub(super) fn take_up_former(&mut self) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let own = [self.streams.own.host(), self.streams.logged().host()];
+        let mut former: Vec<FormerHost> =
+            self.streams.bygone_of(&overlay.config.name).filter(|known| !own.contains(&known.host)).collect();
+        former.sort_by_key(|known| (known.birth, known.host));
+        overlay.former = former.split_off(former.len().saturating_sub(FORMER_MAX));
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
-use super::Numbered;
 use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
+use super::{Numbered, Stand};
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
@@ -295,13 +295,28 @@ impl Core {
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
         tracks: &BTreeMap<DurableNo, u32>,
+        stands: &BTreeMap<DurableNo, Stand>,
     ) {
         for (number, upto) in unnamed {
-            match tracks.get(number).and_then(|track| self.tracks.durable_mut(*track)) {
+            let track = tracks.get(number).copied();
+            match track.and_then(|track| self.tracks.durable_mut(track)) {
                 Some(durable) => durable.far.unnamed = *upto,
                 None => self.store.outbox.forget(|key| Key::Unnamed(*number).put(key)),
             }
+            if let Some((track, stand)) = track.zip(stands.get(number)) {
+                self.restore_untold(track, stand);
+            }
             self.store.outbox.seal_large();
+        }
+    }
+
+    /// Whoever came from elsewhere may stand in own streams before what it wants was logged here: what lies between was not told yet when this broker ended.
+    fn restore_untold(&mut self, track: u32, stand: &Stand) {
+        let host = self.streams.own.host();
+        let track = self.tracks.get_mut(track);
+        let Some((durable, lag)) = track.durable.as_deref().zip(track.lag.as_deref_mut()) else { return };
+        for (own, (from, to)) in (0..).zip(stand.acked.into_iter().zip(durable.start)) {
+            lag.gaps.add(Gap { pubend: host.pubend(own), from, to, reason: GapReason::Overwritten });
         }
     }
 

@@ -271,7 +271,7 @@ pub(crate) struct Restored {
 }
 
 /// A host that has ended, as it is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     pub(crate) reliable: u8,
     pub(crate) best_effort: u8,
@@ -280,18 +280,32 @@ pub(crate) struct Ended {
     pub(crate) upto: Tick,
     /// It was forgotten at this broker, which tells others so.
     pub(crate) is_retired: bool,
+    /// What it was called; nothing if that is not known. The first version did not say so.
+    pub(crate) name: Box<str>,
 }
 
 impl Value<'_> for Ended {
+    const VERSION: u8 = 2;
+
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.reliable, self.best_effort, u8::from(self.is_retired)]);
         put_varint(out, self.birth.0);
         put_varint(out, self.upto.0);
+        put_bytes(out, self.name.as_bytes());
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let ended = Ended::read_older(1, bytes)?;
+        Some(Ended { name: bytes.text()?.into(), ..ended })
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        if version != 1 {
+            return None;
+        }
         let (reliable, best_effort, is_retired) = (bytes.u8()?, bytes.u8()?, bytes.u8()? == 1);
-        Some(Ended { reliable, best_effort, is_retired, birth: Tick(bytes.varint()?), upto: Tick(bytes.varint()?) })
+        let (birth, upto) = (Tick(bytes.varint()?), Tick(bytes.varint()?));
+        Some(Ended { reliable, best_effort, birth, upto, is_retired, name: "".into() })
     }
 }
 
@@ -343,10 +357,13 @@ mod tests {
         let entry = OwedEntry { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
         entry.put_versioned(&mut out);
         assert_eq!(OwedEntry::read_versioned(&out), Some(entry));
-        let ended = Ended { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true };
+        let name = "b1".into();
+        let ended = Ended { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true, name };
         let mut other = Vec::new();
         ended.put_versioned(&mut other);
-        assert_eq!(Ended::read_versioned(&other), Some(ended));
+        assert_eq!(Ended::read_versioned(&other), Some(ended.clone()));
+        let first = Ended { name: "".into(), ..ended };
+        assert_eq!(Ended::read_versioned(&[1, 4, 4, 1, 7, 9]), Some(first), "the first version had no names");
         for end in 0..out.len() {
             assert_eq!(OwedEntry::read_versioned(&out[..end]), None);
         }

@@ -43,6 +43,8 @@ impl Core {
             };
             self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let atom = self.store.outbox.seal();
+            // A client that answers nothing has it all the same: whoever goes on from a copy must know under which tag.
+            self.note_moved(index);
             #[cfg(feature = "mutants")]
             let atom = if self.has(crate::Mutant::PublishBeforePut) { self.store.line.last() } else { atom };
             // Once the log has failed, nothing is sent that would have to be remembered.

@@ -227,7 +227,7 @@ impl Restoring {
                 numbers.insert(number, track);
             }
         }
-        core.restore_unnamed(&self.unnamed, &numbers);
+        core.restore_unnamed(&self.unnamed, &numbers, &self.positions);
         core.restore_all_flights(&self.flights, &places, &numbers);
         for (number, (_, kept)) in &self.sessions {
             core.sessions.get_mut(places[number]).inflight.go_on_as(kept.last_tag, kept.doubted);

@@ -68,8 +68,8 @@ pub(crate) struct Sources {
     /// When the own streams began.
     birth: Tick,
     hosts: Vec<Host>,
-    /// Hosts that have ended, those last that did last.
-    bygone: VecDeque<(HostId, Tick)>,
+    /// Hosts that have ended, those last that did last; what each was called, if that is known.
+    bygone: VecDeque<(FormerHost, Box<str>)>,
     /// Ascending by pubend.
     remotes: Vec<Remote>,
     /// Those that wait for events of others.
@@ -194,14 +194,23 @@ impl Sources {
         Some(&*host.name).filter(|name| !name.is_empty())
     }
 
-    /// The hosts of that name whose streams are followed, those last that were known last; whether each has ended.
+    /// The hosts of that name whose streams are followed or have ended, those last that were known last; whether each has ended.
     pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (FormerHost, bool)> {
-        let former = |host: &Host| {
-            let Host { id, reliable, best_effort, has_ended, .. } = *host;
-            let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
-            (FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }, has_ended)
-        };
-        self.hosts.iter().filter(move |host| *host.name == *name).map(former)
+        let followed = self.hosts.iter().filter(move |host| *host.name == *name);
+        let bygone = self.bygone_of(name).map(|former| (former, true));
+        bygone.chain(followed.map(|host| (self.former(host), host.has_ended)))
+    }
+
+    /// Those of that name that have ended, and are not followed.
+    pub(crate) fn bygone_of(&self, name: &str) -> impl Iterator<Item = FormerHost> {
+        self.bygone.iter().filter(move |(_, known)| **known == *name).map(|(former, _)| *former)
+    }
+
+    /// What a host that is followed leaves behind if it ends.
+    fn former(&self, host: &Host) -> FormerHost {
+        let Host { id, reliable, best_effort, .. } = *host;
+        let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
+        FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
     }
 
     /// A host has ended; `false` if it had before, or is not known.
@@ -229,19 +238,19 @@ impl Sources {
     }
 
     /// A host has ended, and is not followed, or not any more: it is not to be taken for a new one.
-    pub(crate) fn note_bygone(&mut self, id: HostId, upto: Tick) {
-        if self.bygone.iter().any(|(known, _)| *known == id) {
+    pub(crate) fn note_bygone(&mut self, ended: FormerHost, name: &str) {
+        if self.bygone.iter().any(|(known, _)| known.host == ended.host) {
             return;
         }
         if self.bygone.len() == BYGONE_MAX {
             self.bygone.pop_front();
         }
-        self.bygone.push_back((id, upto));
+        self.bygone.push_back((ended, name.into()));
     }
 
     /// Up to which tick the streams of a host have ended that is not followed any more.
     pub(crate) fn bygone(&self, id: HostId) -> Option<Tick> {
-        self.bygone.iter().find(|(known, _)| *known == id).map(|(_, upto)| *upto)
+        self.bygone.iter().find(|(known, _)| known.host == id).map(|(known, _)| known.upto)
     }
 
     /// The host whose end is longest ago, if more than [`ENDED_MAX`] that have ended are followed.
@@ -251,11 +260,12 @@ impl Sources {
 
     /// A host that has ended is followed no more.
     pub(crate) fn forget_ended(&mut self, id: HostId) {
-        let upto = self.of_host(id).map(|remote| remote.passed).max().unwrap_or_default();
+        let Some(host) = self.hosts.iter().find(|host| host.id == id) else { return };
+        let (ended, name) = (self.former(host), host.name.clone());
         self.hosts.retain(|host| host.id != id);
         self.remotes.retain(|remote| remote.pubend.host() != id);
         self.stalled.retain(|pubend, _| pubend.host() != id);
-        self.note_bygone(id, upto);
+        self.note_bygone(ended, &name);
     }
 
     /// What is lost of other brokers' streams, for those of which something is.

@@ -308,6 +308,35 @@ fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_giv
 }
 
 #[test]
+fn a_deputy_knows_what_a_client_has_that_answers_nothing() {
+    let mut net = world(Qos::ExactlyOnce);
+    net.publish(0, 9, "t", "1", Qos::ExactlyOnce);
+    net.input(0, Input::Release { link: Link(9), tag: 77 });
+    net.advance(SECOND);
+    let got = net.got(1, 1);
+    assert_eq!(got.iter().map(|got| &*got.payload).collect::<Vec<_>>(), ["1"]);
+    net.kill(1);
+    net.advance(SECOND);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    let (mut forgotten, mut again) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        net.advance(MILLI * 100);
+        for told in net.told(2, 1) {
+            match told {
+                Told::Release { tag, known: true } => {
+                    net.settle(2, 1, tag, Settlement::Completed);
+                    forgotten.push(tag);
+                }
+                Told::Event(got) => again.push((got.payload, got.tag)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(again, [("1".to_owned(), got[0].tag)], "the client knows the tag, and takes it for what it has");
+    assert!(!forgotten.contains(&got[0].tag));
+}
+
+#[test]
 fn whoever_comes_back_with_its_disk_keeps_its_sessions() {
     let mut net = world(Qos::AtLeastOnce);
     net.kill(1);

@@ -79,6 +79,11 @@ impl Directory {
         self.synced.insert(host, map);
     }
 
+    /// Whether it has told everything at some time, and since then what has changed.
+    pub(super) fn has_told(&self, host: HostId) -> bool {
+        self.synced.contains_key(&host)
+    }
+
     pub(super) fn is_synced(&self, host: HostId, map: u64) -> bool {
         self.synced.get(&host) == Some(&map)
     }

@@ -29,10 +29,12 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
     !now.has(host) && !now.has_name_of(map, host) && !has_ended(host)
 }
 
-/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then nor its deputy is there in the same life.
-fn is_forgotten(map: &Map, keeper: HostId, client: u64, now: &Map) -> bool {
+/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its deputy is there
+/// in the same life.
+fn is_forgotten(map: &Map, keeper: HostId, client: u64, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
     let is_lost = |host: HostId| now.life(host) != map.life(host);
-    map.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk)) && map.deputy(client, keeper).is_none_or(is_lost)
+    map.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk))
+        && map.deputy(client, keeper).is_none_or(is_lost)
 }
 
 impl Past {
@@ -73,12 +75,23 @@ impl Past {
     }
 
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
-    /// either, or has been started anew and has forgotten, and its deputy.
-    pub(super) fn may_have(&self, client: u64, now: &Map, has_ended: impl Fn(HostId) -> bool) -> BTreeSet<HostId> {
+    /// either, or has been started anew and has forgotten, and its deputy. `is_told`: whether the one has told the other, if that is its clerk, all that it has, as
+    /// far as this broker knows.
+    pub(super) fn may_have(
+        &self,
+        client: u64,
+        now: &Map,
+        has_ended: impl Fn(HostId) -> bool,
+        is_told: impl Fn(HostId, HostId) -> bool,
+    ) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
             let away = map.hosts().filter(|host| is_away(map, *host, now, &has_ended));
-            found.extend(away.filter(|keeper| is_forgotten(map, *keeper, client, now)));
+            let is_its = |keeper: HostId| {
+                let is_told = |clerk: HostId| is_told(keeper, clerk);
+                is_forgotten(map, keeper, client, (now, is_told))
+            };
+            found.extend(away.filter(|keeper| is_its(*keeper)));
         }
         found
     }
@@ -92,7 +105,7 @@ impl Past {
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
         match self.maps.iter().rev().find(|map| map.has(keeper)) {
-            Some(last) => is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, now),
+            Some(last) => is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, (now, |_| true)),
             None => !now.has(keeper) && !has_ended(keeper),
         }
     }
@@ -103,7 +116,10 @@ impl Core {
     pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
         let has_ended = |host| self.streams.bygone(host).is_some();
-        overlay.roam.past.may_have(hash_of(client), &overlay.roam.map, has_ended)
+        let (own, roam) = (overlay.host, &overlay.roam);
+        // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
+        let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
+        roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
     }
 
     /// Whether there are brokers that cannot be reached.
@@ -131,7 +147,8 @@ mod tests {
     }
 
     fn unsure(past: &Past, now: &Map) -> usize {
-        (0..1000_u32).filter(|client| !past.may_have(hash_of(&client.to_string()), now, |_| false).is_empty()).count()
+        let unsure = |client: &u32| past.may_have(hash_of(&client.to_string()), now, |_| false, |_, _| true);
+        (0..1000_u32).filter(|client| !unsure(client).is_empty()).count()
     }
 
     #[test]
@@ -150,6 +167,19 @@ mod tests {
         assert!((500..900).contains(&alone), "all but those whose clerk is there, or would be the deputy: {alone}");
         let anew = unsure(&past, &map(&[(1, 1), (2, 2), (3, 2), (4, 1)]));
         assert!((50..300).contains(&anew), "who was started anew has forgotten: {anew}");
+    }
+
+    #[test]
+    fn a_clerk_that_was_not_told_all_does_not_know() {
+        let mut past = Past::default();
+        past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]));
+        let now = map(&[(1, 1), (2, 1), (3, 1)]);
+        let unsure = |is_told: bool| {
+            let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, |_| false, |_, _| is_told);
+            (0..1000_u32).filter(|client| !found(*client).is_empty()).count()
+        };
+        // Also those of whom only the deputy is gone.
+        assert!(unsure(true) * 2 < unsure(false), "{} and {}", unsure(true), unsure(false));
     }
 
     #[test]

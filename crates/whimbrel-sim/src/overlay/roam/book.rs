@@ -78,6 +78,13 @@ pub(super) struct Era {
     pub(super) is_forgiven: bool,
 }
 
+impl Era {
+    /// Something of a stream came.
+    pub(super) fn has_had(&self, stream: u64) -> bool {
+        self.first.contains_key(&stream)
+    }
+}
+
 /// A client that subscribes.
 pub(super) struct Account {
     pub(super) name: String,
@@ -93,6 +100,8 @@ pub(super) struct Account {
     pub(super) home: Option<(Time, Process)>,
     /// When it last came to a broker from another.
     moved: Option<Time>,
+    /// When it last came back to a machine that had lost its disk meanwhile: its keeper is gone, and another broker has the name.
+    renewed: Option<Time>,
     tags: BTreeMap<u16, usize>,
 }
 
@@ -133,6 +142,7 @@ impl Book {
             attached: None,
             home: None,
             moved: None,
+            renewed: None,
             tags: BTreeMap::new(),
         };
         self.accounts.insert(client, account);
@@ -265,6 +275,8 @@ impl Book {
         era.last.clear();
         let is_elsewhere = before.is_none_or(|(_, home)| home.0 != at.0);
         account.moved = if is_elsewhere { Some(now) } else { account.moved };
+        let is_renewed = before.is_some_and(|(at, home)| self.troubles.lost_disk_of(home.0, at));
+        account.renewed = if is_renewed { Some(now) } else { account.renewed };
         if is_present {
             *(if is_elsewhere { &mut self.counts.moved } else { &mut self.counts.resumed }) += 1;
             return;
@@ -396,7 +408,8 @@ impl Book {
                 }
                 return;
             }
-            let has_moved = account.moved.is_some_and(|moved| moved >= got.at);
+            let since = |at: Option<Time>| at.is_some_and(|at| at >= got.at);
+            let has_moved = (since(account.moved), since(account.renewed));
             // What was published at least once is delivered so.
             let is_weaker = account.keeper == Keeper::Exactly && message.qos == Qos::AtLeastOnce;
             let keeper = if is_weaker { Keeper::AtLeast } else { account.keeper };
@@ -449,13 +462,20 @@ impl Fact {
     }
 }
 
-/// Whether an event may come again under the same name, on another connection; and whether its client has been elsewhere meanwhile.
-fn may_repeat(troubles: &Troubles, (keeper, has_moved): (Keeper, bool), got: &Got, (now, at): (Time, Process)) -> bool {
+/// Whether an event may come again under the same name, on another connection; and whether its client has been elsewhere meanwhile, or its keeper is gone with its
+/// disk: a deputy took over then, which may know nothing of what came or was settled since its last copy.
+fn may_repeat(
+    troubles: &Troubles,
+    (keeper, (has_moved, is_renewed)): (Keeper, (bool, bool)),
+    got: &Got,
+    (now, at): (Time, Process),
+) -> bool {
     let Some((settled, process)) = got.settled else {
         // Who has not said that it has it gets it again; at exactly once under the same tag, which it knows, unless a deputy does not.
-        return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && has_moved && troubles.any(got.at, now);
+        let is_deputy = has_moved && troubles.any(got.at, now) || is_renewed && troubles.any(got.at, got.at + COPY);
+        return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && is_deputy;
     };
-    let is_deputy = has_moved && troubles.any(settled, settled + COPY);
+    let is_deputy = (has_moved || is_renewed) && troubles.any(settled, settled + COPY);
     // The broker that knew it has lost its disk, and whoever may have had a copy was not there either.
     let is_lost = troubles.lost_disk_of(process.0, settled) && troubles.gone(settled, now) > 1;
     let is_crash = process.0 == at.0 && process.1 != at.1 && troubles.ended_within(process, settled, GROUP);

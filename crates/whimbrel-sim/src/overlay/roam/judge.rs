@@ -40,7 +40,8 @@ impl Book {
                     None => {
                         let gaps = self.gaps_of(era, fact);
                         let is_excused = gaps.iter().any(|(reason, at)| self.is_justified(era, fact, (reason, *at)))
-                            || self.is_gone(fact);
+                            || self.is_gone(fact)
+                            || self.is_forgotten(era, fact);
                         self.counts.excused += u64::from(is_excused);
                         if !is_excused || sent >= probes {
                             broken.push((Rule::Lost, format!("{who} does not get {what}, gaps: {gaps:?}")));
@@ -73,9 +74,10 @@ impl Book {
         let sent = fact.sent[0].0;
         let began = era.began.unwrap_or(sent);
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
-        // A host that came after the subscription had to hear of it first.
+        // A host that came after the subscription had to hear of it first. What counts is when the event was said there, which may not be the first time.
         let is_young = self.troubles.losses.iter().any(|(at, node)| {
-            *at > began && sent >= *at && sent.since(*at) < LINGER && fact.sent.iter().any(|(_, to)| to.0 == *node)
+            let is_early = |when: &Time| *when >= *at && when.since(*at) < LINGER;
+            *at > began && fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when))
         });
         let is_volatile = fact.message.topic == VOLATILE;
         let is_released = reason == "released" && self.gives_up && told > sent;
@@ -87,6 +89,24 @@ impl Book {
         let sent = fact.sent[0].0;
         let lost = |process: &Process| self.troubles.lost_disk_of(process.0, sent);
         fact.names.is_empty() && fact.sent.iter().any(|(_, process)| lost(process))
+    }
+
+    /// Whether nobody is left who could know of the stream that an event was in: its host began after the subscription, which it never confirmed (it begins in a
+    /// stream when the broker of that confirms it), has lost its disk, and so has every other broker, or was not there while that host was. Then no broker
+    /// can tell a gap of it: not one has met it and has a disk from that time, and a broker cannot tell of what it has never heard of. A client
+    /// that has had something of the stream names it in its token.
+    fn is_forgotten(&self, era: &Era, fact: &Fact) -> bool {
+        let Some(began) = era.began.filter(|_| !fact.names.keys().any(|(stream, _)| era.has_had(*stream))) else {
+            return false;
+        };
+        fact.sent.iter().all(|(sent, process)| {
+            let losses = || self.troubles.losses.iter().filter(|(_, node)| *node == process.0).map(|(at, _)| *at);
+            let born = losses().filter(|at| at <= sent).max().filter(|born| *born > began);
+            let Some((born, gone)) = born.zip(losses().filter(|at| at > sent).min()) else { return false };
+            (0..self.names.len())
+                .filter(|node| *node != process.0)
+                .all(|node| self.troubles.lost_disk_of(node, *sent) || !self.troubles.is_up_between(node, (born, gone)))
+        })
     }
 
     /// The gaps that hide an event, under any of its names: also under one by which nobody got it, and that it has in a log.

@@ -77,6 +77,17 @@ impl Troubles {
         nodes.len()
     }
 
+    /// Whether a machine had a process at some moment between two.
+    pub(super) fn is_up_between(&self, node: usize, (from, to): (Time, Time)) -> bool {
+        let of_node = self.begins.iter().filter(|((of, _), _)| *of == node);
+        // The first process of each machine is there from the beginning.
+        let first = self.ends.get(&(node, 1)).is_none_or(|end| *end >= from);
+        first
+            || of_node
+                .clone()
+                .any(|(process, began)| *began <= to && self.ends.get(process).is_none_or(|end| *end >= from))
+    }
+
     /// Whether a connection was cut between two moments.
     pub(super) fn cut(&self, from: Time, to: Time) -> bool {
         self.cuts.iter().any(|at| (from..=to).contains(at))
