@@ -8,16 +8,9 @@ use whimbrel_sim::overlay::roam::{Wander, run_wandering, run_wandering_mutant};
 /// Worlds in which a mutant may show itself.
 const SEEDS: u64 = 500;
 
-/// What shows itself in one of a thousand worlds is looked for where it does.
-const SELDOM: core::ops::Range<u64> = 2_000..2_300;
-
 /// Looks for the first world that shows the fault by one of these rules, and shows nothing without it.
 fn caught(wander: Wander, mutant: Mutant, rules: &[Rule]) {
-    caught_among(0..SEEDS, wander, mutant, rules);
-}
-
-fn caught_among(seeds: core::ops::Range<u64>, wander: Wander, mutant: Mutant, rules: &[Rule]) {
-    for seed in seeds.clone() {
+    for seed in 0..SEEDS {
         let report = run_wandering_mutant(seed, wander, mutant);
         if let Some(violation) = report.violations.iter().find(|violation| rules.contains(&violation.rule))
             && run_wandering(seed, wander).violations.is_empty()
@@ -26,7 +19,7 @@ fn caught_among(seeds: core::ops::Range<u64>, wander: Wander, mutant: Mutant, ru
             return;
         }
     }
-    panic!("{mutant:?} lives through the worlds {seeds:?}");
+    panic!("{mutant:?} lives through {SEEDS} worlds");
 }
 
 #[test]
@@ -77,11 +70,6 @@ fn a_client_forgets_the_tags_of_a_keeper_that_is_gone() {
 #[test]
 fn a_session_moves_with_the_last_number() {
     caught(Wander::Everywhere, Mutant::CarriedWithoutNumber, &[Rule::Duplicate, Rule::Logged]);
-}
-
-#[test]
-fn doubt_goes_along_with_a_publisher() {
-    caught_among(SELDOM, Wander::Everywhere, Mutant::DoubtForgotten, &[Rule::Duplicate, Rule::Logged]);
 }
 
 #[test]

@@ -326,17 +326,21 @@ pub struct AskPublished<'a> {
     pub client: &'a str,
     /// The epoch of its new attachment.
     pub epoch: u64,
+    /// Since when that connection waits, microseconds: whoever has come since, by whatever clock, stays.
+    pub waited: u64,
 }
 
 impl<'a> Body<'a> for AskPublished<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
-        Ok(AskPublished { number: input.varint()?, client: client(input)?, epoch: input.varint()? })
+        let (number, client) = (input.varint()?, client(input)?);
+        Ok(AskPublished { number, client, epoch: input.varint()?, waited: input.varint()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);
         put_client(self.client, out);
         out.put_varint(self.epoch);
+        out.put_varint(self.waited);
     }
 }
 

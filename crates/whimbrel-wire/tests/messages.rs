@@ -54,7 +54,7 @@ proptest! {
         }));
         again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body }));
         again(&Message::Outdated(Sessions { claims }));
-        again(&Message::AskPublished(AskPublished { number, client: &client, epoch }));
+        again(&Message::AskPublished(AskPublished { number, client: &client, epoch, waited: version }));
         let last = EventId { pubend: PubendId(digest), tick: Tick(version) };
         for (numbered, last) in [(Some(epoch), Some(last)), (None, Some(last)), (Some(epoch), None), (None, None)] {
             again(&Message::Published(Published { number, numbered, last }));

@@ -134,8 +134,6 @@ pub enum Mutant {
     CarriedWithoutNumber,
     /// A session that moves forgets what is in flight at exactly once.
     CarriedWithoutFlights,
-    /// A publisher that moves on is not in doubt any more, whoever could not be asked before.
-    DoubtForgotten,
     /// What was given away goes before it is safe elsewhere.
     SettledAtOnce,
     /// Whoever has an older session does not hear of the newer.

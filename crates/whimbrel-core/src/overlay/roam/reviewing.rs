@@ -58,9 +58,6 @@ impl Core {
         (place, has_come): (Attachment, bool),
         out: &mut impl Output,
     ) {
-        #[cfg(feature = "mutants")]
-        let place =
-            Attachment { maybe_repeats: place.maybe_repeats && !self.has(crate::Mutant::DoubtForgotten), ..place };
         let is_unsure = self.is_unsure_of(number);
         let asked = if place.maybe_repeats { self.whom_to_review(now, number, is_unsure) } else { BTreeSet::new() };
         let Some(search) = self.search(number).filter(|_| !asked.is_empty()) else {
@@ -86,8 +83,9 @@ impl Core {
         let Some(search) = self.search(number) else { return };
         let Stage::Reviewing(review) = &search.stage else { return };
         let (client, epoch, asked) = (search.client.clone(), review.place.epoch, review.asked.clone());
+        let waited = now.since(search.began).as_micros() as u64;
         for whom in asked {
-            let question = AskPublished { number, client: &client, epoch };
+            let question = AskPublished { number, client: &client, epoch, waited };
             self.write_to(now, whom, (&Message::AskPublished(question), false), out);
         }
     }
@@ -177,8 +175,10 @@ impl Core {
     ) {
         if let Some(index) = self.sessions.find(asked.client) {
             let session = self.sessions.get(index);
+            let waited = Duration::from_micros(asked.waited);
+            let has_come_since = session.memory.roam.as_deref().is_some_and(|place| now.since(place.attached) < waited);
             // What it still says over an older connection would come behind the answer.
-            if session.is_attached() && session.epoch() < asked.epoch {
+            if session.is_attached() && session.epoch() < asked.epoch && !has_come_since {
                 self.let_go_of_client(now, index, out);
             }
         }
