@@ -317,7 +317,7 @@ impl Core {
             } else {
                 store.publishers.note(
                     &session.client_id,
-                    (number, now, session.epoch()),
+                    (number, now, session.stay()),
                     (true, true),
                     &mut store.outbox,
                 );
@@ -343,7 +343,7 @@ impl Core {
             if let (From::Publish(index), Some(number)) = (from, number) {
                 let store = &mut self.store;
                 let (session, way) = (self.sessions.get(index), (false, false));
-                store.publishers.note(&session.client_id, (number, now, session.epoch()), way, &mut store.outbox);
+                store.publishers.note(&session.client_id, (number, now, session.stay()), way, &mut store.outbox);
             }
             return;
         }
@@ -351,7 +351,7 @@ impl Core {
         let (From::Publish(index) | From::Will(index)) = from else { return };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(&session.client_id, (number, now, session.epoch()), (false, true), &mut store.outbox);
+            store.publishers.note(&session.client_id, (number, now, session.stay()), (false, true), &mut store.outbox);
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));

@@ -5,8 +5,8 @@ use whimbrel_event::HostId;
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members, MembersTaken,
-    Move, Moved, Owes, PageTaken, ReadAsk, ReadTold, Sessions, Took, Where,
+    AskPublished, Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members,
+    MembersTaken, Move, Moved, Owes, PageTaken, Published, ReadAsk, ReadTold, Sessions, Took, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
@@ -135,6 +135,10 @@ messages! {
     41 Copies(Copies<'a>),
     /// They have come.
     42 CopiesTaken(CopiesTaken<'a>),
+    /// What has a client published last at the receiver?
+    43 AskPublished(AskPublished<'a>),
+    /// The answer to that.
+    44 Published(Published),
     /// The sender has members of a shared subscription.
     64 Members(Members<'a>),
     /// The answer to that.

@@ -41,7 +41,8 @@ pub use owing::{Held, Holds, OwedStream, Owes, Took};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use roam::{
-    Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Sessions, Where,
+    AskPublished, Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Published,
+    Sessions, Where,
 };
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};

@@ -1,6 +1,6 @@
 //! Sessions that move: who has a client's session, what it is made of, and who has a copy of it. What these say travels in letters.
 
-use whimbrel_event::HostId;
+use whimbrel_event::{EventId, HostId};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
@@ -314,6 +314,61 @@ impl<'a> Body<'a> for Moved<'a> {
         out.put_varint(u64::from(self.parts));
         out.put_u64(self.digest);
         out.put_bytes(self.body, CARRIED_BYTES_MAX, "a session");
+    }
+}
+
+/// What has this client, which is about to be attached at the sender, published last at the receiver? If it still is connected there, it is not any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AskPublished<'a> {
+    /// The asking broker's number for the question.
+    pub number: u64,
+    /// Which client.
+    pub client: &'a str,
+    /// The epoch of its new attachment.
+    pub epoch: u64,
+    /// Since when that connection waits, microseconds: whoever has come since, by whatever clock, stays.
+    pub waited: u64,
+}
+
+impl<'a> Body<'a> for AskPublished<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let (number, client) = (input.varint()?, client(input)?);
+        Ok(AskPublished { number, client, epoch: input.varint()?, waited: input.varint()? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        put_client(self.client, out);
+        out.put_varint(self.epoch);
+        out.put_varint(self.waited);
+    }
+}
+
+/// The answer to [`AskPublished`]: all that is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// The number of the question.
+    pub number: u64,
+    /// The greatest number that the client has given to an event, as far as the answering broker knows.
+    pub numbered: Option<u64>,
+    /// The client's last event there.
+    pub last: Option<EventId>,
+}
+
+impl Body<'_> for Published {
+    fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let number = input.varint()?;
+        let numbered = if input.bool("a publisher's number")? { Some(input.varint()?) } else { None };
+        let last = if input.bool("a publisher's event")? { Some(input.event_id()?) } else { None };
+        Ok(Published { number, numbered, last })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        out.push(u8::from(self.numbered.is_some()));
+        self.numbered.iter().for_each(|numbered| out.put_varint(*numbered));
+        out.push(u8::from(self.last.is_some()));
+        self.last.iter().for_each(|last| out.put_event_id(*last));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use whimbrel_event::HostId;
+use whimbrel_event::{EventId, HostId, PubendId, Tick};
 use whimbrel_wire::*;
 
 fn again(message: &Message<'_>) {
@@ -54,6 +54,11 @@ proptest! {
         }));
         again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body }));
         again(&Message::Outdated(Sessions { claims }));
+        again(&Message::AskPublished(AskPublished { number, client: &client, epoch, waited: version }));
+        let last = EventId { pubend: PubendId(digest), tick: Tick(version) };
+        for (numbered, last) in [(Some(epoch), Some(last)), (None, Some(last)), (Some(epoch), None), (None, None)] {
+            again(&Message::Published(Published { number, numbered, last }));
+        }
         again(&Message::Copies(Copies { page: number, body: &body }));
         again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"] }));
     }

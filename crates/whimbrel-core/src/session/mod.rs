@@ -167,6 +167,11 @@ impl Session {
         self.memory.roam.as_deref().map_or(0, |place| place.epoch)
     }
 
+    /// The same, and whether its client may have published where nobody could be asked.
+    pub(crate) fn stay(&self) -> (u64, bool) {
+        self.memory.roam.as_deref().map_or((0, false), |place| (place.epoch, place.maybe_repeats))
+    }
+
     pub(crate) fn is_attached(&self) -> bool {
         self.link != DETACHED
     }

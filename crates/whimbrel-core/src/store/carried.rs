@@ -13,7 +13,7 @@ use crate::api::Durability;
 use crate::follow::{Gap, GapReason};
 
 /// The form of what is written here.
-const FORM: u8 = 2;
+const FORM: u8 = 3;
 
 /// Most of any list: what is read is bounded by the bytes that are there as well.
 const LIST_MAX: u64 = 1 << 20;
@@ -75,6 +75,8 @@ pub(crate) struct Moving {
     pub(crate) number: Option<u64>,
     /// The last reliable event that it published.
     pub(crate) last: Option<EventId>,
+    /// It may have given greater numbers, and have published later, where nobody could be asked.
+    pub(crate) maybe_repeats: bool,
 }
 
 /// Where a subscription stands.
@@ -303,6 +305,7 @@ impl Moving {
         if let Some(last) = self.last {
             put_id(out, last);
         }
+        out.push(u8::from(self.maybe_repeats));
     }
 
     /// Reads what [`Moving::put`] has written; `None` if it makes no sense.
@@ -321,8 +324,9 @@ impl Moving {
         let (unreleased, last_tag, doubted) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
         let number = maybe(bytes)?;
         let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
+        let maybe_repeats = flag(bytes)?;
         bytes.end()?;
-        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, last })
+        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, last, maybe_repeats })
     }
 }
 
@@ -378,6 +382,7 @@ mod tests {
             let moving = Moving {
                 away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
                 flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, doubted: 9, number: flags[3].then_some(millis), last,
+                maybe_repeats: flags[4],
             };
             let (mut first, mut second) = (Vec::new(), Vec::new());
             structure.put(&mut first);

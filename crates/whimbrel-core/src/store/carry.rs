@@ -106,6 +106,7 @@ impl Core {
             doubted: session.inflight.doubted(),
             number: self.store.publishers.last(&session.client_id, committed),
             last: place.and_then(|place| place.last.or(place.after)),
+            maybe_repeats: place.is_some_and(|place| place.maybe_repeats),
         };
         #[cfg(feature = "mutants")]
         match self.mutant {

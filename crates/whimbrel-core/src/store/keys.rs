@@ -408,24 +408,30 @@ pub(crate) struct Numbered {
     pub(crate) hour: u32,
     /// Of which attachment of its client; 0: that is not known, or not of one here.
     pub(crate) epoch: u64,
+    /// As that began somebody could not be asked, to whom the client may have given greater ones.
+    pub(crate) maybe_repeats: bool,
 }
 
 impl Value<'_> for Numbered {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.last);
         put_varint(out, self.hour.into());
         put_varint(out, self.epoch);
+        out.push(u8::from(self.maybe_repeats));
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        Some(Numbered { last: bytes.varint()?, hour: bytes.small()?, epoch: bytes.varint()? })
+        let numbered = Numbered::read_older(2, bytes)?;
+        Some(Numbered { maybe_repeats: bytes.u8()? == 1, ..numbered })
     }
 
     fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        (version == 1).then_some(())?;
-        Some(Numbered { last: bytes.varint()?, hour: bytes.small()?, epoch: 0 })
+        (1..=2).contains(&version).then_some(())?;
+        let (last, hour) = (bytes.varint()?, bytes.small()?);
+        // Nothing was written of whom nobody could ask.
+        Some(Numbered { last, hour, epoch: if version == 2 { bytes.varint()? } else { 0 }, maybe_repeats: true })
     }
 }
 
@@ -566,9 +572,9 @@ mod tests {
             let will = LastWill { client_id, delay: expiry, lifetime, retain: flags[2], event: &payload };
             prop_assert_eq!(again(&will, &mut second), Some(will));
             let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
-            let placed = Placed { epoch: millis, moment: far.into(), given };
+            let placed = Placed { epoch: millis, moment: far.into(), given, maybe_repeats: flags[1] };
             prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
-            let numbered = Numbered { last: millis, hour: far, epoch: millis };
+            let numbered = Numbered { last: millis, hour: far, epoch: millis, maybe_repeats: flags[2] };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
         }
 
@@ -595,8 +601,11 @@ mod tests {
             kept,
             Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None, last_tag: 0, doubted: 0 }
         );
-        assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(Numbered { last: 5, hour: 6, epoch: 0 }));
-        assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { last: 5, hour: 6, epoch: 7 }));
-        assert_eq!(Numbered::read_versioned(&[3, 5, 6, 7]), None, "a version that is not known");
+        let placed = Placed { epoch: 5, moment: 6, given: Some((HostId::new(128), 7)), maybe_repeats: true };
+        assert_eq!(Placed::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]), Some(placed));
+        let numbered = Numbered { last: 5, hour: 6, epoch: 0, maybe_repeats: true };
+        assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(numbered));
+        assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { epoch: 7, ..numbered }));
+        assert_eq!(Numbered::read_versioned(&[4, 5, 6, 7, 0]), None, "a version that is not known");
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Placed {
     pub(crate) moment: u64,
     /// Where its session went, and under which number.
     pub(crate) given: Option<(HostId, u64)>,
+    /// Its client may have published where nobody could be asked.
+    pub(crate) maybe_repeats: bool,
 }
 
 /// Another broker that there is or was, as it is written.
@@ -42,6 +44,8 @@ impl<'a> Value<'a> for Acquainted<&'a str> {
 }
 
 impl Value<'_> for Placed {
+    const VERSION: u8 = 2;
+
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.epoch);
         put_varint(out, self.moment);
@@ -49,11 +53,19 @@ impl Value<'_> for Placed {
         out.push(u8::from(self.given.is_some()));
         put_varint(out, host);
         put_varint(out, epoch);
+        out.push(u8::from(self.maybe_repeats));
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let placed = Placed::read_older(1, bytes)?;
+        Some(Placed { maybe_repeats: bytes.u8()? == 1, ..placed })
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        (version == 1).then_some(())?;
         let (epoch, moment, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
         let given = (HostId::new(bytes.varint()?), bytes.varint()?);
-        Some(Placed { epoch, moment, given: is_given.then_some(given) })
+        // Nothing was written of that.
+        Some(Placed { epoch, moment, given: is_given.then_some(given), maybe_repeats: true })
     }
 }

@@ -49,18 +49,28 @@ impl Publishers {
         (known.atom <= committed).then_some(known.numbered.last)
     }
 
+    /// The last number that a publisher gave, whether or not that is durable.
+    pub(crate) fn known(&self, client_id: &str) -> Option<u64> {
+        self.all.get(client_id).map(|known| known.numbered.last)
+    }
+
+    /// Whether the last number that a publisher gave is known to be of an event here.
+    pub(crate) fn has_published(&self, client_id: &str) -> bool {
+        self.all.get(client_id).is_some_and(|known| known.numbered.epoch > 0)
+    }
+
     /// Publishers that have numbered something here in this hour or the last one, latest first, and in which attachment.
-    pub(crate) fn recent(&self, now: Time) -> impl Iterator<Item = (&str, u64)> {
+    pub(crate) fn recent(&self, now: Time) -> impl Iterator<Item = (&str, Numbered)> {
         let oldest = hour(now).saturating_sub(1);
         let recent = self.by_age.iter().rev().take_while(move |(hour, _)| *hour >= oldest);
-        let of = recent.filter_map(|(_, client)| Some((&**client, self.all.get(client)?.numbered.epoch)));
-        of.filter(|(_, epoch)| *epoch > 0)
+        let of = recent.filter_map(|(_, client)| Some((&**client, self.all.get(client)?.numbered)));
+        of.filter(|(_, numbered)| numbered.epoch > 0)
     }
 
     /// A publisher has given that number elsewhere. What is known now, to be written.
     pub(crate) fn learn(&mut self, client_id: &str, number: u64, now: Time) -> Numbered {
         let known = self.all.get(client_id).map_or(0, |known| known.numbered.last);
-        let numbered = Numbered { last: number.max(known), hour: hour(now), epoch: 0 };
+        let numbered = Numbered { last: number.max(known), hour: hour(now), epoch: 0, maybe_repeats: false };
         self.keep(client_id, numbered, AtomNo(0));
         numbered
     }
@@ -87,11 +97,11 @@ impl Publishers {
     pub(crate) fn note(
         &mut self,
         client_id: &str,
-        (number, now, epoch): (u64, Time, u64),
+        (number, now, (epoch, maybe_repeats)): (u64, Time, (u64, bool)),
         (is_logged, has_log): (bool, bool),
         outbox: &mut Outbox,
     ) {
-        let numbered = Numbered { last: number, hour: hour(now), epoch };
+        let numbered = Numbered { last: number, hour: hour(now), epoch, maybe_repeats };
         self.keep(client_id, numbered, if is_logged { outbox.next() } else { AtomNo(0) });
         if is_logged {
             outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
@@ -104,7 +114,8 @@ impl Publishers {
     /// As [`Publishers::note`], but the number is not written with its event.
     #[cfg(feature = "mutants")]
     pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), outbox: &Outbox) {
-        self.keep(client_id, Numbered { last: number, hour: hour(now), epoch: 0 }, outbox.next());
+        let numbered = Numbered { last: number, hour: hour(now), epoch: 0, maybe_repeats: false };
+        self.keep(client_id, numbered, outbox.next());
         self.dirty.insert(client_id.into());
     }
 

@@ -4,6 +4,7 @@
 mod common;
 #[path = "../durable/disk.rs"]
 mod disk;
+mod doubt;
 mod early;
 mod estimate;
 mod holes;

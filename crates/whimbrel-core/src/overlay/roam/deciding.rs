@@ -206,7 +206,12 @@ impl Core {
     /// The client's session is here.
     pub(super) fn attach_own(&mut self, now: Time, number: u64, out: &mut impl Output) {
         let epoch = self.next_epoch(now, number);
-        self.finish_search(now, number, (Attachment::new(now, epoch, 0), false), out);
+        let Some(search) = self.search(number) else { return };
+        let (client, is_decided) = (search.client.clone(), search.is_decided());
+        let mut place = Attachment::new(now, epoch, 0);
+        // Who was asked last has not answered.
+        place.maybe_repeats = !is_decided || self.is_doubted_here(&client);
+        self.finish_search(now, number, (place, false), out);
     }
 
     /// The client has no session, or wants none that there is.
@@ -214,6 +219,7 @@ impl Core {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
         let (client, is_decided) = (search.client.clone(), search.is_decided());
+        let is_doubted = self.is_doubted_here(&client);
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
         if let Some(overlay) = self.overlay.as_deref() {
@@ -222,7 +228,7 @@ impl Core {
             place.after = last.filter(|last| last.pubend.host() != overlay.host);
         }
         // Who was asked last has not answered.
-        (place.maybe_repeats, place.goes_on) = (!is_decided, self.goes_on_without(number));
+        (place.maybe_repeats, place.goes_on) = (!is_decided || is_doubted, self.goes_on_without(number));
         self.finish_search(now, number, (place, false), out);
     }
 
@@ -235,17 +241,6 @@ impl Core {
             || search.forgotten.iter().any(|host| !overlay.roam.map.has(*host))
             || overlay.lacks_everyone();
         is_there && search.arrival.as_ref().is_some_and(Arrival::goes_on)
-    }
-
-    /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that;
-    /// and of one that has lost its disk nobody knows whom it had.
-    fn is_unsure_of(&self, number: u64) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
-        let Some(search) = overlay.roam.searches.get(number) else { return false };
-        let is_away = |known: &Known| !overlay.roam.map.has(known.host);
-        // Who has nothing of what it was said to have has forgotten it.
-        let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
-        is_gone || overlay.lacks_everyone() || self.is_any_away() || overlay.roam.past.has_lost(self.now)
     }
 
     /// What was given away from here is void.
@@ -275,13 +270,13 @@ impl Core {
     }
 
     /// The session of the client that is sought.
-    fn searched(&self, number: u64) -> Option<u32> {
+    pub(super) fn searched(&self, number: u64) -> Option<u32> {
         let search = self.overlay.as_deref()?.roam.searches.get(number)?;
         self.sessions.find(&search.client)
     }
 
     /// Somebody may have given its client tags of whom nothing is heard, at exactly once.
-    fn doubt_tags(&mut self, index: u32) {
+    pub(super) fn doubt_tags(&mut self, index: u32) {
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::TagsTrusted) {
             return;
@@ -320,10 +315,10 @@ impl Core {
             return self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
         };
         self.merge_stands(index, &stood);
+        let moving = Moving::read(moving).unwrap_or_default();
+        let is_doubted = source == Source::Copy || moving.maybe_repeats;
         let mut place = Attachment::new(now, epoch, moment);
-        place.settling = Some(0);
-        place.after = Moving::read(moving).and_then(|moving| moving.last);
-        place.maybe_repeats = source == Source::Copy;
+        (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.last, is_doubted);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_came += 1;
@@ -332,39 +327,9 @@ impl Core {
             overlay.roam.copies.remove(&client);
             overlay.roam.unnamed.push(client);
         }
-        self.finish_search(now, number, (Attachment::new(now, epoch, moment), true), out);
-    }
-
-    /// A search is over: the client is attached, if it still is there.
-    fn finish_search(
-        &mut self,
-        now: Time,
-        number: u64,
-        (mut place, has_come): (Attachment, bool),
-        out: &mut impl Output,
-    ) {
-        let is_unsure = self.is_unsure_of(number);
-        place.maybe_repeats |= is_unsure;
-        if let Some(index) = self.searched(number).filter(|_| is_unsure) {
-            self.doubt_tags(index);
-        }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(search) = overlay.roam.searches.remove(number) else { return };
-        place.moment = search.moment;
-        let client = search.client;
-        match search.arrival {
-            Some(arrival) => self.admit(now, arrival.attach(&client), (Some(place), has_come), out),
-            None => {
-                if let Some(index) = self.sessions.find(&client) {
-                    self.note_place(now, index);
-                }
-                self.share_sought(now, &client, true, out);
-            }
-        }
-        self.note_claim(now, &client);
-        if let Some(successor) = search.successor {
-            self.give_to(now, &client, &successor, out);
-        }
+        let mut place = Attachment::new(now, epoch, moment);
+        place.maybe_repeats = is_doubted;
+        self.finish_search(now, number, (place, true), out);
     }
 
     /// Whoever was asked for a session answers.
@@ -397,14 +362,15 @@ impl Core {
                 self.decide(now, moved.number, out);
             }
             MoveAnswer::Ended => {
-                let number = Moving::read(moved.body);
+                let moving = Moving::read(moved.body);
                 let client = search.client.clone();
                 let claim =
                     Known { host: from.host, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, moment: 0 };
                 search.claims.push(claim);
                 let epoch = self.next_epoch(now, moved.number);
                 let mut place = Attachment::new(now, epoch, 0);
-                if let Some(moving) = number {
+                place.maybe_repeats = moving.as_ref().is_none_or(|moving| moving.maybe_repeats);
+                if let Some(moving) = moving {
                     place.after = moving.last;
                     if let Some(number) = moving.number {
                         self.import_number(now, &client, number);

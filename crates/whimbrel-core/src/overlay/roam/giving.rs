@@ -7,8 +7,8 @@ use std::sync::Arc;
 use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 
-use super::Given;
 use super::seeking::Successor;
+use super::{Ended, Given};
 use crate::api::{Kick, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
@@ -136,8 +136,9 @@ impl Core {
         // It may have begun again: whoever asks will ask again.
         let Some(ended) = ended else { return };
         let committed = self.store.line.committed();
-        let moving =
-            Moving { number: self.store.publishers.last(client, committed), last: ended.last, ..Moving::default() };
+        let number_given = self.store.publishers.last(client, committed);
+        let Ended { last, maybe_repeats, .. } = ended;
+        let moving = Moving { number: number_given, last, maybe_repeats, ..Moving::default() };
         let mut body = Vec::new();
         moving.put(&mut body);
         let told = bare(number, MoveAnswer::Ended, ended.epoch, &body);

@@ -2,6 +2,7 @@
 //!
 //! - `map`: who is asked for a session, and who has a copy of it. `directory`: what a clerk knows. `telling`: what is told to clerks.
 //! - `seeking`, `deciding`: a CONNECT waits until it is known who has the session, and until that is here.
+//! - `reviewing`: everybody is asked what a publisher has published there, if somebody could not be asked before.
 //! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it is safe there.
 //! - `copies`, `copying`: what deputies have, and how they get it.
 //!
@@ -16,6 +17,7 @@ mod looking;
 mod map;
 mod past;
 mod publishing;
+mod reviewing;
 mod seeking;
 mod settling;
 mod telling;
@@ -70,7 +72,7 @@ pub(crate) struct Attachment {
     pub(crate) last: Option<EventId>,
     /// What the reliable events that its client publishes have to come after: the first one, and those soon after its session came here.
     pub(crate) after: Option<EventId>,
-    /// Nobody could be asked for the number that the client gave last.
+    /// Somebody could not be asked for the number that the client gave last, also if that was before it came here, and has not been asked since.
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
     waits: Waits,
@@ -147,12 +149,13 @@ impl Attachment {
             .given
             .map(|(to, epoch)| Box::new(Given { to, epoch, since: now, asker: None, is_written: true, body: None }));
         let is_given = given.is_some();
-        Attachment { given, settling: (!is_given).then_some(1), ..Attachment::new(now, placed.epoch, placed.moment) }
+        let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
+        Attachment { given, settling, maybe_repeats, ..Attachment::new(now, placed.epoch, placed.moment) }
     }
 
     fn placed(&self) -> Placed {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        Placed { epoch: self.epoch, moment: self.moment, given }
+        Placed { epoch: self.epoch, moment: self.moment, given, maybe_repeats: self.maybe_repeats }
     }
 
     /// The deputy that has the whole of it, as far as it has confirmed that.
@@ -167,7 +170,7 @@ impl Attachment {
 
     /// Its client is attached anew.
     pub(crate) fn renew(&mut self, new: Attachment) {
-        let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats || self.maybe_repeats);
+        let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats);
         (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
         (self.after, self.maybe_repeats, self.waits, self.goes_on) = (after, maybe_repeats, Waits::default(), false);
     }
@@ -180,6 +183,8 @@ struct Ended {
     moment: u64,
     at: Time,
     last: Option<EventId>,
+    /// As of [`Attachment::maybe_repeats`].
+    maybe_repeats: bool,
 }
 
 /// The sessions of a broker that has ended, as far as there were copies here.
@@ -364,24 +369,13 @@ impl Core {
         {
             roam.ended.remove(&oldest);
         }
-        let (epoch, moment, last) = (place.epoch, place.moment, place.last.or(place.after));
-        if let Some(old) = roam.ended.insert(client.clone(), Ended { epoch, moment, at: now, last }) {
+        let Attachment { epoch, moment, maybe_repeats, .. } = *place;
+        let ended = Ended { epoch, moment, at: now, last: place.last.or(place.after), maybe_repeats };
+        if let Some(old) = roam.ended.insert(client.clone(), ended) {
             roam.ended_by_age.remove(&(old.at, client.clone()));
         }
         roam.ended_by_age.insert((now, client.clone()));
         self.note_claim(now, &client);
-    }
-
-    /// Sessions that ended long ago are forgotten.
-    fn forget_ended(&mut self, now: Time) {
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && let Some((at, _)) = overlay.roam.ended_by_age.first()
-            && now.since(*at) >= ENDED_LIFE
-            && let Some((_, client)) = overlay.roam.ended_by_age.pop_first()
-        {
-            overlay.roam.ended.remove(&client);
-            self.note_claim(now, &client);
-        }
     }
 
     /// A session that is safe somewhere else, or void, goes without a word: its will is not published.
@@ -493,6 +487,8 @@ impl Core {
             Message::Outdated(told) => self.outdated_came(now, &told.claims, out),
             Message::Copies(copies) => self.copies_came(now, from, &copies, out),
             Message::CopiesTaken(taken) => self.copies_taken(now, from, &taken, out),
+            Message::AskPublished(asked) => self.ask_published_came(now, from, &asked, out),
+            Message::Published(told) => self.published_came(now, from, &told, out),
             _ => {}
         }
     }

@@ -6,11 +6,12 @@
 
 use whimbrel_event::{Event, EventId, EventRef, Headers, Publisher, Reliability, Tick, Time};
 
-use super::{Attachment, ENDED_MAX, Ended};
+use super::{Attachment, ENDED_LIFE, ENDED_MAX, Ended};
 use crate::api::{Output, Publish};
 use crate::broker::Core;
 use crate::overlay::{Due, PREDECESSOR_MAX};
 use crate::session::Pause;
+use crate::store::Numbered;
 use crate::stream::Streams;
 
 /// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been read before. With more it goes on without waiting.
@@ -116,19 +117,34 @@ impl Core {
 
     /// Publishers whose sessions ended with the broker, or with their connections before: their numbers are here, for wherever they go on.
     pub(crate) fn take_up_publishers(&mut self, now: Time) {
-        let positions = self.streams.logged().positions();
-        let host = self.streams.logged().host();
+        let (own, positions) = (self.streams.logged().host(), self.streams.logged().positions());
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
-        for (client, epoch) in self.store.publishers.recent(now).take(ENDED_MAX) {
-            if self.sessions.find(client).is_some() {
-                continue;
-            }
+        for (client, numbered) in self.store.publishers.recent(now).take(ENDED_MAX) {
             // Whichever its last event was, it is not after this one.
             let binding = Streams::binding(Publisher::named(client).to_bits());
-            let last = EventId { pubend: host.pubend(binding), tick: positions[usize::from(binding)] };
-            let ended = Ended { epoch, moment: 0, at: now, last: Some(last) };
+            let last = EventId { pubend: own.pubend(binding), tick: positions[usize::from(binding)] };
+            if let Some(index) = self.sessions.find(client) {
+                if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
+                    place.last = Some(last);
+                }
+                continue;
+            }
+            let Numbered { epoch, maybe_repeats, .. } = numbered;
+            let ended = Ended { epoch, moment: 0, at: now, last: Some(last), maybe_repeats };
             overlay.roam.ended.insert(client.into(), ended);
             overlay.roam.ended_by_age.insert((now, client.into()));
+        }
+    }
+
+    /// Sessions that ended long ago are forgotten.
+    pub(super) fn forget_ended(&mut self, now: Time) {
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && let Some((at, _)) = overlay.roam.ended_by_age.first()
+            && now.since(*at) >= ENDED_LIFE
+            && let Some((_, client)) = overlay.roam.ended_by_age.pop_first()
+        {
+            overlay.roam.ended.remove(&client);
+            self.note_claim(now, &client);
         }
     }
 

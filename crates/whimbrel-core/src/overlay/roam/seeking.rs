@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};
 
+use super::reviewing::Review;
 use super::{Due, Known, hash_of};
 use crate::api::{Attach, Link, Output, Refusal, Will};
 use crate::broker::Core;
@@ -29,9 +30,6 @@ const YOUNG_LOOK: Duration = Duration::from_millis(20);
 
 /// Claims of one client that are looked at.
 const CLAIMS_MAX: usize = 256;
-
-/// Sessions of a broker that has ended which are taken over at a time.
-const ORPHANS_MAX: usize = 64;
 
 /// A client's connection that waits for its session.
 #[derive(Debug)]
@@ -79,6 +77,8 @@ pub(super) enum Stage {
     Asking(BTreeSet<HostId>),
     /// Somebody is asked for the session.
     Fetching(Fetching),
+    /// It is here, or there is none; others are asked what its client has published there.
+    Reviewing(Box<Review>),
 }
 
 /// Somebody is asked for a session.
@@ -111,7 +111,7 @@ pub(super) struct Search {
     pub(super) arrival: Option<Arrival>,
     pub(super) moment: u64,
     /// Since when that one waits.
-    began: Time,
+    pub(super) began: Time,
     pub(super) stage: Stage,
     /// Who was asked first.
     clerk: Option<HostId>,
@@ -164,6 +164,10 @@ impl Searches {
 
     pub(super) fn of_client_mut(&mut self, client: &str) -> Option<&mut Search> {
         self.all.get_mut(self.by_client.get(client)?)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Search)> {
+        self.all.iter().map(|(number, search)| (*number, search))
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Search> {
@@ -245,7 +249,7 @@ impl Core {
         self.ask_clerk(now, number, out);
     }
 
-    fn search_due(&mut self, number: u64, at: Time) {
+    pub(super) fn search_due(&mut self, number: u64, at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.roam.searches.due.insert((at, number));
         overlay.set_once(at, Due::Seek);
@@ -381,7 +385,7 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &overlay.roam;
         let begins_anew = |search: &Search| match &search.stage {
-            Stage::Young => false,
+            Stage::Young | Stage::Reviewing(_) => false,
             Stage::Asking(asked) => {
                 let clerk = roam.map.clerk(hash_of(&search.client)).map(|(clerk, _)| clerk);
                 clerk != search.clerk || asked.iter().any(|host| !roam.map.has(*host))
@@ -391,6 +395,7 @@ impl Core {
         let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(search));
         let all: Vec<u64> = all.map(|(number, _)| *number).collect();
         all.into_iter().for_each(|number| self.ask_clerk(now, number, out));
+        self.look_at_reviews(now, out);
     }
 
     /// Asks again, and gives up what has taken too long.
@@ -413,6 +418,7 @@ impl Core {
                     self.search_due(number, now + ASK_AGAIN);
                     self.ask_clerk(now, number, out);
                 }
+                Stage::Reviewing(_) => self.review_on(now, number, out),
                 _ if now.since(search.began) >= seek_max => self.give_up_seeking(now, number, out),
                 Stage::Asking(asked) => {
                     let asked: Vec<HostId> = asked.iter().copied().collect();
@@ -471,25 +477,11 @@ impl Core {
             self.answer_nothing(now, &successor, out);
         }
     }
-
-    /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
-    fn seek_orphans(&mut self, now: Time, out: &mut impl Output) {
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && !overlay.roam.orphans.is_empty()
-        {
-            if overlay.roam.searches.len() >= ORPHANS_MAX {
-                return overlay.set_once(now + ASK_AGAIN, Due::Seek);
-            }
-            if let Some(client) = overlay.roam.orphans.pop_front() {
-                self.seek(now, &client, None, out);
-            }
-        }
-    }
 }
 
 impl Overlay {
     /// How long a session is sought: where the way to the farthest broker is long, all that is asked takes longer.
-    fn seek_max(&mut self) -> Duration {
+    pub(super) fn seek_max(&mut self) -> Duration {
         self.routes.update(&self.topology);
         let farthest = self.topology.hosts().filter_map(|host| self.routes.cost_us(host)).max().unwrap_or(0);
         let ways = Duration::from_micros(farthest.saturating_mul(SEEK_WAYS));

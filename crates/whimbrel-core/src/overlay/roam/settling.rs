@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Claim, ClaimKind, Message, Sessions, Took};
 
+use super::seeking::ASK_AGAIN;
 use super::{Due, Given, Known, hash_of};
 use crate::api::Output;
 use crate::broker::Core;
@@ -29,7 +30,24 @@ const SETTLE_PAGE: usize = 128;
 /// Sessions of which is asked at a time; the others have their turn later.
 const SETTLE_MAX: usize = 4096;
 
+/// Sessions of a broker that has ended which are taken over at a time.
+const ORPHANS_MAX: usize = 64;
+
 impl Core {
+    /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
+    pub(super) fn seek_orphans(&mut self, now: Time, out: &mut impl Output) {
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && !overlay.roam.orphans.is_empty()
+        {
+            if overlay.roam.searches.len() >= ORPHANS_MAX {
+                return overlay.set_once(now + ASK_AGAIN, Due::Seek);
+            }
+            if let Some(client) = overlay.roam.orphans.pop_front() {
+                self.seek(now, &client, None, out);
+            }
+        }
+    }
+
     /// Tells others that all is safe which was here of the sessions of a broker that has ended: they need not keep anything for that one.
     fn tell_taken(&mut self, now: Time, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| !overlay.roam.taking.is_empty()) else {

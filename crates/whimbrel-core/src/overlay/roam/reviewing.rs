@@ -1,0 +1,228 @@
+//! What a publisher gave its last number to is in doubt while somebody cannot be asked, and stays so wherever its client goes: who was away may have an event that
+//! nobody else has heard of. Once all are there again, everybody is asked, and nothing is in doubt any more. Only clients in doubt are answered a round trip later for that.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use whimbrel_event::{EventId, HostId, Publisher, Time};
+use whimbrel_wire::{AskPublished, Message, Published};
+
+use super::seeking::{ASK_AGAIN, Stage};
+use super::{Attachment, Known};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::overlay::Overlay;
+use crate::overlay::letters::Sender;
+use crate::stream::Streams;
+
+/// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no longer for that.
+const REVIEW_MAX: Duration = Duration::from_secs(1);
+
+/// Others are asked what a client has published there.
+#[derive(Debug)]
+pub(super) struct Review {
+    /// Those have not answered.
+    asked: BTreeSet<HostId>,
+    /// Nobody else could have anything.
+    is_whole: bool,
+    since: Time,
+    /// What the client's attachment will be, and whether its session has just come.
+    place: Attachment,
+    has_come: bool,
+}
+
+impl Core {
+    /// Whether what is here of a client says that it may have published where nobody could be asked.
+    pub(super) fn is_doubted_here(&self, client: &str) -> bool {
+        let place = self.sessions.find(client).map(|index| self.sessions.get(index).memory.roam.as_deref());
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
+        place.flatten().map_or(ended.is_some_and(|ended| ended.maybe_repeats), |place| place.maybe_repeats)
+    }
+
+    /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that;
+    /// and of one that has lost its disk nobody knows whom it had.
+    fn is_unsure_of(&self, number: u64) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let Some(search) = overlay.roam.searches.get(number) else { return false };
+        let is_away = |known: &Known| !overlay.roam.map.has(known.host);
+        // Who has nothing of what it was said to have has forgotten it.
+        let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
+        is_gone || overlay.lacks_everyone() || self.is_any_away() || overlay.roam.past.has_lost(self.now)
+    }
+
+    /// It is known what there is of a session, and it is here. If somebody could not be asked before, and has not been since, that is done now.
+    pub(super) fn finish_search(
+        &mut self,
+        now: Time,
+        number: u64,
+        (place, has_come): (Attachment, bool),
+        out: &mut impl Output,
+    ) {
+        let is_unsure = self.is_unsure_of(number);
+        let asked = if place.maybe_repeats { self.whom_to_review(now, number, is_unsure) } else { BTreeSet::new() };
+        let Some(search) = self.search(number).filter(|_| !asked.is_empty()) else {
+            return self.end_search(now, number, (place, has_come), out);
+        };
+        let review = Review { asked, is_whole: !is_unsure, since: now, place, has_come };
+        search.stage = Stage::Reviewing(Box::new(review));
+        self.ask_published(now, number, out);
+    }
+
+    /// Who may know more of what a client has published: while somebody is away nothing but marks helps, so only those are asked that have had it.
+    fn whom_to_review(&mut self, now: Time, number: u64, is_unsure: bool) -> BTreeSet<HostId> {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return BTreeSet::new() };
+        let seek_max = overlay.seek_max();
+        let Overlay { host, roam, .. } = overlay;
+        let search = roam.searches.get(number).filter(|search| search.arrival.is_some());
+        let Some(search) = search.filter(|search| now.since(search.began) < seek_max) else { return BTreeSet::new() };
+        let others = roam.map.hosts().filter(|other| other != host);
+        others.filter(|other| !is_unsure || search.claims.iter().any(|known| known.host == *other)).collect()
+    }
+
+    fn ask_published(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(search) = self.search(number) else { return };
+        let Stage::Reviewing(review) = &search.stage else { return };
+        let (client, epoch, asked) = (search.client.clone(), review.place.epoch, review.asked.clone());
+        let waited = now.since(search.began).as_micros() as u64;
+        for whom in asked {
+            let question = AskPublished { number, client: &client, epoch, waited };
+            self.write_to(now, whom, (&Message::AskPublished(question), false), out);
+        }
+    }
+
+    /// Asks again, and goes on in doubt if that takes too long.
+    pub(super) fn review_on(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
+        let Some(search) = self.search(number) else { return };
+        let waited = now.since(search.began);
+        let Stage::Reviewing(review) = &mut search.stage else { return };
+        if now.since(review.since) >= REVIEW_MAX || waited >= seek_max {
+            review.is_whole = false;
+            review.asked.clear();
+            return self.end_review(now, number, out);
+        }
+        self.search_due(number, now + ASK_AGAIN);
+        self.ask_published(now, number, out);
+    }
+
+    /// Who can be reached has changed.
+    pub(super) fn look_at_reviews(&mut self, now: Time, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let is_review = |(number, stage): (u64, &Stage)| matches!(stage, Stage::Reviewing(_)).then_some(number);
+        let all = overlay.roam.searches.iter().map(|(number, search)| (number, &search.stage));
+        let all: Vec<u64> = all.filter_map(is_review).collect();
+        for number in all {
+            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let (searches, map) = (&mut overlay.roam.searches, &overlay.roam.map);
+            let Some(Stage::Reviewing(review)) = searches.get_mut(number).map(|search| &mut search.stage) else {
+                continue;
+            };
+            let before = review.asked.len();
+            review.asked.retain(|host| map.has(*host));
+            review.is_whole &= review.asked.len() == before;
+            self.end_review(now, number, out);
+        }
+    }
+
+    /// Goes on if nobody needs to be waited for.
+    fn end_review(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(search) = self.search(number) else { return };
+        if !matches!(&search.stage, Stage::Reviewing(review) if review.asked.is_empty()) {
+            return;
+        }
+        let Stage::Reviewing(review) = core::mem::replace(&mut search.stage, Stage::Young) else { return };
+        let Review { mut place, has_come, is_whole, .. } = *review;
+        (place.maybe_repeats, place.came, place.attached) = (!is_whole, now, now);
+        self.end_search(now, number, (place, has_come), out);
+    }
+
+    /// A search is over: the client is attached, if it still is there.
+    fn end_search(&mut self, now: Time, number: u64, (mut place, has_come): (Attachment, bool), out: &mut impl Output) {
+        let is_unsure = self.is_unsure_of(number);
+        place.maybe_repeats |= is_unsure;
+        if let Some(index) = self.searched(number).filter(|_| is_unsure) {
+            self.doubt_tags(index);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(search) = overlay.roam.searches.remove(number) else { return };
+        place.moment = search.moment;
+        let client = search.client;
+        match search.arrival {
+            Some(arrival) => self.admit(now, arrival.attach(&client), (Some(place), has_come), out),
+            None => {
+                if let Some(index) = self.sessions.find(&client) {
+                    if let Some(known) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
+                        known.maybe_repeats |= place.maybe_repeats;
+                    }
+                    self.note_place(now, index);
+                }
+                self.share_sought(now, &client, true, out);
+            }
+        }
+        self.note_claim(now, &client);
+        if let Some(successor) = search.successor {
+            self.give_to(now, &client, &successor, out);
+        }
+    }
+
+    /// Somebody asks what its client has published here.
+    pub(super) fn ask_published_came(
+        &mut self,
+        now: Time,
+        from: Sender,
+        asked: &AskPublished<'_>,
+        out: &mut impl Output,
+    ) {
+        if let Some(index) = self.sessions.find(asked.client) {
+            let session = self.sessions.get(index);
+            let waited = Duration::from_micros(asked.waited);
+            let has_come_since = session.memory.roam.as_deref().is_some_and(|place| now.since(place.attached) < waited);
+            // What it still says over an older connection would come behind the answer.
+            if session.is_attached() && session.epoch() < asked.epoch && !has_come_since {
+                self.let_go_of_client(now, index, out);
+            }
+        }
+        let (publishers, committed) = (&self.store.publishers, self.store.line.committed());
+        let numbered = publishers.last(asked.client, committed);
+        if numbered != publishers.known(asked.client) {
+            // It is not durable yet: whoever asks will ask again.
+            return;
+        }
+        let told = Published { number: asked.number, numbered, last: self.last_published(asked.client) };
+        self.write_to(now, from.host, (&Message::Published(told), false), out);
+    }
+
+    /// The last event that a client has published here, or another one that came after that.
+    fn last_published(&self, client: &str) -> Option<EventId> {
+        let place = self.sessions.find(client).and_then(|index| self.sessions.get(index).memory.roam.as_deref());
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
+        let known = place.and_then(|place| place.last.or(place.after)).or(ended.and_then(|ended| ended.last));
+        known.or_else(|| {
+            self.store.publishers.has_published(client).then_some(())?;
+            let binding = Streams::binding(Publisher::named(client).to_bits());
+            let tick = self.streams.own.assigned()[usize::from(binding)];
+            Some(EventId { pubend: self.streams.own.host().pubend(binding), tick })
+        })
+    }
+
+    /// Somebody says what a client has published there.
+    pub(super) fn published_came(&mut self, now: Time, from: Sender, told: &Published, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let (host, searches) = (overlay.host, &mut overlay.roam.searches);
+        let Some(search) = searches.get_mut(told.number) else { return };
+        let Stage::Reviewing(review) = &mut search.stage else { return };
+        if !review.asked.remove(&from.host) {
+            return;
+        }
+        let client = search.client.clone();
+        if let Some(numbered) = told.numbered
+            && self.store.publishers.known(&client).is_none_or(|known| known < numbered)
+        {
+            // What it published there came after all that is known.
+            let last = told.last.filter(|last| last.pubend.host() != host);
+            review.place.after = last.or(review.place.after);
+            self.import_number(now, &client, numbered);
+        }
+        self.end_review(now, told.number, out);
+    }
+}
