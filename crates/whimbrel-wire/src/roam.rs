@@ -128,6 +128,8 @@ pub struct Found<'a> {
     pub number: u64,
     /// What is known, at most [`CLAIMS_MAX`].
     pub claims: Vec<Claim<'a>>,
+    /// For which brokers the answering one speaks: a hash of all that it can reach, as in [`Claims::map`].
+    pub map: u64,
     /// Brokers that can be reached from there and have not told what they have, at most [`LIST_MAX`].
     pub unsynced: Vec<HostId>,
     /// Brokers that cannot be reached, and of whose sessions the answering one once knew more, before it was started again; at most [`LIST_MAX`].
@@ -137,12 +139,13 @@ pub struct Found<'a> {
 impl<'a> Body<'a> for Found<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
         let (number, claims) = (input.varint()?, claims(input)?);
-        Ok(Found { number, claims, unsynced: hosts(input)?, forgotten: hosts(input)? })
+        Ok(Found { number, claims, map: input.u64()?, unsynced: hosts(input)?, forgotten: hosts(input)? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);
         put_claims(&self.claims, out);
+        out.put_u64(self.map);
         put_hosts(&self.unsynced, out);
         put_hosts(&self.forgotten, out);
     }

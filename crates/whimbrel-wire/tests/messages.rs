@@ -44,7 +44,7 @@ proptest! {
         let claims = vec![claim, Claim { client: "b", ..claim }];
         let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo { to: host, of: version }];
         again(&Message::Where(Where { number, client: &client, moment }));
-        again(&Message::Found(Found { number, claims: claims.clone(), unsynced: vec![host], forgotten: vec![host, host] }));
+        again(&Message::Found(Found { number, claims: claims.clone(), map: digest, unsynced: vec![host], forgotten: vec![host, host] }));
         again(&Message::Claims(Claims { page: number, map: digest, claims: claims.clone() }));
         again(&Message::PageTaken(PageTaken { page: number }));
         let [clean, as_copy, is_asked] = flags;

@@ -316,7 +316,7 @@ impl Core {
         if question.moment > 0 && asker != host {
             roam.directory.note_coming(question.client, asker, question.moment);
         }
-        Found { number: question.number, claims, unsynced, forgotten }
+        Found { number: question.number, claims, map, unsynced, forgotten }
     }
 
     /// Somebody asks who has a session.
@@ -359,9 +359,15 @@ impl Core {
         if is_clerk && let Stage::Asking(asked) = &mut search.stage {
             let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
             more.extend(found.unsynced.iter().filter(is_new).copied());
+            // It speaks for others: one of those that it cannot reach yet may have something.
+            if found.map != roam.map.hash() {
+                more.extend(roam.map.hosts().filter(|other| is_new(&other)));
+            }
             // Who was about to be attached somewhere may be there by now.
             let coming = search.claims.iter().filter(|known| known.kind == ClaimKind::Coming).map(|known| known.host);
             more.extend(coming.filter(|host| is_new(&host)));
+            more.sort_unstable();
+            more.dedup();
             #[cfg(feature = "mutants")]
             if is_believed {
                 more.clear();
