@@ -447,7 +447,29 @@ impl<O: Output> Reader<'_, O> {
         self.lag.gaps.passed(gap.pubend, gap.to);
         self.lag.positions.advance(gap.pubend, gap.to);
         self.track.note_told(gap);
+        self.lose_hidden(gap);
         true
+    }
+
+    /// What was on its way before, and lies in a gap that has been told, is given up for good: found later it would come after what is behind the
+    /// gap. While it was waited for it would also hold back the position, and whoever goes on from there would read what the gap hides.
+    fn lose_hidden(&mut self, gap: Gap) {
+        let session = self.track.session;
+        let mut hidden = Vec::new();
+        let is_hidden = |event: EventId| {
+            let is_in = event.pubend == gap.pubend && gap.from < event.tick && event.tick <= gap.to;
+            hidden.extend(is_in.then_some(event));
+            is_in
+        };
+        if !self.sessions.get_mut(session).inflight.lose_loading(self.track.id, is_hidden) {
+            return;
+        }
+        // The stream may be read from before it once more. The client may have it, and forgets its tag: under another one it would come twice.
+        if let Some(durable) = self.track.durable.as_deref_mut() {
+            hidden.retain(|event| !durable.beyond.contains(event));
+            durable.beyond.extend(hidden);
+        }
+        self.sessions.pump(session, self.now, self.out);
     }
 
     /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether all have been told.

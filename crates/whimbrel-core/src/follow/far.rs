@@ -9,7 +9,7 @@ use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
 
 use super::catchup::{Reader, Turn};
 use super::replay::Step;
-use super::{Gap, GapReason, Positions, Track};
+use super::{Durable, Gap, GapReason, Positions, Track};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::lazy::at_rest;
@@ -34,6 +34,8 @@ pub(crate) struct Far {
     pub(crate) holes: Positions,
     /// What is to be told of streams that are set aside when they are followed again: it lies behind where it stands in them.
     pub(crate) later: Vec<Gap>,
+    /// What its client knows of them from another broker, as of [`super::Lag::told`]: it may be live, and lag no more, before they are followed again.
+    pub(crate) told: Vec<Gap>,
     /// Streams that are set aside until it has passed an event of another one, own ones among them.
     pub(crate) barred: Vec<Barred>,
     /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any more is a gap.
@@ -50,6 +52,7 @@ at_rest!(
         aside: Positions::new(),
         holes: Positions::new(),
         later: Vec::new(),
+        told: Vec::new(),
         barred: Vec::new(),
         goes_on: false
     }
@@ -172,13 +175,13 @@ impl Core {
         let (session, lag) = (track.session, track.lag.as_mut().expect("it lags now"));
         lag.positions.set(pubend, at);
         lag.next = lag.next.min(next);
-        if let Some(durable) = track.durable.as_deref_mut().filter(|durable| !durable.far.later.is_empty()) {
-            durable.far.later.retain(|gap| {
-                if gap.pubend == pubend {
-                    lag.gaps.add(*gap);
-                }
-                gap.pubend != pubend
-            });
+        let has_kept = |durable: &&mut Durable| !durable.far.later.is_empty() || !durable.far.told.is_empty();
+        if let Some(durable) = track.durable.as_deref_mut().filter(has_kept) {
+            let Far { later, told, .. } = &mut *durable.far;
+            for (kept, gaps) in [(later, &mut lag.gaps), (told, &mut lag.told)] {
+                kept.iter().filter(|gap| gap.pubend == pubend).for_each(|gap| gaps.add(*gap));
+                kept.retain(|gap| gap.pubend != pubend);
+            }
         }
         if self.sessions.is_attached(session) {
             self.catch_up_soon(id);
@@ -296,11 +299,13 @@ impl Core {
     }
 
     fn set_aside(&mut self, id: u32, pubend: PubendId, at: Tick) {
-        let gap = self.tracks.get_mut(id).lag.as_mut().and_then(|lag| lag.gaps.cut(pubend, at));
+        let lag = self.tracks.get_mut(id).lag.as_mut();
+        let (gap, told) = lag.map_or((None, None), |lag| (lag.gaps.cut(pubend, at), lag.told.cut(pubend, at)));
         let durable = self.tracks.durable_mut(id).expect("it is durable");
         durable.far.aside.set(pubend, at);
         // Told before what is read of the stream it would hide that.
         durable.far.later.extend(gap);
+        durable.far.told.extend(told);
         self.sessions.stats.streams_set_aside += 1;
     }
 

@@ -225,6 +225,7 @@ impl Core {
         let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.aside.is_empty()) else { return };
         durable.far.barred.clear();
         durable.far.later.clear();
+        durable.far.told.clear();
         let (number, aside) = (durable.number, core::mem::take(&mut durable.far.aside));
         aside.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
     }

@@ -146,6 +146,12 @@ impl Track {
         }
     }
 
+    /// Gaps that its client knows from another broker, also of streams that are set aside.
+    pub(crate) fn told(&self) -> impl Iterator<Item = Gap> {
+        let of_lag = self.lag.iter().flat_map(|lag| lag.told.iter());
+        of_lag.chain(self.durable.iter().flat_map(|durable| &durable.far.told)).copied()
+    }
+
     /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind it would hide it.
     pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
         let aside = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.far.aside);

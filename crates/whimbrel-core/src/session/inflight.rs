@@ -205,7 +205,7 @@ impl Inflight {
 
     /// The events of deliveries from before a restart are gone that `is_gone` names. The client may have them under their tags, and has
     /// to forget these before other events get them. Whether there are such.
-    pub(crate) fn lose_loading(&mut self, track: u32, is_gone: impl Fn(EventId) -> bool) -> bool {
+    pub(crate) fn lose_loading(&mut self, track: u32, mut is_gone: impl FnMut(EventId) -> bool) -> bool {
         if self.loading == 0 {
             return false;
         }

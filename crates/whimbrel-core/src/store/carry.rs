@@ -88,6 +88,11 @@ impl Core {
         // No stream has it: it would not come again.
         let gap = |(tag, slot): (u16, &Slot)| Some((tag, *ordinals.get(&slot.track)?, gap_of(slot.event.as_ref()?)?));
         let gaps = session.inflight.notices().filter_map(gap);
+        // What came along with the session, and has not been told here again yet, goes on with it.
+        let known = ordinals.iter().flat_map(|(track, ordinal)| {
+            let told = self.tracks.get(*track).told();
+            told.map(move |gap| (0, *ordinal, gap))
+        });
         let committed = self.store.line.committed();
         let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.atom <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
@@ -100,7 +105,7 @@ impl Core {
             away,
             stands,
             flights: flights.map(flight).collect(),
-            gaps: gaps.collect(),
+            gaps: gaps.chain(known).collect(),
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
             last_tag: session.last_tag(),
             doubted: session.inflight.doubted(),

@@ -42,6 +42,10 @@ pub struct Got {
     pub retain: bool,
     pub identifier: u32,
     pub named: bool,
+    /// It may have come under another name before.
+    pub maybe_repeat: bool,
+    /// What its publisher published before it, at another broker.
+    pub after: Option<EventId>,
 }
 
 /// What each link was told, and which links take nothing more.
@@ -121,6 +125,8 @@ impl Output for Edges {
             retain: delivery.retain,
             identifier: delivery.identifier,
             named: delivery.named,
+            maybe_repeat: delivery.event.headers.maybe_repeat,
+            after: delivery.event.headers.after,
         };
         self.tell(link, Told::Event(got));
         match self.room.get_mut(&link.0) {

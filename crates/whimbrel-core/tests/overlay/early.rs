@@ -73,3 +73,17 @@ fn what_waits_to_be_accepted_goes_with_its_connection() {
     assert_eq!(net.settled(2, 1, SECOND), ["two"]);
     assert_eq!(waits(&net), [1, 0]);
 }
+
+#[test]
+fn at_a_broker_where_nobody_wants_anything_nothing_is_waited_for() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.publish_all(0, 9, &["one"]);
+    assert_eq!(net.settled(1, 1, SECOND), ["one"]);
+    for at in [2, 0, 2] {
+        assert_eq!(net.connect(at, 9, "publisher"), Some(true));
+        net.publish(at, 9, "t", "two", Qos::AtLeastOnce);
+        net.advance(MILLI * 50);
+        assert!(net.told(at, 9).iter().any(|told| matches!(told, Told::Accepted { .. })), "at {at}");
+        assert_eq!(net.settled(1, 1, MILLI * 100), ["two"]);
+    }
+}

@@ -82,7 +82,10 @@ impl Core {
         if self.has(crate::Mutant::PredecessorIgnored) {
             return false;
         }
-        now < place.came + PREDECESSOR_MAX && overlay.routes.is_reachable(after.pubend.host()) && self.lacks(after)
+        // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.
+        let wants_any = overlay.wants.entries().next().is_some();
+        let is_reachable = overlay.routes.is_reachable(after.pubend.host());
+        now < place.came + PREDECESSOR_MAX && wants_any && is_reachable && self.lacks(after)
     }
 
     /// What was published too early is accepted.
