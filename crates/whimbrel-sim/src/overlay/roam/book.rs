@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_event::{Packed, PubendId, Reliability, Time};
+use whimbrel_event::{CheckpointToken, Packed, PubendId, Reliability, Time};
 
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
@@ -66,6 +66,8 @@ pub(super) struct Era {
     pub(super) pending: Vec<String>,
     pub(super) got: BTreeMap<usize, Got>,
     pub(super) gaps: Vec<(Name, u64, String, Time)>,
+    /// Where it stands, as it was last told.
+    pub(super) token: Option<CheckpointToken>,
     /// The last tick of each stream on this connection.
     last: BTreeMap<u64, u64>,
     /// The greatest tick of each stream that came for the first time.
@@ -363,7 +365,7 @@ impl Book {
                     *last = to.max(*last);
                     era.gaps.push(((pubend, from), to, reason, now));
                 }
-                Ok(Notice::Silence { .. }) => {}
+                Ok(Notice::Silence { token, .. }) => era.token = token.parse().ok(),
                 Err(why) => self.breaks(Rule::Unwanted, format!("{who} gets a notice that makes no sense: {why}")),
             }
             return;

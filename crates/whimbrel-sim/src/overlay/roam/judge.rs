@@ -1,6 +1,6 @@
 //! What the book of roaming clients says when a world is over: what had to come, and did not.
 
-use whimbrel_event::Time;
+use whimbrel_event::{PubendId, Time};
 
 use super::book::{Book, Era, Fact, Name};
 use super::publisher::VOLATILE;
@@ -41,7 +41,8 @@ impl Book {
                         let gaps = self.gaps_of(era, fact);
                         let is_excused = gaps.iter().any(|(reason, at)| self.is_justified(era, fact, (reason, *at)))
                             || self.is_gone(fact)
-                            || self.is_forgotten(era, fact);
+                            || self.is_forgotten(era, fact)
+                            || self.is_left_open(era, fact);
                         self.counts.excused += u64::from(is_excused);
                         if !is_excused || sent >= probes {
                             broken.push((Rule::Lost, format!("{who} does not get {what}, gaps: {gaps:?}")));
@@ -109,16 +110,44 @@ impl Book {
         })
     }
 
-    /// The gaps that hide an event, under any of its names: also under one by which nobody got it, and that it has in a log.
+    /// Whether an event is left open for whoever keeps the position: the token that was told last stands before it, and all brokers had lost all since. No
+    /// broker knows then whether there is one that was not heard of yet and has the stream, or whether it is gone: a gap would be a guess, and the
+    /// position is kept for where the stream is.
+    fn is_left_open(&self, era: &Era, fact: &Fact) -> bool {
+        let Some(token) = &era.token else { return false };
+        let is_before = |(stream, tick): &Name| token.position(PubendId(*stream)).is_some_and(|at| at.0 < *tick);
+        let is_lost = |sent: Time| self.troubles.lost_all(sent, self.names.len());
+        !fact.names.is_empty() && fact.names.keys().all(is_before) && fact.sent.iter().all(|(sent, _)| is_lost(*sent))
+    }
+
+    /// The names that an event would have had at the hosts before its own on the same machine, if nothing was had of its own one. When one of these is told
+    /// to have ended, it is up to where the host began that is there now: that is said of all between them, of which perhaps nobody has ever heard.
+    fn elder_names(&self, era: &Era, fact: &Fact) -> Vec<Name> {
+        let mut names = Vec::new();
+        for (node, disk, own, tick) in &fact.written {
+            let is_met = self.stream_of((*node, *disk, *own)).is_some_and(|stream| era.has_had(stream));
+            let elder = (0..*disk).filter(|_| !is_met).filter_map(|elder| self.stream_of((*node, elder, *own)));
+            names.extend(elder.map(|stream| (stream, *tick)));
+        }
+        names
+    }
+
+    /// The gaps that hide an event, under any of its names: also under one by which nobody got it, and that it has in a log; or what is lost of a host
+    /// before its own.
     fn gaps_of<'a>(&self, era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
         let logged = fact.written.iter().filter_map(|(node, disk, own, tick)| {
             let stream = self.stream_of((*node, *disk, *own))?;
             Some((stream, *tick))
         });
         let names: Vec<Name> = fact.names.keys().copied().chain(logged).collect();
-        let hides =
-            |(stream, from): &Name, to: u64| names.iter().any(|(of, tick)| of == stream && from < tick && *tick <= to);
-        era.gaps.iter().filter(|(from, to, _, _)| hides(from, *to)).map(|(_, _, reason, at)| (&**reason, *at)).collect()
+        let elder = self.elder_names(era, fact);
+        let hides = |names: &[Name], (stream, from): &Name, to: u64| {
+            names.iter().any(|(of, tick)| of == stream && from < tick && *tick <= to)
+        };
+        let is_one = |(from, to, reason, _): &&(Name, u64, String, Time)| {
+            hides(&names, from, *to) || reason == "lost" && hides(&elder, from, *to)
+        };
+        era.gaps.iter().filter(is_one).map(|(_, _, reason, at)| (&**reason, *at)).collect()
     }
 
     /// Which stream is logged there, as far as somebody got an event of it.

@@ -88,6 +88,17 @@ impl Troubles {
                 .any(|(process, began)| *began <= to && self.ends.get(process).is_none_or(|end| *end >= from))
     }
 
+    /// Whether there was a moment since then at which no machine had a process, nor a disk that it came back with: what only brokers knew is forgotten.
+    pub(super) fn lost_all(&self, since: Time, nodes: usize) -> bool {
+        let is_empty = |node: usize, at: Time| {
+            let ended =
+                self.ends.iter().filter(|((of, _), end)| *of == node && **end <= at).map(|(process, _)| process);
+            let back = ended.max().and_then(|(_, life)| self.begins.get(&(node, life + 1)));
+            back.is_some_and(|back| *back > at && self.losses.contains(&(*back, node)))
+        };
+        self.ends.values().any(|at| *at >= since && (0..nodes).all(|node| is_empty(node, *at)))
+    }
+
     /// Whether a connection was cut between two moments.
     pub(super) fn cut(&self, from: Time, to: Time) -> bool {
         self.cuts.iter().any(|at| (from..=to).contains(at))
