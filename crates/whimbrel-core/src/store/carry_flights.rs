@@ -104,6 +104,10 @@ impl Core {
             rank: 0,
         };
         self.sessions.get_mut(index).inflight.restore(tag, slot);
+        // The position was written before the notice was here.
+        if self.tracks.durable(track).is_some() && self.remembers(index) {
+            self.write_position(track);
+        }
     }
 
     fn remember_flight(&mut self, index: u32, tag: u16, flight: &CarriedFlight, of: Option<(DurableNo, EventId)>) {

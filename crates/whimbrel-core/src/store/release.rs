@@ -159,7 +159,7 @@ impl Core {
         self.store.release.count_at = now.after(POSITIONS_EVERY);
         for _ in 0..COUNT_MAX {
             let Some(id) = self.tracks.pop_dirty() else { break };
-            let stand = self.stand(id);
+            let stand = self.written_stand(id);
             let track = self.tracks.get_mut(id);
             let (index, is_live) = (track.session, track.lag.is_none());
             let durable = track.durable.as_deref_mut().expect("durable subscriptions are dirty");
@@ -216,7 +216,7 @@ impl Core {
 
     /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which atom that is durable.
     pub(crate) fn write_position(&mut self, id: u32) -> AtomNo {
-        let stand = self.stand(id);
+        let stand = self.written_stand(id);
         let track = self.tracks.get_mut(id);
         let index = track.session;
         let durable = track.durable.as_deref_mut().expect("it is durable");

@@ -9,6 +9,16 @@ use crate::follow::{Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions, Trac
 impl Core {
     /// Up to where a durable subscription has acknowledged everything, and what beyond.
     pub(crate) fn stand(&self, id: u32) -> Stand {
+        self.stand_with(id, false)
+    }
+
+    /// The same as it is written. Notices of gaps that are on their way die with this broker: so a gap counts as told once its notice was acknowledged, else
+    /// it would lie before the position, and be told to nobody.
+    pub(super) fn written_stand(&self, id: u32) -> Stand {
+        self.stand_with(id, true)
+    }
+
+    fn stand_with(&self, id: u32, with_notices: bool) -> Stand {
         let track = self.tracks.get(id);
         let durable = track.durable.as_deref().expect("a durable subscription");
         if track.by_token {
@@ -39,6 +49,9 @@ impl Core {
         for id in open.filter(|id| id.pubend != NO_PUBEND) {
             reach(&mut stand, id.pubend, Tick(id.tick.0 - 1));
         }
+        // Before what is beyond is looked for: of what was acknowledged behind such a gap nothing comes again.
+        let unanswered = session.inflight.unanswered_gaps(id).filter(|_| with_notices);
+        unanswered.for_each(|gap| reach(&mut stand, gap.pubend, gap.from));
         let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
         for id in durable.beyond.iter().copied().chain(settled) {
             self.add_beyond(&mut stand, id);

@@ -1,6 +1,7 @@
 //! What is in flight when a session goes elsewhere, or comes.
 
 use super::{Inflight, SPAN_MAX, TAGS};
+use crate::follow::{Gap, gap_of};
 use crate::session::slot::{Slot, Stage};
 
 impl Inflight {
@@ -29,6 +30,13 @@ impl Inflight {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_notice());
         let tag = |index, slot: &Slot| if slot.stage == Stage::Settled { 0 } else { self.tag(index) };
         slots.map(move |(index, slot)| (tag(index, slot), slot)).filter(|(tag, slot)| *tag == 0 || slot.was_sent())
+    }
+
+    /// The gaps of a tracked subscription of which the client has a notice that it has not acknowledged, or one is on its way.
+    pub(crate) fn unanswered_gaps(&self, track: u32) -> impl Iterator<Item = Gap> {
+        let of_track = self.slots.iter().filter(move |slot| slot.track == track);
+        let open = of_track.filter(|slot| slot.is_notice() && !slot.is_had());
+        open.filter_map(|slot| gap_of(slot.event.as_ref()?))
     }
 
     /// The tag that was given last; 0 if none was.
