@@ -1,5 +1,5 @@
 //! Worlds in which durable subscribers come and go while brokers end: no promise is broken in any of them, and a seed is all there is to a run. In those in which
-//! they wander over all brokers, few are still broken; decision 13 tells which.
+//! they wander over all brokers, some beyond the first thousand are still broken; decision 13 tells which.
 //!
 //! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0) or the one to replay, `WHIMBREL_TRACE` how much of its
 //! story is told, and `WHIMBREL_HOME` that it is
@@ -14,8 +14,8 @@ use seeds::{number, play};
 /// Seeds that are played unless told otherwise.
 const SEEDS: u64 = 1_000;
 
-/// So many of them break a promise at most: what is still open, as decision 13 tells.
-const OPEN_MAX: u64 = 4;
+/// None of those breaks a promise; of each thousand beyond them so many at most: what is still open, as decision 13 tells.
+const OPEN_MAX: u64 = 3;
 
 /// Of worlds in which clients go nowhere else.
 const HOME: u64 = 200;
@@ -24,7 +24,7 @@ const HOME: u64 = 200;
 const KEPT: usize = 400;
 
 #[test]
-fn no_more_promises_are_broken_wherever_clients_go_than_is_known() {
+fn no_promise_is_broken_wherever_clients_go() {
     let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").unwrap_or(SEEDS));
     // All are played: how many are broken is what counts.
     let reports = play(first, count, run, |_| false);
@@ -32,7 +32,7 @@ fn no_more_promises_are_broken_wherever_clients_go_than_is_known() {
     let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
     let broken = reports.iter().filter(|report| !report.violations.is_empty()).count() as u64;
     println!("{broken} of {count} worlds break a promise:\n{}", all.join("\n"));
-    assert!(broken * SEEDS <= OPEN_MAX * count.max(SEEDS), "more is broken than is known to be");
+    assert!(broken * SEEDS <= OPEN_MAX * count.saturating_sub(SEEDS), "more is broken than is known to be");
     let sum = |part: fn(&Report) -> u64| reports.iter().map(part).sum::<u64>();
     let totals = [
         ("published", sum(|report| report.counts.published)),

@@ -19,7 +19,7 @@ use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, push_bounded};
 pub(crate) use inflight::{Inflight, Settled, Taken};
-pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shown};
+pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shared_text, shown};
 pub(crate) use queue::{Queue, Queued};
 pub(crate) use slot::{Slot, Stage};
 pub(crate) use whom::Pause;

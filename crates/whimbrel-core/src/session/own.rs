@@ -28,7 +28,12 @@ pub(crate) fn own_client_id(text: &str) -> String {
 
 /// A client id as people are shown it: that of a shared subscription's own session is the text of the subscription.
 pub(crate) fn shown(client_id: &str) -> &str {
-    client_id.strip_prefix(MARK).unwrap_or(client_id)
+    shared_text(client_id).unwrap_or(client_id)
+}
+
+/// The text of the shared subscription whose own session has that client id.
+pub(crate) fn shared_text(client_id: &str) -> Option<&str> {
+    client_id.strip_prefix(MARK)
 }
 
 /// What was delivered to a shared subscription's own session, and is to be handed out.
@@ -72,7 +77,7 @@ impl Session {
 
     /// Whether it is a shared subscription's own session, and of which.
     pub(crate) fn shares(&self) -> Option<&str> {
-        self.client_id.strip_prefix(MARK)
+        shared_text(&self.client_id)
     }
 
     /// Whether it is a shared subscription's own session, and is served.

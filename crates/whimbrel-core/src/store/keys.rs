@@ -400,41 +400,6 @@ impl<'a> Value<'a> for LastWill<'a> {
     }
 }
 
-/// The last number that a publisher gave to an event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Numbered {
-    pub(crate) last: u64,
-    /// When, in whole hours.
-    pub(crate) hour: u32,
-    /// Of which attachment of its client; 0: that is not known, or not of one here.
-    pub(crate) epoch: u64,
-    /// As that began somebody could not be asked, to whom the client may have given greater ones.
-    pub(crate) maybe_repeats: bool,
-}
-
-impl Value<'_> for Numbered {
-    const VERSION: u8 = 3;
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.last);
-        put_varint(out, self.hour.into());
-        put_varint(out, self.epoch);
-        out.push(u8::from(self.maybe_repeats));
-    }
-
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let numbered = Numbered::read_older(2, bytes)?;
-        Some(Numbered { maybe_repeats: bytes.u8()? == 1, ..numbered })
-    }
-
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        (1..=2).contains(&version).then_some(())?;
-        let (last, hour) = (bytes.varint()?, bytes.small()?);
-        // Nothing was written of whom nobody could ask.
-        Some(Numbered { last, hour, epoch: if version == 2 { bytes.varint()? } else { 0 }, maybe_repeats: true })
-    }
-}
-
 /// A single tick.
 impl Value<'_> for Tick {
     fn put(&self, out: &mut Vec<u8>) {
@@ -507,7 +472,7 @@ pub(super) fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Placed;
+    use crate::store::{Numbered, Placed};
     use proptest::prelude::*;
 
     fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {

@@ -7,8 +7,9 @@ use whimbrel_event::{Event, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::copied::LostParts;
-use super::keys::{DurableNo, Kept, Key, LastWill, Numbered, OWN, Own, OwnTicks, SessionNo, Value, Wish};
+use super::keys::{DurableNo, Kept, Key, LastWill, OWN, Own, OwnTicks, SessionNo, Value, Wish};
 use super::placed::{Acquainted, Placed};
+use super::publishers::Numbered;
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;

@@ -5,15 +5,19 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
-use super::seeking::{Arrival, Fetching, Search, Stage};
+use super::seeking::{Arrival, Fetching, SEEK_LONGEST, Search, Stage};
 use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
+use crate::session::shared_text;
 use crate::store::{Moving, Source, join, split};
 
 /// Bytes of a session that is fetched.
 pub const SESSION_BYTES_MAX: usize = 64 << 20;
+
+/// Where letters are slow, whoever is asked for a session gets so much longer: it has given it away by then, and what is on its way would be nobody's.
+const FETCH_MORE: Duration = Duration::from_secs(1);
 
 /// What is done to get a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +38,7 @@ enum Act {
 /// Of several states of a session the greatest is used: that of the latest attachment, and of these the one that was there itself. What was given away names the
 /// attachment that it went to, or that others went to after that, and says which it is of where others have a version.
 fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
+    // Versions of two keepers have nothing to do with each other: as everywhere else, the later attachment is the newer one.
     let (of, kind, version) = match known.kind {
         ClaimKind::Ended => (known.epoch, 4, known.version),
         ClaimKind::Keeper | ClaimKind::Passing => (known.epoch, 3, known.version),
@@ -42,7 +47,7 @@ fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
         ClaimKind::Coming | ClaimKind::Nothing => (known.epoch, 0, known.version),
     };
     let moment = if known.went_to().is_some() { 0 } else { known.moment };
-    (of, kind, version, moment, known.host)
+    (of, kind, moment, version, known.host)
 }
 
 /// There is something to be used.
@@ -109,6 +114,21 @@ fn act(
 }
 
 impl Search {
+    /// The epoch of what becomes of the session here: greater than all that are known. An attachment is also greater than all that were before it, whoever has
+    /// forgotten them. What is taken over from a broker that has ended, for nobody's connection, is none: its client may be attached elsewhere by now, and that is the
+    /// newer one. Own sessions of shared subscriptions have no connection: their new home is their attachment.
+    pub(super) fn next_epoch(&self, now_ms: u64) -> u64 {
+        let known = self.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
+        let is_attachment = self.arrival.is_some() || shared_text(&self.client).is_some();
+        known.saturating_add(1).max(if is_attachment { now_ms } else { 0 })
+    }
+
+    /// How long it goes on at most.
+    pub(super) fn most(&self, seek_max: Duration) -> Duration {
+        let is_fetching = matches!(self.stage, Stage::Fetching(_));
+        if is_fetching { (seek_max + FETCH_MORE).min(SEEK_LONGEST) } else { seek_max }
+    }
+
     /// Everybody has answered.
     fn is_decided(&self) -> bool {
         matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
@@ -193,8 +213,7 @@ impl Core {
     /// The epoch of an attachment: greater than all that are known, and than all that were before it, whoever has forgotten them.
     fn next_epoch(&mut self, now: Time, number: u64) -> u64 {
         let now_ms = now.as_nanos() / 1_000_000;
-        let known = self.search(number).and_then(|search| search.claims.iter().map(|known| known.epoch).max());
-        known.unwrap_or(0).saturating_add(1).max(now_ms)
+        self.search(number).map_or(now_ms, |search| search.next_epoch(now_ms))
     }
 
     /// Whether a client's session is here, and has not gone to anybody.

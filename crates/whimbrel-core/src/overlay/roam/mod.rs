@@ -449,8 +449,8 @@ impl Core {
             overlay.set_once(now, Due::Tell);
             return overlay.set_once(settled, Due::Still);
         }
-        let roam = &mut overlay.roam;
-        roam.past.settle(&roam.map);
+        let (has_ended, roam) = (|host| self.streams.bygone(host).is_some(), &mut overlay.roam);
+        roam.past.settle(&roam.map, has_ended);
         self.note_brokers(true);
     }
 

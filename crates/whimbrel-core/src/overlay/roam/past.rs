@@ -29,12 +29,19 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
     !now.has(host) && !now.has_name_of(map, host) && !has_ended(host)
 }
 
-/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its deputy is there
-/// in the same life.
-fn is_forgotten(map: &Map, keeper: HostId, client: u64, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
-    let is_lost = |host: HostId| now.life(host) != map.life(host);
-    map.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk))
-        && map.deputy(client, keeper).is_none_or(is_lost)
+/// Who knows what a broker has of a client's session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    Clerk,
+    Deputy,
+}
+
+/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then nor its deputy is there in the same life,
+/// and has been told of it.
+fn is_forgotten(map: &Map, keeper: HostId, client: u64, (now, is_told): (&Map, impl Fn(HostId, Role) -> bool)) -> bool {
+    let knows = |host: HostId, role| now.life(host) == map.life(host) && is_told(host, role);
+    !map.clerk(client).is_some_and(|(clerk, _)| knows(clerk, Role::Clerk))
+        && !map.deputy(client, keeper).is_some_and(|deputy| knows(deputy, Role::Deputy))
 }
 
 impl Past {
@@ -64,9 +71,10 @@ impl Past {
         self.maps.push_back(old);
     }
 
-    /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more.
-    pub(super) fn settle(&mut self, present: &Map) {
-        self.maps.retain(|map| !map.hosts().all(|host| present.has(host)));
+    /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more, nor for those that have ended, of whose sessions their
+    /// deputies have told by now.
+    pub(super) fn settle(&mut self, present: &Map, has_ended: impl Fn(HostId) -> bool) {
+        self.maps.retain(|map| !map.hosts().all(|host| present.has(host) || has_ended(host)));
     }
 
     /// Who was there, cannot be reached now and has not ended: a client may have been attached there since.
@@ -75,23 +83,25 @@ impl Past {
     }
 
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
-    /// either, or has been started anew and has forgotten, and its deputy. `is_told`: whether the one has told the other, if that is its clerk, all that it has, as
-    /// far as this broker knows.
+    /// either, or has been started anew and has forgotten, and its deputy. Of what one had that has ended its deputy has a copy: if that one cannot be reached, it may have
+    /// the session. `is_told`: whether the one has told the other, in its role, all that it has, as far as this broker knows.
     pub(super) fn may_have(
         &self,
         client: u64,
         now: &Map,
         has_ended: impl Fn(HostId) -> bool,
-        is_told: impl Fn(HostId, HostId) -> bool,
+        is_told: impl Fn(HostId, HostId, Role) -> bool,
     ) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
-            let away = map.hosts().filter(|host| is_away(map, *host, now, &has_ended));
-            let is_its = |keeper: HostId| {
-                let is_told = |clerk: HostId| is_told(keeper, clerk);
-                is_forgotten(map, keeper, client, (now, is_told))
+            let is_away = |host: HostId| is_away(map, host, now, &has_ended);
+            let holder_of = |keeper: HostId| {
+                let holder = if is_away(keeper) { Some(keeper) } else { map.deputy(client, keeper) };
+                let holder = holder.filter(|holder| is_away(*holder))?;
+                let is_told = |whom: HostId, role| is_told(holder, whom, role);
+                is_forgotten(map, keeper, client, (now, is_told)).then_some(holder)
             };
-            found.extend(away.filter(|keeper| is_its(*keeper)));
+            found.extend(map.hosts().filter(|keeper| !now.has(*keeper)).filter_map(holder_of));
         }
         found
     }
@@ -105,7 +115,9 @@ impl Past {
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
         match self.maps.iter().rev().find(|map| map.has(keeper)) {
-            Some(last) => is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, (now, |_| true)),
+            Some(last) => {
+                is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, (now, |_, _| true))
+            }
             None => !now.has(keeper) && !has_ended(keeper),
         }
     }
@@ -118,7 +130,12 @@ impl Core {
         let has_ended = |host| self.streams.bygone(host).is_some();
         let (own, roam) = (overlay.host, &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
-        let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
+        // Nor has it been sent copies of all: what a keeper had before, perhaps only as the deputy of one that has ended, comes here some time after this broker began.
+        let is_told = |keeper: HostId, whom, role| match role {
+            _ if whom != own => true,
+            Role::Clerk => roam.directory.has_told(keeper),
+            Role::Deputy => roam.known.get(&keeper).is_some_and(|life| *life > 0),
+        };
         roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
     }
 
@@ -147,7 +164,7 @@ mod tests {
     }
 
     fn unsure(past: &Past, now: &Map) -> usize {
-        let unsure = |client: &u32| past.may_have(hash_of(&client.to_string()), now, |_| false, |_, _| true);
+        let unsure = |client: &u32| past.may_have(hash_of(&client.to_string()), now, |_| false, |_, _, _| true);
         (0..1000_u32).filter(|client| !unsure(client).is_empty()).count()
     }
 
@@ -175,7 +192,14 @@ mod tests {
         past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]));
         let now = map(&[(1, 1), (2, 1), (3, 1)]);
         let unsure = |is_told: bool| {
-            let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, |_| false, |_, _| is_told);
+            let found = |client: u32| {
+                past.may_have(
+                    hash_of(&client.to_string()),
+                    &now,
+                    |_| false,
+                    |_, _, role| is_told || role == Role::Deputy,
+                )
+            };
             (0..1000_u32).filter(|client| !found(*client).is_empty()).count()
         };
         // Also those of whom only the deputy is gone.
@@ -183,13 +207,44 @@ mod tests {
     }
 
     #[test]
+    fn what_one_had_that_has_ended_its_deputy_may_have() {
+        let mut past = Past::default();
+        past.note(map(&[(1, 1), (2, 1), (3, 1)]));
+        let (gone, deputy, now) = (HostId::new(1 << 8), HostId::new(2 << 8), map(&[(3, 1)]));
+        let unsure = |is_gone: bool| {
+            let has_ended = |host: HostId| is_gone && host == gone;
+            let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, has_ended, |_, _, _| true);
+            (0..1000_u32).filter(|client| found(*client).contains(&deputy)).count()
+        };
+        // Also those whose clerk was the one that has ended, and kept them.
+        assert!(unsure(true) * 2 > unsure(false) * 3, "{} and {}", unsure(true), unsure(false));
+        past.settle(&map(&[(2, 1), (3, 1)]), |host| host == gone);
+        assert!(past.is_empty(), "the deputy has told what it has");
+    }
+
+    #[test]
+    fn a_deputy_that_has_just_begun_has_no_copies() {
+        let mut past = Past::default();
+        past.note(map(&[(1, 1), (2, 1), (3, 1)]));
+        let now = map(&[(1, 1)]);
+        let unsure = |has_copies: bool| {
+            let found = |client: u32| {
+                let is_told = |_, _, role| has_copies || role == Role::Clerk;
+                past.may_have(hash_of(&client.to_string()), &now, |_| false, is_told)
+            };
+            (0..1000_u32).filter(|client| !found(*client).is_empty()).count()
+        };
+        assert!(unsure(false) > unsure(true), "{} and {}", unsure(false), unsure(true));
+    }
+
+    #[test]
     fn what_was_before_counts_until_all_has_been_told() {
         let (all, most) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let mut past = Past::default();
         past.note(all.clone());
-        past.settle(&most);
+        past.settle(&most, |_| false);
         assert!(!past.is_empty(), "there still are two of whom nothing is known");
-        past.settle(&map(&[(1, 2), (2, 1), (3, 1), (4, 1)]));
+        past.settle(&map(&[(1, 2), (2, 1), (3, 1), (4, 1)]), |_| false);
         assert!(past.is_empty());
         (1..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)])));
         assert_eq!(past.maps.len(), PAST_MAX);

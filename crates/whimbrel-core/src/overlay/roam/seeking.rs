@@ -23,7 +23,7 @@ pub const SEEK_MAX: Duration = Duration::from_secs(3);
 const SEEK_WAYS: u64 = 8;
 
 /// And after this in any case.
-const SEEK_LONGEST: Duration = Duration::from_secs(10);
+pub(super) const SEEK_LONGEST: Duration = Duration::from_secs(10);
 
 /// How often a broker that has just begun looks whether it knows the others.
 const YOUNG_LOOK: Duration = Duration::from_millis(20);
@@ -425,7 +425,7 @@ impl Core {
                     self.ask_clerk(now, number, out);
                 }
                 Stage::Reviewing(_) => self.review_on(now, number, out),
-                _ if now.since(search.began) >= seek_max => self.give_up_seeking(now, number, out),
+                _ if now.since(search.began) >= search.most(seek_max) => self.give_up_seeking(now, number, out),
                 Stage::Asking(asked) => {
                     let asked: Vec<HostId> = asked.iter().copied().collect();
                     self.search_due(number, now + ASK_AGAIN);
@@ -444,10 +444,9 @@ impl Core {
         let now_ms = now.as_nanos() / 1_000_000;
         let Some(search) = self.search(number) else { return };
         let Stage::Fetching(Fetching { from, as_copy, asked_of, part, .. }) = search.stage else { return };
-        let known = search.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
+        let least = search.next_epoch(now_ms);
         let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
         let (client, moment) = (search.client.clone(), search.moment);
-        let least = known.saturating_add(1).max(now_ms);
         let waited = now.since(search.began).as_micros() as u64;
         let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
         self.write_to(now, from, (&Message::Move(asked), false), out);

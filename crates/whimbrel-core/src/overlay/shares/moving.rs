@@ -6,7 +6,7 @@ use whimbrel_selector::Selector;
 use super::super::roam::Attachment;
 use crate::api::{Output, Reason};
 use crate::broker::Core;
-use crate::session::own_client_id;
+use crate::session::{own_client_id, shared_text};
 
 impl Core {
     /// The position of a shared subscription that lasts is to be remembered here from now on: it is sought where it may be, and begins here if it is nowhere.
@@ -53,7 +53,7 @@ impl Core {
 
     /// A session was sought for nobody's connection: perhaps it is that of a shared subscription whose home is here. `is_nowhere`: there is none.
     pub(in super::super) fn share_sought(&mut self, now: Time, client: &str, is_nowhere: bool, out: &mut impl Output) {
-        let Some(text) = client.strip_prefix('\0') else { return };
+        let Some(text) = shared_text(client) else { return };
         let Some(id) = self.groups.find(text) else { return };
         if !self.groups.is_home(id) || self.groups.own(id).is_some() || !self.groups.lasts(id) {
             return;
