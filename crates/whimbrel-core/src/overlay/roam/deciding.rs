@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
-use super::seeking::{Arrival, Fetching, SEEK_LONGEST, Search, Stage};
+use super::seeking::{ASK_AGAIN, Arrival, Fetching, SEEK_LONGEST, Search, Stage};
 use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
@@ -125,8 +125,11 @@ impl Search {
 
     /// How long it goes on at most.
     pub(super) fn most(&self, seek_max: Duration) -> Duration {
-        let is_fetching = matches!(self.stage, Stage::Fetching(_));
-        if is_fetching { (seek_max + FETCH_MORE).min(SEEK_LONGEST) } else { seek_max }
+        match (&self.stage, &self.arrival) {
+            (Stage::Fetching(_), Some(_)) => (seek_max + FETCH_MORE).min(SEEK_LONGEST),
+            (Stage::Fetching(_), None) => SEEK_LONGEST,
+            _ => seek_max,
+        }
     }
 
     /// Everybody has answered.
@@ -349,6 +352,47 @@ impl Core {
         let mut place = Attachment::new(now, epoch, moment);
         place.maybe_repeats = is_doubted;
         self.finish_search(now, number, (place, true), out);
+    }
+
+    /// Nobody has answered in time.
+    pub(super) fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let Some(search) = self.search(number) else { return };
+        let (client, does_without) =
+            (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
+        if self.is_kept_here(&client) {
+            // Nobody has said that it is anywhere else.
+            return self.attach_own(now, number, out);
+        }
+        if does_without {
+            return self.begin_session(now, number, out);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let is_fetching = |search: &Search| matches!(search.stage, Stage::Fetching(_)) && search.arrival.is_some();
+        if overlay.roam.searches.get(number).is_some_and(is_fetching) {
+            // Whoever was asked has given it away by now, perhaps: what is on its way is taken all the same, and whoever connects next goes on with this search.
+            overlay.stats.sessions_unreachable += 1;
+            if let Some(arrival) = overlay.roam.searches.replace(number, None) {
+                out.refused(arrival.link, Refusal::SessionUnreachable);
+            }
+            return self.search_due(number, now + ASK_AGAIN);
+        }
+        self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
+    }
+
+    pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut impl Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(search) = overlay.roam.searches.remove(number) else { return };
+        if why == Refusal::SessionUnreachable {
+            overlay.stats.sessions_unreachable += 1;
+        }
+        match search.arrival {
+            Some(arrival) => out.refused(arrival.link, why),
+            None => self.share_sought(now, &search.client, why == Refusal::ConnectedAgain, out),
+        }
+        self.note_claim(now, &search.client);
+        if let Some(successor) = search.successor {
+            self.answer_nothing(now, &successor, out);
+        }
     }
 
     /// Whoever was asked for a session answers.

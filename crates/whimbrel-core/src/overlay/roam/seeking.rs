@@ -188,7 +188,7 @@ impl Searches {
     }
 
     /// The connection that has waited is another one now, or none; the one before.
-    fn replace(&mut self, number: u64, arrival: Option<Arrival>) -> Option<Arrival> {
+    pub(super) fn replace(&mut self, number: u64, arrival: Option<Arrival>) -> Option<Arrival> {
         let search = self.all.get_mut(&number)?;
         if let Some(arrival) = &arrival {
             self.by_link.insert(arrival.link, number);
@@ -450,37 +450,6 @@ impl Core {
         let waited = now.since(search.began).as_micros() as u64;
         let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
         self.write_to(now, from, (&Message::Move(asked), false), out);
-    }
-
-    /// Nobody has answered in time.
-    fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
-        let Some(search) = self.search(number) else { return };
-        let (client, does_without) =
-            (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
-        if self.is_kept_here(&client) {
-            // Nobody has said that it is anywhere else.
-            return self.attach_own(now, number, out);
-        }
-        if does_without {
-            return self.begin_session(now, number, out);
-        }
-        self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
-    }
-
-    pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(search) = overlay.roam.searches.remove(number) else { return };
-        if why == Refusal::SessionUnreachable {
-            overlay.stats.sessions_unreachable += 1;
-        }
-        match search.arrival {
-            Some(arrival) => out.refused(arrival.link, why),
-            None => self.share_sought(now, &search.client, why == Refusal::ConnectedAgain, out),
-        }
-        self.note_claim(now, &search.client);
-        if let Some(successor) = search.successor {
-            self.answer_nothing(now, &successor, out);
-        }
     }
 }
 
