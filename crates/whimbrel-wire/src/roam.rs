@@ -139,15 +139,16 @@ pub struct Found<'a> {
 impl<'a> Body<'a> for Found<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
         let (number, claims) = (input.varint()?, claims(input)?);
-        Ok(Found { number, claims, map: input.u64()?, unsynced: hosts(input)?, forgotten: hosts(input)? })
+        let (unsynced, forgotten) = (hosts(input)?, hosts(input)?);
+        Ok(Found { number, claims, unsynced, forgotten, map: input.u64()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);
         put_claims(&self.claims, out);
-        out.put_u64(self.map);
         put_hosts(&self.unsynced, out);
         put_hosts(&self.forgotten, out);
+        out.put_u64(self.map);
     }
 }
 

@@ -150,13 +150,15 @@ impl Core {
     }
 
     /// As [`Core::read_far_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
-    /// since a moment ago, and so where that is now.
+    /// since a moment ago, and so where that is now. If the stream was set aside in that moment, it was there.
     pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         let has_ended = self.streams.has_ended(pubend.host());
         let track = self.tracks.get_mut(id);
-        let is_read = !has_ended && track.has_far_log(pubend) && !track.is_aside(pubend);
-        if let Some(lag) = track.lag.as_mut().filter(|_| is_read) {
-            lag.positions.set(pubend, lag.positions.get(pubend).min(from));
+        let (is_read, is_aside) = (!has_ended && track.has_far_log(pubend), track.is_aside(pubend));
+        let lag = track.lag.as_deref_mut().map(|lag| &mut lag.positions);
+        let aside = track.durable.as_deref_mut().filter(|_| is_aside).map(|durable| &mut durable.far.aside);
+        if let Some(positions) = aside.or(lag).filter(|_| is_read) {
+            positions.set(pubend, positions.get(pubend).min(from));
         }
         self.read_far_instead(id, pubend, (from, to))
     }

@@ -56,6 +56,11 @@ impl Core {
             return;
         }
         overlay.stats.letters_in += 1;
+        // Nobody but this broker writes in its name, and it does not write to itself.
+        if letter.from == overlay.host {
+            overlay.stats.letters_refused += 1;
+            return;
+        }
         // Whoever has passed it on could not know what is wrong with it.
         match Message::decode(letter.kind, letter.body) {
             Ok(message) => {

@@ -15,6 +15,9 @@ use crate::follow::{Gap, GapReason};
 /// The form of what is written here.
 const FORM: u8 = 3;
 
+/// The oldest that is read: it did not say whether a publisher may have published elsewhere.
+const FORM_MIN: u8 = 2;
+
 /// Most of any list: what is read is bounded by the bytes that are there as well.
 const LIST_MAX: u64 = 1 << 20;
 
@@ -208,7 +211,7 @@ impl<'a> Structure<'a> {
     /// Reads what [`Structure::put`] has written; `None` if it makes no sense.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let bytes = &mut Bytes(bytes);
-        bytes.u8().filter(|form| *form == FORM)?;
+        bytes.u8().filter(|form| (FORM_MIN..=FORM).contains(form))?;
         let expiry = duration(bytes)?;
         let will = if flag(bytes)? {
             let (delay, flags) = (duration(bytes)?, bytes.u8()?);
@@ -311,7 +314,7 @@ impl Moving {
     /// Reads what [`Moving::put`] has written; `None` if it makes no sense.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let bytes = &mut Bytes(bytes);
-        bytes.u8().filter(|form| *form == FORM)?;
+        let form = bytes.u8().filter(|form| (FORM_MIN..=FORM).contains(form))?;
         let away = maybe(bytes)?.map(Duration::from_millis);
         let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
         let gap = |bytes: &mut Bytes<'_>| {
@@ -324,7 +327,7 @@ impl Moving {
         let (unreleased, last_tag, doubted) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
         let number = maybe(bytes)?;
         let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
-        let maybe_repeats = flag(bytes)?;
+        let maybe_repeats = if form < FORM { true } else { flag(bytes)? };
         bytes.end()?;
         Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, last, maybe_repeats })
     }

@@ -146,8 +146,10 @@ impl Core {
         // Streams that are followed nowhere here are in the written position all the same.
         let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
         all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
-        let own = stand.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
-        let beyond = own.chain(stand.far_beyond.iter().copied()).collect();
+        // Whoever takes it over writes the position before gaps whose notices are open: what was acknowledged behind them goes along.
+        let written = self.written_stand(track);
+        let own = written.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
+        let beyond = own.chain(written.far_beyond.iter().copied()).collect();
         CarriedStand { streams: all.into_iter().map(|(pubend, acked)| at(pubend, acked)).collect(), beyond }
     }
 

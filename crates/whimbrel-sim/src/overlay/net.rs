@@ -11,6 +11,7 @@ use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 
+use super::book::Process;
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
 use super::logs::{Log, Prepare};
@@ -90,6 +91,8 @@ pub(super) struct Net {
     /// What clients are told, in order.
     pub(super) told: VecDeque<(usize, Told)>,
     pub(super) traffic: Traffic,
+    /// Between which processes connections were made.
+    pub(super) met: Vec<[Process; 2]>,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
     /// Sessions move between brokers.
@@ -119,6 +122,7 @@ impl Net {
             planned: BTreeMap::new(),
             told: VecDeque::new(),
             traffic: Traffic::default(),
+            met: Vec::new(),
             hang_ups: Default::default(),
             moves_sessions: true,
             interest_max: INTEREST_MAX,
@@ -462,6 +466,7 @@ impl Net {
         let name = self.next_line;
         self.next_line += 1;
         self.traffic.dialed += 1;
+        self.met.push([from, to].map(|node| (node, self.nodes[node].life)));
         let ends = [(from, Side::Near), (to, Side::Far)].map(|(node, side)| {
             let peers = &mut self.nodes[node].peers;
             let place = peers.iter().position(Option::is_none).unwrap_or_else(|| {

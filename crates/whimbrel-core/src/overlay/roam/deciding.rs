@@ -359,8 +359,10 @@ impl Core {
         let Some(search) = self.search(number) else { return };
         let (client, does_without) =
             (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
-        if self.is_kept_here(&client) {
-            // Nobody has said that it is anywhere else.
+        let newest = search.claims.iter().filter(|known| is_state(known)).map(|known| known.epoch).max();
+        let own = self.sessions.find(&client).map(|index| self.sessions.get(index).epoch());
+        if self.is_kept_here(&client) && newest <= own {
+            // Nobody has said that anything later is anywhere else.
             return self.attach_own(now, number, out);
         }
         if does_without {
@@ -382,7 +384,7 @@ impl Core {
     pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
-        if why == Refusal::SessionUnreachable {
+        if why == Refusal::SessionUnreachable && search.arrival.is_some() {
             overlay.stats.sessions_unreachable += 1;
         }
         match search.arrival {

@@ -132,6 +132,14 @@ impl Directory {
             return;
         }
         let known = self.entries.entry(claim.client.into()).or_default();
+        // Who is only about to have it gives way to who has it.
+        if known.len() >= OF_CLIENT_MAX
+            && claim.kind != ClaimKind::Coming
+            && let Some(at) = known.iter().position(|known| known.kind == ClaimKind::Coming)
+        {
+            known.remove(at);
+            self.count -= 1;
+        }
         if known.len() >= OF_CLIENT_MAX {
             self.refused += 1;
             return;

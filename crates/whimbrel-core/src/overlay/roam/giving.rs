@@ -98,8 +98,11 @@ impl Core {
             {
                 return self.say_gave(now, (from.host, asked.number), (to, epoch.saturating_add(1), 0), out);
             }
+            let is_new = copy.asker != Some(whom);
             (copy.given, copy.asker) = (Some(from.host), Some(whom));
-            out.copy_used(asked.client, now.since(copy.came));
+            if is_new {
+                out.copy_used(asked.client, now.since(copy.came));
+            }
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
             let whole: Arc<[u8]> = join(&copy.structure, &copy.moving).into();
             return self.send_part(now, (from.host, asked.number), (&whole, epoch, asked.part), out);

@@ -29,19 +29,12 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
     !now.has(host) && !now.has_name_of(map, host) && !has_ended(host)
 }
 
-/// Who knows what a broker has of a client's session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
-    Clerk,
-    Deputy,
-}
-
-/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then nor its deputy is there in the same life,
-/// and has been told of it.
-fn is_forgotten(map: &Map, keeper: HostId, client: u64, (now, is_told): (&Map, impl Fn(HostId, Role) -> bool)) -> bool {
-    let knows = |host: HostId, role| now.life(host) == map.life(host) && is_told(host, role);
-    !map.clerk(client).is_some_and(|(clerk, _)| knows(clerk, Role::Clerk))
-        && !map.deputy(client, keeper).is_some_and(|deputy| knows(deputy, Role::Deputy))
+/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its deputy is there
+/// in the same life.
+fn is_forgotten(map: &Map, keeper: HostId, client: u64, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
+    let is_lost = |host: HostId| now.life(host) != map.life(host);
+    map.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk))
+        && map.deputy(client, keeper).is_none_or(is_lost)
 }
 
 impl Past {
@@ -84,13 +77,13 @@ impl Past {
 
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
     /// either, or has been started anew and has forgotten, and its deputy. Of what one had that has ended its deputy has a copy: if that one cannot be reached, it may have
-    /// the session. `is_told`: whether the one has told the other, in its role, all that it has, as far as this broker knows.
+    /// the session. `is_told`: whether the one has told the other, its clerk, all that it has, as far as this broker knows.
     pub(super) fn may_have(
         &self,
         client: u64,
         now: &Map,
         has_ended: impl Fn(HostId) -> bool,
-        is_told: impl Fn(HostId, HostId, Role) -> bool,
+        is_told: impl Fn(HostId, HostId) -> bool,
     ) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
         for map in &self.maps {
@@ -98,7 +91,7 @@ impl Past {
             let holder_of = |keeper: HostId| {
                 let holder = if is_away(keeper) { Some(keeper) } else { map.deputy(client, keeper) };
                 let holder = holder.filter(|holder| is_away(*holder))?;
-                let is_told = |whom: HostId, role| is_told(holder, whom, role);
+                let is_told = |clerk: HostId| is_told(holder, clerk);
                 is_forgotten(map, keeper, client, (now, is_told)).then_some(holder)
             };
             found.extend(map.hosts().filter(|keeper| !now.has(*keeper)).filter_map(holder_of));
@@ -115,9 +108,7 @@ impl Past {
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
         match self.maps.iter().rev().find(|map| map.has(keeper)) {
-            Some(last) => {
-                is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, (now, |_, _| true))
-            }
+            Some(last) => is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, (now, |_| true)),
             None => !now.has(keeper) && !has_ended(keeper),
         }
     }
@@ -130,12 +121,7 @@ impl Core {
         let has_ended = |host| self.streams.bygone(host).is_some();
         let (own, roam) = (overlay.host, &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
-        // Nor has it been sent copies of all: what a keeper had before, perhaps only as the deputy of one that has ended, comes here some time after this broker began.
-        let is_told = |keeper: HostId, whom, role| match role {
-            _ if whom != own => true,
-            Role::Clerk => roam.directory.has_told(keeper),
-            Role::Deputy => roam.known.get(&keeper).is_some_and(|life| *life > 0),
-        };
+        let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
         roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
     }
 
@@ -164,7 +150,7 @@ mod tests {
     }
 
     fn unsure(past: &Past, now: &Map) -> usize {
-        let unsure = |client: &u32| past.may_have(hash_of(&client.to_string()), now, |_| false, |_, _, _| true);
+        let unsure = |client: &u32| past.may_have(hash_of(&client.to_string()), now, |_| false, |_, _| true);
         (0..1000_u32).filter(|client| !unsure(client).is_empty()).count()
     }
 
@@ -192,14 +178,7 @@ mod tests {
         past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]));
         let now = map(&[(1, 1), (2, 1), (3, 1)]);
         let unsure = |is_told: bool| {
-            let found = |client: u32| {
-                past.may_have(
-                    hash_of(&client.to_string()),
-                    &now,
-                    |_| false,
-                    |_, _, role| is_told || role == Role::Deputy,
-                )
-            };
+            let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, |_| false, |_, _| is_told);
             (0..1000_u32).filter(|client| !found(*client).is_empty()).count()
         };
         // Also those of whom only the deputy is gone.
@@ -213,28 +192,13 @@ mod tests {
         let (gone, deputy, now) = (HostId::new(1 << 8), HostId::new(2 << 8), map(&[(3, 1)]));
         let unsure = |is_gone: bool| {
             let has_ended = |host: HostId| is_gone && host == gone;
-            let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, has_ended, |_, _, _| true);
+            let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, has_ended, |_, _| true);
             (0..1000_u32).filter(|client| found(*client).contains(&deputy)).count()
         };
         // Also those whose clerk was the one that has ended, and kept them.
         assert!(unsure(true) * 2 > unsure(false) * 3, "{} and {}", unsure(true), unsure(false));
         past.settle(&map(&[(2, 1), (3, 1)]), |host| host == gone);
         assert!(past.is_empty(), "the deputy has told what it has");
-    }
-
-    #[test]
-    fn a_deputy_that_has_just_begun_has_no_copies() {
-        let mut past = Past::default();
-        past.note(map(&[(1, 1), (2, 1), (3, 1)]));
-        let now = map(&[(1, 1)]);
-        let unsure = |has_copies: bool| {
-            let found = |client: u32| {
-                let is_told = |_, _, role| has_copies || role == Role::Clerk;
-                past.may_have(hash_of(&client.to_string()), &now, |_| false, is_told)
-            };
-            (0..1000_u32).filter(|client| !found(*client).is_empty()).count()
-        };
-        assert!(unsure(false) > unsure(true), "{} and {}", unsure(false), unsure(true));
     }
 
     #[test]

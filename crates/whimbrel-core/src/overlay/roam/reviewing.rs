@@ -60,9 +60,14 @@ impl Core {
     ) {
         let is_unsure = self.is_unsure_of(number);
         let asked = if place.maybe_repeats { self.whom_to_review(now, number, is_unsure) } else { BTreeSet::new() };
-        let Some(search) = self.search(number).filter(|_| !asked.is_empty()) else {
+        if asked.is_empty() {
             return self.end_search(now, number, (place, has_come), out);
-        };
+        }
+        // What has come is written here: without its place it would count as begun after a restart, and beat what others have made of it.
+        if let Some(index) = self.searched(number).filter(|_| has_come) {
+            self.note_place(now, index);
+        }
+        let Some(search) = self.search(number) else { return };
         let review = Review { asked, is_whole: !is_unsure, since: now, place, has_come };
         search.stage = Stage::Reviewing(Box::new(review));
         self.ask_published(now, number, out);

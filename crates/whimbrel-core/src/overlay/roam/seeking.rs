@@ -219,6 +219,8 @@ impl Core {
             let search = searches.get_mut(number).expect("it is sought");
             // Each CONNECT has its own time: how long another one has waited is not this one's fault.
             (search.moment, search.began) = (moment, now);
+            // Whoever wanted it before came before this one; if not, it asks again.
+            search.successor = None;
             if let Some(older) = searches.replace(number, arrival) {
                 out.refused(older.link, Refusal::ConnectedAgain);
             }
@@ -261,9 +263,11 @@ impl Core {
         let searches = &mut overlay.roam.searches;
         let Some(&number) = searches.by_link.get(&link) else { return };
         searches.replace(number, None);
-        // What is on its way here already is taken.
-        let is_fetching = searches.get(number).is_some_and(|search| matches!(search.stage, Stage::Fetching(_)));
-        if !is_fetching && let Some(search) = searches.remove(number) {
+        // What is on its way here already is taken, and what has come is kept, attached to nobody.
+        let goes_on = |search: &Search| matches!(search.stage, Stage::Fetching(_) | Stage::Reviewing(_));
+        if !searches.get(number).is_some_and(goes_on)
+            && let Some(search) = searches.remove(number)
+        {
             self.note_claim(now, &search.client);
         }
     }
@@ -313,7 +317,9 @@ impl Core {
         let map = roam.map.hash();
         let is_unsynced = |other: &HostId| *other != host && *other != asker && !roam.directory.is_synced(*other, map);
         let unsynced = roam.map.hosts().filter(is_unsynced).take(LIST_MAX).collect();
-        if question.moment > 0 && asker != host {
+        // Only its clerk is told when that is over: whoever else is asked would remember it for ever.
+        let is_clerk = roam.map.clerk(hash_of(question.client)).is_some_and(|(clerk, _)| clerk == host);
+        if question.moment > 0 && asker != host && is_clerk {
             roam.directory.note_coming(question.client, asker, question.moment);
         }
         Found { number: question.number, claims, map, unsynced, forgotten }

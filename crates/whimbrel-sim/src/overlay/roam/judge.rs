@@ -110,14 +110,15 @@ impl Book {
         })
     }
 
-    /// Whether an event is left open for whoever keeps the position: the token that was told last stands before it, and all brokers had lost all since. No
-    /// broker knows then whether there is one that was not heard of yet and has the stream, or whether it is gone: a gap would be a guess, and the
-    /// position is kept for where the stream is.
+    /// Whether an event is left open for whoever keeps the position: the token that was told last stands before it, and of all who knew of its host none is
+    /// left with its disk; they may have lost theirs one after the other, if the others had not met whoever came after them. No broker knows then
+    /// whether there is one that was not heard of yet and has the stream, or whether it is gone: a gap would be a guess, and the position is kept
+    /// for where the stream is.
     fn is_left_open(&self, era: &Era, fact: &Fact) -> bool {
         let Some(token) = &era.token else { return false };
         let is_before = |(stream, tick): &Name| token.position(PubendId(*stream)).is_some_and(|at| at.0 < *tick);
-        let is_lost = |sent: Time| self.troubles.lost_all(sent, self.names.len());
-        !fact.names.is_empty() && fact.names.keys().all(is_before) && fact.sent.iter().all(|(sent, _)| is_lost(*sent))
+        let is_lost = |(_, process): &(Time, Process)| self.troubles.is_forgotten_by_all(*process);
+        !fact.names.is_empty() && fact.names.keys().all(is_before) && fact.sent.iter().all(is_lost)
     }
 
     /// The names that an event would have had at the hosts before its own on the same machine, if nothing was had of its own one. When one of these is told

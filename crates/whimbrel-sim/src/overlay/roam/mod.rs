@@ -125,6 +125,7 @@ fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
         world.run_until(world.now() + Duration::from_millis(50));
     }
     world.run_until(world.now() + ARRIVE_MAX + Duration::from_secs(1));
+    world.book.troubles.met = core::mem::take(&mut world.net.met);
     world.book.close(probes);
     count_keepers(&mut world);
     Report {

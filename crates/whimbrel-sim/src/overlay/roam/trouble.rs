@@ -1,6 +1,6 @@
 //! When anything was wrong in a world: what is promised of calm is not asked of a storm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whimbrel_event::Time;
@@ -27,6 +27,8 @@ pub(super) struct Troubles {
     pub(super) begins: BTreeMap<Process, Time>,
     /// When a machine's disk was lost, and how long its broker had been gone.
     pub(super) losses: Vec<(Time, usize)>,
+    /// Between which processes connections were made, once the world is over.
+    pub(super) met: Vec<[Process; 2]>,
     /// When connections were cut or broken.
     pub(super) cuts: Vec<Time>,
     /// When something last changed.
@@ -88,15 +90,20 @@ impl Troubles {
                 .any(|(process, began)| *began <= to && self.ends.get(process).is_none_or(|end| *end >= from))
     }
 
-    /// Whether there was a moment since then at which no machine had a process, nor a disk that it came back with: what only brokers knew is forgotten.
-    pub(super) fn lost_all(&self, since: Time, nodes: usize) -> bool {
-        let is_empty = |node: usize, at: Time| {
-            let ended =
-                self.ends.iter().filter(|((of, _), end)| *of == node && **end <= at).map(|(process, _)| process);
-            let back = ended.max().and_then(|(_, life)| self.begins.get(&(node, life + 1)));
-            back.is_some_and(|back| *back > at && self.losses.contains(&(*back, node)))
-        };
-        self.ends.values().any(|at| *at >= since && (0..nodes).all(|node| is_empty(node, *at)))
+    /// Whether nobody is left who could know what a process knew: it is gone with its disk, and so are all that were ever connected to it, to one of those, and
+    /// so on. When that was does not count, so some are taken to know that never heard of it; who is left out knows nothing.
+    pub(super) fn is_forgotten_by_all(&self, process: Process) -> bool {
+        let (mut known, mut open) = (BTreeSet::from([process]), vec![process]);
+        while let Some(process) = open.pop() {
+            if !self.ends.contains_key(&process) {
+                return false;
+            }
+            let heir = (process.0, process.1 + 1);
+            let is_lost = self.begins.get(&heir).is_some_and(|at| self.losses.contains(&(*at, heir.0)));
+            let met = self.met.iter().filter(|pair| pair.contains(&process)).flatten().copied();
+            open.extend(met.chain((!is_lost).then_some(heir)).filter(|other| known.insert(*other)));
+        }
+        true
     }
 
     /// Whether a connection was cut between two moments.

@@ -242,9 +242,14 @@ async fn storm(world: &mut World, desk: &Desk) {
 /// Publishers end, and then everybody waits for what is still due.
 async fn finish(desk: &Desk, [mut roamers, mut publishers]: [JoinSet<()>; 2]) -> Book {
     desk.phase.send_replace(Phase::Last);
-    let all = async { while publishers.join_next().await.is_some_and(|ended| ended.is_ok()) {} };
+    let all = async {
+        while let Some(ended) = publishers.join_next().await {
+            ended.expect("no publisher panics");
+        }
+    };
+    let mut faults = Vec::new();
     if timeout(PATIENCE, all).await.is_err() {
-        println!("not all events are acknowledged");
+        faults.push("not all events are acknowledged".to_owned());
     }
     let all = async {
         let mut pace = tokio::time::interval(Duration::from_millis(50));
@@ -256,12 +261,18 @@ async fn finish(desk: &Desk, [mut roamers, mut publishers]: [JoinSet<()>; 2]) ->
         println!("not everybody has everything");
     }
     desk.phase.send_replace(Phase::Over);
-    let all = async { while roamers.join_next().await.is_some_and(|ended| ended.is_ok()) {} };
+    let all = async {
+        while let Some(ended) = roamers.join_next().await {
+            ended.expect("no roamer panics");
+        }
+    };
     if timeout(PATIENCE, all).await.is_err() {
-        println!("{} roamers do not end", roamers.len());
+        faults.push(format!("{} roamers do not end", roamers.len()));
         roamers.shutdown().await;
     }
-    desk.book().clone()
+    let mut book = desk.book();
+    book.stories[0].faults.extend(faults);
+    book.clone()
 }
 
 /// The sessions that went on from copies, as a broker's log says.
