@@ -44,7 +44,7 @@ pub(crate) enum Key<'a> {
     Will(SessionNo),
     /// A topic's retained message: the event, packed.
     Retained(&'a str),
-    /// The last number that a publisher gave to an event, by client id; [`Numbered`].
+    /// The last number that a publisher gave to an event, by client id; [`super::Numbered`].
     Number(&'a str),
     /// Up to where a stream was given up although it was not acknowledged, by its index; a [`Tick`].
     Early(u8),
