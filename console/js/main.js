@@ -6,6 +6,7 @@ import { many, moment } from "./format.js";
 import { Poller } from "./poll.js";
 import { Rates } from "./rates.js";
 import * as signin from "./signin.js";
+import { askAll } from "./system.js";
 import { create as charts } from "./views/charts.js";
 import { create as map } from "./views/map.js";
 import { create as overlay } from "./views/overlay.js";
@@ -59,21 +60,15 @@ let current = null;
 let since = 0;
 
 async function askStatus() {
-  const asked = await Promise.allSettled([get("/status"), get("/system/status")]);
+  const asked = await Promise.allSettled([get("/status"), askAll("status", {}, app.status?.name)]);
   const [own, system] = asked;
   const failure = asked.find(({ status }) => status === "rejected")?.reason ?? null;
   app.failure = failure && app.failed(failure);
   if (own.status === "fulfilled") app.status = own.value;
-  app.system = system.status === "fulfilled" ? system.value : alone();
+  if (system.status === "fulfilled") app.system = system.value;
   app.rates.add(app.system);
   frame();
   app.dispatchEvent(new Event("statuschange"));
-}
-
-/** A broker without an overlay answers for itself. */
-function alone() {
-  const isAlone = app.status && app.failure?.kind !== "unreachable";
-  return isAlone ? { brokers: [{ name: app.status.name, answer: app.status }], silent: [], missed: [] } : app.system;
 }
 
 const statusPoller = new Poller(STATUS_EVERY_MS, askStatus);

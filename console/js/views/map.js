@@ -173,8 +173,11 @@ class MapView {
       .filter(({ lat, lon }) => Number.isFinite(lat) && Number.isFinite(lon));
     if (!this.#hasView && this.#fleet.nodes.size === 0 && this.#canvas.brokers.length > 1) this.#fitTo(this.#brokersBox());
     this.#canvas.touch();
-    if (this.#hasSubscribed || !this.#app.status) return;
-    const address = addressOf(this.#app.status.listeners);
+    if (this.#hasSubscribed) return;
+    const { status, failure } = this.#app;
+    if (!status && failure) this.#say({ state: "bad", what: failure.message, todo: `${failure.todo} Or give the address of MQTT over WebSocket yourself, under Connection.` });
+    if (!status) return;
+    const address = addressOf(status.listeners);
     if (!address) return this.#say({ state: "bad", what: "This broker does not listen for MQTT over WebSocket.", todo: "Start it with --listen-ws ADDR:PORT (behind HTTPS: --listen-wss)." });
     this.subscribe(address, FILTER);
   }
@@ -259,6 +262,7 @@ class MapView {
   fit() {
     const { onlyLine } = this.#canvas;
     this.#hasView = true;
+    this.area.dataset.fitted = String(this.#fleet.nodes.size);
     this.#fitTo(this.#fleet.bounds((node) => onlyLine === null || node.line === onlyLine) ?? this.#brokersBox());
   }
 

@@ -139,7 +139,7 @@ async function ask(app) {
     const own = system.brokers.find(({ name }) => name === app.status?.name)?.answer ?? (await get("/topology"));
     return { system, own };
   } catch (failure) {
-    if (failure.kind === "refused" && app.status) return { ...alone(app.status), alone: failure.message };
+    if (failure.kind === "conflict" && app.status) return { ...alone(app.status), alone: failure.message };
     throw failure;
   }
 }

@@ -4,7 +4,7 @@ import { confirm } from "../dialogs.js";
 import { el, facts, put, text } from "../dom.js";
 import { count, many, moment, NONE, span } from "../format.js";
 import { Poller } from "../poll.js";
-import { answers, Missing, Trouble } from "../system.js";
+import { answers, askAll, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
 
 const EVERY_MS = 5000;
@@ -197,8 +197,8 @@ function pager(go) {
 }
 
 /** All that brokers told, and further pages of the own one; `next` is where more of those follow. */
-async function askAll(pages, own) {
-  const system = await get("/system/sessions", { limit: 1000 });
+async function list(pages, own) {
+  const system = await askAll("sessions", { limit: 1000 }, own);
   const rows = [];
   const partial = [];
   for (const { name, answer } of answers(system)) {
@@ -268,7 +268,7 @@ export function create(app) {
 
   async function ask() {
     try {
-      const asked = await askAll(pages, app.status?.name);
+      const asked = await list(pages, app.status?.name);
       ({ rows: all, partial } = asked);
       trouble.show(null);
       missing.show(asked.system);
