@@ -25,7 +25,7 @@ const VIEWS = [
 ];
 const REJECTED = "Sign in again: the broker no longer accepts what you signed in with.";
 const PHASES = { starting: "Starting", ready: "Ready", draining: "Draining" };
-const THEMES = { auto: ["◐", "the system's"], light: ["☀", "light"], dark: ["☾", "dark"] };
+const THEMES = { auto: ["◐\ufe0e", "the system's"], light: ["☀\ufe0e", "light"], dark: ["☾\ufe0e", "dark"] };
 
 const part = (id) => document.getElementById(id);
 

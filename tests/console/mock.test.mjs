@@ -19,6 +19,14 @@ function withMock(name, options, define) {
   });
 }
 
+/** Opens a session of the broker that is asked. */
+async function pickSession(page) {
+  await open(page, "sessions");
+  await page.getByLabel("Search").fill("dispatch-north");
+  await page.locator(".sessions tbody a", { hasText: "dispatch-north" }).first().click();
+  await page.locator(".panel .facts").waitFor();
+}
+
 const stored = (page) => page.evaluate(() => ({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie }));
 
 function signInTests(at) {
@@ -61,8 +69,7 @@ function signInTests(at) {
 
   test("who may only look can change nothing", () => visit(at.mock.url, async (page) => {
     await signIn(page, "bob", "right");
-    await open(page, "sessions");
-    await page.locator(".sessions tbody a").first().click();
+    await pickSession(page);
     await page.getByText("needs the action administer").waitFor();
     await open(page, "status");
     await page.locator(".status tbody tr").first().waitFor();
@@ -183,15 +190,14 @@ function sessionTests(at) {
   }));
 
   test("ending a session is asked about first, and can be left", () => visit(at.mock.url, async (page) => {
-    await open(page, "sessions");
-    await page.locator(".sessions tbody a").first().click();
+    await pickSession(page);
     await page.getByRole("button", { name: "End this session" }).click();
     await page.keyboard.press("Escape");
     await until("windows", () => page.getByRole("dialog").count(), (count) => count === 0);
     assert.equal(at.mock.set.ended.size, 0);
     assert.ok(!at.mock.set.requests.some((request) => request.startsWith("DELETE")));
     await page.keyboard.press("Escape");
-    await until("the panel", () => page.locator(".panel").isVisible(), (isThere) => !isThere);
+    await until("the panel", () => page.locator("#view-sessions .panel").isVisible(), (isThere) => !isThere);
   }));
 
   test("a session elsewhere says where it can be looked into", () => visit(at.mock.url, async (page) => {
@@ -319,9 +325,9 @@ function chartTests(at) {
     await until("a value", () => first.locator("dd").first().textContent(), (words) => /\d/.test(words));
     await first.focus();
     await page.keyboard.press("ArrowLeft");
-    await until("the crosshair's time", () => first.locator("figcaption .quiet").textContent(), (words) => /\d\d:\d\d:\d\d/.test(words));
+    await until("the crosshair's time", () => first.locator(".head .quiet").textContent(), (words) => /\d\d:\d\d:\d\d/.test(words));
     await page.keyboard.press("Escape");
-    await until("now", () => first.locator("figcaption .quiet").textContent(), (words) => words === "now");
+    await until("now", () => first.locator(".head .quiet").textContent(), (words) => words === "now");
     await page.getByLabel("Of", { exact: true }).selectOption("each");
     await until("brokers", () => first.locator("dt").allTextContents(), (names) => names.join() === "harbour,north,tower");
     await page.getByLabel("Of", { exact: true }).selectOption("=tower");

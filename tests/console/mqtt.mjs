@@ -35,7 +35,7 @@ class Vehicle {
     this.name = `bus${String(number).padStart(4, "0")}`;
     this.ends = [[CENTRE[0] - Math.cos(angle) * long, CENTRE[1] - 1.6 * Math.sin(angle) * long], [CENTRE[0] + Math.cos(angle) * long, CENTRE[1] + 1.6 * Math.sin(angle) * long]];
     this.bend = 0.018 * Math.sin(at * 2.3);
-    this.part = (number * 0.6180339887) % 2;
+    this.part = ((number * 7919) % 1009) / 504.5;
     this.seq = 0;
   }
 

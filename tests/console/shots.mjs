@@ -20,7 +20,8 @@ const PREPARE = {
   streams: (page) => page.locator(".streams tbody tr").first().waitFor(),
   sessions: async (page) => {
     await page.locator(".sessions tbody tr").first().waitFor();
-    await page.locator(".sessions tbody a").first().click();
+    await page.locator("#session-search").fill("dispatch-north");
+    await page.locator(".sessions tbody a", { hasText: "north" }).first().click();
     await page.locator(".panel tbody tr").first().waitFor();
   },
   charts: (page) => page.locator(".chart canvas").nth(9).waitFor({ state: "attached" }),

@@ -26,9 +26,9 @@ export class Plot {
     this.#format = format;
     this.#isBinary = isBinary;
     this.title = title;
-    const heading = el("h3", {}, title);
-    this.root = el("figure", { class: "chart", tabindex: "0", role: "group", "aria-label": `${title}. Arrow keys move the crosshair.` },
-      el("figcaption", { class: "row" }, heading, this.#at), this.#frame, this.#legend, this.#said);
+    const heading = el("h2", {}, title);
+    this.root = el("div", { class: "chart", tabindex: "0", role: "group", "aria-label": `${title}. Arrow keys move the crosshair.` },
+      el("div", { class: "row head" }, heading, this.#at), this.#frame, this.#legend, this.#said);
     this.root.addEventListener("keydown", (event) => this.#key(event));
     new ResizeObserver(() => this.#resize()).observe(this.#frame);
   }

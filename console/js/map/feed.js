@@ -6,9 +6,11 @@ const PATH = "/mqtt";
 const AGAIN_MS = 3000;
 const PATIENCE_MS = 8000;
 
+const NOT_AUTHORIZED = 135;
+
 const REFUSALS = {
   134: ["The broker does not accept these credentials for MQTT.", "Sign out and in again."],
-  135: ["You may not connect over MQTT.", "Ask whoever keeps the broker's rules for `subscribe` on this filter, and for the client ids whimbrel-console-*."],
+  [NOT_AUTHORIZED]: ["You may not connect over MQTT.", "Ask whoever keeps the broker's rules for `subscribe` on this filter, and for the client ids whimbrel-console-*."],
   137: ["The broker is too busy.", "The console tries again."],
   151: ["A quota of the broker is exceeded.", "Close other connections of yours, or ask for a higher quota."],
 };
@@ -26,6 +28,15 @@ export function addressOf(listeners) {
 function words(code, fallback) {
   const [what, todo] = REFUSALS[code] ?? [fallback, "The console tries again."];
   return { state: "bad", what, todo };
+}
+
+/** Why a filter was not granted: the broker's own words, if it said some. */
+function refused(filter, error, packet) {
+  if (packet?.granted?.[0] === NOT_AUTHORIZED) {
+    return { state: "bad", what: `You may not subscribe to ${filter}.`, todo: "Choose a filter that a rule allows you, or ask whoever keeps the rules." };
+  }
+  const why = packet?.properties?.reasonString ?? error.message;
+  return { state: "bad", what: `The filter ${filter} is refused: ${why}.`, todo: "Correct it: levels are parted by /, + stands for one level, # for all that follow." };
 }
 
 /** User name and password as CONNECT has them; a token is the password, with the principal as the user name. */
@@ -86,7 +97,7 @@ export class Feed {
     });
     client.on("error", (error) => {
       if (isOld()) return;
-      refusal = words(error.code, `MQTT: ${error.message}`);
+      refusal = words(error.code, `MQTT: ${error.message || "the connection failed"}.`);
       this.#onstate(refusal);
     });
     client.on("close", () => {
@@ -97,13 +108,9 @@ export class Feed {
 
   #subscribe(client) {
     const filter = this.#filter;
-    client.subscribe(filter, { qos: 0 }, (error, granted) => {
+    client.subscribe(filter, { qos: 0 }, (error, _, packet) => {
       if (client !== this.#client || filter !== this.#filter) return;
-      const code = error?.code ?? granted?.find(({ qos }) => qos >= 128)?.qos;
-      if (error || code) {
-        const what = code === 135 ? `You may not subscribe to ${filter}.` : `The broker refuses to subscribe to ${filter}: ${error?.message ?? `reason code ${code}`}.`;
-        this.#onstate({ state: "bad", what, todo: code === 135 ? "Choose a filter that a rule allows you, or ask whoever keeps the rules." : "Correct the filter." });
-      } else this.#onstate({ state: "good", what: `Following ${filter}`, todo: "" });
+      this.#onstate(error ? refused(filter, error, packet) : { state: "good", what: `Following ${filter}`, todo: "" });
     });
   }
 

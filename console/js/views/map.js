@@ -1,5 +1,5 @@
 // The live map: nodes that tell where they are, by MQTT over WebSocket, and brokers whose place is known.
-import { el, facts, putNew, reconcile, text } from "../dom.js";
+import { el, facts, putNew, reconcile, svg, text } from "../dom.js";
 import { count, many, rate, span } from "../format.js";
 import { ageOf, AGES_MS, LINE_COLOURS, MapCanvas } from "../map/canvas.js";
 import { addressOf, Feed } from "../map/feed.js";
@@ -351,7 +351,7 @@ function filterForm(view) {
     address.value = value;
   };
   const form = el("form", {},
-    el("div", { class: "row" }, el("label", { for: "map-filter" }, "Filter"), filter, el("button", { type: "submit" }, "Follow")),
+    el("div", { class: "row" }, el("label", { for: "map-filter" }, "Filter"), filter, el("button", { type: "submit" }, "Subscribe")),
     el("details", {}, el("summary", {}, "Connection"), el("div", { class: "row" }, el("label", { for: "map-address" }, "Address"), address)));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -375,13 +375,18 @@ function colouring(view) {
     el("label", {}, trails, "trails"));
 }
 
+/** The sign for showing everything. */
+function frame() {
+  return svg("svg", { width: "16", height: "16", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: "M2 6V2h4M10 2h4v4M14 10v4h-4M6 14H2v-4" }));
+}
+
 /** The view. */
 export function create(app) {
   const view = new MapView(app);
   const find = search(view);
   const button = (words, label, act) => el("button", { type: "button", class: "icon", "aria-label": label, title: label, onclick: act }, words);
   const buttons = el("div", { class: "map-buttons" },
-    button("+", "Closer (+)", () => view.zoom(1.6)), button("−", "Farther (−)", () => view.zoom(1 / 1.6)), button("⛶", "All nodes (0)", () => view.fit()));
+    button("+", "Closer (+)", () => view.zoom(1.6)), button("−", "Farther (−)", () => view.zoom(1 / 1.6)), button(frame(), "All nodes (0)", () => view.fit()));
   const controls = el("div", { class: "controls" }, filterForm(view), el("div", { class: "row" }, colouring(view), view.counts), ...find.parts, view.legend.root);
   return {
     parts: [el("div", { class: "map-frame" }, view.area, buttons, view.scale, view.state), el("div", { class: "map-side" }, controls, view.panel.root)],

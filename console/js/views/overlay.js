@@ -47,7 +47,7 @@ class Graph {
     const signature = JSON.stringify([width, [...known], drawn.map(({ a, b, delay: us }) => [a, b, step(us)])]);
     if (signature !== this.#signature) {
       this.#signature = signature;
-      this.#places = layout([...known], drawn, { width, height, margin: Math.min(90, width / 6) });
+      this.#places = layout([...known], drawn, { width, height, margin: Math.min(110, width / 5) });
     }
     const path = brokers.find(({ name }) => name === picked)?.path ?? [];
     const focused = document.activeElement?.dataset?.broker;
@@ -100,8 +100,8 @@ function brokersTable(app) {
       { title: "Broker", first: true, value: (row) => row.name, show: (row) => row.name },
       { title: "State", value: (row) => row.state, show: (row) => el("span", { class: `pill ${row.own || row.reachable ? "good" : "bad"}` }, row.state) },
       { title: "Best way", value: (row) => row.path.length, show: (row) => (row.own ? NONE : row.path.join(" › ") || NONE) },
-      { title: "Cost", numeric: true, value: (row) => row.cost_us, show: (row) => delay(row.cost_us) },
-      { title: "Known for", numeric: true, value: (row) => row.age_ms, show: (row) => el("span", { class: row.age_ms > OLD_MS ? "late" : "" }, span(row.age_ms)) },
+      { title: "Cost", numeric: true, value: (row) => row.cost_us, show: (row) => (row.own ? NONE : delay(row.cost_us)) },
+      { title: "Links told", numeric: true, value: (row) => row.age_ms, show: (row) => (row.own ? NONE : el("span", { class: row.age_ms > OLD_MS ? "late" : "" }, `${span(row.age_ms)} ago`)) },
       { title: "Events/s", numeric: true, ...load("events") },
       { title: "Deliveries/s", numeric: true, ...load("deliveries") },
       { title: "CPU", numeric: true, value: (row) => app.rates.of(row.name)?.cpu, show: (row) => (app.rates.of(row.name) ? `${Math.round(100 * app.rates.of(row.name).cpu)}\u202f%` : NONE) },

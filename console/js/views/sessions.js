@@ -230,7 +230,11 @@ export function create(app) {
     page += step;
     show();
   });
-  const details = new Details(app, (id) => all.find((row) => row.client_id === id && !row.given_to), {
+  const rowOf = (id) => {
+    const rows = all.filter((row) => row.client_id === id && !row.given_to);
+    return rows.find((row) => row.broker === app.status?.name) ?? rows[0];
+  };
+  const details = new Details(app, rowOf, {
     onclose: close,
     onended: () => poller.now(),
   });
