@@ -6,7 +6,7 @@ const WHY = "whimbrel.signed-out";
 /** Longer than a broker waits for the answers of others. */
 const PATIENCE_MS = 12_000;
 
-/** Why there is no answer. `kind`: `unreachable`, `signed-out`, `forbidden`, `missing`, `conflict`, `refused` or `garbled`. */
+/** Why there is no answer. `kind`: `unreachable`, `signed-out`, `forbidden`, `missing`, `refused` or `garbled`. */
 export class Failure extends Error {
   constructor(kind, what, todo) {
     super(what);
@@ -70,8 +70,6 @@ async function refusal(response, path) {
         "Ask whoever keeps the broker's rules for `observe` (to look) or `administer` (to change).");
     case 404:
       return new Failure("missing", why ?? `This broker does not know ${path}.`, "It may be of an older version than the console.");
-    case 409:
-      return new Failure("conflict", why ?? "The broker cannot do this as it is now.", "The broker's log tells more.");
     default:
       return new Failure("refused", why ?? `The broker answered with HTTP status ${response.status}.`, "The broker's log tells more.");
   }

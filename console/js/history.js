@@ -1,6 +1,7 @@
 // The last half hour of every broker, kept up to date, and what can be worked out of it: counts become rates, and brokers with clocks and
 // samples of their own come onto one axis.
-import { answers, askAll } from "./system.js";
+import { get } from "./api.js";
+import { answers } from "./system.js";
 
 /** How far back brokers remember. */
 const SPAN_MS = 30 * 60 * 1000;
@@ -51,9 +52,9 @@ export class History {
   #last = 0;
   #answered = new Set();
 
-  /** Asks for what is new, by way of the broker `own`; resolves to the whole answer, whose `silent` and `missed` matter. */
-  async ask(own) {
-    const system = await askAll("history", { after_ms: this.#last || undefined, limit: LIMIT }, own);
+  /** Asks for what is new; resolves to the whole answer, whose `silent` and `missed` matter. */
+  async ask() {
+    const system = await get("/system/history", { after_ms: this.#last || undefined, limit: LIMIT });
     const here = Date.now();
     let last = Infinity;
     for (const { name, answer } of answers(system)) {

@@ -6,7 +6,6 @@ import { many, moment } from "./format.js";
 import { Poller } from "./poll.js";
 import { Rates } from "./rates.js";
 import * as signin from "./signin.js";
-import { askAll } from "./system.js";
 import { create as charts } from "./views/charts.js";
 import { create as map } from "./views/map.js";
 import { create as overlay } from "./views/overlay.js";
@@ -60,7 +59,7 @@ let current = null;
 let since = 0;
 
 async function askStatus() {
-  const asked = await Promise.allSettled([get("/status"), askAll("status", {}, app.status?.name)]);
+  const asked = await Promise.allSettled([get("/status"), get("/system/status")]);
   const [own, system] = asked;
   const failure = asked.find(({ status }) => status === "rejected")?.reason ?? null;
   app.failure = failure && app.failed(failure);

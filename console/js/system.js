@@ -1,16 +1,5 @@
 // Answers of all brokers: `{ brokers: [{ name, answer }], silent, missed }`.
-import { get } from "./api.js";
 import { el, put } from "./dom.js";
-
-/** Asks all brokers; one that has no overlay is asked alone. `own` is its name, if it is known. */
-export async function askAll(what, query, own = "this broker") {
-  try {
-    return await get(`/system/${what}`, query);
-  } catch (failure) {
-    if (failure.kind !== "conflict") throw failure;
-    return { brokers: [{ name: own, answer: await get(`/${what}`, query) }], silent: [], missed: [] };
-  }
-}
 
 /** A notice that names brokers whose answers are missing, and why. */
 export class Missing {

@@ -12,7 +12,7 @@ import { history, sessions, shown, status, streams, topology, trace, NAMES } fro
 import { MqttListener } from "./mqtt.mjs";
 
 const FILES = fileURLToPath(new URL("../../console/", import.meta.url));
-const POLICY = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self'";
+const POLICY = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self'; frame-ancestors 'none'";
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".bin": "application/octet-stream", ".md": "text/markdown" };
 
 export const USERS = {
@@ -100,7 +100,7 @@ export class Mock {
     const file = join(FILES, normalize(path === "/" ? "/index.html" : path));
     const found = await stat(file).catch(() => null);
     if (!found?.isFile() || !file.startsWith(FILES)) return response.writeHead(404).end();
-    response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "text/plain", "content-security-policy": POLICY, "cache-control": "no-cache" });
+    response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "text/plain", "content-security-policy": POLICY, "cache-control": "no-cache", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer" });
     createReadStream(file).pipe(response);
   }
 
@@ -114,6 +114,7 @@ export class Mock {
     if (failing) return [failing.status, { error: failing.error }];
     if (path === "/whoami") return [200, { principal, may, dev: set.users === null }];
     const action = request.method === "GET" ? "observe" : "administer";
+    if (action === "administer" && request.headers.origin !== `http://${request.headers.host}`) return [403, { error: "this request comes from a page of another site" }];
     if (!may.includes(action)) return [403, { error: `no rule allows ${principal} to ${action}` }];
     return this.#route(request.method, path, url.searchParams);
   }
@@ -147,9 +148,12 @@ export class Mock {
 
   #system(what, query) {
     const { silent, missed, refusing, isAlone } = this.set;
-    if (isAlone) return [409, { error: "this broker has no overlay: it is not one of many. Start it with --listen-overlay ADDR:PORT, and others with --peer" }];
-    const there = NAMES.filter((name) => !silent.includes(name) && !missed.includes(name));
-    const answer = (name) => (refusing.includes(name) ? { error: "its answer was too long for a letter" } : this.#one(what, name, query));
+    const only = query.get("broker");
+    const there = NAMES.filter((name) => !silent.includes(name) && !missed.includes(name) && (!only || only === name) && (!isAlone || name === NAMES[0]));
+    const answer = (name) => {
+      if (isAlone && what === "topology") return { error: "this broker has no overlay: it is not one of many. Start it with --listen-overlay ADDR:PORT, and others with --peer" };
+      return refusing.includes(name) ? { error: "its answer was too long for a letter" } : this.#one(what, name, query);
+    };
     return [200, { brokers: there.map((name) => ({ name, answer: answer(name) })), silent, missed }];
   }
 

@@ -88,7 +88,7 @@ export function create(app) {
 
   const poller = new Poller(EVERY_MS, async () => {
     try {
-      const system = await history.ask(app.status?.name);
+      const system = await history.ask();
       trouble.show(null);
       missing.show(system);
       reconcile(single, [...history.brokers.keys()].sort(), (name) => name, (name) => option(`=${name}`, name), () => {});

@@ -127,21 +127,14 @@ function linksTable() {
   });
 }
 
-/** A broker without an overlay is a picture of one. */
-function alone(status) {
-  const broker = { name: status.name, host: status.host, own: true, reachable: true, path: [status.name], cost_us: 0, age_ms: 0, links: [] };
-  return { system: { brokers: [], silent: [], missed: [] }, own: { now_ms: status.now_ms, brokers: [broker], links: [] } };
-}
-
+/** What the own broker knows; without an overlay that is itself. */
 async function ask(app) {
-  try {
-    const system = await get("/system/topology");
-    const own = system.brokers.find(({ name }) => name === app.status?.name)?.answer ?? (await get("/topology"));
-    return { system, own };
-  } catch (failure) {
-    if (failure.kind === "conflict" && app.status) return { ...alone(app.status), alone: failure.message };
-    throw failure;
-  }
+  const system = await get("/system/topology");
+  const { name, host, now_ms } = app.status ?? (await get("/status"));
+  const own = system.brokers.find((said) => said.name === name)?.answer;
+  if (own && !own.error) return { system, own };
+  const broker = { name, host, own: true, reachable: true, path: [name], cost_us: 0, age_ms: 0, links: [] };
+  return { system: { ...system, brokers: [] }, own: { now_ms, brokers: [broker], links: [] }, alone: own?.error };
 }
 
 /** The view. */

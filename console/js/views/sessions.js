@@ -4,14 +4,15 @@ import { confirm } from "../dialogs.js";
 import { el, facts, put, text } from "../dom.js";
 import { count, many, moment, NONE, span } from "../format.js";
 import { Poller } from "../poll.js";
-import { answers, askAll, Missing, Trouble } from "../system.js";
+import { answers, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
 
 const EVERY_MS = 5000;
 /** Rows on a page. */
 const PAGE = 50;
-/** Pages of a thousand that are asked of the own broker. */
-const MAX_PAGES = 20;
+/** Sessions that a broker is asked for at once, and how often, at most. */
+const PAGE_ASKED = 1000;
+const MAX_PAGES = 21;
 /** Pages of subscriptions of one session. */
 const MAX_SUBSCRIPTION_PAGES = 20;
 
@@ -196,21 +197,22 @@ function pager(go) {
   };
 }
 
-/** All that brokers told, and further pages of the own one; `next` is where more of those follow. */
-async function list(pages, own) {
-  const system = await askAll("sessions", { limit: 1000 }, own);
+/** So many pages of each broker's sessions; `partial` names those that have more. */
+async function list(pages) {
+  const system = await get("/system/sessions", { limit: PAGE_ASKED });
   const rows = [];
   const partial = [];
   for (const { name, answer } of answers(system)) {
-    let { next } = answer;
-    const add = (page) => rows.push(...page.sessions.map((session) => ({ ...session, broker: name, now: page.now_ms })));
-    add(answer);
-    for (let page = 1; name === own && next && page < pages; page += 1) {
-      const more = await get("/sessions", { after: next, limit: 1000 });
-      add(more);
-      next = more.next;
+    let answered = answer;
+    const add = () => rows.push(...answered.sessions.map((session) => ({ ...session, broker: name, now: answered.now_ms })));
+    add();
+    for (let page = 1; answered.next && page < pages; page += 1) {
+      const [more] = answers(await get("/system/sessions", { limit: PAGE_ASKED, after: answered.next, broker: name }));
+      if (!more) break;
+      answered = more.answer;
+      add();
     }
-    if (next) partial.push(name);
+    if (answered.next) partial.push(name);
   }
   return { system, rows, partial };
 }
@@ -255,14 +257,12 @@ export function create(app) {
   }
 
   function showMore() {
-    const own = app.status?.name;
-    const canAsk = partial.includes(own) && pages < MAX_PAGES;
-    const said = `${partial.join(", ")}${canAsk}`;
+    const said = `${partial.join(", ")} ${pages}`;
     more.hidden = partial.length === 0;
     if (more.said === said) return;
     more.said = said;
     put(more, `Of ${partial.join(", ")} only a part is here; searching looks at that part. `,
-      canAsk ? el("button", { type: "button", class: "plain", onclick: askMore }, `More of ${own}`) : "See the console of that broker for the others.");
+      pages < MAX_PAGES ? el("button", { type: "button", class: "plain", onclick: askMore }, "Ask for more") : "The console asks for no more; `whimbrel sessions` lists all.");
   }
 
   function askMore() {
@@ -272,7 +272,7 @@ export function create(app) {
 
   async function ask() {
     try {
-      const asked = await list(pages, app.status?.name);
+      const asked = await list(pages);
       ({ rows: all, partial } = asked);
       trouble.show(null);
       missing.show(asked.system);

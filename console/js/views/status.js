@@ -68,7 +68,7 @@ function trace() {
       put(out, ...way(await get(named("/trace", input.value.trim()))));
     } catch (failure) {
       if (!(failure instanceof Failure)) throw failure;
-      put(out, el("p", { class: "notice bad" }, el("strong", {}, failure.message), ["refused", "conflict"].includes(failure.kind) ? "" : ` ${failure.todo}`));
+      put(out, el("p", { class: "notice bad" }, el("strong", {}, failure.message), failure.kind === "refused" ? "" : ` ${failure.todo}`));
     }
   });
   const words = "An event id is told by the user property w-id, which semi-durable and durable subscriptions get, and by `whimbrel sub --json`. Brokers remember their last 16,384 notes.";

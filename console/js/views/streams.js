@@ -1,8 +1,9 @@
 // What each broker's streams hold, how full its journal is, and who holds a stream back.
+import { get } from "../api.js";
 import { el, facts, putNew, reconcile, text } from "../dom.js";
 import { bytes, count, many, moment, NONE, span } from "../format.js";
 import { Poller } from "../poll.js";
-import { answers, askAll, Missing, Trouble } from "../system.js";
+import { answers, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
 
 const EVERY_MS = 3000;
@@ -91,7 +92,7 @@ export function create(app) {
 
   async function ask() {
     try {
-      const system = await askAll("streams", {}, app.status?.name);
+      const system = await get("/system/streams");
       const known = answers(system);
       const rows = known.flatMap(({ name, answer }) => answer.streams.map((stream) => ({
         ...stream, broker: name, now: answer.now_ms, age: answer.now_ms - stream.last_ms,
