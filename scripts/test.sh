@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change is taken: format, house rules, lints, documentation, all tests, and against the binary real MQTT
-# clients, the commands of the documentation, and what is under packaging/. Goes on after a failure, so that one run tells all; then prints what each step took and found, and as its
-# last line how much passed and failed in all. A check without tests of its own counts as one.
+# Everything that must hold before a change is taken: format, house rules, lints, documentation, all tests, and against the binary
+# real MQTT clients, the commands of the documentation, and what is under packaging/. Goes on after a failure, so that one run tells
+# all; then prints what each step took and found, and as its last line how much passed and failed in all. A check without tests of
+# its own counts as one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
