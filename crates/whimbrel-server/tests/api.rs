@@ -204,6 +204,35 @@ async fn pages_of_other_sites_change_nothing() {
     assert_eq!(own.0, 409, "let in: {}", own.1);
 }
 
+/// CONNECT of MQTT 5 of a client with so long an id.
+fn connect(id: &str) -> Vec<u8> {
+    let rest =
+        [b"\x00\x04MQTT\x05\x02\x00\x00\x00".as_slice(), &(id.len() as u16).to_be_bytes(), id.as_bytes()].concat();
+    let length = rest.len();
+    let varint = [length as u8 | 0x80, (length >> 7) as u8 | 0x80, (length >> 14) as u8];
+    [&[0x10][..], &varint, &rest].concat()
+}
+
+#[tokio::test]
+async fn an_answer_that_fits_no_letter_says_so() {
+    let server = start(|_| {}).await;
+    let mut clients = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        let mut client = common::tcp(&server, Listener::Mqtt).await;
+        client.write_all(&connect(&name.repeat(60_000))).await.expect("the connection is open");
+        let (first, body) = soon("CONNACK", common::packet(&mut client)).await.expect("an answer");
+        assert_eq!((first, body[1]), (0x20, 0));
+        clients.push(client);
+    }
+    let all = json(&server, "/api/v1/system/sessions").await;
+    let error = all["brokers"][0]["answer"]["error"].as_str().expect("it is too long");
+    assert!(error.contains("longer than the 262144") && error.contains("?limit="), "{error}");
+    let some = json(&server, "/api/v1/system/sessions?limit=2").await;
+    assert_eq!(some["brokers"][0]["answer"]["sessions"].as_array().map(Vec::len), Some(2));
+    let own = json(&server, "/api/v1/sessions").await;
+    assert_eq!(own["sessions"].as_array().map(Vec::len), Some(5), "over HTTP there is no such bound");
+}
+
 /// The head and the body of the next answer on a connection.
 async fn next_answer(stream: &mut TcpStream) -> (String, String) {
     let mut head = Vec::new();

@@ -185,36 +185,87 @@ async fn answer(routes: Router, question: &str) -> String {
     }
 }
 
+/// Whose questions are being answered.
+#[derive(Debug, Default)]
+struct Turns {
+    all: usize,
+    each: HashMap<HostId, usize>,
+}
+
+impl Turns {
+    /// Whether one more of that broker may be answered now; it counts until [`Turns::end`].
+    fn begin(&mut self, of: HostId) -> bool {
+        if self.all >= ANSWERING_MAX || self.each.get(&of).is_some_and(|count| *count >= ANSWERING_EACH_MAX) {
+            return false;
+        }
+        self.all += 1;
+        *self.each.entry(of).or_default() += 1;
+        true
+    }
+
+    fn end(&mut self, of: HostId) {
+        if let Some(count) = self.each.get_mut(&of) {
+            (self.all, *count) = (self.all - 1, *count - 1);
+            self.each.retain(|_, count| *count > 0);
+        }
+    }
+}
+
 /// Answers the questions of other brokers until the task is dropped.
 pub(super) async fn answer_others(shared: Arc<Shared>, mut questions: mpsc::Receiver<Text>) {
     let (routes, hub) = (routes::among_brokers(shared.clone()), &shared.hub);
-    let mut answering: JoinSet<(HostId, u64, String)> = JoinSet::new();
-    let mut each: HashMap<HostId, usize> = HashMap::new();
+    let (mut answering, mut turns) = (JoinSet::<(HostId, u64, String)>::new(), Turns::default());
     loop {
-        let Text { from, number, text } = tokio::select! {
-            question = questions.recv() => match question {
-                Some(question) => question,
-                None => return,
-            },
-            Some(done) = answering.join_next() => {
-                // A handler that has panicked leaves its place taken: there is no such handler.
-                let Ok((from, number, text)) = done else { continue };
-                if let Some(count) = each.get_mut(&from) {
-                    *count -= 1;
+        tokio::select! {
+            question = questions.recv() => {
+                let Some(Text { from, number, text }) = question else { return };
+                if turns.begin(from) {
+                    let routes = routes.clone();
+                    answering.spawn(async move { (from, number, answer(routes, &text).await) });
+                } else {
+                    let busy = "it is asked for too much at once: ask again in a moment";
+                    hub.answer_broker(from, number, &error(busy.into()));
                 }
-                each.retain(|_, count| *count > 0);
-                hub.answer_broker(from, number, &text);
-                continue;
             }
-        };
-        let count = each.entry(from).or_default();
-        if answering.len() >= ANSWERING_MAX || *count >= ANSWERING_EACH_MAX {
-            hub.answer_broker(from, number, &error("it is asked for too much at once: ask again in a moment".into()));
-            each.retain(|_, count| *count > 0);
-            continue;
+            Some(done) = answering.join_next() => {
+                // A handler that has panicked keeps its turn: there is no such handler.
+                let Ok((from, number, text)) = done else { continue };
+                turns.end(from);
+                hub.answer_broker(from, number, &text);
+            }
         }
-        *count += 1;
-        let routes = routes.clone();
-        answering.spawn(async move { (from, number, answer(routes, &text).await) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_broker_takes_all_turns_and_all_together_have_a_bound() {
+        let mut turns = Turns::default();
+        let hosts = || (1..).map(|number| HostId::new(number << 4));
+        let taken = |turns: &mut Turns, host| (0..ANSWERING_MAX).filter(|_| turns.begin(host)).count();
+        for host in hosts().take(ANSWERING_MAX / ANSWERING_EACH_MAX) {
+            assert_eq!(taken(&mut turns, host), ANSWERING_EACH_MAX);
+        }
+        let late = HostId::new(0xff0);
+        assert!(!turns.begin(late));
+        let first = hosts().next().expect("there are many");
+        turns.end(first);
+        turns.end(late);
+        assert!(turns.begin(late) && !turns.begin(first), "one turn was free");
+        (0..ANSWERING_MAX).for_each(|_| hosts().take(8).for_each(|host| turns.end(host)));
+        turns.end(late);
+        assert_eq!((turns.all, turns.each.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error_in_its_place() {
+        assert_eq!(as_json("{\"a\": 1}".into()).get(), "{\"a\": 1}");
+        for wrong in ["", "{", "{} {}", "\u{1}"] {
+            assert!(as_json(wrong.into()).get().contains("not understood"), "{wrong:?}");
+        }
+        assert!(serde_json::from_str::<Refused>(&too_much()).is_ok());
     }
 }

@@ -7,6 +7,7 @@ use super::Refused;
 
 /// What brokers have answered, each for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "System_{T}")]
 pub struct System<T> {
     /// Those that have answered, the one that was asked first.
     pub brokers: Vec<Said<T>>,
@@ -18,6 +19,7 @@ pub struct System<T> {
 
 /// What one broker has answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Said_{T}")]
 pub struct Said<T> {
     /// The broker's name.
     pub name: String,
@@ -28,6 +30,7 @@ pub struct Said<T> {
 /// An answer, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "Told_{T}")]
 pub enum Told<T> {
     /// The broker has refused it, or its answer was too long for a letter.
     Not(Refused),
