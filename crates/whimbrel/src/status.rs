@@ -12,8 +12,8 @@ use crate::table::{Cell, Table, Tone, count, is_coloured, name, size, span};
 const RATE_OVER: u64 = 10_000;
 
 const DETAILS: &str = "\
-Any broker can be asked: it asks the others. EVENTS/S are those that publishers gave to that broker in the last 10 s,
-DELIVERED those that its clients got; LOST is what subscribers did not get since its start, or may not have got:
+Any broker can be asked: it asks the others. EVENTS/S are those that were published at that broker in the last 10 s, its
+own under $SYS included, DELIVERED/S those that its clients got; LOST is what subscribers did not get since its start, or may not have got:
 `whimbrel status --json` has it by kind. REACHES tells to how many of the brokers that it knows it has a way.
 
 Examples:

@@ -63,9 +63,10 @@ impl Topology {
             Some(Told::So(answer)) => answer,
             Some(Told::Not(refused)) => return Err(anyhow!("{}", refused.error).into()),
             None => {
-                return Err(
-                    anyhow!("the broker that was asked has not answered for itself: is it of another version?").into()
-                );
+                return Err(anyhow!(
+                    "the broker that was asked has not answered for itself: is it of another version?"
+                )
+                .into());
             }
         };
         if let Some(path) = &self.svg {

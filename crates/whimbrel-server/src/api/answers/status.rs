@@ -74,7 +74,7 @@ pub struct Listeners {
 /// What has happened since the start of the process, but for `memory_bytes` and `journal_bytes`, which are of this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
-    /// Events that got their id here.
+    /// Events that got their id here, those that the broker publishes under `$SYS` included.
     pub events_accepted: u64,
     /// Events that were given to the journal.
     pub events_logged: u64,
