@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak audit format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak audit deb format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -64,6 +64,11 @@ soak: ## run the simulator over SEEDS (5000) seeds
 
 audit: ## check dependencies against the whole advisory database (needs a network)
 	@scripts/audit.sh
+
+deb: ## build a Debian package of the broker under target/deb, and try it
+	@scripts/require.sh cc=build-essential
+	cargo build --locked --release --package whimbrel
+	@scripts/package-deb.sh --check
 
 format: ## format the code
 	cargo fmt --all

@@ -34,6 +34,9 @@ const RESERVED_FILES: u64 = 128;
 /// The most connections a broker can number.
 const MAX_CONNECTIONS: u64 = 10_000_000;
 
+/// How long a broker that ends waits for others to take what they need to go on without it.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
+
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -224,6 +227,9 @@ impl Server {
         let left = self.hub.drain(limit).await;
         if left > 0 {
             tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
+        }
+        if !self.hub.hand_over(HAND_OVER_LIMIT).await {
+            tracing::warn!(limit = ?HAND_OVER_LIMIT, "other brokers do not have all that they need to go on without this one");
         }
         self.hub.close_overlay().await;
         self.http.shutdown().await;

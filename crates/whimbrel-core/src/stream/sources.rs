@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{
+    CheckpointToken, Deployment, EventId, HostId, PredecessorsBuf, PubendId, Reliability, Tick, Time,
+};
 
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
@@ -31,7 +33,7 @@ pub(crate) struct Remote {
     /// Those of the events known beyond that which become retained messages.
     pub(crate) retained: BTreeSet<Tick>,
     /// Those that say which event of another stream came before them.
-    pub(crate) predecessors: BTreeMap<Tick, EventId>,
+    pub(crate) predecessors: BTreeMap<Tick, PredecessorsBuf>,
     /// The latest version of the own interest that its host has told to be in force; 0: none.
     pub(crate) told: u64,
     /// After which tick that is.

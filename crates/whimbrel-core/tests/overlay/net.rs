@@ -120,6 +120,12 @@ impl Net {
         self.link_all(number);
     }
 
+    /// What two brokers send each other takes so long from now on.
+    pub fn delay(&mut self, pair: [usize; 2], delay: Duration) {
+        let is_it = |wire: &Wire| pair.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
+        self.wires.iter_mut().filter(|wire| is_it(wire)).for_each(|wire| wire.delay = delay);
+    }
+
     /// Links a broker with all others that live and that it has no link to.
     pub fn link_all(&mut self, number: usize) {
         for other in 0..self.nodes.len() {

@@ -113,6 +113,12 @@ impl Ports {
         std::mem::take(&mut self.bag)
     }
 
+    /// All links that the core has not let go of.
+    pub(super) fn open_links(&self) -> Vec<Arc<overlay::Port>> {
+        let open = self.links.iter().flatten().filter(|slot| !slot.is_hung_up);
+        open.map(|slot| slot.port.clone()).collect()
+    }
+
     /// The link's task has ended; whether the core is still to be told.
     fn end_link(&mut self, link: PeerLink) -> bool {
         let slot = self.links[link.0 as usize].take().expect("a link ends once");

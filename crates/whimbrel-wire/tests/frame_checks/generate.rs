@@ -1,7 +1,8 @@
 //! Frames, trees and events from arbitrary bytes.
 
 use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, Headers, HostId, PubendId, Publisher, Qos, Reliability, Tick, Time,
+    AcceptedEvent, Attributes, EventId, EventRef, Headers, HostId, PREDECESSORS_MAX, Predecessors, PubendId, Publisher,
+    Qos, Reliability, Tick, Time,
 };
 use whimbrel_wire::*;
 
@@ -73,6 +74,12 @@ impl<'a> Choices<'a> {
         EventId { pubend: PubendId(self.u64()), tick: self.tick() }
     }
 
+    fn predecessors(&mut self) -> Predecessors<'a> {
+        let bytes = self.bytes();
+        let whole = bytes.len() / 16 % (PREDECESSORS_MAX + 1) * 16;
+        Predecessors::from_bytes(&bytes[..whole]).expect("as many as there may be")
+    }
+
     fn name(&mut self) -> &'static str {
         self.one_of(&["a", "north-1.example_7", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"])
     }
@@ -120,7 +127,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
             content_type: c.maybe(|c| c.text()),
             response_topic: c.maybe(|c| c.text()),
             correlation: c.maybe(Choices::bytes),
-            after: c.maybe(|c| c.event_id()),
+            after: c.predecessors(),
             maybe_repeat: c.flag(),
         },
         qos: c.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce]),

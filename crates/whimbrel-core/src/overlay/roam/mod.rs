@@ -26,7 +26,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use whimbrel_event::{EventId, HostId, Time};
+use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
 use whimbrel_wire::Message;
 
 use super::letters::Sender;
@@ -71,7 +71,7 @@ pub(crate) struct Attachment {
     /// The last reliable event that its client published here.
     pub(crate) last: Option<EventId>,
     /// What the reliable events that its client publishes have to come after: the first one, and those soon after its session came here.
-    pub(crate) after: Option<EventId>,
+    pub(crate) after: PredecessorsBuf,
     /// Somebody could not be asked for the number that the client gave last, also if that was before it came here, and has not been asked since.
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
@@ -125,7 +125,7 @@ impl Attachment {
         // Greater than before a restart, too.
         let version = now.as_nanos() / 1_000_000;
         let copied = Copied { version, structure: version, ..Copied::default() };
-        let (given, last, after, settling) = (None, None, None, None);
+        let (given, last, after, settling) = (None, None, PredecessorsBuf::new(), None);
         let (maybe_repeats, goes_on, waits) = (false, false, Waits::default());
         Attachment {
             epoch,
@@ -170,19 +170,22 @@ impl Attachment {
 
     /// Its client is attached anew.
     pub(crate) fn renew(&mut self, new: Attachment) {
-        let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats);
+        if !new.after.is_empty() {
+            self.after = new.after;
+        }
         (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
-        (self.after, self.maybe_repeats, self.waits, self.goes_on) = (after, maybe_repeats, Waits::default(), false);
+        (self.maybe_repeats, self.waits, self.goes_on) = (new.maybe_repeats, Waits::default(), false);
     }
 }
 
 /// A session that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Ended {
     epoch: u64,
     moment: u64,
     at: Time,
-    last: Option<EventId>,
+    /// As of [`Attachment::lasts`].
+    lasts: PredecessorsBuf,
     /// As of [`Attachment::maybe_repeats`].
     maybe_repeats: bool,
 }
@@ -369,8 +372,8 @@ impl Core {
         {
             roam.ended.remove(&oldest);
         }
-        let Attachment { epoch, moment, maybe_repeats, .. } = *place;
-        let ended = Ended { epoch, moment, at: now, last: place.last.or(place.after), maybe_repeats };
+        let (lasts, Attachment { epoch, moment, maybe_repeats, .. }) = (place.lasts(), *place);
+        let ended = Ended { epoch, moment, at: now, lasts, maybe_repeats };
         if let Some(old) = roam.ended.insert(client.clone(), ended) {
             roam.ended_by_age.remove(&(old.at, client.clone()));
         }

@@ -12,6 +12,9 @@ use super::super::post::{Asking, Text};
 use super::*;
 use crate::overlay::{self, Inlet, Opened, OverlayAccount, Plan, StartError, Uplink};
 
+/// How often it is looked, at the end, whether deputies have everything.
+const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
+
 impl Hub {
     /// Makes the broker one of many: begins to dial other brokers and to be dialled by them. Returns the address of the socket. `config` may lack
     /// addresses; then others are told this one, if it is one.
@@ -32,6 +35,20 @@ impl Hub {
         *self.overlay.lock() = Some(overlay.clone());
         overlay.begin(&plan.peers);
         Ok(address)
+    }
+
+    /// Waits until other brokers have what they need to go on without this one: what has changed of sessions, and everything that was sent. No longer
+    /// than `limit`; whether they have.
+    pub async fn hand_over(&self, limit: Duration) -> bool {
+        let all = async {
+            while !self.look(|broker, _, _| broker.core().are_copies_taken()) {
+                tokio::time::sleep(HAND_OVER_LOOK).await;
+            }
+            let mut links = Vec::new();
+            self.run(|machine, _| links = machine.ports.open_links());
+            futures_util::future::join_all(links.iter().map(|link| link.finish())).await;
+        };
+        tokio::time::timeout(limit, all).await.is_ok()
     }
 
     /// Takes leave of all other brokers.
