@@ -1,6 +1,8 @@
 //! Drivers, configuration, metrics and HTTP around the core.
 
+pub mod api;
 pub mod config;
+mod console;
 pub mod control;
 pub mod drive;
 mod fences;

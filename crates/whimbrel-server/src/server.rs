@@ -9,11 +9,14 @@ use std::time::Duration;
 use rustls::crypto::ring;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use whimbrel_core::OverlayConfig;
 
+use crate::api::access::{Authorizer, Everyone, Nobody};
+use crate::api::answers::Listeners;
+use crate::api::{About, Api};
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
@@ -94,29 +97,12 @@ pub struct Ready {
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<PathBuf>,
     #[serde(flatten)]
-    open: Open,
-}
-
-/// Addresses in the order of the ready line.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Open {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mqtt: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tls: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ws: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wss: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    http: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overlay: Option<SocketAddr>,
+    open: Listeners,
 }
 
 impl Ready {
     fn new(name: &str) -> Ready {
-        Ready { ready: true, name: name.to_owned(), control: None, open: Open::default() }
+        Ready { ready: true, name: name.to_owned(), control: None, open: Listeners::default() }
     }
 
     fn slot(&mut self, listener: Listener) -> &mut Option<SocketAddr> {
@@ -147,6 +133,8 @@ pub struct Server {
     ready: Ready,
     hub: Arc<Hub>,
     fences: Arc<Keeper>,
+    /// The API was asked for a drain.
+    drain: Arc<Notify>,
     max_connections: usize,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
@@ -186,11 +174,12 @@ impl Server {
         let max_packet = config.broker.limits.max_packet_size as usize;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, config.limits.handshake_timeout, max_packet));
         let (phase, watching) = watch::channel(Phase::Starting);
+        let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
         let (mut doors, mut http) = (JoinSet::new(), JoinSet::new());
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
-                http.spawn(http::serve(socket, pages));
+                http.spawn(http::serve(socket, pages, api.router(&authorizer(config.dev))));
             } else {
                 let door = Door::new(gate.clone(), listener, acceptor.clone(), metrics.listener(listener));
                 doors.spawn(door.serve(socket, watching.clone()));
@@ -200,15 +189,17 @@ impl Server {
             http.spawn(fences.clone().watch(config.fence_poll));
         }
         http.spawn(hub.clock().clone().watch());
+        http.spawn(api.run());
+        let drain = api.drain();
         if let Some(place) = &config.control {
             let opened = control::socket::listen(&place.path, place.is_guarded);
             let path = place.path.display().to_string();
             let listening = opened.map_err(|cause| Error::Control { path, cause })?;
             ready.control = Some(place.path.clone());
-            http.spawn(control::serve(listening, hub.clone(), config.name.clone(), version.to_owned()));
+            http.spawn(control::serve(listening, api));
         }
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _links: links, _lock: lock })
+        Ok(Server { ready, hub, fences, drain, max_connections, phase, doors, http, _links: links, _lock: lock })
     }
 
     /// What it listens on.
@@ -248,6 +239,23 @@ impl Server {
             tracing::error!("the journal could not be closed");
         }
     }
+}
+
+/// What the API tells of the server that does not change.
+fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
+    About {
+        name: config.name.clone(),
+        version: version.to_owned(),
+        deployment: config.deployment.clone(),
+        dev: config.dev,
+        listeners: ready.open.clone(),
+        started_ms: hub.clock().now().as_nanos() / 1_000_000,
+    }
+}
+
+/// Who may ask over the HTTP listener.
+fn authorizer(dev: bool) -> Arc<dyn Authorizer> {
+    if dev { Arc::new(Everyone("anonymous")) } else { Arc::new(Nobody) }
 }
 
 /// Opens the data directory, if the broker has one.
@@ -329,7 +337,11 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         log_start(config, version, workers, &server);
         announce(server.ready());
         loop {
-            match signals.next().await {
+            let asked = tokio::select! {
+                asked = signals.next() => asked,
+                () = server.drain.notified() => Asked::End,
+            };
+            match asked {
                 Asked::End => break,
                 Asked::Reload => reload_beside(server.fences.clone()),
                 Asked::AcceptClock => server.hub.accept_clock(),

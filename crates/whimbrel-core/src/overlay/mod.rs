@@ -10,6 +10,7 @@
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
 //! - `letters`: what brokers tell each other that are not neighbours.
+//! - `questions`: what operators ask of all brokers.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
@@ -34,6 +35,7 @@ mod owing;
 mod passing;
 mod peers;
 mod predecessors;
+mod questions;
 mod quiet;
 mod receive;
 pub mod reduce;
@@ -69,13 +71,14 @@ pub use peers::{
 };
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
+pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
 pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
-pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
+pub use traces::ACCEPTED;
 pub(crate) use wants::Change;
 
 use interests::Interests;
@@ -223,9 +226,6 @@ struct Traffic {
     tree: Vec<u8>,
     /// To whom an event goes.
     hosts: Vec<HostId>,
-    /// The number of the last question about an event, and what was answered.
-    asked: u64,
-    told: Vec<(Box<str>, Box<str>)>,
     #[cfg(feature = "mutants")]
     fault: Option<crate::Mutant>,
     /// What came before the event that is being passed on, for the first one whom it is for.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{AtomNo, Disk, Fetched};
 use whimbrel_core::{Channel, HangUp, Interest, PeerInput, PeerLink};
+use whimbrel_event::HostId;
 use whimbrel_selector::Fences;
 
 use super::Origin;
@@ -96,6 +97,10 @@ pub trait Output {
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
     /// As [`whimbrel_core::Output::copy_used`].
     fn copy_used(&mut self, _client: &str, _age: Duration) {}
+    /// As [`whimbrel_core::Output::asked`].
+    fn asked(&mut self, _from: HostId, _number: u64, _question: &str) {}
+    /// As [`whimbrel_core::Output::answered`].
+    fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}
 }
 
 /// What a deadline is for.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_core::{
     Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent,
 };
-use whimbrel_event::{AttributesBuf, EventRef, Qos, Time};
+use whimbrel_event::{AttributesBuf, EventRef, HostId, Qos, Time};
 
 use super::conn::{Aliased, State};
 use super::recent::Recent;
@@ -139,6 +139,14 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 
     fn copy_used(&mut self, client: &str, age: Duration) {
         self.driver.copy_used(client, age);
+    }
+
+    fn asked(&mut self, from: HostId, number: u64, question: &str) {
+        self.driver.asked(from, number, question);
+    }
+
+    fn answered(&mut self, from: HostId, number: u64, answer: &str) {
+        self.driver.answered(from, number, answer);
     }
 
     fn cork(&mut self, link: Link) {

@@ -129,6 +129,8 @@ pub enum Certificate {
 pub struct Config {
     /// The broker's name.
     pub name: String,
+    /// The name of the deployment that it belongs to.
+    pub deployment: String,
     /// No authentication.
     pub dev: bool,
     /// Links to other brokers.
@@ -187,7 +189,7 @@ impl Config {
         check_name("name", &mut settings);
         check_name("deployment", &mut settings);
         let certificate = identity::load(&mut settings);
-        let (name, dev) = (settings.text("name"), settings.switch("dev"));
+        let (name, deployment, dev) = (settings.text("name"), settings.text("deployment"), settings.switch("dev"));
         let listen = identity::listeners(&mut settings);
         check_clashes(&listen, &mut settings);
         if dev {
@@ -200,6 +202,7 @@ impl Config {
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
+                deployment,
                 dev,
                 overlay: overlay::load(&settings),
                 listen,

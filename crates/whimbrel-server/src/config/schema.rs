@@ -93,7 +93,7 @@ keys! {
     "" "listen_wss" flag("listen-wss", "WHIMBREL_LISTEN_WSS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8084",
         "Where MQTT clients connect over WebSocket with TLS, path /mqtt";
     "" "listen_http" flag("listen-http", "WHIMBREL_LISTEN_HTTP"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8080",
-        "Where /metrics, /healthz and /readyz are served";
+        "Where the API, the console, /metrics, /healthz and /readyz are served";
     "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Listen, "127.0.0.1:7117",
         "Where other brokers connect over QUIC (UDP)";
     "" "tls_cert" flag("tls-cert", "WHIMBREL_TLS_CERT"), "FILE", Kind::Text, "",

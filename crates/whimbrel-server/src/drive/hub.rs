@@ -25,6 +25,7 @@ use super::clock::Clock;
 use super::inbox::{self, Full, Inbox, Line, Source};
 use super::machine::{Machine, NEVER};
 use super::port::Port;
+use super::post::Post;
 use super::task;
 
 /// Turns that an owner takes after its own input before it hands over to the timer's task: it has its own connection to go on with, and with one
@@ -75,6 +76,8 @@ pub struct Hub {
     links: Arc<Counts>,
     /// The links, once there is an overlay.
     overlay: Mutex<Option<Arc<Overlay>>>,
+    /// What brokers ask each other for operators.
+    post: Arc<Post>,
 }
 
 impl Hub {
@@ -94,6 +97,7 @@ impl Hub {
 
     fn around(broker: Broker, store: Option<Box<Store>>, clock: Clock) -> Arc<Hub> {
         let signal = store.as_ref().map(|store| store.signal().clone());
+        let first_question = clock.now().as_nanos();
         let hub = Arc::new(Hub {
             machine: Mutex::new(Machine::new(broker, store)),
             inbox: Mutex::default(),
@@ -109,6 +113,7 @@ impl Hub {
             brake: Brake::default(),
             links: Arc::default(),
             overlay: Mutex::default(),
+            post: Arc::new(Post::new(first_question)),
         });
         tokio::spawn(keep_time(hub.clone()));
         hub.arm(hub.machine.lock().next_deadline());
@@ -385,8 +390,10 @@ impl Hub {
         let mut touched = TOUCHED.take();
         std::mem::swap(&mut touched, &mut machine.ports.touched);
         let (links, dials) = machine.ports.take_links();
+        let bag = machine.ports.take_bag();
         drop(machine);
         self.flush_links(links, dials);
+        self.post.deliver(bag);
         for port in touched.drain(..) {
             port.flush();
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_core::{Channel, HangUp, PeerInput, PeerLink};
-use whimbrel_event::Time;
+use whimbrel_event::{HostId, Time};
 use whimbrel_mqtt::{Broker, ConnId, Input, Output};
 
 use crate::overlay;
@@ -12,6 +12,7 @@ use crate::store::Store;
 
 use super::inbox::{self, PIECE, Piece, Source};
 use super::port::{self, Port};
+use super::post::Bag;
 
 /// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
 const CALM_INPUTS: u32 = 256;
@@ -44,6 +45,8 @@ pub(super) struct Ports {
     touched_links: Vec<Arc<overlay::Port>>,
     /// Addresses of brokers that are to be dialled, since the last flush.
     dials: Vec<String>,
+    /// What other brokers have asked and answered, since the last flush.
+    bag: Bag,
 }
 
 /// A link to another broker.
@@ -103,6 +106,11 @@ impl Ports {
     /// What there is to be done for links since the last time.
     pub(super) fn take_links(&mut self) -> (Vec<Arc<overlay::Port>>, Vec<String>) {
         (std::mem::take(&mut self.touched_links), std::mem::take(&mut self.dials))
+    }
+
+    /// What other brokers have asked and answered since the last time.
+    pub(super) fn take_bag(&mut self) -> Bag {
+        std::mem::take(&mut self.bag)
     }
 
     /// All links that the core has not let go of.
@@ -189,6 +197,14 @@ impl Output for Ports {
 
     fn copy_used(&mut self, client: &str, age: Duration) {
         tracing::debug!(client, age_ms = age.as_millis() as u64, "a session goes on from a copy");
+    }
+
+    fn asked(&mut self, from: HostId, number: u64, question: &str) {
+        Bag::put(&mut self.bag.asked, from, number, question);
+    }
+
+    fn answered(&mut self, from: HostId, number: u64, answer: &str) {
+        Bag::put(&mut self.bag.answered, from, number, answer);
     }
 }
 

@@ -144,7 +144,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
     let bytes = c.bytes();
-    let frame = match c.below(19) {
+    let frame = match c.below(17) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -162,16 +162,8 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
         11 => Frame::Registry(Registry { entries: c.list(registry_entry) }),
         12 => Frame::RegistryDigest(RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) }),
         13 => Frame::RegistryAsk(RegistryAsk { ranges: c.list(|c| u16::from(c.byte())) }),
-        14 => {
-            let (to, hops, id, from) = (c.host(), c.byte(), c.u64(), c.host());
-            Frame::TraceAsk(TraceAsk { to, hops, id, from, event: c.event_id() })
-        }
+        14 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
         15 => {
-            let (to, hops, id, host) = (c.host(), c.byte(), c.u64(), c.host());
-            Frame::TraceTell(TraceTell { to, hops, id, host, name: c.name(), text: c.text() })
-        }
-        16 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
-        17 => {
             let (to, hops, is_bulk, from) = (c.host(), c.byte(), c.flag(), c.host());
             Frame::Letter(Letter { to, hops, is_bulk, from, incarnation: c.u64(), kind: c.byte(), body: bytes })
         }

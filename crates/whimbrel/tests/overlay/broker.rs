@@ -163,7 +163,7 @@ impl Broker {
     /// The page of its metrics.
     pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.http).expect("it listens");
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("text");
         page

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 
 use whimbrel_core::overlay::NotForgotten;
-use whimbrel_core::{OverlayConfig, PeerInput, TraceQuestion};
-use whimbrel_event::EventId;
+use whimbrel_core::{OverlayConfig, PeerInput};
+use whimbrel_event::{EventId, HostId};
 
+use tokio::sync::mpsc;
+
+use super::super::post::{Asking, Text};
 use super::*;
 use crate::overlay::{self, Inlet, Opened, OverlayAccount, Plan, StartError, Uplink};
 
@@ -66,14 +69,43 @@ impl Hub {
         self.links.account()
     }
 
-    /// What is known here of an event, and the question that other brokers are asked about it.
-    pub(crate) fn trace(&self, event: EventId) -> (String, TraceQuestion) {
-        let mut asked = None;
+    /// Bytes that came over all links since the start, and bytes that were given to them.
+    pub(crate) fn overlay_bytes(&self) -> (u64, u64) {
+        self.links.bytes()
+    }
+
+    /// What is known here of an event.
+    pub(crate) fn trace(&self, event: EventId) -> String {
+        let mut known = String::new();
+        self.run(|machine, _| known = machine.broker.trace(event));
+        known
+    }
+
+    /// The questions of other brokers from now on: for the one who answers them.
+    pub(crate) fn questions(&self) -> mpsc::Receiver<Text> {
+        self.post.questions()
+    }
+
+    /// Begins to ask so many brokers something.
+    pub(crate) fn begin_asking(&self, brokers: usize) -> Asking {
+        self.post.begin(brokers)
+    }
+
+    /// Asks those brokers; gives those that could not be asked.
+    pub(crate) fn ask_brokers(&self, to: impl Iterator<Item = HostId>, number: u64, question: &str) -> Vec<HostId> {
+        let mut unasked = Vec::new();
         self.run(|machine, now| {
-            let known = machine.broker.trace(event);
-            asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
+            let Machine { broker, ports, .. } = machine;
+            unasked = to.filter(|host| !broker.ask_broker(now, *host, (number, question), ports)).collect();
         });
-        asked.expect("they are asked")
+        unasked
+    }
+
+    /// Answers another broker. If there is no way or no room, it asks again.
+    pub(crate) fn answer_broker(&self, to: HostId, number: u64, answer: &str) {
+        self.run(|machine, now| {
+            machine.broker.answer_broker(now, to, (number, answer), &mut machine.ports);
+        });
     }
 
     /// Forgets another broker for ever; how many hosts had its name, and when that is durable.
