@@ -1,0 +1,65 @@
+// Links between brokers, each told by both of its ends, as one thing.
+import { answers } from "./system.js";
+
+const pairKey = (a, b) => (a < b ? `${a}\n${b}` : `${b}\n${a}`);
+
+/** What goes over links, from one answer of /system/topology to the next. */
+export class Traffic {
+  #before = new Map();
+
+  /** Takes the next answer; gives what each end tells of each link: `{ peer, load, … }` by the pair's key. */
+  add(system) {
+    const ends = new Map();
+    const now = new Map();
+    for (const { name, answer } of answers(system)) {
+      for (const link of answer.links ?? []) {
+        const key = `${name}\n${link.peer}`;
+        const before = this.#before.get(key);
+        now.set(key, { at: answer.now_ms, bytes: link.bytes_in + link.bytes_out });
+        const list = ends.get(pairKey(name, link.peer)) ?? [];
+        list.push({ ...link, load: gain(before, now.get(key)) });
+        ends.set(pairKey(name, link.peer), list);
+      }
+    }
+    this.#before = now;
+    return ends;
+  }
+}
+
+function gain(before, now) {
+  if (!before || now.at <= before.at || now.bytes < before.bytes) return null;
+  return ((now.bytes - before.bytes) * 1000) / (now.at - before.at);
+}
+
+const most = (values) => {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  return known.length > 0 ? Math.max(...known) : null;
+};
+
+/** Pairs of linked brokers, as the broker that answers knows them, with what their ends tell. */
+export function links(topology, ends) {
+  const pairs = new Map();
+  for (const broker of topology.brokers) {
+    for (const link of broker.links) {
+      const key = pairKey(broker.name, link.name);
+      const [a, b] = key.split("\n");
+      const pair = pairs.get(key) ?? { a, b, delays: [], losses: [] };
+      pair.delays.push(link.delay_us);
+      pair.losses.push(link.loss_permille);
+      pairs.set(key, pair);
+    }
+  }
+  return [...pairs].map(([key, { a, b, delays, losses }]) => {
+    const told = ends.get(key) ?? [];
+    return {
+      a, b,
+      delay: most(delays),
+      loss: most(losses) ?? 0,
+      load: most(told.map((end) => end.load)),
+      events: most(told.map((end) => end.events_in + end.events_out)),
+      heldBack: told.length > 0 ? told.reduce((sum, end) => sum + end.events_held_back, 0) : null,
+      unsent: told.length > 0 ? told.reduce((sum, end) => sum + end.unsent_bytes, 0) : null,
+      clock: most(told.map((end) => Math.abs(end.clock_ahead_ms))),
+    };
+  });
+}

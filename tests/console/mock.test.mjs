@@ -1,0 +1,355 @@
+// What can be shown with invented brokers only: sign-in, rights, brokers that fail, texts that mean harm, and the map.
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, test } from "node:test";
+import { open, REAL, signIn, until, VIEWS, visit } from "./harness.mjs";
+import { HOSTILE_ID } from "./invented.mjs";
+import { Mock, TOKEN } from "./mock.mjs";
+
+const EVENT = "9d0c7b3a41e2f5c1:1795000000123456789";
+
+/** Tests with brokers of their own each. */
+function withMock(name, options, define) {
+  describe(name, () => {
+    const at = {};
+    beforeEach(async () => {
+      at.mock = await Mock.start(options);
+    });
+    afterEach(() => at.mock.stop());
+    define(at);
+  });
+}
+
+/** Opens a session of the broker that is asked. */
+async function pickSession(page) {
+  await open(page, "sessions");
+  await page.getByLabel("Search").fill("dispatch-north");
+  await page.locator(".sessions tbody a", { hasText: "dispatch-north" }).first().click();
+  await page.locator(".panel .facts").waitFor();
+}
+
+const stored = (page) => page.evaluate(() => ({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie }));
+
+function signInTests(at) {
+  test("whoever signs in sees everything, also over MQTT, until signing out", () => visit(at.mock.url, async (page) => {
+    await page.locator(".sign-in").waitFor();
+    await signIn(page, "ada", "right");
+    await page.locator(".map-state.good").waitFor();
+    assert.equal(await page.locator("#who").textContent(), "ada");
+    const kept = await stored(page);
+    assert.deepEqual(Object.keys(kept.session), ["whimbrel.credentials"]);
+    assert.deepEqual([kept.local, kept.cookie], [{}, ""]);
+    await page.reload();
+    await page.locator(".map-state.good").waitFor();
+    await page.locator("#sign-out").click();
+    await page.locator(".sign-in").waitFor();
+    assert.deepEqual((await stored(page)).session, {});
+  }, { expectsFailures: true }));
+
+  test("a wrong password is told, and the next try may be right", () => visit(at.mock.url, async (page) => {
+    await signIn(page, "ada", "wrong");
+    await page.getByRole("alert").filter({ hasText: "does not accept this" }).waitFor();
+    assert.deepEqual((await stored(page)).session, {});
+    await signIn(page, "ada", "right");
+    await page.locator(".tabs:not([hidden])").waitFor();
+  }, { expectsFailures: true }));
+
+  test("a token will do, over HTTP and MQTT", () => visit(at.mock.url, async (page) => {
+    await page.getByRole("radio", { name: "Token" }).check();
+    await page.getByLabel("Token (JWT)").fill(TOKEN);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.locator(".map-state.good").waitFor();
+  }, { expectsFailures: true }));
+
+  test("who is no longer known is asked again, and told why", () => visit(at.mock.url, async (page) => {
+    await signIn(page, "ada", "right");
+    await page.locator(".tabs:not([hidden])").waitFor();
+    at.mock.set.users = {};
+    await page.locator(".sign-in").getByText("no longer accepts").waitFor();
+  }, { expectsFailures: true }));
+
+  test("who may only look can change nothing", () => visit(at.mock.url, async (page) => {
+    await signIn(page, "bob", "right");
+    await pickSession(page);
+    await page.getByText("needs the action administer").waitFor();
+    await open(page, "status");
+    await page.locator(".status tbody tr").first().waitFor();
+    assert.equal(await page.locator("#drain").isVisible(), false);
+  }, { expectsFailures: true }));
+
+  test("who may not look is told so, with what to do, in every view", () => visit(at.mock.url, async (page) => {
+    await signIn(page, "eve", "right");
+    for (const view of VIEWS.filter((name) => name !== "map")) {
+      await open(page, view);
+      await page.locator(`#view-${view}`).getByText("no rule allows eve to observe").waitFor();
+      await page.locator(`#view-${view}`).getByText("Ask whoever keeps the broker's rules").waitFor();
+    }
+  }, { expectsFailures: true }));
+}
+
+function failureTests(at) {
+  test("brokers that are silent, cut off, or refuse are named in every view", () => visit(at.mock.url, async (page) => {
+    at.mock.set.silent = ["harbour"];
+    at.mock.set.missed = ["tower"];
+    for (const view of VIEWS.filter((name) => name !== "map")) {
+      await open(page, view);
+      await page.locator(`#view-${view} .missing`).getByText("harbour has not answered in time").waitFor();
+      await page.locator(`#view-${view} .missing`).getByText("tower could not be asked").waitFor();
+    }
+    await page.locator("#health", { hasText: "2 brokers missing" }).waitFor();
+    await page.locator(".status tbody tr", { hasText: "harbour" }).getByText("silent").waitFor();
+    at.mock.set.silent = [];
+    at.mock.set.missed = [];
+    at.mock.set.refusing = ["tower"];
+    await page.locator("#view-status .missing").getByText("its answer was too long for a letter").waitFor();
+  }));
+
+  test("a broker that is gone is told, and found again", () => visit(at.mock.url, async (page) => {
+    await open(page, "streams");
+    await page.locator(".streams tbody tr").first().waitFor();
+    await at.mock.die();
+    await page.locator("#banner").getByText("cannot be reached").waitFor();
+    await page.locator("#health", { hasText: "Not reachable" }).waitFor();
+    await at.mock.comeBack();
+    await page.locator("#health", { hasText: "3 brokers" }).waitFor();
+    assert.equal(await page.locator("#banner").isVisible(), false);
+  }, { expectsFailures: true }));
+
+  test("a request that fails is told in the broker's words", () => visit(at.mock.url, async (page) => {
+    at.mock.set.failing["/system/streams"] = { status: 504, error: "the answer has taken too long; the broker is busy: ask again later" };
+    await open(page, "streams");
+    await page.locator(".streams .trouble").getByText("the broker is busy").waitFor();
+    at.mock.set.failing = {};
+    await page.locator(".streams tbody tr").first().waitFor();
+    assert.equal(await page.locator(".streams .trouble .notice").count(), 0);
+  }, { expectsFailures: true }));
+
+  test("a broker without an overlay is shown alone", () => visit(at.mock.url, async (page) => {
+    at.mock.set.isAlone = true;
+    await open(page, "overlay");
+    await page.locator(".overlay").getByText("this broker has no overlay").first().waitFor();
+    assert.equal(await page.locator(".graph .node").count(), 1);
+    for (const view of ["streams", "sessions", "status"]) {
+      await open(page, view);
+      await page.locator(`#view-${view} tbody tr`, { hasText: "north" }).first().waitFor();
+    }
+    await page.locator("#health", { hasText: "1 broker" }).waitFor();
+  }));
+}
+
+/** What may be found in no page: elements that came out of texts, and what their scripts would do. */
+async function assertUnharmed(page) {
+  const found = await page.evaluate(() => ({ harmed: window.harmed ?? null, images: document.querySelectorAll("main img, main script, main b").length }));
+  assert.deepEqual(found, { harmed: null, images: 0 });
+}
+
+function hostileTests(at) {
+  test("hostile texts stay texts", () => visit(at.mock.url, async (page) => {
+    await page.locator(".map-area[data-fitted]").waitFor();
+    await page.locator(".map-area").press("n");
+    await page.locator(".node-panel").getByText("onerror").first().waitFor();
+    await page.locator(".legend").getByText("<b>").first().waitFor();
+    await assertUnharmed(page);
+    for (const view of VIEWS.slice(1)) {
+      await open(page, view);
+      await page.locator(`#view-${view} :is(tbody tr, .plot canvas)`).first().waitFor();
+      await assertUnharmed(page);
+    }
+    await page.getByLabel("Event id").fill(EVENT);
+    await page.getByRole("button", { name: "Trace" }).click();
+    await page.locator(".way").getByText("onerror").waitFor();
+    await assertUnharmed(page);
+  }));
+
+  test("a session with a hostile name is looked into and ended as any other", () => visit(at.mock.url, async (page) => {
+    await open(page, "sessions");
+    await page.getByLabel("Search").fill("</td>");
+    await page.locator(".sessions tbody a").first().click();
+    await page.locator(".panel h2", { hasText: HOSTILE_ID }).waitFor();
+    await page.locator(".panel code", { hasText: "onerror" }).first().waitFor();
+    await page.getByRole("button", { name: "End this session" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "End session" }).click();
+    await page.getByText("The session has ended.").waitFor();
+    assert.deepEqual([...at.mock.set.ended], [HOSTILE_ID]);
+    await assertUnharmed(page);
+  }));
+}
+
+function sessionTests(at) {
+  test("sessions are searched, sorted, paged, and more are asked for", () => visit(at.mock.url, async (page) => {
+    await open(page, "sessions");
+    await page.getByText("1 – 50 of").waitFor();
+    await page.getByRole("button", { name: "Next" }).click();
+    await page.getByText("51 – 100 of").waitFor();
+    await page.getByRole("button", { name: "Ask for more" }).click();
+    await page.getByText("of 1,660 sessions").waitFor();
+    await page.getByRole("button", { name: "Lag" }).click();
+    await page.locator("th[aria-sort=descending]", { hasText: "Lag" }).waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("billing-north-0001");
+    await until("rows", () => page.locator(".sessions tbody tr").count(), (count) => count === 1);
+  }));
+
+  test("ending a session is asked about first, and can be left", () => visit(at.mock.url, async (page) => {
+    await pickSession(page);
+    await page.getByRole("button", { name: "End this session" }).click();
+    await page.keyboard.press("Escape");
+    await until("windows", () => page.getByRole("dialog").count(), (count) => count === 0);
+    assert.equal(at.mock.set.ended.size, 0);
+    assert.ok(!at.mock.set.requests.some((request) => request.startsWith("DELETE")));
+    await page.keyboard.press("Escape");
+    await until("the panel", () => page.locator("#view-sessions .panel").isVisible(), (isThere) => !isThere);
+  }));
+
+  test("a session elsewhere says where it can be looked into", () => visit(at.mock.url, async (page) => {
+    await open(page, "sessions");
+    await page.getByLabel("Search").fill("tower-0005");
+    await page.locator(".sessions tbody a").first().click();
+    await page.locator(".panel").getByRole("link", { name: "the console of tower" }).waitFor();
+  }));
+
+  test("a stream's holder leads to its session, and what is not there is told", () => visit(at.mock.url, async (page) => {
+    await open(page, "streams");
+    await page.locator(".holder a").first().click();
+    await page.locator("#view-sessions .panel").getByText("there is no session with the client id").waitFor();
+  }, { expectsFailures: true }));
+}
+
+function actionTests(at) {
+  test("draining is asked about first, and shown", () => visit(at.mock.url, async (page) => {
+    await open(page, "status");
+    await page.getByRole("button", { name: "Drain this broker" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Drain", exact: true }).click();
+    await page.locator("#health", { hasText: "Draining" }).waitFor();
+    assert.ok(at.mock.set.requests.includes("POST /api/v1/drain"));
+  }));
+
+  test("an event's way is shown, and a wrong id is told", () => visit(at.mock.url, async (page) => {
+    await open(page, "status");
+    await page.getByLabel("Event id").fill(EVENT);
+    await page.keyboard.press("Enter");
+    await until("brokers of the way", () => page.locator(".way h4").allTextContents(), (names) => names.join() === "north,harbour,tower");
+    await page.getByLabel("Event id").fill("yesterday");
+    await page.keyboard.press("Enter");
+    await page.locator(".trace").getByText("is no event id").waitFor();
+  }, { expectsFailures: true }));
+}
+
+const nodes = (page) => page.locator(".controls").evaluate((node) => Number(node.textContent.match(/([\d,]+) nodes?/)?.[1].replace(",", "") ?? 0));
+
+function mapTests(at) {
+  test("nodes come in, are picked by keys and by pointer, followed, found, and filtered", () => visit(at.mock.url, async (page) => {
+    await until("nodes", () => nodes(page), (count) => count === 300);
+    await page.locator(".map-area[data-fitted]").waitFor();
+    const area = page.locator(".map-area");
+    await area.focus();
+    for (const key of ["+", "ArrowLeft", "ArrowUp", "-", "0", "n"]) await page.keyboard.press(key);
+    const panel = page.locator(".node-panel");
+    await panel.getByText("speed").first().waitFor();
+    await page.keyboard.press("f");
+    await until("following", () => page.getByRole("button", { name: "Follow", pressed: true }).count(), (count) => count === 1);
+    // The node that is followed is in the middle.
+    const box = await area.boundingBox();
+    await page.keyboard.press("Escape");
+    await until("the panel", () => panel.isVisible(), (isThere) => !isThere);
+    await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
+    await panel.waitFor();
+    await page.getByLabel("Find").fill("bus0042");
+    await page.keyboard.press("Enter");
+    await panel.locator("h2", { hasText: "bus0042" }).waitFor();
+    await page.getByLabel("Filter").fill("fleet/N56/+/position");
+    await page.keyboard.press("Enter");
+    await until("nodes of one line", () => nodes(page), (count) => count === 19);
+    await page.getByRole("radio", { name: "by age" }).check();
+    await page.locator(".legend").getByText("within 10 s: 19").waitFor();
+  }));
+
+  test("the map moves by mouse and wheel, and draws", () => visit(at.mock.url, async (page) => {
+    await page.locator(".map-area[data-fitted]").waitFor();
+    const scale = page.locator(".scale span");
+    const before = await scale.textContent();
+    const box = await page.locator(".map-area").boundingBox();
+    await page.mouse.move(box.x + 300, box.y + 300);
+    await page.mouse.wheel(0, -900);
+    await until("the scale", () => scale.textContent(), (words) => words !== before);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 400, box.y + 340, { steps: 4 });
+    await page.mouse.up();
+    const colours = await page.locator(".map-area").evaluate((canvas) => {
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(new Uint32Array(data.buffer)).size;
+    });
+    assert.ok(colours > 10, `${colours} colours`);
+  }));
+
+  test("messages without a place are counted, and places in properties found", () => visit(at.mock.url, async (page) => {
+    await until("nodes", () => nodes(page), (count) => count === 300);
+    const base = { cmd: "publish", qos: 0, dup: false, retain: false };
+    for (const payload of ["", "null", "{", "[1]", "{\"lat\":91,\"lon\":0}", "{\"lat\":\"x\",\"lon\":{}}"]) at.mock.mqtt.publish({ ...base, topic: "fleet/x/y/position", payload });
+    at.mock.mqtt.publish({ ...base, topic: "fleet/x/ferry/position", payload: "ahoy", properties: { userProperties: { lat: "54.5", lon: "18.6" } } });
+    await page.getByText("6 messages without a position").waitFor();
+    await page.getByLabel("Find").fill("ferry");
+    await page.keyboard.press("Enter");
+    await page.locator(".node-panel").getByText("54.50000, 18.60000").waitFor();
+  }));
+
+  test("a filter that is refused is told with the reason", () => visit(at.mock.url, async (page) => {
+    await page.locator(".map-state.good").waitFor();
+    await page.getByLabel("Filter").fill("secret/#");
+    await page.keyboard.press("Enter");
+    await page.locator(".map-state.bad", { hasText: "You may not subscribe to secret/#" }).waitFor();
+  }));
+
+  test("thousands of nodes are drawn without holding the page up", () => visit(at.mock.url, async (page) => {
+    await page.locator(".map-area[data-fitted]").waitFor();
+    const base = { cmd: "publish", qos: 0, dup: false, retain: false };
+    for (let number = 0; number < 5000; number += 1) {
+      const body = { lat: 52 + (number % 71) / 150, lon: 20.5 + Math.floor(number / 71) / 80 };
+      at.mock.mqtt.publish({ ...base, topic: `fleet/many/n${number}/position`, payload: JSON.stringify(body) });
+    }
+    await until("nodes", () => nodes(page), (count) => count === 5300);
+    const frames = await page.evaluate(() => new Promise((resolve) => {
+      const times = [];
+      const look = (time) => (times.push(time) < 60 ? requestAnimationFrame(look) : resolve(times));
+      requestAnimationFrame(look);
+    }));
+    const gaps = frames.slice(1).map((time, at) => time - frames[at]).sort((a, b) => a - b);
+    // Without a graphics card and with other work on the machine: a bound that only a page that hangs breaks.
+    assert.ok(gaps[Math.floor(gaps.length / 2)] < 120, `between frames: ${gaps.map(Math.round)}`);
+  }));
+}
+
+function chartTests(at) {
+  test("charts tell values at the crosshair, by keys, for each broker too", () => visit(at.mock.url, async (page) => {
+    await open(page, "charts");
+    const first = page.locator(".chart").first();
+    await until("a value", () => first.locator("dd").first().textContent(), (words) => /\d/.test(words));
+    await first.focus();
+    await page.keyboard.press("ArrowLeft");
+    await until("the crosshair's time", () => first.locator(".head .quiet").textContent(), (words) => /\d\d:\d\d:\d\d/.test(words));
+    await page.keyboard.press("Escape");
+    await until("now", () => first.locator(".head .quiet").textContent(), (words) => words === "now");
+    await page.getByLabel("Of", { exact: true }).selectOption("each");
+    await until("brokers", () => first.locator("dt").allTextContents(), (names) => names.join() === "harbour,north,tower");
+    await page.getByLabel("Of", { exact: true }).selectOption("=tower");
+    await until("series", () => first.locator("dt").allTextContents(), (names) => names.join() === "accepted,logged");
+  }));
+
+  test("the overlay tells load, and the way to the broker that is picked", () => visit(at.mock.url, async (page) => {
+    await open(page, "overlay");
+    await page.locator(".edge-label", { hasText: "/s" }).first().waitFor();
+    await page.locator(".node", { hasText: "tower" }).focus();
+    await page.keyboard.press("Enter");
+    await page.locator(".overlay .facts").getByText("north › harbour › tower").waitFor();
+    assert.equal(await page.locator(".graph .way").count(), 2);
+  }));
+}
+
+if (!REAL) {
+  withMock("sign-in", { signIn: true, vehicles: 20 }, signInTests);
+  withMock("failures", { vehicles: 20 }, failureTests);
+  withMock("hostile texts", { hostile: true, vehicles: 20 }, hostileTests);
+  withMock("sessions", { vehicles: 20 }, sessionTests);
+  withMock("actions", { vehicles: 20 }, actionTests);
+  withMock("the map", { vehicles: 300 }, mapTests);
+  withMock("charts and overlay", { vehicles: 20 }, chartTests);
+}
