@@ -1,5 +1,6 @@
 //! Drivers, configuration, metrics and HTTP around the core.
 
+pub mod access;
 pub mod config;
 pub mod control;
 pub mod drive;

@@ -24,3 +24,4 @@ mod task;
 pub use account::Account;
 pub use clock::Clock;
 pub use hub::Hub;
+pub use port::Caller;
