@@ -1,5 +1,6 @@
 //! Drivers, configuration, metrics and HTTP around the core.
 
+pub mod access;
 pub mod api;
 pub mod config;
 mod console;

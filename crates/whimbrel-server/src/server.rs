@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use whimbrel_core::OverlayConfig;
 
-use crate::api::access::{Authorizer, Everyone, Nobody};
+use crate::access::{Access, ByRules};
+use crate::api::access::{Authorizer, Everyone};
 use crate::api::answers::Listeners;
 use crate::api::{About, Api};
 use crate::config::{Certificate, Config, Listener};
@@ -61,6 +62,9 @@ pub enum Error {
         /// Why.
         cause: io::Error,
     },
+    /// Nobody could be told who they are, or nothing noted.
+    #[error("cannot start judging who may do what: {0}. Can the file of identity.audit be written?")]
+    Access(io::Error),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}. Give one with --tls-cert and --tls-key")]
     Certificate(io::Error),
@@ -162,24 +166,27 @@ impl Server {
             sockets.push((*listener, socket));
         }
         let (acceptor, pem) = certificate(config)?;
+        let access = Access::start(config.access.clone()).map_err(Error::Access)?;
         let (hub, lock) = match opened {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
         };
-        let (links, address) = open_overlay(config, &hub)?;
+        hub.set_access(access.clone());
+        let (links, address) = open_overlay(config, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
-        let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), config));
+        let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
         let max_packet = config.broker.limits.max_packet_size as usize;
-        let gate = Arc::new(Gate::new(hub.clone(), max_connections, config.limits.handshake_timeout, max_packet));
+        let handshake = config.limits.handshake_timeout;
+        let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet, access.clone()));
         let (phase, watching) = watch::channel(Phase::Starting);
         let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
         let (mut doors, mut http) = (JoinSet::new(), JoinSet::new());
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
-                http.spawn(http::serve(socket, pages, api.router(&authorizer(config.dev))));
+                http.spawn(http::serve(socket, pages, api.router(&authorizer(config.dev, &access))));
             } else {
                 let door = Door::new(gate.clone(), listener, acceptor.clone(), metrics.listener(listener));
                 doors.spawn(door.serve(socket, watching.clone()));
@@ -205,6 +212,11 @@ impl Server {
     /// What it listens on.
     pub fn ready(&self) -> &Ready {
         &self.ready
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Arc<Access> {
+        self.hub.access().expect("it is set before the server starts")
     }
 
     /// What the clients' connections belong to.
@@ -254,8 +266,8 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
 }
 
 /// Who may ask over the HTTP listener.
-fn authorizer(dev: bool) -> Arc<dyn Authorizer> {
-    if dev { Arc::new(Everyone("anonymous")) } else { Arc::new(Nobody) }
+fn authorizer(dev: bool, access: &Arc<Access>) -> Arc<dyn Authorizer> {
+    if dev { Arc::new(Everyone("anonymous")) } else { Arc::new(ByRules(access.clone())) }
 }
 
 /// Opens the data directory, if the broker has one.
@@ -277,7 +289,7 @@ impl Drop for Links {
 }
 
 /// Makes the broker one of many, if it is to be: the address at which others may dial it.
-fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<SocketAddr>), Error> {
+fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result<(Links, Option<SocketAddr>), Error> {
     let links = Links(hub.clone());
     let open = config.listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| *address);
     let asked = &config.overlay;
@@ -286,12 +298,14 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<Socket
     }
     let credentials = match &config.certificate {
         Certificate::Known(known) => known.overlay.clone(),
-        Certificate::Files(_) | Certificate::Made => credentials::of_development().map_err(Error::Certificate)?,
+        Certificate::Files(_) | Certificate::Made | Certificate::None => {
+            credentials::of_development().map_err(Error::Certificate)?
+        }
     };
     // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless they are told to.
     let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
     let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
-    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials };
+    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
         addresses: Vec::new(),
@@ -399,17 +413,18 @@ fn max_connections(config: &Config) -> usize {
     }
 }
 
-fn certificate(config: &Config) -> Result<(TlsAcceptor, Option<String>), Error> {
+fn certificate(config: &Config) -> Result<(Option<TlsAcceptor>, Option<String>), Error> {
     let (tls, pem) = match &config.certificate {
         Certificate::Files(tls) => (tls.clone(), None),
         Certificate::Known(known) => (known.clients.clone(), None),
+        Certificate::None => return Ok((None, None)),
         Certificate::Made => {
             let addresses: Vec<IpAddr> = config.listen.iter().map(|(_, address)| address.ip()).collect();
             let made = tls::make(&addresses).map_err(Error::Certificate)?;
             (made.config, Some(made.pem))
         }
     };
-    Ok((TlsAcceptor::from(tls), pem))
+    Ok((Some(TlsAcceptor::from(tls)), pem))
 }
 
 fn seed() -> io::Result<u64> {

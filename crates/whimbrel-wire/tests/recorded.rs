@@ -6,8 +6,8 @@ mod frame_checks;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use frame_checks::{cut, encoded};
 use frame_checks::generate::{Choices, with_frame};
+use frame_checks::{cut, encoded};
 use whimbrel_wire::Frame;
 
 /// Enough for each kind of frame several times.

@@ -10,6 +10,7 @@ mod forget;
 mod graph;
 mod interest;
 mod journal;
+mod passwd;
 mod print;
 mod progress;
 mod publish;
@@ -87,6 +88,8 @@ enum Command {
     Restore(backup::Restore),
     /// Make certificates by which brokers and clients know each other.
     Cert(cert::Cert),
+    /// Give users of a broker passwords, or remove users.
+    Passwd(passwd::Passwd),
     /// Verify the journal of a broker that does not run.
     Journal(journal::Journal),
     /// Measure what a broker costs per message.
@@ -123,6 +126,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
         Command::Cert(cert) => cert.run()?,
+        Command::Passwd(passwd) => passwd.run()?,
         Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),

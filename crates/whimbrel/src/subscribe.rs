@@ -5,9 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use tokio::time::Instant;
-use whimbrel_client::{
-    Answer, Client, Durability, Event, Events, Filter, Notice, QoS, RetainHandling, Subscription,
-};
+use whimbrel_client::{Answer, Client, Durability, Event, Events, Filter, Notice, QoS, RetainHandling, Subscription};
 use whimbrel_selector::Selector;
 
 use crate::connection::{self, Connection};

@@ -260,7 +260,9 @@ async fn streams_name_who_holds_the_journal_back() {
     };
     // Who holds what is counted now and then.
     until("both are counted", || {
-        held_of(&place.json("data", &["streams", "--own", "--json"])).iter().any(|stream| stream["holder"]["holders"] == 2)
+        held_of(&place.json("data", &["streams", "--own", "--json"]))
+            .iter()
+            .any(|stream| stream["holder"]["holders"] == 2)
     })
     .await;
     let streams = place.json("data", &["streams", "--own", "--json"]);

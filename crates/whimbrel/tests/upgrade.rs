@@ -38,8 +38,11 @@ fn recorded() -> PathBuf {
 
 fn broker(place: &Path) -> (Ends, String) {
     let configuration = place.join("whimbrel.toml");
-    fs::write(&configuration, "[limits]\nmax_session = \"3650days\"\n[journal]\nsegment = \"1 MiB\"\nmax_log = \"32 MiB\"\n")
-        .expect("written");
+    fs::write(
+        &configuration,
+        "[limits]\nmax_session = \"3650days\"\n[journal]\nsegment = \"1 MiB\"\nmax_log = \"32 MiB\"\n",
+    )
+    .expect("written");
     // Recorded long ago: the clock is far ahead of what the journal has seen.
     let mut serve: Command = whimbrel(&["serve", "--dev", "--accept-clock", "--listen-mqtt=127.0.0.1:0", "--config"]);
     serve.arg(configuration).arg("--data").arg(place.join("data"));
@@ -77,7 +80,10 @@ async fn record() {
     for number in NUMBER + 1 - MESSAGES..=NUMBER {
         let publish = Publish::new("depot/1", number.to_string()).qos(QoS::ExactlyOnce).sequence(number);
         writer.publish(publish.retain(number == NUMBER).property("level", "3")).await.expect("accepted");
-        writer.publish(Publish::new("depot/1", "unwanted").qos(QoS::AtLeastOnce).property("level", "1")).await.expect("accepted");
+        writer
+            .publish(Publish::new("depot/1", "unwanted").qos(QoS::AtLeastOnce).property("level", "1"))
+            .await
+            .expect("accepted");
     }
     writer.disconnect().await;
     let asked = Command::new("kill").args(["-TERM", &serve.0.id().to_string()]).status();
@@ -91,7 +97,8 @@ async fn record() {
 /// Keeps the files of a directory without the zeros at their ends.
 fn keep(from: &Path, to: &Path, below: &str, index: &mut Index) {
     fs::create_dir_all(to.join(below)).expect("a directory");
-    let mut entries: Vec<_> = fs::read_dir(from.join(below)).expect("it is there").map(|entry| entry.expect("read")).collect();
+    let mut entries: Vec<_> =
+        fs::read_dir(from.join(below)).expect("it is there").map(|entry| entry.expect("read")).collect();
     entries.sort_by_key(|entry| entry.file_name());
     for entry in entries {
         let name = Path::new(below).join(entry.file_name()).display().to_string();
@@ -115,7 +122,11 @@ fn lay_out(from: &Path, to: &Path) {
         let path = to.join(&name);
         fs::create_dir_all(path.parent().expect("it is in the directory")).expect("made");
         fs::copy(from.join(&name), &path).expect("copied");
-        fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(length)).expect("as long as it was");
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(length))
+            .expect("as long as it was");
     }
 }
 
@@ -143,7 +154,8 @@ async fn what_earlier_versions_have_left_is_gone_on_with() {
         assert_eq!((&retained.payload[..], retained.retain), (&b"41"[..], true), "{of_version}: the retained message");
         let (writer, _events) = client(&url, "writer").await;
         for (number, payload) in [(NUMBER, "again"), (NUMBER + 1, "next")] {
-            let publish = Publish::new("depot/1", payload).qos(QoS::AtLeastOnce).sequence(number).property("level", "9");
+            let publish =
+                Publish::new("depot/1", payload).qos(QoS::AtLeastOnce).sequence(number).property("level", "9");
             writer.publish(publish).await.expect("acknowledged");
         }
         assert_eq!(&message(&mut events).await.payload[..], b"next", "{of_version}: what was numbered before is known");

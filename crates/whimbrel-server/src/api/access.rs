@@ -45,6 +45,9 @@ pub trait Authorizer: Debug + Send + Sync {
         headers: &'a HeaderMap,
         action: Action,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>>;
+
+    /// Somebody who may is about to change something.
+    fn changes(&self, _principal: &str, _what: &str) {}
 }
 
 /// Everybody may do everything, under this name: whoever could open the control socket, and everyone with `--dev`.
@@ -58,22 +61,6 @@ impl Authorizer for Everyone {
         _action: Action,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
         Box::pin(async { Ok(self.0.to_owned()) })
-    }
-}
-
-/// Nobody may do anything: there is nothing by which anybody could be known.
-#[derive(Debug)]
-pub struct Nobody;
-
-impl Authorizer for Nobody {
-    fn authorize<'a>(
-        &'a self,
-        _headers: &'a HeaderMap,
-        _action: Action,
-    ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
-        let error = "the API is closed over HTTP: this broker knows nobody by name, so it cannot tell who may ask. Ask on the machine itself, over \
-                     the control socket (`whimbrel status --data DIR`), or start it with --dev, which lets everybody do everything";
-        Box::pin(async { Err((StatusCode::FORBIDDEN, error.to_owned())) })
     }
 }
 
@@ -97,6 +84,7 @@ pub(super) async fn check(State(gate): State<Gate>, request: Request, next: Next
                 Ok(principal) if action == Action::Administer => {
                     let (method, path) = (request.method(), request.uri().path());
                     tracing::info!(principal, %method, path, "asked over the API");
+                    gate.authorizer.changes(&principal, &format!("{method} {path}"));
                 }
                 Ok(_) => {}
                 Err(refusal) => return refused(refusal),

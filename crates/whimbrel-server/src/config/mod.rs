@@ -1,5 +1,6 @@
 //! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged as a whole.
 
+mod access;
 mod address;
 pub mod fence;
 mod identity;
@@ -24,6 +25,7 @@ use whimbrel_core::store::Profile;
 use whimbrel_event::Deployment;
 use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
+use crate::access as access_plan;
 use crate::control;
 use crate::identity::credentials::Known;
 use crate::store::Opening;
@@ -120,6 +122,8 @@ pub enum Certificate {
     Files(Arc<rustls::ServerConfig>),
     /// Made at the start, for development.
     Made,
+    /// There is none, and nothing that needs one.
+    None,
     /// From files; an authority identifies this broker, other brokers and clients.
     Known(Box<Known>),
 }
@@ -133,6 +137,8 @@ pub struct Config {
     pub deployment: String,
     /// No authentication.
     pub dev: bool,
+    /// Who is known, and who may do what.
+    pub access: Arc<access_plan::Plan>,
     /// Links to other brokers.
     pub overlay: overlay::Asked,
     /// What to listen on; a kind that is off is missing.
@@ -163,6 +169,8 @@ pub struct Config {
     pub fence_poll: Duration,
     /// The file that was read.
     pub file: Option<PathBuf>,
+    /// What was given outside of the file: it prevails when the file is read again.
+    pub overrides: Vec<Override>,
     /// What is allowed, yet worth a warning.
     pub warnings: Vec<String>,
 }
@@ -181,20 +189,21 @@ impl Config {
             settings.open_file(file);
         }
         settings.read_overrides(overrides);
-        Config::judge(settings, file.map(Path::to_owned))
+        Config::judge(settings, file.map(Path::to_owned), overrides.to_vec())
     }
 
-    fn judge(mut settings: Settings, file: Option<PathBuf>) -> Result<Config, Vec<Problem>> {
+    fn judge(mut settings: Settings, file: Option<PathBuf>, overrides: Vec<Override>) -> Result<Config, Vec<Problem>> {
         let mut warnings = Vec::new();
         check_name("name", &mut settings);
         check_name("deployment", &mut settings);
         let certificate = identity::load(&mut settings);
         let (name, deployment, dev) = (settings.text("name"), settings.text("deployment"), settings.switch("dev"));
-        let listen = identity::listeners(&mut settings);
+        let listen = identity::listeners(&mut settings, &mut warnings);
         check_clashes(&listen, &mut settings);
         if dev {
             identity::check_reach(&listen, &mut settings, &mut warnings);
         }
+        let access = access::load(&mut settings, &mut warnings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
         let topics = topic::load(&mut settings);
@@ -204,6 +213,7 @@ impl Config {
                 name,
                 deployment,
                 dev,
+                access: access.clone(),
                 overlay: overlay::load(&settings),
                 listen,
                 certificate,
@@ -211,7 +221,7 @@ impl Config {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
                 },
-                broker: broker_config(&settings),
+                broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
                 drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
@@ -222,6 +232,7 @@ impl Config {
                 data,
                 fence_poll: FENCE_POLL,
                 file,
+                overrides,
                 warnings,
             }),
             _ => {

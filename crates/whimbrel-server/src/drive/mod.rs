@@ -25,4 +25,5 @@ mod task;
 pub use account::Account;
 pub use clock::Clock;
 pub use hub::Hub;
+pub use port::Caller;
 pub(crate) use post::{Asking, Text};
