@@ -30,7 +30,7 @@ fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
 impl Overlay {
     /// The own link state is to be told, not too soon after the last time.
     pub(super) fn announce_soon(&mut self, now: Time) {
-        if !self.timers.iter().any(|(_, due)| *due == Due::Announce) {
+        if self.timers.first_of(Due::Announce).is_none() {
             self.set_timer(now.max(self.announced + ANNOUNCE_EVERY), Due::Announce);
         }
     }

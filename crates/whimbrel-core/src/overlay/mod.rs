@@ -45,6 +45,7 @@ pub mod routes;
 mod serve;
 mod shares;
 mod stats;
+mod timing;
 pub mod topology;
 mod traces;
 mod transit;
@@ -88,6 +89,7 @@ use peers::{Peer, Peers};
 use roam::Roam;
 use routes::Routes;
 use serve::Serves;
+use timing::Timers;
 use topology::Topology;
 use traces::Traces;
 use transit::Transit;
@@ -184,7 +186,7 @@ pub(crate) struct Overlay {
     pub(crate) routes: Routes,
     /// The topology for which reachability was looked at last.
     seen_version: u64,
-    timers: BTreeSet<(Time, Due)>,
+    timers: Timers,
     pub(crate) wants: Wants,
     pub(crate) serves: Serves,
     interests: Interests,
@@ -235,6 +237,9 @@ struct Traffic {
 
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
+        let mut timers = Timers::default();
+        timers.insert(now, Due::Announce);
+        timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {
             host,
             incarnation,
@@ -246,7 +251,7 @@ impl Overlay {
             topology: Topology::new(host),
             routes: Routes::new(host),
             seen_version: 0,
-            timers: BTreeSet::from([(now, Due::Announce), (now + REFRESH_EVERY, Due::Refresh)]),
+            timers,
             wants: Wants::new(host, incarnation, whose),
             serves: Serves::default(),
             interests: Interests::default(),
@@ -266,11 +271,11 @@ impl Overlay {
     }
 
     fn set_timer(&mut self, at: Time, due: Due) {
-        self.timers.insert((at, due));
+        self.timers.insert(at, due);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first().map(|(at, _)| at)
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
@@ -371,8 +376,8 @@ impl Core {
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut impl Output) {
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
-            let Some(&(at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
-            overlay.timers.remove(&(at, due));
+            let Some((at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
+            overlay.timers.remove(at, due);
             if now.since(at) >= STANDSTILL {
                 overlay.roam.note_standstill(now);
             }

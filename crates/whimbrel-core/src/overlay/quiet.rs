@@ -135,7 +135,7 @@ impl Core {
             if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
                 destination.pause = Duration::ZERO;
                 destination.quiet_at = now;
-                timers.insert((now, Due::Quiet(number)));
+                timers.insert(now, Due::Quiet(number));
                 back.push(destination.host);
             }
             destination.is_reachable = is_reachable;

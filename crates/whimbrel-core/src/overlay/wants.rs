@@ -282,7 +282,7 @@ impl Core {
 
 impl Overlay {
     pub(super) fn tell_interest_soon(&mut self, now: Time) {
-        if !self.timers.iter().any(|(_, due)| *due == Due::Interest) {
+        if self.timers.first_of(Due::Interest).is_none() {
             let pause = INTEREST_EVERY + EVERY_BROKER * self.topology.len() as u32;
             let at = now.max(self.wants.told_at + pause);
             self.set_timer(at, Due::Interest);

@@ -268,12 +268,12 @@ impl Overlay {
 
     /// At most one timer of that kind is set: the earliest.
     fn set_once(&mut self, at: Time, due: Due) {
-        let known = self.timers.iter().find(|(_, known)| *known == due).map(|(at, _)| *at);
+        let known = self.timers.first_of(due);
         if known.is_some_and(|known| known <= at) {
             return;
         }
         if let Some(known) = known {
-            self.timers.remove(&(known, due));
+            self.timers.remove(known, due);
         }
         self.set_timer(at, due);
     }
