@@ -50,6 +50,7 @@ pub mod topology;
 mod traces;
 mod transit;
 mod wants;
+mod watch;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -94,6 +95,7 @@ use topology::Topology;
 use traces::Traces;
 use transit::Transit;
 use wants::Wants;
+use watch::Watch;
 use whimbrel_wire::FormerHost;
 
 /// How a broker appears to others.
@@ -141,6 +143,10 @@ pub(crate) enum Due {
     Share,
     /// Other brokers are told how far durable subscriptions here are in their streams.
     Report,
+    /// The topology has changed, and is looked at together with what else has changed since.
+    Watch,
+    /// The same of the brokers that know of sessions.
+    Map,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// A session is sought, and somebody is asked again.
@@ -184,8 +190,7 @@ pub(crate) struct Overlay {
     pub(crate) peers: Peers,
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
-    /// The topology for which reachability was looked at last.
-    seen_version: u64,
+    pub(crate) watch: Watch,
     timers: Timers,
     pub(crate) wants: Wants,
     pub(crate) serves: Serves,
@@ -250,7 +255,7 @@ impl Overlay {
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
             routes: Routes::new(host),
-            seen_version: 0,
+            watch: Watch::default(),
             timers,
             wants: Wants::new(host, incarnation, whose),
             serves: Serves::default(),
@@ -358,6 +363,7 @@ impl Core {
             }
             return;
         };
+        overlay.look_up(now);
         match input {
             PeerInput::Opened { link, dialed, name } => overlay.opened(now, (link, dialed, name), out),
             PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
@@ -374,6 +380,9 @@ impl Core {
 
     /// Meets the deadlines of the overlay that have come.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut impl Output) {
+        if let Some(overlay) = &mut self.overlay {
+            overlay.look_up(now);
+        }
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
             let Some((at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
@@ -394,6 +403,8 @@ impl Core {
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Share => self.look_at_shares(now, out),
                 Due::Report => self.report_holds(now, out),
+                Due::Watch => {}
+                Due::Map => self.watch_map(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Seek => self.seek_on(now, out),
                 Due::Tell => self.tell_claims(now, out),

@@ -118,34 +118,4 @@ impl Core {
         overlay.set_timer(at, Due::Quiet(number));
         overlay.send_silence(now, whom, parts, out);
     }
-
-    /// Where other brokers can be reached has changed: who can be reached again is told at once what it may have missed.
-    pub(super) fn look_at_topology(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.seen_version == overlay.topology.version() {
-            return;
-        }
-        overlay.seen_version = overlay.topology.version();
-        overlay.routes.update(&overlay.topology);
-        let Overlay { serves, routes, timers, .. } = overlay;
-        let mut back = Vec::new();
-        for number in serves.numbers() {
-            let destination = serves.get_mut(number).expect("it has a number");
-            let is_reachable = routes.is_reachable(destination.host);
-            if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
-                destination.pause = Duration::ZERO;
-                destination.quiet_at = now;
-                timers.insert(now, Due::Quiet(number));
-                back.push(destination.host);
-            }
-            destination.is_reachable = is_reachable;
-        }
-        // What it is owed could not be told while there was no way.
-        back.into_iter().for_each(|host| self.owe(now, host, out));
-        self.look_at_stalled(now, out);
-        self.look_at_map(now, out);
-        self.look_at_candidates(now, out);
-        self.confirm_ready(now, out);
-        self.look_at_joining(now, |_| (), out);
-    }
 }
