@@ -9,6 +9,7 @@ use whimbrel_wire::{Ask, Digest, FormerHost, Frame, InterestEntry, InterestUpdat
 use super::interests::{Delta, Entry, Taken};
 use super::peers::{CONTROL_HIGH, Pending};
 use super::topology::{Learned, LinkState, Neighbour};
+use super::wants::EVERY_BROKER;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
@@ -350,6 +351,7 @@ impl Core {
         let way = peer.way_at_most(now);
         match overlay.interests.take(now, way, update) {
             Taken::News => {
+                overlay.interests.recent.note(now, EVERY_BROKER * overlay.topology.len() as u32);
                 overlay.stats.interests_learned += 1;
                 if !is_kept {
                     overlay.note_all(Some(link), |pending| {

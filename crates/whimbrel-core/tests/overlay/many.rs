@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use whimbrel_core::Channel;
+use whimbrel_core::{Channel, Input, Link};
 use whimbrel_event::Qos;
 
-use super::common::plain;
+use super::common::{Told, plain};
 use super::net::Net;
 use super::{SECOND, is_answered};
 
@@ -93,4 +93,19 @@ fn the_one_that_does_not_confirm_is_named_and_not_waited_for_again() {
     net.subscribe(5, 1, plain("c", Qos::AtLeastOnce));
     net.advance(Duration::from_millis(900));
     assert!(!is_answered(&net.told(5, 1)));
+}
+
+#[test]
+fn who_alone_has_something_new_does_not_wait_for_those_who_have_nothing() {
+    let mut net = star(BROKERS);
+    net.attach(5, 1, "s");
+    net.advance(SECOND);
+    for topic in ["a", "b"] {
+        net.subscribe(5, 1, plain(topic, Qos::AtLeastOnce));
+        net.advance(Duration::from_millis(1));
+    }
+    net.advance(Duration::from_millis(80));
+    let answers = net.told(5, 1).into_iter().filter(|told| matches!(told, Told::Subscribed(_))).count();
+    assert_eq!(answers, 2);
+    net.input(5, Input::Detach { link: Link(1), publish_will: false, expiry: None });
 }
