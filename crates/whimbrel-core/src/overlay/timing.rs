@@ -34,6 +34,10 @@ impl Timers {
         self.by_due.range((due, Time::ZERO)..).next().filter(|(known, _)| *known == due).map(|(_, at)| *at)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_time.len()
+    }
+
     /// None is for that any more.
     pub(super) fn drop_all(&mut self, due: Due) {
         while let Some(at) = self.first_of(due) {

@@ -359,6 +359,12 @@ impl Sources {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed))
     }
 
+    /// How many streams of other brokers are followed, and how many bytes they take without events that wait, about.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let hosts = self.hosts.len() * (size_of::<Host>() + 2 * size_of::<HostId>());
+        (self.remotes.len(), hosts + self.remotes.len() * size_of::<Remote>())
+    }
+
     pub(crate) fn knows(&self, pubend: PubendId) -> bool {
         self.own.position(pubend).is_some()
             || self.logged().position(pubend).is_some()

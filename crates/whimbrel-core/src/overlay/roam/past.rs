@@ -42,6 +42,11 @@ impl Past {
         self.maps.is_empty()
     }
 
+    /// The sets that are remembered.
+    pub(super) fn maps(&self) -> impl Iterator<Item = &Map> {
+        self.maps.iter()
+    }
+
     /// A broker has ended: nobody can be asked who published there last, and what.
     pub(super) fn note_end(&mut self, now: Time) {
         self.ended_at = Some(now);

@@ -127,6 +127,15 @@ impl Routes {
         !is_same
     }
 
+    /// How many brokers, links and nodes of trees are remembered, and how many bytes they take, about.
+    pub fn size(&self) -> (usize, usize) {
+        let (hosts, links) = self.graph.size();
+        let spots = hosts * (1 + self.detours.len());
+        let trees = self.trees.size();
+        let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::Spot>() + trees * 8;
+        (hosts + links + spots + trees, bytes)
+    }
+
     /// The shortest paths.
     pub fn ways(&self) -> Ways<'_> {
         Ways { own: self.own, graph: &self.graph, paths: &self.paths }
