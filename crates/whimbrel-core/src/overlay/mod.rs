@@ -46,11 +46,14 @@ mod roam;
 pub mod routes;
 mod serve;
 mod shares;
+mod sizes;
 mod stats;
+mod timing;
 pub mod topology;
 mod traces;
 mod transit;
 mod wants;
+mod watch;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +80,7 @@ pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
+pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
 pub use traces::ACCEPTED;
 pub(crate) use wants::Change;
@@ -91,10 +95,12 @@ use peers::{Peer, Peers};
 use roam::Roam;
 use routes::Routes;
 use serve::Serves;
+use timing::Timers;
 use topology::Topology;
 use traces::Traces;
 use transit::Transit;
 use wants::Wants;
+use watch::Watch;
 use whimbrel_wire::FormerHost;
 
 /// How a broker appears to others.
@@ -142,6 +148,10 @@ pub(crate) enum Due {
     Share,
     /// Other brokers are told how far durable subscriptions here are in their streams.
     Report,
+    /// The topology has changed, and is looked at together with what else has changed since.
+    Watch,
+    /// The same of the brokers that know of sessions.
+    Map,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// A session is sought, and somebody is asked again.
@@ -185,9 +195,8 @@ pub(crate) struct Overlay {
     pub(crate) peers: Peers,
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
-    /// The topology for which reachability was looked at last.
-    seen_version: u64,
-    timers: BTreeSet<(Time, Due)>,
+    pub(crate) watch: Watch,
+    timers: Timers,
     pub(crate) wants: Wants,
     pub(crate) serves: Serves,
     interests: Interests,
@@ -235,6 +244,9 @@ struct Traffic {
 
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
+        let mut timers = Timers::default();
+        timers.insert(now, Due::Announce);
+        timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {
             host,
             incarnation,
@@ -245,8 +257,8 @@ impl Overlay {
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
             routes: Routes::new(host),
-            seen_version: 0,
-            timers: BTreeSet::from([(now, Due::Announce), (now + REFRESH_EVERY, Due::Refresh)]),
+            watch: Watch::default(),
+            timers,
             wants: Wants::new(host, incarnation, whose),
             serves: Serves::default(),
             interests: Interests::default(),
@@ -266,11 +278,11 @@ impl Overlay {
     }
 
     fn set_timer(&mut self, at: Time, due: Due) {
-        self.timers.insert((at, due));
+        self.timers.insert(at, due);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first().map(|(at, _)| at)
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
@@ -353,6 +365,7 @@ impl Core {
             }
             return;
         };
+        overlay.look_up(now);
         match input {
             PeerInput::Opened { link, dialed, name } => overlay.opened(now, (link, dialed, name), out),
             PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
@@ -369,10 +382,13 @@ impl Core {
 
     /// Meets the deadlines of the overlay that have come.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut impl Output) {
+        if let Some(overlay) = &mut self.overlay {
+            overlay.look_up(now);
+        }
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
-            let Some(&(at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
-            overlay.timers.remove(&(at, due));
+            let Some((at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
+            overlay.timers.remove(at, due);
             if now.since(at) >= STANDSTILL {
                 overlay.roam.note_standstill(now);
             }
@@ -389,6 +405,8 @@ impl Core {
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Share => self.look_at_shares(now, out),
                 Due::Report => self.report_holds(now, out),
+                Due::Watch => {}
+                Due::Map => self.watch_map(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Seek => self.seek_on(now, out),
                 Due::Tell => self.tell_claims(now, out),

@@ -206,6 +206,9 @@ impl Core {
             self.silence_of(now, pubend, (silence.version, part), out);
             self.look_for_holes(now, pubend);
         }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.note_told(&self.streams, silence.from);
+        }
         self.confirm_ready(now, out);
     }
 

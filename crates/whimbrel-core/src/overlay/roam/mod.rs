@@ -270,13 +270,13 @@ impl Overlay {
     }
 
     /// At most one timer of that kind is set: the earliest.
-    fn set_once(&mut self, at: Time, due: Due) {
-        let known = self.timers.iter().find(|(_, known)| *known == due).map(|(at, _)| *at);
+    pub(super) fn set_once(&mut self, at: Time, due: Due) {
+        let known = self.timers.first_of(due);
         if known.is_some_and(|known| known <= at) {
             return;
         }
         if let Some(known) = known {
-            self.timers.remove(&(known, due));
+            self.timers.remove(known, due);
         }
         self.set_timer(at, due);
     }
@@ -414,9 +414,9 @@ impl Core {
         }
     }
 
-    /// Who can be reached has changed, perhaps.
-    pub(super) fn look_at_map(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+    /// Who can be reached has changed, perhaps; whether it has.
+    pub(super) fn look_at_map(&mut self, now: Time, out: &mut impl Output) -> bool {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
         let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
         // Where sessions stay, each broker is alone with its own.
@@ -424,7 +424,7 @@ impl Core {
         let others = others.map(|state| (state.host, state.incarnation, &*state.name));
         let map = Map::new(others.chain([(*host, *incarnation, &*config.name)]));
         if map.hash() == roam.map.hash() {
-            return;
+            return false;
         }
         let old = core::mem::replace(&mut roam.map, map);
         roam.past.note(old.clone());
@@ -437,6 +437,7 @@ impl Core {
         }
         self.note_brokers(false);
         self.look_at_searches(now, out);
+        true
     }
 
     /// The brokers have been the same for a while: deputies are changed, and later everybody has been told everything.
