@@ -252,7 +252,7 @@ fn credentials_are_judged_while_the_connection_waits() {
         // A user without a password says nothing that could be believed.
         world.open(3);
         let mut no_password = connect(version, true, "bus-7", None, None);
-        let at = if version == V5 { 9 } else { 9 };
+        let at = 9;
         no_password[at] |= 0x80;
         no_password.extend(text("bus-7"));
         no_password[1] = no_password.len() as u8 - 2;

@@ -77,7 +77,8 @@ proptest! {
 #[test]
 fn questions_and_replies_have_their_bounds() {
     let text = "x".repeat(REPLY_BYTES_MAX + 1);
-    let forms: [(u8, usize, &str, fn(&str) -> Message<'_>); 2] = [
+    type Form = (u8, usize, &'static str, fn(&str) -> Message<'_>);
+    let forms: [Form; 2] = [
         (80, QUESTION_BYTES_MAX, "a question", |text| Message::Question(Question { number: 0, text })),
         (81, REPLY_BYTES_MAX, "a reply", |text| Message::Reply(Reply { number: 0, text })),
     ];

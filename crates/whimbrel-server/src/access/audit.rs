@@ -142,7 +142,7 @@ impl Audit {
     }
 
     /// Lines that were left out so far.
-    pub fn left_out(&self) -> u64 {
+    pub fn left_out_in_all(&self) -> u64 {
         self.shared.state.lock().left_out_in_all
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         for _ in 0..many {
             audit.note(&Record { event: "refused", action: "publish", about: "a\"b", ..Record::default() });
         }
-        let left_out = audit.left_out();
+        let left_out = audit.left_out_in_all();
         drop(audit);
         let text = std::fs::read_to_string(&path).expect("it was written");
         let lines: Vec<serde_json::Value> =

@@ -23,5 +23,5 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder, access: &Access) -> fmt::R
         "How it ended when somebody signed in with a password or a token: remembered, password, token, refused, busy";
     put_family(encoder, "whimbrel_sign_ins", help, "outcome", outcomes.into_iter())?;
     let help = "Lines that the audit has left out because there were too many at once";
-    put(encoder, "whimbrel_audit_left_out", help, &ConstCounter::new(access.audit().left_out()))
+    put(encoder, "whimbrel_audit_left_out", help, &ConstCounter::new(access.audit().left_out_in_all()))
 }
