@@ -193,7 +193,7 @@ impl Server {
             }
         }
         if config.file.is_some() {
-            http.spawn(fences.clone().watch(config.fence_poll));
+            http.spawn(fences.clone().watch(config.limits.fence_poll));
         }
         http.spawn(hub.clock().clone().watch());
         http.spawn(api.run());

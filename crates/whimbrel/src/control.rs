@@ -44,7 +44,7 @@ pub struct Reach {
     /// The broker's configuration file [default: whimbrel.toml, if there is one here]
     #[arg(long, env = "WHIMBREL_CONFIG", hide_env_values = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask over HTTP instead: http://HOST[:8080]
+    /// Ask over HTTP instead: http://HOST or http://HOST:PORT (8080 if none is named)
     #[arg(long, env = "WHIMBREL_API", hide_env_values = true, value_name = "URL")]
     api: Option<String>,
     /// The user name to sign in with over HTTP

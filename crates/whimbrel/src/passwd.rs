@@ -23,7 +23,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Passwd {
-    /// The file that `passwords` in [identity] names; it is made if it does not exist
+    /// The file that `passwords` in `[identity]` names; it is made if it does not exist
     file: PathBuf,
     /// The user's name
     user: String,

@@ -1,6 +1,6 @@
 //! What an earlier version has left in its data directory is gone on with by this one: sessions, positions, what is in flight, retained messages, numbers of
-//! publishers. The directories in `recorded/` were written by the version that they are named after, and stay as they are; `record` makes one for this
-//! version (`cargo test --profile quick -p whimbrel --test upgrade -- --ignored`), before it is released.
+//! publishers. The directories in `recorded/` were written by the version that they are named after, and stay as they are; `WHIMBREL_RECORD=1 cargo
+//! test --profile quick -p whimbrel --test upgrade` makes the one of this version, before it is released.
 
 #[allow(dead_code, reason = "each test binary uses some of it")]
 mod common;
@@ -65,8 +65,7 @@ async fn message(events: &mut Events) -> Message {
 
 const SESSIONS: [(&str, QoS); 2] = [("reader", QoS::AtLeastOnce), ("exact", QoS::ExactlyOnce)];
 
-#[tokio::test]
-#[ignore = "makes what the other test reads"]
+/// Makes the directory of this version.
 async fn record() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let (mut serve, url) = broker(place.path());
@@ -132,6 +131,9 @@ fn lay_out(from: &Path, to: &Path) {
 
 #[tokio::test]
 async fn what_earlier_versions_have_left_is_gone_on_with() {
+    if std::env::var_os("WHIMBREL_RECORD").is_some() {
+        record().await;
+    }
     let mut versions = 0;
     for version in fs::read_dir(recorded()).expect("recorded directories") {
         let version = version.expect("read").path();

@@ -51,7 +51,10 @@ fn many_changes_are_looked_at_together_and_repeated_states_not_at_all() {
     }
     net.advance(SECOND * 35);
     let again = counted(&net, |stats| stats.states_learned);
-    assert!(states.iter().zip(&again).all(|(before, after)| before + brokers as u64 - 1 <= *after), "they are repeated");
+    assert!(
+        states.iter().zip(&again).all(|(before, after)| before + brokers as u64 - 1 <= *after),
+        "they are repeated"
+    );
     assert_eq!(counted(&net, |stats| stats.ways_computed), ways);
 }
 

@@ -113,6 +113,8 @@ pub struct Limits {
     pub max_connections: Option<usize>,
     /// For the TLS handshake and the WebSocket upgrade together.
     pub handshake_timeout: Duration,
+    /// How often the files of fences, and the configuration file, are looked at for changes.
+    pub fence_poll: Duration,
 }
 
 /// Where the certificate comes from.
@@ -165,8 +167,6 @@ pub struct Config {
     pub data: Option<Opening>,
     /// Where operators speak to the broker.
     pub control: Option<control::Place>,
-    /// How often the files of fences, and the configuration file, are looked at for changes.
-    pub fence_poll: Duration,
     /// The file that was read.
     pub file: Option<PathBuf>,
     /// What was given outside of the file: it prevails when the file is read again.
@@ -220,6 +220,7 @@ impl Config {
                 limits: Limits {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
+                    fence_poll: FENCE_POLL,
                 },
                 broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
@@ -230,7 +231,6 @@ impl Config {
                 topics,
                 control: control(&settings),
                 data,
-                fence_poll: FENCE_POLL,
                 file,
                 overrides,
                 warnings,
