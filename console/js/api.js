@@ -67,7 +67,7 @@ async function refusal(response, path) {
       return new Failure("signed-out", why ?? "The broker does not know these credentials.", "Check them, or ask whoever runs the broker.");
     case 403:
       return new Failure("forbidden", why ?? "You are signed in, but no rule allows you this.",
-        "Ask whoever keeps the broker's rules for `observe` (to look) or `administer` (to change).");
+        "Ask whoever keeps the broker's rules for the action observe (to look) or administer (to change).");
     case 404:
       return new Failure("missing", why ?? `This broker does not know ${path}.`, "It may be of an older version than the console.");
     default:
@@ -109,7 +109,7 @@ export const remove = (path) => ask("DELETE", path);
 /** A path with a name in it that may contain anything but be `.` or `..`, which no browser sends as they are. */
 export function named(path, name) {
   if (name === "" || name === "." || name === "..") {
-    throw new Failure("refused", `The name “${name}” cannot be part of an address.`, "Use `whimbrel` on the broker's machine for this one.");
+    throw new Failure("refused", `The name “${name}” cannot be part of an address.`, "Use the program whimbrel on the broker's machine for this one.");
   }
   return `${path}/${encodeURIComponent(name)}`;
 }

@@ -1,5 +1,5 @@
-// Tables that are renewed in place: rows keep their elements, so the focus, a selection and a screen reader's place stay. On a narrow screen
-// each row becomes a card (css/parts.css), and the roles are told outright, as a table that is laid out otherwise loses them.
+// Tables that are renewed in place: rows keep their elements, so the focus, a selection and a screen reader's place stay. Where there is
+// little room each row becomes a card (css/parts.css), and the roles are told outright, as a table that is laid out otherwise loses them.
 import { el, putNew, reconcile, text } from "./dom.js";
 
 function order(a, b) {
@@ -34,7 +34,7 @@ export class Table {
     this.#empty = el("p", { class: "quiet empty" }, empty);
     const row = el("tr", { role: "row" }, ...columns.map((column, index) => this.#head(column, index)));
     this.table = el("table", { role: "table" }, el("caption", { class: "hidden" }, caption), el("thead", { role: "rowgroup" }, row), this.#body);
-    this.root = el("div", { class: "table" }, this.table, this.#empty);
+    this.root = el("div", { class: "table" }, el("div", { class: "frame" }, this.table, this.#empty));
     this.#mark();
   }
 

@@ -39,6 +39,8 @@ for (const view of VIEWS) {
     await page.locator(CONTENT[view]).first().waitFor();
     const { needed, there } = await page.evaluate(() => ({ needed: document.scrollingElement.scrollWidth, there: innerWidth }));
     assert.ok(needed <= there, `${needed} pixels wide on a screen of ${there}`);
+    const [tabs, last] = [await page.locator("#tabs").boundingBox(), await page.locator("#tab-status").boundingBox()];
+    assert.ok(last.x + last.width <= tabs.x + tabs.width, "all tabs are in sight");
   }, { viewport: PHONE, hasTouch: true, isMobile: true }));
 }
 

@@ -81,7 +81,7 @@ function signInTests(at) {
     for (const view of VIEWS.filter((name) => name !== "map")) {
       await open(page, view);
       await page.locator(`#view-${view}`).getByText("no rule allows eve to observe").waitFor();
-      await page.locator(`#view-${view}`).getByText("Ask whoever keeps the broker's rules").waitFor();
+      await page.locator(`#view-${view}`).getByText("Ask whoever keeps the broker's rules for the action observe").waitFor();
     }
   }, { expectsFailures: true }));
 }

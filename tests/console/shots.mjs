@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { launch } from "./browser.mjs";
 import { Mock } from "./mock.mjs";
 
+/** Pictures of phones show no more of a long page than this. */
+const LONGEST = 1400;
 const VIEWS = ["map", "overlay", "streams", "sessions", "charts", "status"];
 const FORMS = [
   ["dark", { viewport: { width: 1360, height: 850 }, colorScheme: "dark" }],
@@ -43,7 +45,10 @@ for (const [form, options] of FORMS) {
     await page.goto(`${mock.url}#${view}`);
     await page.reload();
     await PREPARE[view](page);
-    await page.screenshot({ path: join(directory, `console-${view}-${form}.png`), fullPage: form === "phone" });
+    const { width, height } = options.viewport;
+    const needed = await page.evaluate(() => document.scrollingElement.scrollHeight);
+    const clip = { x: 0, y: 0, width, height: form === "phone" ? Math.min(needed, LONGEST) : height };
+    await page.screenshot({ path: join(directory, `console-${view}-${form}.png`), fullPage: form === "phone", clip });
   }
   await context.close();
 }

@@ -2,7 +2,7 @@
 import { el, reconcile, text } from "../dom.js";
 
 const { uPlot } = window;
-const HEIGHT = 190;
+const HEIGHT = 180;
 const SERIES = 8;
 /** Plots with the same key share their crosshair. */
 const SYNC = "whimbrel";
@@ -64,7 +64,7 @@ export class Plot {
       cursor: { sync: { key: SYNC }, drag: { x: false, y: false }, points: { size: 6 } },
       scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1] } },
       axes: [
-        { ...axis, space: 70, values: (_, splits, __, ___, increment) => splits.map((at) => clock(at, increment < 60)) },
+        { ...axis, size: 28, space: 70, values: (_, splits, __, ___, increment) => splits.map((at) => clock(at, increment < 60)) },
         { ...axis, size: 64, values: (_, splits) => splits.map((value) => this.#format(value)), ...(this.#isBinary ? { incrs: BINARY } : {}) },
       ],
       series: [{}, ...this.#labels.map((label, at) => ({ label, stroke: this.#colour(`--series-${at % SERIES}`), width: 1.6, dash: at >= SERIES ? [5, 4] : undefined, points: { show: false } }))],

@@ -10,7 +10,7 @@ const NOT_AUTHORIZED = 135;
 
 const REFUSALS = {
   134: ["The broker does not accept these credentials for MQTT.", "Sign out and in again."],
-  [NOT_AUTHORIZED]: ["You may not connect over MQTT.", "Ask whoever keeps the broker's rules for `subscribe` on this filter, and for the client ids whimbrel-console-*."],
+  [NOT_AUTHORIZED]: ["You may not connect over MQTT.", "Ask whoever keeps the broker's rules for the action subscribe on this filter, and for the client ids whimbrel-console-*."],
   137: ["The broker is too busy.", "The console tries again."],
   151: ["A quota of the broker is exceeded.", "Close other connections of yours, or ask for a higher quota."],
 };

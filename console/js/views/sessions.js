@@ -262,7 +262,7 @@ export function create(app) {
     if (more.said === said) return;
     more.said = said;
     put(more, `Of ${partial.join(", ")} only a part is here; searching looks at that part. `,
-      pages < MAX_PAGES ? el("button", { type: "button", class: "plain", onclick: askMore }, "Ask for more") : "The console asks for no more; `whimbrel sessions` lists all.");
+      pages < MAX_PAGES ? el("button", { type: "button", class: "plain", onclick: askMore }, "Ask for more") : "The console asks for no more; the command whimbrel sessions lists all.");
   }
 
   function askMore() {

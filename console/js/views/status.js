@@ -71,8 +71,9 @@ function trace() {
       put(out, el("p", { class: "notice bad" }, el("strong", {}, failure.message), failure.kind === "refused" ? "" : ` ${failure.todo}`));
     }
   });
-  const words = "An event id is told by the user property w-id, which semi-durable and durable subscriptions get, and by `whimbrel sub --json`. Brokers remember their last 16,384 notes.";
-  return [form, el("p", { class: "quiet" }, words), out];
+  const words = el("p", { class: "quiet" }, "An event id is told by the user property ", el("code", {}, "w-id"), ", which semi-durable and durable subscriptions get, and by ",
+    el("code", {}, "whimbrel sub --json"), ". Brokers remember their last 16,384 notes.");
+  return [form, words, out];
 }
 
 function way(answer) {
