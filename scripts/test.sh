@@ -64,12 +64,14 @@ if step build cargo test --locked --workspace --profile $profile --no-run; then
     step tests cargo test --locked --workspace --profile $profile --no-fail-fast || true
     step clients env WHIMBREL_BIN="$target/$profile/whimbrel" tests/clients/run || true
     step book env WHIMBREL_BIN="$target/$profile/whimbrel" tests/docs/run || true
+    step console tests/console/run || true
     step packaging env WHIMBREL_BIN="$target/$profile/whimbrel" tests/packaging/run || true
     step net scripts/test-net.sh || true
 else
     note tests 0 1 "not run, because the build failed"
     note clients 0 1 "not run, because the build failed"
     note book 0 1 "not run, because the build failed"
+    note console 0 1 "not run, because the build failed"
     note packaging 0 1 "not run, because the build failed"
     note net 0 1 "not run, because the build failed"
 fi
