@@ -166,10 +166,16 @@ async fn status_history_and_who_asks() {
         status["counters"]["packets_in"].as_u64() >= Some(2)
             && status["counters"]["memory_bytes"].as_u64() > Some(1 << 20)
     );
-    let history = json(&server, "/api/v1/history").await;
-    assert_eq!(history["every_ms"], 2000);
-    let samples = history["samples"].as_array().expect("a list");
-    let at = samples[0]["at_ms"].as_u64().expect("a time");
+    let sampled = async {
+        loop {
+            let history = json(&server, "/api/v1/history").await;
+            assert_eq!(history["every_ms"], 2000);
+            if let Some(at) = history["samples"][0]["at_ms"].as_u64() {
+                return at;
+            }
+        }
+    };
+    let at = soon("the first sample", sampled).await;
     assert_eq!(
         json(&server, &format!("/api/v1/history?after_ms={}", at + 3_600_000)).await["samples"],
         Value::Array(vec![])
