@@ -1,12 +1,14 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak audit format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak worlds audit deb format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
-# Simulated runs of the soak, each from its own seed.
+# Simulated worlds, each from its own seed.
 SEEDS ?= 5000
+# How long the soak takes.
+HOURS ?= 4
 # Arguments for the demonstration, the report on selectors and the measurement of disturbance, e.g. `make run ARGS="--vehicles 1000"`.
 ARGS ?=
 
@@ -59,11 +61,21 @@ bench-disturbance: ## measure how long a bystander waits while others mean harm 
 fuzz: ## fuzz every target for SECONDS (60) each
 	@scripts/fuzz.sh $(SECONDS)
 
-soak: ## run the simulator over SEEDS (5000) seeds
+soak: ## run the main job for HOURS (4), and see that memory, files and disk of its brokers stay flat
+	@scripts/require.sh cc=build-essential python3
+	cargo build --locked --release --package whimbrel
+	@scripts/soak.py "$${CARGO_TARGET_DIR:-target}/release/whimbrel" --hours $(HOURS) --demo-args "$(ARGS)"
+
+worlds: ## run the simulator over SEEDS (5000) seeds
 	WHIMBREL_SEEDS=$(SEEDS) cargo test --locked --profile quick --package whimbrel-sim
 
 audit: ## check dependencies against the whole advisory database (needs a network)
 	@scripts/audit.sh
+
+deb: ## build a Debian package of the broker under target/deb, and try it
+	@scripts/require.sh cc=build-essential
+	cargo build --locked --release --package whimbrel
+	@scripts/package-deb.sh --check
 
 format: ## format the code
 	cargo fmt --all

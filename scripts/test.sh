@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that must hold before a change is taken: format, house rules, lints, documentation, all tests, and real MQTT clients
-# against the binary. Goes on after a failure, so that one run tells all; then prints what each step took and found, and as its
-# last line how much passed and failed in all. A check without tests of its own counts as one.
+# Everything that must hold before a change is taken: format, house rules, lints, documentation, all tests, and against the binary
+# real MQTT clients, the commands of the documentation, and what is under packaging/. Goes on after a failure, so that one run tells
+# all; then prints what each step took and found, and as its last line how much passed and failed in all. A check without tests of
+# its own counts as one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,10 +19,10 @@ passed=0
 failed=0
 summary=()
 
-# Adds up "N passed; N failed" of cargo and "N failed, N passed in 1.2s" of pytest.
+# Adds up "N passed; N failed" of cargo, "N failed, N passed in 1.2s" of pytest, and "N passed, N failed" of checks.
 count() {
     awk -v what="$1" '
-        /^test result: / || /^[= ]*[0-9]+ (passed|failed|error).* in [0-9.]+s/ {
+        /^test result: / || /^[= ]*[0-9]+ (passed|failed|error).* in [0-9.]+s/ || /^[0-9]+ passed, [0-9]+ failed$/ {
             for (i = 2; i <= NF; i++) if ($i ~ "^" what "[;,]?$") n += $(i - 1)
         }
         END { print n + 0 }' "$2"
@@ -62,10 +63,16 @@ step docs env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-dep
 if step build cargo test --locked --workspace --profile $profile --no-run; then
     step tests cargo test --locked --workspace --profile $profile --no-fail-fast || true
     step clients env WHIMBREL_BIN="$target/$profile/whimbrel" tests/clients/run || true
+    step book env WHIMBREL_BIN="$target/$profile/whimbrel" tests/docs/run || true
+    step console tests/console/run || true
+    step packaging env WHIMBREL_BIN="$target/$profile/whimbrel" tests/packaging/run || true
     step net scripts/test-net.sh || true
 else
     note tests 0 1 "not run, because the build failed"
     note clients 0 1 "not run, because the build failed"
+    note book 0 1 "not run, because the build failed"
+    note console 0 1 "not run, because the build failed"
+    note packaging 0 1 "not run, because the build failed"
     note net 0 1 "not run, because the build failed"
 fi
 finish

@@ -1,4 +1,5 @@
 // Takes pictures of all views against the invented brokers: node tests/console/shots.mjs DIRECTORY [view …]
+// With WHIMBREL_CONSOLE_URL against a broker that runs; sessions and status look for what only the invented ones have.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "./browser.mjs";
@@ -36,13 +37,15 @@ const PREPARE = {
 
 const [directory, ...wanted] = process.argv.slice(2);
 mkdirSync(directory, { recursive: true });
-const mock = await Mock.start({ vehicles: 600, perSecond: 400 });
+const real = process.env.WHIMBREL_CONSOLE_URL;
+const mock = real ? undefined : await Mock.start({ vehicles: 600, perSecond: 400 });
+const url = real ?? mock.url;
 const browser = await launch();
 for (const [form, options] of FORMS) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
   for (const view of VIEWS.filter((name) => wanted.length === 0 || wanted.includes(name))) {
-    await page.goto(`${mock.url}#${view}`);
+    await page.goto(`${url}#${view}`);
     await page.reload();
     await PREPARE[view](page);
     const { width, height } = options.viewport;
@@ -53,4 +56,4 @@ for (const [form, options] of FORMS) {
   await context.close();
 }
 await browser.close();
-await mock.stop();
+await mock?.stop();

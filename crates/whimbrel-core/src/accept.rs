@@ -82,7 +82,9 @@ impl Core {
             Ok(Some(first)) => return self.answer_repeat(now, (from, whom), first, publish, out),
             Ok(None) => {
                 let session = self.sessions.get(from);
-                let headers = said_of(session.memory.roam.as_deref(), event, number.is_some());
+                let place = session.memory.roam.as_deref().filter(|_| event.reliability == Reliability::Reliable);
+                let after = place.map(|place| place.after.clone()).unwrap_or_default();
+                let headers = said_of(place, &after, event, number.is_some());
                 let event = EventRef { publisher: session.publisher, headers, ..*event };
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
                 #[cfg(feature = "mutants")]

@@ -49,5 +49,5 @@ pub use broker::Core;
 pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
-pub use overlay::{ALL_OTHERS, OverlayConfig, TraceQuestion};
+pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use stats::Stats;

@@ -195,7 +195,7 @@ impl<'a> Round<'a> {
         }
         let is_flying = sessions.get(track.session).inflight.loading(id, publication.id).is_some();
         // Something of another stream comes before it that is being read elsewhere.
-        let is_barred = publication.event.headers.after.is_some_and(|after| track.is_aside(after.pubend));
+        let is_barred = publication.event.headers.after.iter().any(|after| track.is_aside(after.pubend));
         if track.is_unsettled(publication.id) || is_barred || is_flying {
             self.fallen.push(id);
             return;

@@ -78,8 +78,9 @@ impl Core {
                     knowledge.silence(knowledge.base(), upto);
                 }
                 knowledge.silence(after, Tick(upto.0 - 1));
-                if let Some(after) = event.event.headers.after.filter(|_| !is_best_effort && knowledge.base() < upto) {
-                    remote.predecessors.insert(upto, after);
+                let after = event.event.headers.after;
+                if !after.is_empty() && !is_best_effort && knowledge.base() < upto {
+                    remote.predecessors.insert(upto, after.iter().collect());
                 }
                 if retain && knowledge.base() < upto {
                     remote.retained.insert(upto);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::{AcceptedEvent, Attributes, EventId, Packed, Time};
+use crate::{AcceptedEvent, Attributes, EventId, Packed, Predecessors, Time};
 
 /// The importance of an event that does not say otherwise.
 pub const IMPORTANCE_DEFAULT: u8 = 5;
@@ -42,8 +42,8 @@ pub struct Headers<'a> {
     pub response_topic: Option<&'a str>,
     /// What a reply must carry to be told from others.
     pub correlation: Option<&'a [u8]>,
-    /// Its publisher has published that one before, at another broker; set by the broker that accepts it.
-    pub after: Option<EventId>,
+    /// What its publisher has published before, at other brokers; set by the broker that accepts it.
+    pub after: Predecessors<'a>,
     /// It may be one that was accepted before, at a broker that could not be asked; set by the broker that accepts it.
     pub maybe_repeat: bool,
 }
@@ -55,7 +55,7 @@ impl Headers<'_> {
         content_type: None,
         response_topic: None,
         correlation: None,
-        after: None,
+        after: Predecessors::NONE,
         maybe_repeat: false,
     };
 

@@ -10,6 +10,7 @@ mod event;
 mod hash;
 mod id;
 mod packed;
+mod predecessors;
 mod time;
 mod token;
 
@@ -22,5 +23,6 @@ pub use id::{
     Tick,
 };
 pub use packed::{AcceptedEvent, Packed};
+pub use predecessors::{PREDECESSORS_MAX, Predecessors, PredecessorsBuf};
 pub use time::Time;
 pub use token::{CheckpointToken, Deployment, InvalidToken, TokenFull};

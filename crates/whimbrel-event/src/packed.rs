@@ -14,10 +14,10 @@
 //! | 36 | 4 | bytes of the attributes |
 //!
 //! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a length of 4, a byte of flags, and for each that
-//! is there its length of 4 and its bytes, and the pubend and tick, 8 each, of the event that its publisher has published before). Then topic, attributes, and the payload, which is the rest.
+//! is there its length of 4 and its bytes, and in the rest of that length the pubend and tick, 8 each, of those that its publisher has published before). Then topic, attributes, and the payload, which is the rest.
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
-use crate::{Attributes, EventId, PubendId, Tick, Time};
+use crate::{Attributes, EventId, Predecessors, PubendId, Tick, Time};
 
 /// Bytes that every event has.
 const FIXED: usize = 40;
@@ -114,8 +114,7 @@ fn parts<'a>(headers: &Headers<'a>) -> [Option<&'a [u8]>; 3] {
 
 /// Behind the length.
 fn headers_len(headers: &Headers<'_>) -> usize {
-    let after = if headers.after.is_some() { 16 } else { 0 };
-    1 + after + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
+    1 + headers.after.as_bytes().len() + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
 }
 
 fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
@@ -127,7 +126,7 @@ fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
     for (part, flag) in parts(headers).iter().zip([CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION]) {
         flags |= if part.is_some() { flag } else { 0 };
     }
-    flags |= if headers.after.is_some() { AFTER } else { 0 };
+    flags |= if headers.after.is_empty() { 0 } else { AFTER };
     flags |= if headers.maybe_repeat { MAYBE_REPEAT } else { 0 };
     let len = |bytes: usize| u32::try_from(bytes).expect("headers have less than 4 GiB").to_le_bytes();
     rest.put(&len(headers_len(headers)));
@@ -136,10 +135,7 @@ fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
         rest.put(&len(part.len()));
         rest.put(part);
     }
-    if let Some(EventId { pubend, tick }) = headers.after {
-        rest.put(&pubend.0.to_le_bytes());
-        rest.put(&tick.0.to_le_bytes());
-    }
+    rest.put(headers.after.as_bytes());
 }
 
 /// What is left to fill.
@@ -293,8 +289,8 @@ impl<'a> Unread<'a> {
                 block.part()?;
             }
         }
-        block.take(if flags & AFTER != 0 { 16 } else { 0 })?;
-        Some(())
+        let after = Predecessors::from_bytes(block.0)?;
+        (after.is_empty() == (flags & AFTER == 0)).then_some(())
     }
 }
 
@@ -337,10 +333,7 @@ impl<'a> Rest<'a> {
             content_type: part(CONTENT_TYPE).map(text),
             response_topic: part(RESPONSE_TOPIC).map(text),
             correlation: part(CORRELATION),
-            after: (flags & AFTER != 0).then(|| EventId {
-                pubend: PubendId(u64::from_le_bytes(block.array())),
-                tick: Tick(u64::from_le_bytes(block.array())),
-            }),
+            after: Predecessors::from_bytes(block.0).expect("packed from predecessors"),
             maybe_repeat: flags & MAYBE_REPEAT != 0,
         }
     }
@@ -349,7 +342,7 @@ impl<'a> Rest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AttributesBuf;
+    use crate::{AttributesBuf, PredecessorsBuf};
 
     fn packed(event: &AcceptedEvent<'_>) -> Vec<u8> {
         let mut bytes = vec![0xa5; event.packed_len()];
@@ -361,12 +354,14 @@ mod tests {
     fn every_part_comes_out_as_it_went_in() {
         let mut attributes = AttributesBuf::new();
         attributes.push("line", "N56");
+        let ids = [(7, u64::MAX), (8, 3)].map(|(pubend, tick)| EventId { pubend: PubendId(pubend), tick: Tick(tick) });
+        let before: PredecessorsBuf = ids.into_iter().collect();
         let headers = Headers {
             text_payload: Some(false),
             content_type: Some("text/plain"),
             response_topic: Some("r"),
             correlation: Some(b"\0\x01"),
-            after: Some(EventId { pubend: PubendId(7), tick: Tick(u64::MAX) }),
+            after: before.as_predecessors(),
             maybe_repeat: true,
         };
         let full = EventRef {
@@ -392,7 +387,7 @@ mod tests {
                     content_type: headers.content_type.filter(|_| has(4)),
                     response_topic: headers.response_topic.filter(|_| has(5)),
                     correlation: headers.correlation.filter(|_| has(6)),
-                    after: headers.after.filter(|_| has(9)),
+                    after: if has(9) { headers.after } else { Predecessors::NONE },
                     maybe_repeat: has(10),
                 },
                 qos: [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][parts as usize % 3],

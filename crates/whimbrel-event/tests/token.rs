@@ -135,7 +135,7 @@ fn a_token_of_one_host_is_short() {
 fn the_largest_token_fits_a_string_of_mqtt() {
     let mut token = CheckpointToken::new(Deployment(u32::MAX), Tick(1 << 63));
     for number in 0..CheckpointToken::HOSTS_MAX as u64 {
-        token.cover(host(number), 3, 0).unwrap();
+        token.cover(host(number), 4, 4).unwrap();
     }
     for pubend in token.pubends().map(|(pubend, _)| pubend).collect::<Vec<_>>() {
         token.set(pubend, Tick(0));
@@ -143,7 +143,46 @@ fn the_largest_token_fits_a_string_of_mqtt() {
     assert_eq!(token.pubends().count(), CheckpointToken::PUBENDS_MAX);
     let text = token.to_string();
     assert!(text.len() <= CheckpointToken::TEXT_MAX, "{}", text.len());
+    assert_eq!(text.parse(), Ok(token.clone()));
+    // As many exceptions as may be, each as long as can be.
+    let pubends: Vec<PubendId> = token.pubends().map(|(pubend, _)| pubend).collect();
+    for pubend in pubends.iter().step_by(8).take(CheckpointToken::EXCEPTIONS_MAX) {
+        token.set(*pubend, Tick(1 << 63 | 1));
+    }
+    let text = token.to_string();
+    assert!(text.len() <= CheckpointToken::TEXT_MAX, "{}", text.len());
+    assert_eq!(text.parse(), Ok(token.clone()));
+    // And more: what is read never lies ahead.
+    for (number, pubend) in (0..).zip(&pubends) {
+        token.set(*pubend, Tick(u64::MAX - (number * number) % 1_000_003));
+    }
+    let text = token.to_string();
+    assert!(text.len() <= CheckpointToken::TEXT_MAX, "{}", text.len());
+    let read: CheckpointToken = text.parse().unwrap();
+    assert_eq!(read.hosts().collect::<Vec<_>>(), token.hosts().collect::<Vec<_>>());
+    assert!(pubends.iter().all(|pubend| read.position(*pubend) <= token.position(*pubend)));
+    let exact = pubends.iter().filter(|pubend| read.position(**pubend) == token.position(**pubend)).count();
+    assert!(exact >= CheckpointToken::EXCEPTIONS_MAX, "{exact} positions are as they were");
+    assert_eq!(read.to_string(), text);
+}
+
+#[test]
+fn a_thousand_hosts_fit_with_the_places_of_each() {
+    let mut token = CheckpointToken::new(Deployment(5), Tick(NOW));
+    for number in 0..1_000 {
+        token.cover(host(number), 4, 4).unwrap();
+        for index in 0..8 {
+            token.set(host(number).pubend(index), Tick(NOW - number * MINUTE / 1_000));
+        }
+    }
+    token.set(host(500).pubend(2), Tick(NOW - 1));
+    let text = token.to_string();
+    assert!(text.len() < 21_000, "{}", text.len());
     assert_eq!(text.parse(), Ok(token));
+    for end in (0..text.len()).step_by(97) {
+        let part = text[..end].parse::<CheckpointToken>();
+        assert!(matches!(part, Err(InvalidToken::Truncated | InvalidToken::Altered)), "{part:?}");
+    }
 }
 
 #[test]
@@ -223,7 +262,7 @@ fn an_error_says_what_is_wrong() {
         (text[..text.len() / 2].to_owned(), InvalidToken::Truncated),
         (format!("{text}="), InvalidToken::NotBase64(text.len())),
         (format!(" {text}"), InvalidToken::NotBase64(0)),
-        (format!("Ag{}", &text[2..]), InvalidToken::UnknownVersion(2)),
+        (format!("Aw{}", &text[2..]), InvalidToken::UnknownVersion(3)),
         (format!("{text}AAAA"), InvalidToken::Altered),
         ("A".repeat(CheckpointToken::TEXT_MAX + 1), InvalidToken::TooLong),
     ];

@@ -9,4 +9,5 @@ pub mod fleet;
 pub mod goal;
 mod progress;
 pub mod relay;
+mod scale;
 mod semi_durable;

@@ -1,6 +1,10 @@
 //! What an operator may set, and its defaults.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use whimbrel_access::{Principal, Quota, Rules};
 
 /// While a driver has more unsent bytes of a connection than this, its client gets no more deliveries.
 pub const HIGH_WATER: usize = 256 << 10;
@@ -22,6 +26,9 @@ pub const AHEAD_ENOUGH: usize = 64 << 10;
 
 /// A connection whose session was not found for so long is refused, also if the core should never say so.
 pub const AWAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A connection of which it was not found out who it is for so long is refused, also if the driver should never say so.
+pub const IDENTIFY_MAX: Duration = Duration::from_secs(10);
 
 /// Incomplete packets up to this size, in bytes, are held for every connection.
 pub const PARTIAL_FREE: usize = 16 << 10;
@@ -60,6 +67,26 @@ impl Default for Limits {
     }
 }
 
+/// Who may do what at this broker.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// What is allowed. By default nothing is.
+    pub rules: Arc<Rules>,
+    /// How much of it; sound, as [`whimbrel_access::Meter::check`] says.
+    pub quotas: Arc<[Quota]>,
+    /// Whether user names and passwords can be judged: [`crate::Output::identify`] is answered.
+    pub judges: bool,
+    /// Those who can be known by a password.
+    pub users: Arc<BTreeSet<Principal>>,
+}
+
+impl Access {
+    /// Everything is allowed to everybody.
+    pub fn everything() -> Access {
+        Access { rules: Arc::new(Rules::everything()), ..Access::default() }
+    }
+}
+
 /// Configuration of a [`crate::Broker`].
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -71,6 +98,8 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds of the core.
     pub core: whimbrel_core::Limits,
+    /// Who may do what.
+    pub access: Access,
     /// How often `$SYS` is brought up to date; `None`: never.
     pub sys_interval: Option<Duration>,
 }
@@ -82,6 +111,7 @@ impl Default for Config {
             version: env!("CARGO_PKG_VERSION").into(),
             limits: Limits::default(),
             core: whimbrel_core::Limits::default(),
+            access: Access::everything(),
             sys_interval: Some(Duration::from_secs(10)),
         }
     }

@@ -9,8 +9,9 @@ mod edge;
 mod stats;
 
 pub use config::{
-    AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, AWAIT_MAX, Config, HIGH_WATER, LOW_WATER, Limits, PARTIAL_FREE,
+    AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, AWAIT_MAX, Access, Config, HIGH_WATER, IDENTIFY_MAX, LOW_WATER, Limits,
+    PARTIAL_FREE,
 };
-pub use edge::{Broker, ConnId, Input, Origin, Output, Reason};
+pub use edge::{Broker, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, Unidentified};
 pub use stats::{Reasons, Stats};
 pub use whimbrel_core::store;

@@ -71,6 +71,14 @@ stats! {
     publishes_in: u64,
     /// PUBLISH packets sent.
     publishes_out: u64,
+    /// CONNECTs of which it had to be found out who sent them.
+    identifying: u64,
+    /// Deliveries that were dropped because no rule allows them any more.
+    deliveries_denied: u64,
+    /// Subscriptions that were ended because no rule allows them any more.
+    subscriptions_ended: u64,
+    /// How often a connection was read no more for a while because its principal's quota was used up.
+    throttled: u64,
     /// CONNECTs refused, by reason code of MQTT 5.
     refused: Reasons,
     /// Connections ended by the broker, by reason code of MQTT 5 (also where MQTT 3.1.1 does not transmit it).

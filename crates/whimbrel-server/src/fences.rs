@@ -8,10 +8,12 @@ use tokio::sync::Mutex;
 use whimbrel_core::store::Profile;
 use whimbrel_selector::{FenceChanges, Fences};
 
-use crate::config::Config;
+use crate::access::{Access, Plan};
 use crate::config::fence::{self, Again, Watched};
 use crate::config::partition::Division;
+use crate::config::{Certificate, Config, Override};
 use crate::drive::Hub;
+use crate::identity::trust::{Revoked, Trust};
 use crate::metrics::FenceMetrics;
 pub use crate::metrics::Outcome;
 
@@ -26,8 +28,13 @@ const PROBLEMS_MAX: usize = 20;
 pub struct Keeper {
     hub: Arc<Hub>,
     metrics: FenceMetrics,
+    access: Arc<Access>,
+    /// Whose certificates are believed, if there is an authority.
+    trust: Option<Arc<Trust>>,
     /// The configuration file.
     file: Option<PathBuf>,
+    /// What was given outside of it.
+    overrides: Vec<Override>,
     state: Mutex<State>,
 }
 
@@ -44,8 +51,8 @@ struct State {
 
 impl Keeper {
     /// Puts those of the start in force.
-    pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, config: &Config) -> Keeper {
-        let Config { fences: start, division, topics, file, .. } = config;
+    pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, access: Arc<Access>, config: &Config) -> Keeper {
+        let Config { fences: start, division, topics, file, overrides, .. } = config;
         hub.set_fences(&start.fences);
         hub.set_division(division);
         hub.set_profiles(topics);
@@ -53,7 +60,12 @@ impl Keeper {
         let (read, seen) = (start.watched.clone(), start.watched.clone());
         let (fences, division, topics) = (start.fences.clone(), division.clone(), topics.clone());
         let state = State { fences, division, topics, read, seen };
-        Keeper { hub, metrics, file: file.clone(), state: Mutex::new(state) }
+        let trust = match &config.certificate {
+            Certificate::Known(known) => Some(known.trust.clone()),
+            Certificate::Files(_) | Certificate::Made | Certificate::None => None,
+        };
+        let (file, overrides) = (file.clone(), overrides.clone());
+        Keeper { hub, metrics, access, trust, file, overrides, state: Mutex::new(state) }
     }
 
     /// Reads the configuration file and all files of fences again. Either all that they say comes into force, or none of it. `None`: there
@@ -63,16 +75,22 @@ impl Keeper {
     }
 
     async fn reload_with(&self, state: &mut State) -> Option<Outcome> {
-        let file = self.file.clone()?;
-        let read = tokio::task::spawn_blocking(move || fence::read_again(&file)).await;
+        let (file, overrides) = (self.file.clone(), self.overrides.clone());
+        if file.is_none() && self.trust.is_none() {
+            return None;
+        }
+        let read = tokio::task::spawn_blocking(move || fence::read_again(file.as_deref(), &overrides)).await;
         // Otherwise the runtime is ending.
-        let Ok(Again { sources, division, topics, problems }) = read else { return Some(Outcome::Refused) };
+        let Ok(Again { sources, division, topics, access, revoked, warnings, problems }) = read else {
+            return Some(Outcome::Refused);
+        };
         (state.read, state.seen) = (sources.watched.clone(), sources.watched);
-        let outcome = if problems.is_empty() {
+        let judged = if problems.is_empty() { self.adopt_access(access, revoked, &warnings) } else { None };
+        let outcome = if let Some(access) = judged {
             let fences = self.adopt(state, sources.fences);
             let division = self.adopt_division(state, division);
             let topics = self.adopt_topics(state, topics);
-            let is_changed = [division, topics].contains(&Outcome::Changed);
+            let is_changed = [division, topics, access].contains(&Outcome::Changed);
             if is_changed { Outcome::Changed } else { fences }
         } else {
             for problem in problems.iter().take(PROBLEMS_MAX) {
@@ -80,7 +98,7 @@ impl Keeper {
             }
             let problems = problems.len();
             let (fences, partitions) = (state.fences.len(), state.division.plan.partitions.len());
-            let what = "fences, partitions and topics not read again: those before stay in force";
+            let what = "fences, partitions, topics and rules not read again: those before stay in force";
             tracing::error!(problems, fences, partitions, "{what}");
             Outcome::Refused
         };
@@ -112,6 +130,27 @@ impl Keeper {
         tracing::info!(partitions, buffered, "partitions read again");
         state.division = division;
         Outcome::Changed
+    }
+
+    /// Who may do what from now on; `None`: it cannot be, and what was stays.
+    fn adopt_access(&self, plan: Arc<Plan>, revoked: Revoked, warnings: &[String]) -> Option<Outcome> {
+        if plan.dev {
+            return Some(Outcome::Unchanged);
+        }
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let is_changed = match self.access.replace(plan.clone()) {
+            Ok(is_changed) => is_changed,
+            Err(error) => {
+                tracing::error!(%error, "the audit cannot be written where identity.audit says");
+                return None;
+            }
+        };
+        if let Some(trust) = &self.trust {
+            trust.revoke(revoked.clone());
+        }
+        self.hub.renew_access(&plan.of_edge());
+        self.hub.revoke(&revoked);
+        Some(if is_changed { Outcome::Changed } else { Outcome::Unchanged })
     }
 
     fn adopt_topics(&self, state: &mut State, topics: Vec<Profile>) -> Outcome {

@@ -1,32 +1,40 @@
-//! Metrics and health over HTTP.
+//! The HTTP listener: the API, the console, metrics and health.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::{Html, IntoResponse};
+use axum::http::{Request, StatusCode};
+use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
 
+use crate::console;
 use crate::metrics::Metrics;
 use crate::server::Phase;
 
 /// Connections at once. More wait in the system's queue.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 128;
 
-/// For the header of a request.
+/// For the header of a request, from the end of the one before it: so an idle connection ends, too.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For a whole connection, which is one request and its answer.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// For a whole connection. After it the answer that has begun is the last.
+const CONNECTION_LIFE: Duration = Duration::from_secs(300);
+
+/// For that last answer, unless it lasts for as long as it is read.
+const LAST_ANSWER: Duration = Duration::from_secs(60);
 
 /// The largest request header, in bytes.
 const MAX_HEADER: usize = 16 << 10;
@@ -34,33 +42,30 @@ const MAX_HEADER: usize = 16 << 10;
 /// How long accepting pauses after the system failed to hand over a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const INDEX: &str = "<!doctype html><meta charset=\"utf-8\"><title>Whimbrel</title>\n<h1>Whimbrel</h1>\n<ul>\n\
-    <li><a href=\"/metrics\">metrics</a>\n<li><a href=\"/healthz\">is it alive?</a>\n\
-    <li><a href=\"/readyz\">does it take clients?</a>\n<li><a href=\"/certificate.pem\">certificate</a> (--dev)\n</ul>\n";
-
-/// What the pages show.
+/// What is on the listener beside the console.
 #[derive(Debug)]
-pub struct Pages {
+pub(crate) struct Pages {
     /// At `/metrics`.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// At `/readyz`.
-    pub phase: watch::Receiver<Phase>,
+    pub(crate) phase: watch::Receiver<Phase>,
     /// At `/certificate.pem`: the certificate that was made on the spot, if one was.
-    pub certificate: Option<String>,
+    pub(crate) certificate: Option<String>,
 }
 
 /// Serves until the task is dropped.
-pub async fn serve(listener: TcpListener, pages: Pages) {
+pub(crate) async fn serve(listener: TcpListener, pages: Pages, api: Router) {
     let routes = Router::new()
-        .route("/", get(|| async { Html(INDEX) }))
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .route("/certificate.pem", get(certificate))
-        .with_state(Arc::new(pages));
+        .with_state(Arc::new(pages))
+        .merge(api)
+        .fallback(console::pages());
     let listener = &listener;
     let accept = move || async move { Ok(listener.accept().await?.0) };
-    each_connection("HTTP", MAX_CONNECTIONS, accept, |stream| answer(stream, routes.clone())).await;
+    each_connection("HTTP", MAX_CONNECTIONS, accept, |stream: TcpStream| answer("HTTP", stream, routes.clone())).await;
 }
 
 /// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what` says in the log where they come from.
@@ -94,25 +99,55 @@ pub(crate) async fn each_connection<S, A, F>(
     }
 }
 
-/// Answers the one request of a connection.
-pub(crate) async fn connection<S>(stream: S, routes: Router) -> Result<(), hyper::Error>
+/// Whether an answer of a connection lasts for as long as it is read, and has bounds of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lasting(Arc<AtomicBool>);
+
+impl Lasting {
+    /// One begins.
+    pub(crate) fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits as long as an answer may that does not last.
+    async fn last_answer(&self) {
+        tokio::time::sleep(LAST_ANSWER).await;
+        if self.0.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Answers the requests of a connection, one after the other. `what` says in the log where it comes from.
+pub(crate) async fn answer<S>(what: &'static str, stream: S, routes: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEADER)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
-    connection.await
-}
-
-async fn answer(stream: TcpStream, routes: Router) {
-    match tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, routes)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection failed"),
-        Err(_) => tracing::debug!("an HTTP connection took too long"),
+    let lasting = Lasting::default();
+    let each = lasting.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(each.clone());
+        routes.clone().oneshot(request)
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(MAX_HEADER)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = match tokio::time::timeout(CONNECTION_LIFE, connection.as_mut()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection => ended,
+                () = lasting.last_answer() => return tracing::debug!(what, "an HTTP connection took too long"),
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(what, %error, "an HTTP connection failed");
     }
 }
 

@@ -1,6 +1,9 @@
 //! Drivers, configuration, metrics and HTTP around the core.
 
+pub mod access;
+pub mod api;
 pub mod config;
+mod console;
 pub mod control;
 pub mod drive;
 mod fences;

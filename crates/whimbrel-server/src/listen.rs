@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use rustix::io::Errno;
+use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+use whimbrel_access::Principal;
 use whimbrel_mqtt::Origin;
 
+use crate::access::Access;
 use crate::config::Listener;
-use crate::drive::Hub;
+use crate::drive::{Caller, Hub};
+use crate::identity::Identity;
 use crate::logging::Throttle;
 use crate::metrics::{Cause, ListenerMetrics};
 use crate::server::Phase;
@@ -55,6 +59,8 @@ pub struct Gate {
     pub handshake_timeout: Duration,
     /// The largest MQTT packet, in bytes.
     pub max_packet: usize,
+    /// Says which web pages may open WebSockets.
+    pub access: Arc<Access>,
     /// Connections in their handshake.
     handshakes: AtomicUsize,
     refusals: Throttle,
@@ -62,9 +68,15 @@ pub struct Gate {
 
 impl Gate {
     /// A gate to `hub`.
-    pub fn new(hub: Arc<Hub>, max_connections: usize, handshake_timeout: Duration, max_packet: usize) -> Gate {
+    pub fn new(
+        hub: Arc<Hub>,
+        max_connections: usize,
+        handshake_timeout: Duration,
+        max_packet: usize,
+        access: Arc<Access>,
+    ) -> Gate {
         let (handshakes, refusals) = (AtomicUsize::new(0), Throttle::new(LOG_PERIOD));
-        Gate { hub, max_connections, handshake_timeout, max_packet, handshakes, refusals }
+        Gate { hub, max_connections, handshake_timeout, max_packet, access, handshakes, refusals }
     }
 
     fn is_full(&self) -> bool {
@@ -85,8 +97,8 @@ pub struct Door {
 
 impl Door {
     /// A door of the given kind; `tls` is used where the kind has TLS.
-    pub fn new(gate: Arc<Gate>, listener: Listener, tls: TlsAcceptor, metrics: ListenerMetrics) -> Door {
-        let tls = listener.is_tls().then_some(tls);
+    pub fn new(gate: Arc<Gate>, listener: Listener, tls: Option<TlsAcceptor>, metrics: ListenerMetrics) -> Door {
+        let tls = tls.filter(|_| listener.is_tls());
         Door { gate, listener, tls, metrics, permits: Arc::new(Semaphore::new(MAX_HANDSHAKES)), spare: spare_file() }
     }
 
@@ -182,20 +194,29 @@ async fn shake_hands(
 ) -> Result<(), Cause> {
     // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
     let _ = stream.set_nodelay(true);
+    let address = stream.peer_addr().ok();
     let Some(tls) = tls else {
-        let stream = websocket::accept(stream, gate.max_packet, metrics.clone()).await?;
-        gate.hub.serve_stream(stream, Origin::Ws);
+        let stream = websocket::accept(stream, gate.max_packet, metrics.clone(), gate.access.clone()).await?;
+        gate.hub.serve_stream(stream, Origin::Ws, Caller { address, known: None });
         return Ok(());
     };
     let stream = tls.accept(stream).await.map_err(|error| {
         tracing::debug!(listener = listener.name(), %error, "TLS");
         Cause::Tls
     })?;
+    let caller = Caller { address, known: known(stream.get_ref().1.peer_certificates()) };
     if listener.is_websocket() {
-        let stream = websocket::accept(stream, gate.max_packet, metrics.clone()).await?;
-        gate.hub.serve_stream(stream, Origin::Wss);
+        let stream = websocket::accept(stream, gate.max_packet, metrics.clone(), gate.access.clone()).await?;
+        gate.hub.serve_stream(stream, Origin::Wss, caller);
     } else {
-        gate.hub.serve_stream(stream, Origin::Tls);
+        gate.hub.serve_stream(stream, Origin::Tls, caller);
     }
     Ok(())
+}
+
+/// Who has shown a certificate, which the handshake has judged.
+fn known(chain: Option<&[CertificateDer<'static>]>) -> Option<(Principal, CertificateDer<'static>)> {
+    let certificate = chain?.first()?;
+    let principal = Principal::new(&Identity::of(certificate)?.name).ok()?;
+    Some((principal, certificate.clone()))
 }

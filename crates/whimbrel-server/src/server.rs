@@ -9,11 +9,15 @@ use std::time::Duration;
 use rustls::crypto::ring;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use whimbrel_core::OverlayConfig;
 
+use crate::access::{Access, ByRules};
+use crate::api::access::{Authorizer, Everyone};
+use crate::api::answers::Listeners;
+use crate::api::{About, Api};
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
@@ -30,6 +34,9 @@ const RESERVED_FILES: u64 = 128;
 
 /// The most connections a broker can number.
 const MAX_CONNECTIONS: u64 = 10_000_000;
+
+/// How long a broker that ends waits for others to take what they need to go on without it.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +62,9 @@ pub enum Error {
         /// Why.
         cause: io::Error,
     },
+    /// Nobody could be told who they are, or nothing noted.
+    #[error("cannot start judging who may do what: {0}. Can the file of identity.audit be written?")]
+    Access(io::Error),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}. Give one with --tls-cert and --tls-key")]
     Certificate(io::Error),
@@ -91,29 +101,12 @@ pub struct Ready {
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<PathBuf>,
     #[serde(flatten)]
-    open: Open,
-}
-
-/// Addresses in the order of the ready line.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Open {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mqtt: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tls: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ws: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wss: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    http: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overlay: Option<SocketAddr>,
+    open: Listeners,
 }
 
 impl Ready {
     fn new(name: &str) -> Ready {
-        Ready { ready: true, name: name.to_owned(), control: None, open: Open::default() }
+        Ready { ready: true, name: name.to_owned(), control: None, open: Listeners::default() }
     }
 
     fn slot(&mut self, listener: Listener) -> &mut Option<SocketAddr> {
@@ -144,6 +137,8 @@ pub struct Server {
     ready: Ready,
     hub: Arc<Hub>,
     fences: Arc<Keeper>,
+    /// The API was asked for a drain.
+    drain: Arc<Notify>,
     max_connections: usize,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
@@ -171,46 +166,57 @@ impl Server {
             sockets.push((*listener, socket));
         }
         let (acceptor, pem) = certificate(config)?;
+        let access = Access::start(config.access.clone()).map_err(Error::Access)?;
         let (hub, lock) = match opened {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
         };
-        let (links, address) = open_overlay(config, &hub)?;
+        hub.set_access(access.clone());
+        let (links, address) = open_overlay(config, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
         let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
-        let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), config));
+        let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
         let max_packet = config.broker.limits.max_packet_size as usize;
-        let gate = Arc::new(Gate::new(hub.clone(), max_connections, config.limits.handshake_timeout, max_packet));
+        let handshake = config.limits.handshake_timeout;
+        let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet, access.clone()));
         let (phase, watching) = watch::channel(Phase::Starting);
+        let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
         let (mut doors, mut http) = (JoinSet::new(), JoinSet::new());
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
-                http.spawn(http::serve(socket, pages));
+                http.spawn(http::serve(socket, pages, api.router(&authorizer(config.dev, &access))));
             } else {
                 let door = Door::new(gate.clone(), listener, acceptor.clone(), metrics.listener(listener));
                 doors.spawn(door.serve(socket, watching.clone()));
             }
         }
         if config.file.is_some() {
-            http.spawn(fences.clone().watch(config.fence_poll));
+            http.spawn(fences.clone().watch(config.limits.fence_poll));
         }
         http.spawn(hub.clock().clone().watch());
+        http.spawn(api.run());
+        let drain = api.drain();
         if let Some(place) = &config.control {
             let opened = control::socket::listen(&place.path, place.is_guarded);
             let path = place.path.display().to_string();
             let listening = opened.map_err(|cause| Error::Control { path, cause })?;
             ready.control = Some(place.path.clone());
-            http.spawn(control::serve(listening, hub.clone(), config.name.clone(), version.to_owned()));
+            http.spawn(control::serve(listening, api));
         }
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, fences, max_connections, phase, doors, http, _links: links, _lock: lock })
+        Ok(Server { ready, hub, fences, drain, max_connections, phase, doors, http, _links: links, _lock: lock })
     }
 
     /// What it listens on.
     pub fn ready(&self) -> &Ready {
         &self.ready
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Arc<Access> {
+        self.hub.access().expect("it is set before the server starts")
     }
 
     /// What the clients' connections belong to.
@@ -234,6 +240,9 @@ impl Server {
         if left > 0 {
             tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
         }
+        if !self.hub.hand_over(HAND_OVER_LIMIT).await {
+            tracing::warn!(limit = ?HAND_OVER_LIMIT, "other brokers do not have all that they need to go on without this one");
+        }
         self.hub.close_overlay().await;
         self.http.shutdown().await;
         let hub = self.hub.clone();
@@ -242,6 +251,23 @@ impl Server {
             tracing::error!("the journal could not be closed");
         }
     }
+}
+
+/// What the API tells of the server that does not change.
+fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
+    About {
+        name: config.name.clone(),
+        version: version.to_owned(),
+        deployment: config.deployment.clone(),
+        dev: config.dev,
+        listeners: ready.open.clone(),
+        started_ms: hub.clock().now().as_nanos() / 1_000_000,
+    }
+}
+
+/// Who may ask over the HTTP listener.
+fn authorizer(dev: bool, access: &Arc<Access>) -> Arc<dyn Authorizer> {
+    if dev { Arc::new(Everyone("anonymous")) } else { Arc::new(ByRules(access.clone())) }
 }
 
 /// Opens the data directory, if the broker has one.
@@ -263,7 +289,7 @@ impl Drop for Links {
 }
 
 /// Makes the broker one of many, if it is to be: the address at which others may dial it.
-fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<SocketAddr>), Error> {
+fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result<(Links, Option<SocketAddr>), Error> {
     let links = Links(hub.clone());
     let open = config.listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| *address);
     let asked = &config.overlay;
@@ -272,12 +298,14 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>) -> Result<(Links, Option<Socket
     }
     let credentials = match &config.certificate {
         Certificate::Known(known) => known.overlay.clone(),
-        Certificate::Files(_) | Certificate::Made => credentials::of_development().map_err(Error::Certificate)?,
+        Certificate::Files(_) | Certificate::Made | Certificate::None => {
+            credentials::of_development().map_err(Error::Certificate)?
+        }
     };
     // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless they are told to.
     let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
     let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
-    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials };
+    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
         addresses: Vec::new(),
@@ -323,7 +351,11 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         log_start(config, version, workers, &server);
         announce(server.ready());
         loop {
-            match signals.next().await {
+            let asked = tokio::select! {
+                asked = signals.next() => asked,
+                () = server.drain.notified() => Asked::End,
+            };
+            match asked {
                 Asked::End => break,
                 Asked::Reload => reload_beside(server.fences.clone()),
                 Asked::AcceptClock => server.hub.accept_clock(),
@@ -381,17 +413,18 @@ fn max_connections(config: &Config) -> usize {
     }
 }
 
-fn certificate(config: &Config) -> Result<(TlsAcceptor, Option<String>), Error> {
+fn certificate(config: &Config) -> Result<(Option<TlsAcceptor>, Option<String>), Error> {
     let (tls, pem) = match &config.certificate {
         Certificate::Files(tls) => (tls.clone(), None),
         Certificate::Known(known) => (known.clients.clone(), None),
+        Certificate::None => return Ok((None, None)),
         Certificate::Made => {
             let addresses: Vec<IpAddr> = config.listen.iter().map(|(_, address)| address.ip()).collect();
             let made = tls::make(&addresses).map_err(Error::Certificate)?;
             (made.config, Some(made.pem))
         }
     };
-    Ok((TlsAcceptor::from(tls), pem))
+    Ok((Some(TlsAcceptor::from(tls)), pem))
 }
 
 fn seed() -> io::Result<u64> {

@@ -22,6 +22,8 @@ pub enum File {
     Key,
     /// Certificates of authorities.
     Authorities,
+    /// Certificates that are not believed any more.
+    Revoked,
 }
 
 /// Why certificate files cannot be used.

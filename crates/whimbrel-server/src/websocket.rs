@@ -24,6 +24,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
+use crate::access::Access;
 use crate::metrics::{Cause, ListenerMetrics};
 
 /// The one path that speaks MQTT.
@@ -48,14 +49,19 @@ const READ_BUFFER: usize = 4 << 10;
 ///
 /// # Errors
 /// Why it did not become one. The peer has got an HTTP answer, if it asked in HTTP.
-pub async fn accept<S>(stream: S, max_packet: usize, metrics: ListenerMetrics) -> Result<ByteStream<S>, Cause>
+pub async fn accept<S>(
+    stream: S,
+    max_packet: usize,
+    metrics: ListenerMetrics,
+    access: Arc<Access>,
+) -> Result<ByteStream<S>, Cause>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let refused = Arc::new(OnceLock::new());
     let outcome = refused.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = upgrade(&request).unwrap_or_else(|(cause, status, why)| {
+        let response = upgrade(&request, &access).unwrap_or_else(|(cause, status, why)| {
             outcome.get_or_init(|| cause);
             refusal(status, why)
         });
@@ -83,10 +89,13 @@ where
 }
 
 /// The answer to an upgrade; or why it is refused, with which status and words.
-fn upgrade<B>(request: &Request<B>) -> Result<Response<String>, (Cause, StatusCode, String)> {
+fn upgrade<B>(request: &Request<B>, access: &Access) -> Result<Response<String>, (Cause, StatusCode, String)> {
     if request.uri().path() != PATH {
         let why = format!("MQTT over WebSocket is at {PATH}");
         return Err((Cause::WrongPath, StatusCode::NOT_FOUND, why));
+    }
+    if let Err(refusal) = access.check_origin(request.headers()) {
+        return Err((Cause::ForeignOrigin, refusal.status(), refusal.to_string()));
     }
     let mut response = create_response_with_body(request, String::new).map_err(|error| {
         let status = match error {

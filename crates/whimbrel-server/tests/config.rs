@@ -100,16 +100,19 @@ fn without_dev_it_explains() {
     let text = File::new("dev = false\n").refusal(&[]);
     assert_eq!(
         text,
-        "  × the broker does not start without --dev or an authority: it could not tell who its clients are
+        "  × the broker does not start without --dev or a source of identity: it could not tell
+  │ who its clients are
    ╭─[whimbrel.toml:1:7]
  1 │ dev = false
    ·       ──┬──
    ·         ╰── off
    ╰────
-  help: give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them): then brokers and
-        clients show certificates. Or give --dev: then everyone who can reach a listener may
-        publish and subscribe to everything; it listens on loopback only, or on private addresses
-        that --listen-… names, and never on public ones
+  help: name a file of passwords ([identity] passwords = \"FILE\"; `whimbrel passwd` makes it) or
+        keys of tokens ([[identity.key]]), or give --tls-ca, --tls-cert and --tls-key (`whimbrel
+        cert` makes them): then brokers and clients show certificates. See docs/trust.md. Or give
+        --dev: then everyone who can reach a listener may publish and subscribe to everything; it
+        listens on loopback only, or on private addresses that --listen-… names, and never on
+        public ones
 "
     );
 }
@@ -284,7 +287,7 @@ fn with_an_authority_a_broker_needs_no_dev_and_has_the_name_in_its_certificate()
     assert!(file.load(&with(flag("listen_mqtt", "off"))).is_ok());
     assert_says(&file.refusal(&with(flag("dev", "true"))), "`tls_ca` is given with `dev`");
     assert_says(&file.refusal(&given[2..]), "`tls_ca` is given without `tls_cert` and `tls_key`");
-    assert_says(&file.refusal(&given[..2]), "does not start without --dev or an authority");
+    assert_says(&file.refusal(&given[..2]), "does not start without --dev or a source of identity");
 }
 
 #[test]
@@ -521,4 +524,51 @@ fn names_are_plain() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn rules_and_quotas_are_judged_at_their_lines() {
+    let says = |text: &str, words: &str| {
+        let file = File::new(&format!("[identity]\npasswords = \"users\"\n{text}"));
+        std::fs::write(file.directory.path().join("users"), "").expect("it can be written");
+        assert_says(&file.refusal(&[]), words);
+    };
+    let rule = |rest: &str| format!("[[rule]]\nprincipals = [\"*\"]\nactions = [\"publish\"]\n{rest}");
+    says(&rule(""), "a rule for publishing or subscribing has no `topics`");
+    says(&rule("topics = [\"a/#/b\"]"), "\"a/#/b\" is no topic filter");
+    says(&rule("topics = [\"bus-%u\"]"), "has %u or %c as a part of a level");
+    says(&rule("topics = [\"$share/g/a\"]"), "is the filter of a shared subscription");
+    says(&rule("topic = [\"a\"]"), "did you mean `topics`?");
+    says(&rule("topics = [\"a\"]\nmax_importance = 11"), "`max_importance` is out of range");
+    says("[[rule]]\nprincipals = [\"*\"]\nactions = [\"publsh\"]\n", "did you mean \"publish\"?");
+    says("[[rule]]\nprincipals = [\"%u\"]\nactions = [\"peer\"]\n", "%u stands for the principal");
+    says("[[rule]]\nactions = [\"peer\"]\n", "a rule names no `principals`");
+    says("[[quota]]\nprincipals = [\"*\"]\n", "a quota bounds nothing");
+    says("[[quota]]\nprincipals = [\"*\"]\nconnection = 1\n", "did you mean `connections`?");
+    says("[[rules]]\n", "did you mean [[rule]]?");
+    says("audits = \"-\"\n", "did you mean `audit`?");
+    says("token_issuer = \"x\"\n", "there is no key for tokens");
+    says("[[identity.key]]\nalgorithm = \"HS256\"\nfile = \"none\"\n", "the key cannot be used");
+    says("[[identity.key]]\nalgorithm = \"none\"\nfile = \"none\"\n", "`algorithm` is not known");
+    let file = File::new("[identity]\npasswords = \"users\"\n");
+    std::fs::write(file.directory.path().join("users"), "ann:secret\n").expect("it can be written");
+    assert_says(&file.refusal(&[]), "users:1: the hash of \"ann\" is none");
+}
+
+#[test]
+fn with_passwords_a_broker_needs_no_dev_and_no_certificate() {
+    let file = File::new(
+        "[identity]\npasswords = \"users\"\n[[rule]]\nprincipals = [\"*\"]\nactions = [\"publish\"]\ntopics = [\"%c\"]\n",
+    );
+    std::fs::write(file.directory.path().join("users"), "# nobody yet\n").expect("it can be written");
+    let config = file.load(&[]).expect("a configuration");
+    assert!(!config.dev && matches!(config.certificate, Certificate::None));
+    let open: Vec<Listener> = config.listen.iter().map(|(listener, _)| *listener).collect();
+    assert_eq!(open, [Listener::Mqtt, Listener::Ws, Listener::Http]);
+    assert!(config.warnings.iter().any(|warning| warning.contains("whoever connects chooses the client id")));
+    let far = file.load(&[flag("listen_mqtt", "10.1.2.3:1883")]).expect("a configuration");
+    assert!(far.warnings.iter().any(|warning| warning.contains("passwords can be read")), "{:?}", far.warnings);
+    assert_says(&file.refusal(&[flag("listen_tls", "127.0.0.1:0")]), "there is no certificate to show");
+    assert_says(&file.refusal(&[flag("listen_overlay", "127.0.0.1:0")]), "nothing tells who the other brokers are");
+    assert_says(&file.refusal(&[flag("peers", "10.0.0.5:7117")]), "are given without `tls_ca`");
 }

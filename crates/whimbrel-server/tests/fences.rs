@@ -36,7 +36,7 @@ impl Site {
         overrides.push(set(KEYS.iter().find(|key| key.name == "dev").expect("a setting"), "true"));
         let config = Config::load(Some(&directory.path().join("whimbrel.toml")), &overrides);
         let mut config = config.unwrap_or_else(|problems| panic!("{problems:?}"));
-        config.fence_poll = poll;
+        config.limits.fence_poll = poll;
         let server = Server::start(&config, "1.2.3").await.expect("loopback ports are free");
         Site { directory, server }
     }

@@ -107,7 +107,7 @@ impl Authority {
 
     async fn broker(&self, name: &str, peers: Vec<String>) -> Server {
         let made = self.make(Role::Broker, name);
-        let known = credentials::from_files(&made.certificate, &made.key, &self.0.path().join("ca.pem"));
+        let known = credentials::from_files((&made.certificate, &made.key), &self.0.path().join("ca.pem"), None, true);
         let known = known.unwrap_or_else(|error| panic!("{}", error.message));
         start(|config| {
             config.dev = false;

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use rcgen::{CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
 use tokio::sync::Notify;
+use whimbrel_access::{Action, Actions, Rule, Rules};
 use whimbrel_core::{Channel, HangUp};
+use whimbrel_server::access::{self, Access};
 use whimbrel_server::identity::Role;
 use whimbrel_server::identity::authority::{self, Wanted};
 use whimbrel_server::identity::credentials::{self, Credentials};
-use whimbrel_server::identity::trust::{Refusal, Trust};
+use whimbrel_server::identity::trust::{Refusal, Revoked, Trust};
 use whimbrel_server::overlay::{Counts, Inlet, Opened, Overlay, Plan, Port, StartError, Uplink};
 
 /// For anything that a test waits for.
@@ -106,9 +109,18 @@ impl End {
     }
 
     fn try_start(credentials: &Credentials, listen: SocketAddr, peers: &[SocketAddr]) -> Result<End, StartError> {
+        End::guarded(credentials, listen, peers, None)
+    }
+
+    fn guarded(
+        credentials: &Credentials,
+        listen: SocketAddr,
+        peers: &[SocketAddr],
+        access: Option<Arc<Access>>,
+    ) -> Result<End, StartError> {
         let (watcher, counts) = (Arc::new(Watcher::default()), Arc::new(Counts::default()));
         let peers = peers.iter().map(SocketAddr::to_string).collect();
-        let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone() };
+        let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone(), access };
         let overlay = Overlay::start(&plan, Arc::new(Side(watcher.clone())), counts.clone())?;
         overlay.begin(&plan.peers);
         Ok(End { watcher, overlay, counts })
@@ -174,12 +186,38 @@ impl Authority {
         std::fs::write(self.0.path().join("believed.pem"), read(self) + &read(other)).expect("written");
     }
 
+    /// A list of revoked certificates, in PEM.
+    fn revoke(&self, certificates: &[&CertificateDer<'_>]) -> String {
+        let file = |name: &str| self.0.path().join(name);
+        let ca = CertificateDer::from_pem_file(file("ca.pem")).expect("its own");
+        let key = KeyPair::from_pem(&std::fs::read_to_string(file("ca.key")).expect("its key")).expect("a key");
+        let issuer = Issuer::from_ca_cert_der(&ca, key).expect("an authority");
+        let serial = |certificate: &&CertificateDer<'_>| {
+            let serial = webpki::EndEntityCert::try_from(*certificate).expect("a certificate").serial().to_vec();
+            RevokedCertParams {
+                serial_number: SerialNumber::from(serial),
+                revocation_time: rcgen::date_time_ymd(2026, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }
+        };
+        let list = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2026, 1, 1),
+            next_update: rcgen::date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: certificates.iter().map(serial).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&issuer).expect("a list").pem().expect("in PEM")
+    }
+
     fn broker(&self, name: &str) -> Credentials {
         let wanted = Wanted { role: Role::Broker, name, hosts: &[], valid: YEAR };
         let made = authority::make(self.0.path(), self.0.path(), &wanted).expect("a certificate");
         let believed = ["believed.pem", "ca.pem"].map(|name| self.0.path().join(name));
         let believed = believed.iter().find(|path| path.exists()).expect("its own");
-        let known = credentials::from_files(&made.certificate, &made.key, believed);
+        let known = credentials::from_files((&made.certificate, &made.key), believed, None, true);
         known.unwrap_or_else(|error| panic!("{}", error.message)).overlay
     }
 }
@@ -344,6 +382,53 @@ async fn strangers_are_refused() {
     is_refused(&north, &development(), "refused_by_peer", "no_development").await;
     is_refused(&development(), &north, "refused_by_peer", "development").await;
     is_refused(&north, &north, "refused_by_peer", "own_name").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_no_rule_allows_is_refused() {
+    let city = Authority::new("city");
+    let rule = Rule { principals: vec!["south".into()], actions: Actions::of([Action::Peer]), ..Rule::default() };
+    let place = city.0.path().join("audit");
+    let rules = Arc::new(Rules::new(&[rule]).expect("a sound rule"));
+    let plan = access::Plan { rules, audit: access::audit::Place::File(place.clone()), ..access::Plan::default() };
+    let guard = Access::start(Arc::new(plan)).expect("an audit");
+    let a = End::guarded(&city.broker("north"), free(), &[], Some(guard.clone())).expect("a free port");
+    let east = End::start(&city.broker("east"), free(), &[a.address()]);
+    a.counts("not_allowed").await;
+    assert!(a.watcher.links.lock().is_empty(), "its core never hears of it");
+    let _south = End::start(&city.broker("south"), free(), &[a.address()]);
+    a.port().await;
+    assert_eq!(a.watcher.links.lock()[0].name.as_deref(), Some("south"));
+    drop((east, a));
+    drop(guard);
+    let text = std::fs::read_to_string(place).expect("the audit");
+    assert!(text.contains("\"action\":\"peer\",\"principal\":\"east\""), "{text}");
+}
+
+#[test]
+fn a_revoked_certificate_is_not_believed() {
+    let city = Authority::new("city");
+    let read = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
+    let client = |name: &str| {
+        let wanted = Wanted { role: Role::Client, name, hosts: &[], valid: YEAR };
+        read(&authority::make(city.0.path(), city.0.path(), &wanted).expect("a certificate").certificate)
+    };
+    let (seven, eight) = (client("bus-7"), client("bus-8"));
+    let list = city.0.path().join("revoked.pem");
+    std::fs::write(&list, city.revoke(&[&seven])).expect("it can be written");
+    let ca = read(&city.0.path().join("ca.pem"));
+    let trust = Trust::new(vec![ca], "city".into()).expect("an authority");
+    let judge = |certificate: &CertificateDer<'static>| {
+        trust.judge(Role::Client, std::slice::from_ref(certificate), SystemTime::now()).map(|identity| identity.name)
+    };
+    assert_eq!(judge(&seven), Ok("bus-7".into()));
+    let revoked = Revoked::read(&list).expect("a list");
+    assert!(revoked.lists(&seven) && !revoked.lists(&eight));
+    trust.revoke(revoked);
+    assert_eq!((judge(&seven), judge(&eight)), (Err(Refusal::Revoked), Ok("bus-8".into())));
+    trust.revoke(Revoked::default());
+    assert_eq!(judge(&seven), Ok("bus-7".into()));
+    assert!(Revoked::read(&city.0.path().join("ca.pem")).is_err(), "a certificate is no list");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,7 @@ async fn start(text: &str, poll: Duration) -> (tempfile::TempDir, Server) {
     let mut overrides: Vec<Override> = listeners.map(|key| set(key, "127.0.0.1:0")).collect();
     overrides.push(set(KEYS.iter().find(|key| key.name == "dev").expect("a setting"), "true"));
     let mut config = Config::load(Some(&file), &overrides).unwrap_or_else(|problems| panic!("{problems:?}"));
-    config.fence_poll = poll;
+    config.limits.fence_poll = poll;
     let server = Server::start(&config, "1.2.3").await.expect("loopback ports are free");
     (directory, server)
 }

@@ -8,13 +8,14 @@
 //! | 8 | publisher, little endian |
 //! | varint | expiry − accepted, zigzag, ns |
 //! | varint | deadline, ms |
-//! | | headers: a byte of flags (from the lowest bit: whether the payload is text is known, it is text, content type, response topic, correlation, after, may be a repetition); for each of content type, response topic and correlation that is there a varint of its length and its bytes; for after 16 bytes, stream and tick of the event that its publisher has published before |
+//! | | headers: a byte of flags (from the lowest bit: whether the payload is text is known, it is text, content type, response topic, correlation, after, may be a repetition); for each of content type, response topic and correlation that is there a varint of its length and its bytes; for after a varint and as many bytes, 16 for each of at most 8 events that its publisher has published before: pubend and tick, little endian |
 //! | varint | bytes of the topic |
 //! | varint | bytes of the attributes |
 //! | | topic, attributes, and the payload, which is the rest |
 
 use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, Headers, IMPORTANCE_MAX, Publisher, Qos, Reliability, Time,
+    AcceptedEvent, Attributes, EventId, EventRef, Headers, IMPORTANCE_MAX, PREDECESSORS_MAX, Predecessors, Publisher,
+    Qos, Reliability, Time,
 };
 
 use crate::bytes::{Put, Reader, text};
@@ -38,6 +39,9 @@ const RESPONSE_TOPIC: u8 = 1 << 3;
 const CORRELATION: u8 = 1 << 4;
 const AFTER: u8 = 1 << 5;
 const MAYBE_REPEAT: u8 = 1 << 6;
+
+/// Bytes of all predecessors of an event.
+const AFTER_BYTES_MAX: usize = 16 * PREDECESSORS_MAX;
 
 /// Appends an event, without its name.
 ///
@@ -96,13 +100,13 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
     ];
     let text =
         bit(TEXT_PAYLOAD_KNOWN, headers.text_payload.is_some()) | bit(TEXT_PAYLOAD, headers.text_payload == Some(true));
-    let text = text | bit(AFTER, headers.after.is_some()) | bit(MAYBE_REPEAT, headers.maybe_repeat);
+    let text = text | bit(AFTER, !headers.after.is_empty()) | bit(MAYBE_REPEAT, headers.maybe_repeat);
     out.push(parts.iter().fold(text, |flags, (flag, part)| flags | bit(*flag, part.is_some())));
     for part in parts.iter().filter_map(|(_, part)| *part) {
         out.put_bytes(part, FRAME_BYTES_MAX, "a header");
     }
-    if let Some(after) = headers.after {
-        out.put_event_id(after);
+    if !headers.after.is_empty() {
+        out.put_bytes(headers.after.as_bytes(), AFTER_BYTES_MAX, "predecessors");
     }
 }
 
@@ -185,13 +189,14 @@ fn read_headers<'a>(input: &mut Reader<'a>) -> Result<Headers<'a>, Invalid> {
         if flags & flag == 0 { Ok(None) } else { input.bytes(FRAME_BYTES_MAX, "a header").map(Some) }
     };
     let (content_type, response_topic, correlation) = (part(CONTENT_TYPE)?, part(RESPONSE_TOPIC)?, part(CORRELATION)?);
-    let after = if flags & AFTER == 0 { None } else { Some(input.event_id()?) };
+    let after = if flags & AFTER == 0 { &[][..] } else { input.bytes(AFTER_BYTES_MAX, "predecessors")? };
+    let after = Predecessors::from_bytes(after).filter(|after| after.is_empty() == (flags & AFTER == 0));
     Ok(Headers {
         text_payload,
         content_type: content_type.map(|part| text(part, "a content type")).transpose()?,
         response_topic: response_topic.map(|part| text(part, "a response topic")).transpose()?,
         correlation,
-        after,
+        after: after.ok_or(Invalid::Form("predecessors"))?,
         maybe_repeat: flags & MAYBE_REPEAT != 0,
     })
 }

@@ -3,7 +3,7 @@
 use crate::bytes::{Reader, varint};
 use crate::{
     Ask, Digest, EventFrame, FRAME_BYTES_MAX, Former, Goodbye, Hello, InterestUpdate, Invalid, Letter, LinkState, Nack,
-    Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence, TraceAsk, TraceTell,
+    Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
 };
 
 /// The first type that must be known to whoever gets it. A frame of an unknown type below is skipped.
@@ -101,10 +101,6 @@ frames! {
     13 RegistryDigest(RegistryDigest),
     /// Which parts of the registry the sender wants to have.
     14 RegistryAsk(RegistryAsk),
-    /// What does a broker know of an event?
-    15 TraceAsk(TraceAsk),
-    /// The answer to that.
-    16 TraceTell(TraceTell<'a>),
     /// Who had the receiver's name before it?
     17 Former(Former),
     /// From one broker to another that need not be its neighbour.

@@ -6,7 +6,7 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
     AskPublished, Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members,
-    MembersTaken, Move, Moved, Owes, PageTaken, Published, ReadAsk, ReadTold, Sessions, Took, Where,
+    MembersTaken, Move, Moved, Owes, PageTaken, Published, Question, ReadAsk, ReadTold, Reply, Sessions, Took, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
@@ -153,4 +153,8 @@ messages! {
     69 Returned(HandNumbers<'a>),
     /// These have come some time ago: does the receiver still have them? It says what has become of those that it has not.
     70 HandsLeft(HandNumbers<'a>),
+    /// What is known at the receiver of something that an operator asks of all brokers?
+    80 Question(Question<'a>),
+    /// The answer to that.
+    81 Reply(Reply<'a>),
 }

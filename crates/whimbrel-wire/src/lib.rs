@@ -15,12 +15,12 @@ mod letter;
 mod limits;
 mod link;
 mod owing;
+mod question;
 mod read;
 mod registry;
 mod roam;
 mod share;
 mod topology;
-mod trace;
 mod tree;
 
 pub use cutter::Cutter;
@@ -33,11 +33,12 @@ pub use letter::{Letter, Message};
 pub use limits::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX,
     FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX,
-    NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX,
-    REGISTRY_RANGES, REPAIRERS_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX, TRACE_BYTES_MAX,
+    NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX,
+    READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use owing::{Held, Holds, OwedStream, Owes, Took};
+pub use question::{Question, Reply};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use roam::{
@@ -46,7 +47,6 @@ pub use roam::{
 };
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};
-pub use trace::{TraceAsk, TraceTell};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 
 /// The major version of the protocol that is spoken here. Brokers of different major versions do not talk.

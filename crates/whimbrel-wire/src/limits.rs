@@ -75,5 +75,8 @@ pub const RANGES_MAX: usize = 64;
 /// Ranges into which the registry's keys are divided by their hash.
 pub const REGISTRY_RANGES: usize = 256;
 
-/// Bytes of what a broker tells of an event.
-pub const TRACE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a question to another broker.
+pub const QUESTION_BYTES_MAX: usize = 512;
+
+/// Bytes of the answer to it.
+pub const REPLY_BYTES_MAX: usize = 256 << 10;

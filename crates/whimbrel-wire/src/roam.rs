@@ -1,6 +1,6 @@
 //! Sessions that move: who has a client's session, what it is made of, and who has a copy of it. What these say travels in letters.
 
-use whimbrel_event::{EventId, HostId};
+use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
@@ -349,30 +349,30 @@ impl<'a> Body<'a> for AskPublished<'a> {
 }
 
 /// The answer to [`AskPublished`]: all that is durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Published {
     /// The number of the question.
     pub number: u64,
     /// The greatest number that the client has given to an event, as far as the answering broker knows.
     pub numbered: Option<u64>,
-    /// The client's last event there.
-    pub last: Option<EventId>,
+    /// The client's last event there, and what may have to come before that; the latest first.
+    pub lasts: PredecessorsBuf,
 }
 
 impl Body<'_> for Published {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
         let number = input.varint()?;
         let numbered = if input.bool("a publisher's number")? { Some(input.varint()?) } else { None };
-        let last = if input.bool("a publisher's event")? { Some(input.event_id()?) } else { None };
-        Ok(Published { number, numbered, last })
+        let lasts = input.list(PREDECESSORS_MAX, "a publisher's events", |input| input.event_id())?;
+        Ok(Published { number, numbered, lasts: lasts.into_iter().collect() })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);
         out.push(u8::from(self.numbered.is_some()));
         self.numbered.iter().for_each(|numbered| out.put_varint(*numbered));
-        out.push(u8::from(self.last.is_some()));
-        self.last.iter().for_each(|last| out.put_event_id(*last));
+        let lasts: Vec<EventId> = self.lasts.iter().collect();
+        out.put_list(&lasts, PREDECESSORS_MAX, "a publisher's events", |out, id| out.put_event_id(*id));
     }
 }
 

@@ -4,7 +4,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use whimbrel_event::{HostId, PubendId, Tick};
-use whimbrel_wire::{DEPUTIES_MAX, Held, Holds, Message, OwedStream, Owes, ReadAsk, ReadTold, Took};
+use whimbrel_wire::{
+    DEPUTIES_MAX, Held, Holds, Invalid, Message, OwedStream, Owes, QUESTION_BYTES_MAX, Question, REPLY_BYTES_MAX,
+    ReadAsk, ReadTold, Reply, Took,
+};
 
 /// Its kind.
 fn again(message: &Message<'_>) -> u8 {
@@ -60,8 +63,38 @@ proptest! {
     }
 
     #[test]
+    fn questions_and_replies_come_as_they_were_written(number: u64, text in "\\PC{0,120}") {
+        prop_assert_eq!(again(&Message::Question(Question { number, text: &text })), 80);
+        prop_assert_eq!(again(&Message::Reply(Reply { number, text: &text })), 81);
+    }
+
+    #[test]
     fn any_bytes_are_a_message_or_an_error(kind: u8, body: Vec<u8>) {
         let _ = Message::decode(kind, &body);
+    }
+}
+
+#[test]
+fn questions_and_replies_have_their_bounds() {
+    let text = "x".repeat(REPLY_BYTES_MAX + 1);
+    type Form = (u8, usize, &'static str, fn(&str) -> Message<'_>);
+    let forms: [Form; 2] = [
+        (80, QUESTION_BYTES_MAX, "a question", |text| Message::Question(Question { number: 0, text })),
+        (81, REPLY_BYTES_MAX, "a reply", |text| Message::Reply(Reply { number: 0, text })),
+    ];
+    for (kind, max, what, form) in forms {
+        let mut body = Vec::new();
+        form(&text[..max]).encode(&mut body);
+        assert_eq!(Message::decode(kind, &body), Ok(form(&text[..max])));
+        let too_long = std::panic::catch_unwind(|| form(&text[..max + 1]).encode(&mut Vec::new()));
+        assert!(too_long.is_err(), "{what}");
+        let last = body.len() - 1;
+        body[last] = 0xff;
+        assert_eq!(Message::decode(kind, &body), Err(Invalid::Text(what)));
+        // Its length is a varint of several bytes, the first of which has room.
+        body[1] += 1;
+        body.push(b'x');
+        assert_eq!(Message::decode(kind, &body), Err(Invalid::TooMany(what)));
     }
 }
 

@@ -184,15 +184,12 @@ fn a_host_id_ends_in_zeros() {
 
 #[test]
 fn texts_have_their_bounds() {
-    let long = "x".repeat(TRACE_BYTES_MAX + 1);
+    let long = "x".repeat(GOODBYE_BYTES_MAX + 1);
     accepted(&Frame::Goodbye(Goodbye { code: 1, text: &long[..GOODBYE_BYTES_MAX] }));
-    refused(&Frame::Goodbye(Goodbye { code: 1, text: &long[..GOODBYE_BYTES_MAX + 1] }));
+    refused(&Frame::Goodbye(Goodbye { code: 1, text: &long }));
     // The length 257 as a varint.
     let bytes = [&[2, 1, 0x81, 2][..], &[b'x'; 257]].concat();
     assert_eq!(Frame::decode(&bytes), Err(Invalid::TooMany("a goodbye")));
-    let tell = |text| Frame::TraceTell(TraceTell { to: host(), hops: 1, id: 2, host: host(), name: "a", text });
-    accepted(&tell(&long[..TRACE_BYTES_MAX]));
-    refused(&tell(&long));
 }
 
 #[test]
@@ -285,8 +282,6 @@ fn each_list_and_text_of_others_has_its_bound() {
     let silence = Silence { from: host(), target_tree, incarnation: 1, version: 2, parts: vec![] };
     too_many(&Frame::Silence(silence), 0, PARTS_MAX, "streams");
     too_many(&Frame::Goodbye(Goodbye { code: 0, text: "" }), 0, GOODBYE_BYTES_MAX, "a goodbye");
-    let tell = TraceTell { to: host(), hops: 1, id: 2, host: host(), name: "a", text: "" };
-    too_many(&Frame::TraceTell(tell), 0, TRACE_BYTES_MAX, "what is told of an event");
 }
 
 #[test]

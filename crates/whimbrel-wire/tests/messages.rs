@@ -56,8 +56,9 @@ proptest! {
         again(&Message::Outdated(Sessions { claims }));
         again(&Message::AskPublished(AskPublished { number, client: &client, epoch, waited: version }));
         let last = EventId { pubend: PubendId(digest), tick: Tick(version) };
-        for (numbered, last) in [(Some(epoch), Some(last)), (None, Some(last)), (Some(epoch), None), (None, None)] {
-            again(&Message::Published(Published { number, numbered, last }));
+        let older = EventId { pubend: PubendId(digest ^ 1), tick: Tick(epoch) };
+        for (numbered, lasts) in [(Some(epoch), vec![last]), (None, vec![last, older]), (Some(epoch), vec![]), (None, vec![])] {
+            again(&Message::Published(Published { number, numbered, lasts: lasts.into_iter().collect() }));
         }
         again(&Message::Copies(Copies { page: number, body: &body }));
         again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"] }));

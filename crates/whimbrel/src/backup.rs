@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, anyhow, bail};
-use whimbrel_server::control::answers::{BackupFile, Finished, Manifest};
+use whimbrel_server::api::answers::{BackupFile, Finished, Manifest};
 use whimbrel_server::store::JOURNAL;
 use whimbrel_server::store::check::{Checked, guard, journal_in};
 

@@ -1,15 +1,18 @@
-//! Speaking to a running broker over its control socket.
+//! Speaking to a running broker: over its control socket, or over HTTP.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
+use whimbrel_server::api::answers::Refused;
 use whimbrel_server::config::schema::{self, Key};
 use whimbrel_server::config::{Given, Override, control_place};
-use whimbrel_server::control::answers::Refused;
 use whimbrel_server::control::socket;
 
 use crate::failure::Failure;
@@ -23,6 +26,12 @@ const HEAD_MAX: u64 = 16 << 10;
 /// Bytes of an answer that is read as a whole.
 const ANSWER_MAX: u64 = 64 << 20;
 
+/// Bytes of a file with a password or a token.
+const SECRET_MAX: u64 = 16 << 10;
+
+/// Where brokers serve HTTP unless told otherwise.
+const PORT: &str = "8080";
+
 /// Which broker.
 #[derive(clap::Args)]
 pub struct Reach {
@@ -35,22 +44,80 @@ pub struct Reach {
     /// The broker's configuration file [default: whimbrel.toml, if there is one here]
     #[arg(long, env = "WHIMBREL_CONFIG", hide_env_values = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ask over HTTP instead: http://HOST or http://HOST:PORT (8080 if none is named)
+    #[arg(long, env = "WHIMBREL_API", hide_env_values = true, value_name = "URL")]
+    api: Option<String>,
+    /// The user name to sign in with over HTTP
+    #[arg(long, value_name = "NAME", requires = "api", requires = "password_file")]
+    user: Option<String>,
+    /// The file with the user's password
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// The file with a token to sign in with over HTTP
+    #[arg(long, value_name = "FILE", requires = "api", conflicts_with = "user")]
+    token_file: Option<PathBuf>,
 }
 
 /// A running broker.
-pub struct Control {
-    path: PathBuf,
+pub enum Control {
+    /// By its socket.
+    Socket(PathBuf),
+    /// By its HTTP listener.
+    Http {
+        /// `HOST:PORT`.
+        host: String,
+        /// The header that says who asks, if one does.
+        signed: Option<String>,
+    },
 }
 
 /// An answer that has begun.
 pub struct Answer {
     /// What follows.
-    pub body: BufReader<UnixStream>,
+    pub body: BufReader<Stream>,
+}
+
+/// A connection to a broker.
+pub enum Stream {
+    /// To its socket.
+    Unix(UnixStream),
+    /// To its HTTP listener.
+    Tcp(TcpStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Stream {
+    /// Sends a request, and has bounds from then on.
+    fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.write_all(request)
+            }
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.write_all(request)
+            }
+        }
+    }
 }
 
 impl Reach {
     /// Where the broker is to be found.
     pub fn find(&self) -> Result<Control, Failure> {
+        if let Some(url) = &self.api {
+            return Ok(self.http(url)?);
+        }
         let given = |key: &'static Key, path: &Option<PathBuf>| {
             let text = path.as_ref()?.to_str()?.to_owned();
             Some(Override { key, given: Given::Flag, text })
@@ -59,13 +126,57 @@ impl Reach {
         let overrides: Vec<_> =
             [given(key("data"), &self.data), given(key("control"), &self.control)].into_iter().flatten().collect();
         match control_place(self.config.as_deref(), &overrides).map_err(Failure::Configuration)? {
-            Some(path) => Ok(Control { path }),
+            Some(path) => Ok(Control::Socket(path)),
             None => Err(anyhow!(
-                "which broker? Name its data directory (--data DIR) or its control socket (--control PATH)"
+                "which broker? Name its data directory (--data DIR), its control socket (--control PATH) or its HTTP address (--api URL)"
             )
             .into()),
         }
     }
+
+    fn http(&self, url: &str) -> anyhow::Result<Control> {
+        let host = host_of(url)?;
+        let signed = match (&self.user, &self.password_file, &self.token_file) {
+            (Some(user), Some(file), _) => {
+                let password = secret(file)?;
+                Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+            }
+            (_, _, Some(file)) => Some(format!("Bearer {}", secret(file)?)),
+            _ => None,
+        };
+        Ok(Control::Http { host, signed })
+    }
+}
+
+/// Host and port of an address.
+fn host_of(url: &str) -> anyhow::Result<String> {
+    let rest = match url.split_once("://") {
+        Some(("http", rest)) => rest,
+        Some(("https", _)) => bail!(
+            "brokers serve HTTP without TLS, so --api {url} cannot be reached: write http://, or use a tunnel to the broker's machine"
+        ),
+        _ => bail!("--api {url:?} is no address: it is http://HOST:PORT"),
+    };
+    let host = rest.strip_suffix('/').unwrap_or(rest);
+    if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) || host.contains(char::is_control) {
+        bail!("--api {url:?} is no address of a broker: it is http://HOST:PORT and nothing more");
+    }
+    // The colons of an IPv6 address stand in brackets.
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    Ok(if has_port { host.to_owned() } else { format!("{host}:{PORT}") })
+}
+
+/// What stands in a file's first line.
+fn secret(file: &Path) -> anyhow::Result<String> {
+    let shown = file.display();
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?;
+    opened.take(SECRET_MAX).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+    let line = text.lines().next().unwrap_or_default().to_owned();
+    if line.is_empty() || line.contains(char::is_control) {
+        bail!("{shown} has no password or token in its first line");
+    }
+    Ok(line)
 }
 
 impl Control {
@@ -82,21 +193,15 @@ impl Control {
 
     /// Asks; the answer is there as soon as it begins.
     pub fn begin(&self, method: &str, target: &str) -> anyhow::Result<Answer> {
-        let shown = self.path.display();
-        let stream = socket::connect(&self.path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                anyhow!("no broker listens on {shown}. Is it running, and is that its data directory (--data) or control socket (--control)?")
-            }
-            ErrorKind::PermissionDenied => {
-                anyhow!("{shown} may only be used by the user that the broker runs as: try sudo -u")
-            }
-            _ => anyhow::Error::new(error).context(format!("cannot connect to {shown}")),
-        })?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut stream = self.connect()?;
+        let (host, signed) = match self {
+            Control::Socket(_) => ("whimbrel", None),
+            Control::Http { host, signed } => (&**host, signed.as_ref()),
+        };
+        let signed = signed.map_or(String::new(), |signed| format!("authorization: {signed}\r\n"));
         // Of this version an answer ends with its connection.
-        let request = format!("{method} {target} HTTP/1.0\r\nhost: whimbrel\r\n\r\n");
-        (&stream).write_all(request.as_bytes()).context("the broker does not listen")?;
+        let request = format!("{method} {target} HTTP/1.0\r\nhost: {host}\r\n{signed}\r\n");
+        stream.send(request.as_bytes()).context("the broker does not listen")?;
         let mut body = BufReader::with_capacity(1 << 20, stream);
         let status = head(&mut body)?;
         if status == 200 {
@@ -109,10 +214,34 @@ impl Control {
             Err(_) => bail!("the broker refuses it with {status}: is it of another version?"),
         }
     }
+
+    fn connect(&self) -> anyhow::Result<Stream> {
+        match self {
+            Control::Socket(path) => {
+                let shown = path.display();
+                let stream = socket::connect(path).map_err(|error| match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                        anyhow!("no broker listens on {shown}. Is it running, and is that its data directory (--data) or control socket (--control)?")
+                    }
+                    ErrorKind::PermissionDenied => {
+                        anyhow!("{shown} may only be used by the user that the broker runs as: try sudo -u")
+                    }
+                    _ => anyhow::Error::new(error).context(format!("cannot connect to {shown}")),
+                })?;
+                Ok(Stream::Unix(stream))
+            }
+            Control::Http { host, .. } => {
+                let stream = TcpStream::connect(host).with_context(|| {
+                    format!("cannot connect to {host}: is a broker running there, and is that its HTTP address (--listen-http)?")
+                })?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
 }
 
 /// Reads the first line and the headers; the status.
-fn head(body: &mut BufReader<UnixStream>) -> anyhow::Result<u16> {
+fn head(body: &mut BufReader<Stream>) -> anyhow::Result<u16> {
     let mut head = body.take(HEAD_MAX);
     let mut line = String::new();
     head.read_line(&mut line).context("the broker does not answer")?;
@@ -126,5 +255,40 @@ fn head(body: &mut BufReader<UnixStream>) -> anyhow::Result<u16> {
         if line.trim_end().is_empty() {
             return Ok(status);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_and_nothing_else() {
+        let hosts = [
+            ("http://a:80", "a:80"),
+            ("http://a/", "a:8080"),
+            ("http://[::1]", "[::1]:8080"),
+            ("http://[::1]:9", "[::1]:9"),
+        ];
+        for (url, host) in hosts {
+            assert_eq!(host_of(url).expect(url), host);
+        }
+        for url in ["a:80", "https://a", "http://", "http://a/api", "http://u:p@a", "http://a\r\nx: y", "ftp://a"] {
+            let error = host_of(url).expect_err(url).to_string();
+            assert!(error.contains("--api") && error.contains("http://"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_a_files_first_line() {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let file = place.path().join("password");
+        std::fs::write(&file, "open sesame\nmore\n").expect("written");
+        assert_eq!(secret(&file).expect("a password"), "open sesame");
+        for wrong in ["", "\n", "a\tb\n"] {
+            std::fs::write(&file, wrong).expect("written");
+            assert!(secret(&file).expect_err(wrong).to_string().contains("first line"));
+        }
+        assert!(secret(&place.path().join("none")).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! `whimbrel forget`: a broker that will never come back.
 
 use anyhow::anyhow;
-use whimbrel_server::control::answers::Forgotten;
-use whimbrel_server::control::percent;
+use whimbrel_server::api::answers::Forgotten;
+use whimbrel_server::api::percent;
 
 use crate::control::Reach;
 use crate::failure::{self, Failure};

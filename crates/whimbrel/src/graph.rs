@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 use std::fmt::Write;
 
-use whimbrel_server::control::answers::Broker;
+use whimbrel_server::api::answers::Broker;
 
 use crate::topology::in_order;
 
@@ -194,7 +194,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_server::control::answers::Neighbour;
+    use whimbrel_server::api::answers::Neighbour;
 
     use super::*;
 

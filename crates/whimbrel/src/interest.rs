@@ -1,7 +1,7 @@
 //! `whimbrel interest`: what brokers want of each other.
 
 use anyhow::anyhow;
-use whimbrel_server::control::answers::{BrokerInterest, Fit, Interests};
+use whimbrel_server::api::answers::{BrokerInterest, Fit, Interests};
 
 use crate::control::{Control, Reach};
 use crate::failure::{self, Failure};
@@ -61,7 +61,7 @@ fn all(control: &Control) -> Result<(Vec<BrokerInterest>, Fit, u64), Failure> {
     let (mut brokers, mut next) = (Vec::new(), Some(0));
     let (mut fit, mut now) = (Fit::default(), 0);
     while let Some(from) = next {
-        let page: Interests = control.ask("GET", &format!("/api/v1/interest?from={from}"))?;
+        let page: Interests = control.ask("GET", &format!("/api/v1/interest?after={from}"))?;
         brokers.extend(page.brokers);
         (next, fit, now) = (page.next, page.fit, page.now_ms);
     }
@@ -121,7 +121,7 @@ fn state(broker: &BrokerInterest) -> Cell {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_server::control::answers::Wanted;
+    use whimbrel_server::api::answers::Wanted;
 
     use super::*;
 

@@ -10,13 +10,16 @@ mod forget;
 mod graph;
 mod interest;
 mod journal;
+mod passwd;
 mod print;
 mod progress;
 mod publish;
 mod serve;
 mod sessions;
+mod status;
 mod streams;
 mod subscribe;
+mod system;
 mod table;
 mod topology;
 mod trace;
@@ -38,6 +41,7 @@ Examples:
   whimbrel demo                                         a city's buses over a broker of its own
   whimbrel sub 'fleet/#' -v                             what is published under fleet/
   whimbrel pub fleet/7/position 52.23,21.01             publish a message
+  whimbrel status --data /var/lib/whimbrel              all brokers at one glance
   whimbrel sessions list --data /var/lib/whimbrel       who is there, who is away, who is behind
   whimbrel topology --data /var/lib/whimbrel            the other brokers, and the ways to them
   whimbrel backup /backup/monday                        of a running broker
@@ -64,9 +68,11 @@ enum Command {
     Pub(publish::Publish),
     /// Subscribe, and print what comes.
     Sub(subscribe::Subscribe),
-    /// List, show or end the sessions of a running broker.
+    /// Show all brokers at one glance.
+    Status(status::Status),
+    /// List, show or end the sessions of running brokers.
     Sessions(sessions::Sessions),
-    /// Show what a running broker keeps in its journal, and who holds it back.
+    /// Show what running brokers keep in their journals, and who holds it back.
     Streams(streams::Streams),
     /// Show which brokers there are, how they are linked, and the ways from a running broker to the others.
     Topology(topology::Topology),
@@ -82,6 +88,8 @@ enum Command {
     Restore(backup::Restore),
     /// Make certificates by which brokers and clients know each other.
     Cert(cert::Cert),
+    /// Give users of a broker passwords, or remove users.
+    Passwd(passwd::Passwd),
     /// Verify the journal of a broker that does not run.
     Journal(journal::Journal),
     /// Measure what a broker costs per message.
@@ -108,6 +116,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo(args)?,
         Command::Pub(publish) => publish.run()?,
         Command::Sub(subscribe) => subscribe.run()?,
+        Command::Status(status) => status.run()?,
         Command::Sessions(sessions) => sessions.run()?,
         Command::Streams(streams) => streams.run()?,
         Command::Topology(topology) => topology.run()?,
@@ -117,6 +126,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
         Command::Cert(cert) => cert.run()?,
+        Command::Passwd(passwd) => passwd.run()?,
         Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),

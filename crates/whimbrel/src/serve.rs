@@ -17,7 +17,8 @@ Each option is also a key of whimbrel.toml (--listen-mqtt is listen_mqtt, --log-
 and a variable. Options prevail over variables, variables over the file, the file over defaults.
 [limits] is in the file only; docs/configuration.md lists everything.
 When the broker is ready it prints one line of JSON on standard output.
-SIGTERM and SIGINT drain and end it; a second one ends it at once. SIGHUP reads the fences, partitions and topics again.
+SIGTERM and SIGINT drain and end it; a second one ends it at once. SIGHUP reads fences, partitions, topics,
+users, rules and quotas again.
 SIGUSR1 accepts a step of the system's clock that was refused (docs/operations.md).
 
 Examples:

@@ -1,12 +1,15 @@
 //! `whimbrel sessions`: who is, or was, at a running broker.
 
+use std::cmp::Ordering;
+
 use anyhow::{Context, anyhow};
 use clap::{Subcommand, ValueEnum};
-use whimbrel_server::control::answers::{Dropped, Session, Sessions as Page, Shown, Subscription};
-use whimbrel_server::control::percent;
+use whimbrel_server::api::answers::{Dropped, Said, Session, Sessions as Page, Shown, Subscription, System, Told};
+use whimbrel_server::api::percent;
 
 use crate::control::{Control, Reach};
 use crate::failure::{self, Failure};
+use crate::system::{self, All};
 use crate::table::{Cell, Table, Tone, count, is_coloured, moment, name, span};
 
 /// A position that is older than this is shown as something to look at.
@@ -14,15 +17,16 @@ const LONG_LAG: u64 = 60_000;
 
 const EXAMPLES: &str = "\
 Examples:
-  whimbrel sessions list --data /var/lib/whimbrel              all of them, by client id
+  whimbrel sessions list --data /var/lib/whimbrel              all of them at all brokers, by client id
+  whimbrel sessions list --own                                 those at the broker that is asked
   whimbrel sessions list --lagging --sort lag                  who is furthest behind
   whimbrel sessions show dispatch --json | jq .subscriptions   positions, for a script
   whimbrel sessions drop old-scanner                           end it, and give up what is kept for it
 
 LAG is how old the position of the session's slowest durable subscription is: it has everything up to then.
 A session ends by itself when its client has been away for as long as it asked for, and at the latest after
-`max_session` in [limits] (7 days unless configured otherwise). The broker answers on a Unix socket that only
-its own user can open.";
+`max_session` in [limits] (7 days unless configured otherwise). Show and drop concern the sessions of the broker that
+is asked.";
 
 /// Arguments of `whimbrel sessions`.
 #[derive(clap::Args)]
@@ -34,10 +38,13 @@ pub struct Sessions {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List sessions: who is there, who is away and for how long, and how far each is behind.
+    /// List sessions at all brokers: who is there, who is away and for how long, and how far each is behind.
     List {
         #[command(flatten)]
         reach: Reach,
+        /// Only those at the broker that is asked, not at all
+        #[arg(long)]
+        own: bool,
         /// Only those whose client is away
         #[arg(long)]
         away: bool,
@@ -88,15 +95,18 @@ impl Sessions {
     /// Does what was asked.
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
-            Command::List { reach, away, lagging, sort, json } => {
-                let (mut sessions, now) = all(&reach.find()?)?;
-                sessions.retain(|session| !(away && session.connected || lagging && session.lag_ms.is_none()));
-                match sort {
-                    Sort::Client => {}
-                    Sort::Lag => sessions.sort_by_key(|session| std::cmp::Reverse(session.lag_ms)),
-                    Sort::Expires => sessions.sort_by_key(|session| session.expires_ms.unwrap_or(u64::MAX)),
+            Command::List { reach, own, away, lagging, sort, json } => {
+                let control = reach.find()?;
+                let mut all = if own { own_pages(&control)? } else { all_pages(&control)? };
+                for page in all.brokers.iter_mut().filter_map(|said| said.answer.so_mut()) {
+                    page.sessions.retain(|session| !(away && session.connected || lagging && session.lag_ms.is_none()));
+                    page.sessions.sort_by(|a, b| sort.compare(a, b));
                 }
-                print_all(&sessions, now, json)
+                match (json, own) {
+                    (true, true) => print_json(&all.brokers.first().map(|said| &said.answer)),
+                    (true, false) => print_json(&all),
+                    (false, _) => print_all(&all, sort, own),
+                }
             }
             Command::Show { client, .. } | Command::Drop { client, .. } if client.is_empty() => Err(anyhow!(
                 "the client id is empty: no session has such a one; `whimbrel sessions list` shows those that there are"
@@ -108,27 +118,61 @@ impl Sessions {
     }
 }
 
-/// All sessions by client id, and the broker's time.
-fn all(control: &Control) -> Result<(Vec<Session>, u64), Failure> {
-    let (mut sessions, mut next) = (Vec::new(), Some(0));
-    let mut now = 0;
-    while let Some(from) = next {
-        let page: Page = control.ask("GET", &format!("/api/v1/sessions?from={from}"))?;
-        sessions.extend(page.sessions);
-        (next, now) = (page.next, page.now_ms);
+impl Sort {
+    fn compare(self, a: &Session, b: &Session) -> Ordering {
+        let first = match self {
+            Sort::Client => Ordering::Equal,
+            Sort::Lag => b.lag_ms.cmp(&a.lag_ms),
+            Sort::Expires => a.expires_ms.unwrap_or(u64::MAX).cmp(&b.expires_ms.unwrap_or(u64::MAX)),
+        };
+        first.then_with(|| a.client_id.cmp(&b.client_id))
     }
-    sessions.sort_by(|a, b| a.client_id.cmp(&b.client_id));
-    Ok((sessions, now))
 }
 
-fn print_all(sessions: &[Session], now: u64, json: bool) -> Result<(), Failure> {
-    if json {
-        return print_json(&serde_json::json!({ "now_ms": now, "sessions": sessions }));
+/// Those of the broker that is asked; its name does not matter.
+fn own_pages(control: &Control) -> anyhow::Result<All<Page>> {
+    let mut all: Page = control.ask("GET", "/api/v1/sessions")?;
+    while let Some(after) = all.next {
+        all.append(control.ask("GET", &format!("/api/v1/sessions?after={after}"))?);
     }
-    let mut table =
-        Table::new(&["CLIENT", "STATE", "EXPIRES", "SUBSCRIPTIONS>", "DURABLE>", "LAG>", "IN FLIGHT>", "WAITING>"]);
-    for session in sessions {
-        table.row(vec![
+    let brokers = vec![Said { name: String::new(), answer: Told::So(all) }];
+    Ok(System { brokers, silent: Vec::new(), missed: Vec::new() })
+}
+
+/// Those of all brokers. One that falls silent on the way stays with what it has told.
+fn all_pages(control: &Control) -> anyhow::Result<All<Page>> {
+    let mut all: All<Page> = system::ask(control, "sessions")?;
+    for said in &mut all.brokers {
+        let Told::So(pages) = &mut said.answer else { continue };
+        while let Some(after) = pages.next {
+            let question = format!("sessions?broker={}&after={after}", percent::encode(&said.name));
+            let more: All<Page> = system::ask(control, &question)?;
+            match more.brokers.into_iter().next().map(|said| said.answer) {
+                Some(Told::So(page)) => pages.append(page),
+                _ => {
+                    all.silent.push(said.name.clone());
+                    break;
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn print_all(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
+    let mut columns =
+        vec!["CLIENT", "STATE", "EXPIRES", "SUBSCRIPTIONS>", "DURABLE>", "LAG>", "IN FLIGHT>", "WAITING>"];
+    if !own {
+        columns.insert(1, "BROKER");
+    }
+    let mut table = Table::new(&columns);
+    let pages = system::answers(all);
+    let mut sessions: Vec<_> = pages
+        .flat_map(|(broker, page)| page.sessions.iter().map(move |session| (broker, session, page.now_ms)))
+        .collect();
+    sessions.sort_by(|(_, a, _), (_, b, _)| sort.compare(a, b));
+    for &(broker, session, now) in &sessions {
+        let mut cells = vec![
             name(&session.client_id).into(),
             state(session, now),
             expires(session, now).into(),
@@ -137,15 +181,19 @@ fn print_all(sessions: &[Session], now: u64, json: bool) -> Result<(), Failure> 
             lag(session.lag_ms),
             number(session.in_flight),
             number(session.waiting),
-        ]);
+        ];
+        if !own {
+            cells.insert(1, name(broker).into());
+        }
+        table.row(cells);
     }
-    let here = sessions.iter().filter(|session| session.connected).count();
+    let here = sessions.iter().filter(|(_, session, _)| session.connected).count();
     let foot = format!(
         "{}, {here} connected, {} behind\n",
         count(sessions.len() as u64, "session", "sessions"),
-        sessions.iter().filter(|session| session.lag_ms.is_some()).count(),
+        sessions.iter().filter(|(_, session, _)| session.lag_ms.is_some()).count(),
     );
-    failure::print((table.text(is_coloured()) + &foot).as_bytes())
+    failure::print((table.text(is_coloured()) + &foot + &system::absent(all)).as_bytes())
 }
 
 fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {

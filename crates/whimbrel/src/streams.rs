@@ -1,10 +1,11 @@
 //! `whimbrel streams`: what a running broker keeps, and for whom.
 
-use whimbrel_server::control::answers::{JournalUse, Stream, Streams as Answer};
+use whimbrel_server::api::answers::{JournalUse, Stream, Streams as Answer};
 
 use crate::control::Reach;
 use crate::failure::{self, Failure};
 use crate::sessions::print_json;
+use crate::system::{self, All};
 use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size, span};
 
 /// A stream that is held for longer than this is shown as something to look at.
@@ -13,11 +14,12 @@ const LONG_HOLD: u64 = 60_000;
 const DETAILS: &str = "\
 LAST is the last moment that the stream has passed, LOGGED its last event that is in the journal, KEPT the bytes
 of its events there, and OLDEST how old they are at most. HELD BY is the subscription that has not acknowledged
-for the longest time; when it does, or its session ends (whimbrel sessions drop), they are given up.
+for the longest time; when it does, or its session ends (whimbrel sessions drop), they are given up. Below stands what
+each broker's journal has.
 
 Examples:
   whimbrel streams --data /var/lib/whimbrel
-  whimbrel streams --json | jq '.journal.file_bytes / .journal.max_bytes'";
+  whimbrel streams --own --json | jq '.journal.file_bytes / .journal.max_bytes'";
 
 /// Arguments of `whimbrel streams`.
 #[derive(clap::Args)]
@@ -25,6 +27,9 @@ Examples:
 pub struct Streams {
     #[command(flatten)]
     reach: Reach,
+    /// Only those of the broker that is asked, not of all
+    #[arg(long)]
+    own: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -33,20 +38,41 @@ pub struct Streams {
 impl Streams {
     /// Asks and prints.
     pub fn run(&self) -> Result<(), Failure> {
-        let answer: Answer = self.reach.find()?.ask("GET", "/api/v1/streams")?;
+        let control = self.reach.find()?;
+        let mut columns = vec!["STREAM", "LAST>", "LOGGED>", "KEPT>", "OLDEST>", "HELD BY", "FOR>", "OTHERS>"];
+        if self.own {
+            let answer: Answer = control.ask("GET", "/api/v1/streams")?;
+            if self.json {
+                return print_json(&answer);
+            }
+            let mut table = Table::new(&columns);
+            answer.streams.iter().for_each(|stream| table.row(row(stream, answer.now_ms)));
+            return failure::print((table.text(is_coloured()) + &journal(&answer, "journal")).as_bytes());
+        }
+        let all: All<Answer> = system::ask(&control, "streams")?;
         if self.json {
-            return print_json(&answer);
+            return print_json(&all);
         }
-        let mut table = Table::new(&["STREAM", "LAST>", "LOGGED>", "KEPT>", "OLDEST>", "HELD BY", "FOR>", "OTHERS>"]);
-        for stream in &answer.streams {
-            table.row(row(stream, answer.now_ms));
+        columns.insert(0, "BROKER");
+        let mut table = Table::new(&columns);
+        let mut journals = String::new();
+        for (broker, answer) in system::answers(&all) {
+            for stream in &answer.streams {
+                let mut cells = row(stream, answer.now_ms);
+                cells.insert(0, name(broker).into());
+                table.row(cells);
+            }
+            journals += &journal(answer, &name(broker));
         }
-        let mut out = table.text(is_coloured());
-        out += &match &answer.journal {
-            Some(journal) => words(journal),
-            None => "no data directory: nothing is logged\n".into(),
-        };
-        failure::print(out.as_bytes())
+        failure::print((table.text(is_coloured()) + &journals + &system::absent(&all)).as_bytes())
+    }
+}
+
+/// What is to be said of a broker's journal; `whose` is its name.
+fn journal(answer: &Answer, whose: &str) -> String {
+    match &answer.journal {
+        Some(journal) => words(journal, whose),
+        None => format!("\n{whose}  no data directory: nothing is logged\n"),
     }
 }
 
@@ -73,7 +99,7 @@ fn row(stream: &Stream, now: u64) -> Vec<Cell> {
     cells
 }
 
-fn words(journal: &JournalUse) -> String {
+fn words(journal: &JournalUse, whose: &str) -> String {
     let percent = journal.file_bytes as f64 * 100.0 / journal.max_bytes as f64;
     let (state, tone) = match &journal.state[..] {
         "full" => ("full: publishes that must be logged are refused", Tone::Warn),
@@ -81,7 +107,7 @@ fn words(journal: &JournalUse) -> String {
         _ => ("open", Tone::Good),
     };
     let mut out = format!(
-        "\njournal  {}\n         {} kept; {} of {} on disk, {} of {} that it may have ({percent:.1} %)\n         {} remembered, {}\n",
+        "\n{whose}  {}\n         {} kept; {} of {} on disk, {} of {} that it may have ({percent:.1} %)\n         {} remembered, {}\n",
         paint(state, tone, is_coloured()),
         size(journal.kept_bytes),
         count(journal.segments, "segment", "segments"),

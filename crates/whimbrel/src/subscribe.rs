@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use tokio::time::Instant;
-use whimbrel_client::{Answer, Client, Event, Events, Filter, Notice, QoS, RetainHandling, Subscription};
+use whimbrel_client::{Answer, Client, Durability, Event, Events, Filter, Notice, QoS, RetainHandling, Subscription};
 use whimbrel_selector::Selector;
 
 use crate::connection::{self, Connection};
@@ -198,6 +198,11 @@ impl Subscribe {
 
     /// Subscribes to the one filter, and follows it over as many connections as it takes.
     async fn follow(&self) -> Result<()> {
+        ensure!(
+            self.returning.durability != Some(Durability::Durable),
+            "a position that is kept here goes with a semi-durable subscription; a durable one outlives its connection in a session, where the \
+             broker keeps the position: give --id and --session SECONDS, and leave out --token-file, --from and --ack-by-token"
+        );
         let [filter] = &self.filters[..] else {
             bail!("a position belongs to one subscription: give one FILTER, or start a process for each")
         };

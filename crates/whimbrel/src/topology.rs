@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Context;
-use whimbrel_server::control::answers::{Broker, Link, Neighbour, Topology as Answer};
+use anyhow::{Context, anyhow};
+use whimbrel_server::api::answers::{Broker, Link, Neighbour, Said, System, Told, Topology as Answer};
 
-use crate::control::Reach;
+use crate::control::{Control, Reach};
 use crate::failure::{self, Failure};
 use crate::graph;
 use crate::sessions::print_json;
+use crate::system::{self, All};
 use crate::table::{Cell, Table, Tone, count, delay, is_coloured, name, paint, size, span};
 
 /// Links of a broker that are named in its row.
@@ -28,13 +29,13 @@ const OLD: u64 = 40_000;
 const DETAILS: &str = "\
 Brokers stand below the one that is before them on the best way from the broker that answers. COST is what that way
 costs: the delays of its links, 0.3 ms for each, and more for links that lose. AGE is how old is what is known of a
-broker's links, LINKS are these with delay and loss. Below stand the broker's own links, with what went over them
+broker's links, LINKS are these with delay and loss. Below stand the links of each broker, with what went over them
 since they are up; CLOCK is how far the neighbour's clock is ahead.
 
 Examples:
   whimbrel topology --data /var/lib/whimbrel
   whimbrel topology --svg brokers.svg
-  whimbrel topology --json | jq '.brokers[] | select(.reachable | not) | .name'";
+  whimbrel topology --own --json | jq '.brokers[] | select(.reachable | not) | .name'";
 
 /// Arguments of `whimbrel topology`.
 #[derive(clap::Args)]
@@ -42,6 +43,9 @@ Examples:
 pub struct Topology {
     #[command(flatten)]
     reach: Reach,
+    /// Only what the broker that is asked sees, and its links
+    #[arg(long)]
+    own: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +57,18 @@ pub struct Topology {
 impl Topology {
     /// Asks, and prints or draws.
     pub fn run(&self) -> Result<(), Failure> {
-        let answer: Answer = self.reach.find()?.ask("GET", "/api/v1/topology")?;
+        let control = self.reach.find()?;
+        let all: All<Answer> = if self.own { own(&control)? } else { system::ask(&control, "topology")? };
+        let answer = match all.brokers.first().map(|said| &said.answer) {
+            Some(Told::So(answer)) => answer,
+            Some(Told::Not(refused)) => return Err(anyhow!("{}", refused.error).into()),
+            None => {
+                return Err(anyhow!(
+                    "the broker that was asked has not answered for itself: is it of another version?"
+                )
+                .into());
+            }
+        };
         if let Some(path) = &self.svg {
             fs::write(path, graph::draw(&answer.brokers))
                 .with_context(|| format!("cannot write the drawing to {}", path.display()))?;
@@ -63,7 +78,7 @@ impl Topology {
             }
         }
         if self.json {
-            return print_json(&answer);
+            return if self.own { print_json(answer) } else { print_json(&all) };
         }
         let mut table = Table::new(&["BROKER", "HOST", "COST>", "AGE>", "LINKS"]);
         for (broker, depth) in in_order(&answer.brokers) {
@@ -73,11 +88,12 @@ impl Topology {
         let mut out = table.text(coloured);
         out += &paint(&brokers(&answer.brokers), Tone::Dim, coloured);
         out += "\n\n";
-        if answer.links.is_empty() {
+        if system::answers(&all).all(|(_, answer)| answer.links.is_empty()) {
             out += "no links: nobody has dialled this broker, and it has reached none of its peers (--peer)\n";
         } else {
-            out += &links(&answer.links).text(coloured);
+            out += &links(system::answers(&all), self.own).text(coloured);
         }
+        out += &system::absent(&all);
         failure::print(out.as_bytes())
     }
 }
@@ -153,29 +169,49 @@ fn loss(permille: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-fn links(links: &[Link]) -> Table {
-    let columns =
-        ["LINK", "DELAY>", "LOSS>", "SENT>", "RECEIVED>", "EVENTS>", "BACK>", "HELD BACK>", "UNSENT>", "CLOCK>"];
+/// The broker that is asked, alone; its name does not matter.
+fn own(control: &Control) -> anyhow::Result<All<Answer>> {
+    let said = Said { name: String::new(), answer: Told::So(control.ask("GET", "/api/v1/topology")?) };
+    Ok(System { brokers: vec![said], silent: Vec::new(), missed: Vec::new() })
+}
+
+/// The links that brokers have; whose they are, unless they are all of one broker.
+fn links<'a>(answers: impl Iterator<Item = (&'a str, &'a Answer)>, own: bool) -> Table {
+    let mut columns =
+        vec!["LINK", "DELAY>", "LOSS>", "SENT>", "RECEIVED>", "EVENTS>", "BACK>", "HELD BACK>", "UNSENT>", "CLOCK>"];
+    if !own {
+        columns.insert(0, "BROKER");
+    }
     let mut table = Table::new(&columns);
-    for link in links {
-        let number = |number: u64| if number == 0 { Cell::none() } else { number.to_string().into() };
-        let tone = |is_odd: bool| if is_odd { Tone::Warn } else { Tone::Plain };
-        let off = link.clock_ahead_ms.unsigned_abs();
-        let sign = if link.clock_ahead_ms < 0 { "-" } else { "+" };
-        table.row(vec![
-            name(&link.peer).into(),
-            link.delay_us.map_or_else(Cell::none, |micros| delay(micros).into()),
-            Cell::new(loss(link.loss_permille), tone(link.loss_permille >= MUCH_LOSS)),
-            size(link.bytes_out).into(),
-            size(link.bytes_in).into(),
-            number(link.events_out),
-            number(link.events_in),
-            Cell::new(link.events_held_back.to_string(), tone(link.events_held_back > 0)),
-            if link.unsent_bytes == 0 { Cell::none() } else { size(link.unsent_bytes).into() },
-            Cell::new(format!("{sign}{}", span(off)), tone(off > CLOCK_OFF)),
-        ]);
+    for (broker, answer) in answers {
+        for link in &answer.links {
+            let mut cells = cells(link);
+            if !own {
+                cells.insert(0, name(broker).into());
+            }
+            table.row(cells);
+        }
     }
     table
+}
+
+fn cells(link: &Link) -> Vec<Cell> {
+    let number = |number: u64| if number == 0 { Cell::none() } else { number.to_string().into() };
+    let tone = |is_odd: bool| if is_odd { Tone::Warn } else { Tone::Plain };
+    let off = link.clock_ahead_ms.unsigned_abs();
+    let sign = if link.clock_ahead_ms < 0 { "-" } else { "+" };
+    vec![
+        name(&link.peer).into(),
+        link.delay_us.map_or_else(Cell::none, |micros| delay(micros).into()),
+        Cell::new(loss(link.loss_permille), tone(link.loss_permille >= MUCH_LOSS)),
+        size(link.bytes_out).into(),
+        size(link.bytes_in).into(),
+        number(link.events_out),
+        number(link.events_in),
+        Cell::new(link.events_held_back.to_string(), tone(link.events_held_back > 0)),
+        if link.unsent_bytes == 0 { Cell::none() } else { size(link.unsent_bytes).into() },
+        Cell::new(format!("{sign}{}", span(off)), tone(off > CLOCK_OFF)),
+    ]
 }
 
 #[cfg(test)]

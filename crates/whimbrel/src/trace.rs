@@ -1,12 +1,13 @@
 //! `whimbrel trace`: what became of an event.
 
 use anyhow::anyhow;
-use whimbrel_server::control::answers::{Trace as Answer, Traced};
-use whimbrel_server::control::percent;
+use whimbrel_server::api::answers::{Trace as Answer, Traced};
+use whimbrel_server::api::percent;
 
 use crate::control::Reach;
 use crate::failure::{self, Failure};
 use crate::sessions::print_json;
+use crate::system::unheard;
 use crate::table::{Cell, Table, Tone, delay, is_coloured, name};
 
 const DETAILS: &str = "\
@@ -82,19 +83,18 @@ fn plain(text: &str) -> String {
 
 /// Who had nothing to say.
 fn others(answer: &Answer) -> String {
-    let list = |words: &str, names: &[String]| {
-        let names: Vec<String> = names.iter().map(|broker| name(broker)).collect();
-        if names.is_empty() { String::new() } else { format!("{words}: {}\n", names.join(", ")) }
+    let ignorant: Vec<String> = answer.ignorant.iter().map(|broker| name(broker)).collect();
+    let known = if answer.brokers.is_empty() || ignorant.is_empty() {
+        String::new()
+    } else {
+        format!("knows nothing of it: {}\n", ignorant.join(", "))
     };
-    let known = if answer.brokers.is_empty() { String::new() } else { list("knows nothing of it", &answer.ignorant) };
-    known
-        + &list("has not answered within 2 s", &answer.silent)
-        + &list("could not be asked, as there is no way or no room", &answer.missed)
+    known + &unheard(&answer.silent, &answer.missed)
 }
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_server::control::answers::Noted;
+    use whimbrel_server::api::answers::Noted;
 
     use super::*;
 

@@ -206,6 +206,15 @@ fn a_position_that_the_broker_does_not_take_is_explained() {
 }
 
 #[test]
+fn a_position_in_a_file_is_not_taken_for_a_durable_subscription() {
+    let (_directory, file) = file();
+    let refused = run(&["sub", "--url", "mqtt://127.0.0.1:1", "--durability", "durable", "--token-file", &file, "t"]);
+    let says = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{says}");
+    assert!(says.contains("semi-durable") && says.contains("--session SECONDS"), "{says}");
+}
+
+#[test]
 fn a_reader_that_goes_away_loses_nothing() {
     let (_broker, url) = broker();
     let (_directory, file) = file();

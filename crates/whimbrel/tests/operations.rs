@@ -160,6 +160,7 @@ fn every_command_says_when_there_is_no_broker() {
         &["sessions", "drop", "a"],
         &["streams"],
         &["topology"],
+        &["status"],
         &["interest"],
         &["trace", "10:7"],
         &["backup", "never"],
@@ -194,7 +195,7 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     let load = Load::start(&url, "load", "load/1").await;
     load.reach(50).await;
 
-    let list = place.json("data", &["sessions", "list", "--json"]);
+    let list = place.json("data", &["sessions", "list", "--own", "--json"]);
     let ids: Vec<_> =
         list["sessions"].as_array().expect("a list").iter().map(|session| &session["client_id"]).collect();
     assert_eq!(ids, ["away/größe \u{1}", "live", "load"], "in the order of client ids");
@@ -205,7 +206,7 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     let table = text(&place.ask("data", &["sessions", "list"]).stdout);
     assert!(table.contains("away/größe \\u{1}") && table.contains("3 sessions, 2 connected"), "{table}");
     assert!(!table.contains('\u{1b}'), "colours are for terminals");
-    let lagging = place.json("data", &["sessions", "list", "--json", "--lagging", "--away"]);
+    let lagging = place.json("data", &["sessions", "list", "--own", "--json", "--lagging", "--away"]);
     assert_eq!(lagging["sessions"].as_array().map(Vec::len), Some(1));
 
     let shown = place.json("data", &["sessions", "show", "live", "--json"]);
@@ -228,7 +229,7 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     // Nobody wants what was kept: it is given up.
     load.end().await;
     until("the journal gives it up", || {
-        let streams = place.json("data", &["streams", "--json"]);
+        let streams = place.json("data", &["streams", "--own", "--json"]);
         streams["streams"].as_array().expect("a list").iter().all(|stream| stream["oldest_ms"].is_null())
     })
     .await;
@@ -236,7 +237,7 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     // It was durable.
     wait_killed(broker);
     let (_broker, url) = place.broker("data");
-    let list = place.json("data", &["sessions", "list", "--json"]);
+    let list = place.json("data", &["sessions", "list", "--own", "--json"]);
     assert_eq!(list["sessions"].as_array().map(Vec::len), Some(1), "the publisher's: {list}");
     let (again, _events) = connect(&url, "live").await;
     assert!(!again.session_present());
@@ -259,10 +260,12 @@ async fn streams_name_who_holds_the_journal_back() {
     };
     // Who holds what is counted now and then.
     until("both are counted", || {
-        held_of(&place.json("data", &["streams", "--json"])).iter().any(|stream| stream["holder"]["holders"] == 2)
+        held_of(&place.json("data", &["streams", "--own", "--json"]))
+            .iter()
+            .any(|stream| stream["holder"]["holders"] == 2)
     })
     .await;
-    let streams = place.json("data", &["streams", "--json"]);
+    let streams = place.json("data", &["streams", "--own", "--json"]);
     let held = held_of(&streams);
     let [held] = &held[..] else { panic!("one publisher has one stream: {streams}") };
     let holder = &held["holder"];

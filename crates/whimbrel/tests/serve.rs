@@ -65,7 +65,8 @@ impl Broker {
 
     fn get(&self, path: &str) -> String {
         let mut stream = self.connect("http");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("the connection is open");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("the connection is open");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer in text");
         answer

@@ -19,6 +19,7 @@ pub struct Layer {
 pub const LAYERS: &[Layer] = &[
     Layer { name: "whimbrel-event", pure: true, uses: &[], tests_use: &[] },
     Layer { name: "whimbrel-selector", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
+    Layer { name: "whimbrel-access", pure: true, uses: &["whimbrel-event", "whimbrel-selector"], tests_use: &[] },
     Layer { name: "whimbrel-journal", pure: true, uses: &[], tests_use: &[] },
     Layer { name: "whimbrel-wire", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
     Layer {
@@ -30,7 +31,7 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel-mqtt",
         pure: true,
-        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core"],
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-access", "whimbrel-core"],
         tests_use: &[],
     },
     Layer {
@@ -42,7 +43,14 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel-server",
         pure: false,
-        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-core", "whimbrel-journal", "whimbrel-mqtt"],
+        uses: &[
+            "whimbrel-event",
+            "whimbrel-selector",
+            "whimbrel-access",
+            "whimbrel-core",
+            "whimbrel-journal",
+            "whimbrel-mqtt",
+        ],
         tests_use: &["whimbrel-client"],
     },
     Layer {

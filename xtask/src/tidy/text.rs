@@ -19,13 +19,15 @@ const REGISTRIES: &[&str] = &[
     concat!("deb.debian", ".org"),
 ];
 const LOCK_FILES: &[&str] = &["Cargo.lock", "package-lock.json", "go.sum", "requirements.lock"];
+/// Files of others, as they were published.
+const VENDOR: &str = "console/vendor/";
 const CODE: &[&str] = &["sh", "py", "js", "mjs", "ts"];
 const SLEEPS: &[&str] = &["sleep", "sleep_ms", "sleep_until", "park_timeout"];
 
 /// Checks any text file.
 pub fn check(path: &str, text: &str) -> Vec<Finding> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    if LOCK_FILES.contains(&name) {
+    if LOCK_FILES.contains(&name) || path.starts_with(VENDOR) {
         return Vec::new();
     }
     let code = is_code(path, name);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, EventRef, Qos};
+use whimbrel_event::{EventId, EventRef, HostId, Qos};
 
 use super::{Channel, Granted, HangUp, Link, PeerLink, Segment};
 
@@ -167,4 +167,8 @@ pub trait Output {
     /// A client's session goes on, here or elsewhere, from what was kept here of it while somebody else had it, who cannot be reached: that lacks what was
     /// delivered and acknowledged in the last `age` or a little longer. Told again if it is asked for again.
     fn copy_used(&mut self, _client: &str, _age: Duration) {}
+    /// Another broker asks something that only the driver can answer, with [`crate::Core::answer_broker`]. Asked again if no answer comes.
+    fn asked(&mut self, _from: HostId, _number: u64, _question: &str) {}
+    /// Another broker has answered the question of that number; it need not have been asked, and may answer twice.
+    fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}
 }

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Qos, Tick, Time};
+use whimbrel_event::{Event, EventId, HostId, Packed, PredecessorsBuf, PubendId, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
 use super::{Gap, GapReason, Lag, Track, notice};
@@ -148,8 +148,8 @@ impl Core {
             Item::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
             Item::Event { serial, event } => reader.look_at(serial, event),
         });
-        let barred = reader.barred;
         let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
+        let barred = reader.barred;
         tracks.get_mut(id).lag = Some(lag);
         if let Some((event, after)) = barred {
             self.bar(now, id, event, after);
@@ -252,7 +252,7 @@ pub(super) struct Reader<'a, O> {
     /// The cache has holes in streams that are logged.
     pub(super) has_holes: bool,
     /// An event that comes after one of another stream which has not been passed.
-    pub(super) barred: Option<(EventId, EventId)>,
+    pub(super) barred: Option<(EventId, PredecessorsBuf)>,
     pub(super) out: &'a mut O,
 }
 
@@ -383,8 +383,9 @@ impl<O: Output> Reader<'_, O> {
         }
         if !self.lag.told.hides(packed.id()) && self.wants(serial, packed) && !self.has_had(packed.id()) {
             let after = packed.view().headers.after;
-            if let Some(after) = self.track.lacks_before(self.lag, packed.id(), after) {
-                (self.lag.next, self.barred) = (serial, Some((packed.id(), after)));
+            let missing = self.track.lacks_before(self.lag, packed.id(), after);
+            if !missing.is_empty() {
+                (self.lag.next, self.barred) = (serial, Some((packed.id(), missing)));
                 return ControlFlow::Break(());
             }
             let qos = packed.qos().min(self.track.qos);

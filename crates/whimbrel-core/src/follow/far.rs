@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
+use whimbrel_event::{Event, EventId, HostId, Predecessors, PredecessorsBuf, PubendId, Tick, Time};
 
 use super::catchup::{Reader, Turn};
 use super::replay::Step;
@@ -61,11 +61,11 @@ at_rest!(
 /// Streams that are noted as having waited; those that do not wait any more are forgotten then.
 const BARRED_MAX: usize = 16;
 
-/// A stream whose next event comes after one of another stream: their publisher has moved in between.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A stream whose next event comes after some of other streams: their publisher has moved in between.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Barred {
     pub(crate) pubend: PubendId,
-    pub(crate) after: EventId,
+    pub(crate) after: PredecessorsBuf,
     /// Until when that is waited for.
     pub(crate) until: Time,
     /// It has been waited for.
@@ -84,13 +84,18 @@ impl Track {
         aside.map_or_else(|| lag.positions.get(pubend), |durable| durable.far.aside.get(pubend))
     }
 
-    /// The event of another stream that it has to have got, or passed, before this one, and has not.
-    pub(super) fn lacks_before(&self, lag: &super::Lag, id: EventId, after: Option<EventId>) -> Option<EventId> {
-        let durable = self.durable.as_deref()?;
-        let after = after.filter(|after| after.pubend != id.pubend && self.stands(lag, after.pubend) < after.tick)?;
-        let is_waited = |barred: &Barred| barred.pubend == id.pubend && barred.after == after;
-        // Once that was waited for in vain, it is passed.
-        (!durable.far.barred.iter().any(is_waited)).then_some(after)
+    /// The events of other streams that it has to have got, or passed, before this one, and has not.
+    pub(super) fn lacks_before(&self, lag: &super::Lag, id: EventId, after: Predecessors<'_>) -> PredecessorsBuf {
+        let Some(durable) = self.durable.as_deref().filter(|_| !after.is_empty()) else {
+            return PredecessorsBuf::new();
+        };
+        let barred = || durable.far.barred.iter().filter(|barred| barred.pubend == id.pubend);
+        // Once they were waited for in vain, they are passed.
+        let is_waited = |after: EventId| barred().any(|barred| barred.after.iter().any(|waited| waited == after));
+        let is_lacking = |after: &EventId| {
+            after.pubend != id.pubend && self.stands(lag, after.pubend) < after.tick && !is_waited(*after)
+        };
+        after.iter().filter(is_lacking).collect()
     }
 
     /// Whether it is not known yet from where on its selector counts in a stream.
@@ -373,7 +378,7 @@ impl Core {
     }
 
     /// An event comes after one of another stream that a subscription has not passed yet: its stream is set aside until then.
-    pub(super) fn bar(&mut self, now: Time, id: u32, event: EventId, after: EventId) {
+    pub(super) fn bar(&mut self, now: Time, id: u32, event: EventId, after: PredecessorsBuf) {
         let until = now + PREDECESSOR_MAX;
         let upto = Tick(event.tick.0 - 1);
         self.set_aside(id, event.pubend, upto);
@@ -399,12 +404,11 @@ impl Core {
             if is_over || !track.is_aside(pubend) {
                 continue;
             }
-            let is_met = track.stands(track.lag.as_deref().expect("it lags"), after.pubend) >= after.tick;
-            let host = after.pubend.host();
-            let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
-            let is_there = |overlay: &crate::overlay::Overlay| overlay.routes.is_reachable(host);
-            let may_come = is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host);
-            if is_met || until <= now || !may_come {
+            let lag = track.lag.as_deref().expect("it lags");
+            let is_met = after.iter().all(|after| track.stands(lag, after.pubend) >= after.tick);
+            let is_missing = |after: &EventId| track.stands(lag, after.pubend) < after.tick;
+            let may_come = after.iter().filter(is_missing).any(|after| self.may_come(after.pubend.host()));
+            if until <= now || !may_come {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.stats.order_breaks += u64::from(!is_met);
                 }
@@ -416,6 +420,13 @@ impl Core {
             }
         }
         is_any
+    }
+
+    /// Whether something of a host may still come.
+    fn may_come(&self, host: HostId) -> bool {
+        let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
+        let is_there = |overlay: &crate::overlay::Overlay| overlay.routes.is_reachable(host);
+        is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host)
     }
 
     /// Subscriptions whose streams have waited for others for as long as they may have their turn.
@@ -435,7 +446,7 @@ impl Core {
     }
 
     /// Streams have ended: what was to be read of them cannot be any more.
-    pub(crate) fn far_ended(&mut self, host: whimbrel_event::HostId) {
+    pub(crate) fn far_ended(&mut self, host: HostId) {
         self.store.far_reads.give_up(host);
         for id in self.tracks.ids() {
             let aside = self.tracks.durable(id).map(|durable| durable.far.aside.clone()).unwrap_or_default();

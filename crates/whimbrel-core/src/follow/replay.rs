@@ -1,6 +1,6 @@
 //! Catching up out of the log: what a durable subscription lacks and the cache has no more.
 
-use whimbrel_event::{Event, EventId, Tick, Time};
+use whimbrel_event::{Event, EventId, PredecessorsBuf, Tick, Time};
 
 use super::catchup::{Reader, Turn};
 use super::{Gap, GapReason};
@@ -159,7 +159,7 @@ impl Core {
         now: Time,
         id: u32,
         (is_blocked, is_whole): (bool, bool),
-        barred: Option<(EventId, EventId)>,
+        barred: Option<(EventId, PredecessorsBuf)>,
     ) -> Step {
         if let Some((event, after)) = barred {
             self.bar(now, id, event, after);

@@ -1,12 +1,13 @@
 //! A subscription is answered when the brokers that can be reached know of it; at the latest after [`CONFIRM_MAX`], and then those are named that do not.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::joining::ALL_OTHERS;
+use super::owing::Claims;
 use super::{Due, Overlay, ending, wants};
 use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
@@ -58,6 +59,13 @@ pub(crate) struct Waiter {
     pub(super) due: Time,
 }
 
+impl Waiter {
+    /// Whether a broker has confirmed what it waits for, which is of that version.
+    fn is_confirmed(&self, streams: &Sources, claims: &Claims, host: HostId, version: u64) -> bool {
+        has_confirmed(streams, host, version) && (!self.is_durable || claims.is_owed(host, version))
+    }
+}
+
 /// A subscription that came back, and whose interest is not in force everywhere.
 #[derive(Debug)]
 struct Returned {
@@ -78,7 +86,10 @@ pub(crate) struct Waiting {
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
     /// Brokers that did not confirm in time: nobody waits for them until they do.
-    late: Vec<HostId>,
+    late: BTreeSet<HostId>,
+    /// One for which the first of those that wait still waited when all brokers were looked at last. As long as it has not confirmed, the others need not be looked
+    /// at: each of them tells by itself, so that would take the square of their number for each subscription.
+    lacking: Option<HostId>,
 }
 
 impl Waiting {
@@ -95,6 +106,11 @@ impl Waiting {
             store.line.push(atom, Wait::Made);
         }
         is_written
+    }
+
+    /// A broker is gone.
+    pub(super) fn forget_host(&mut self, host: HostId) {
+        self.late.remove(&host);
     }
 
     /// A subscription that came back has ended, or comes back once more.
@@ -256,27 +272,27 @@ impl Core {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let is_counting = self.groups.brokers.is_counting();
-        let waits = is_counting || !overlay.waiting.entries.is_empty() || !overlay.waiting.late.is_empty();
-        if overlay.is_young(now) || !waits {
+        if overlay.is_young(now) || !is_counting && (overlay.waiting.entries.is_empty() || overlay.lacks(&self.streams))
+        {
             return;
         }
-        // Who was late and has told what it should is waited for again, also if nobody waits at present.
         let awaited = overlay.awaited(&self.streams);
-        let is_ready = |core: &Core, entry: &Waiter| {
-            let Some(overlay) = core.overlay.as_deref() else { return true };
-            let has_confirmed = |host: &HostId, version| {
-                let is_owed = !entry.is_durable || overlay.logs.claims.is_owed(*host, version);
-                has_confirmed(&core.streams, *host, version) && is_owed
-            };
-            let is_told = |version| awaited.iter().all(|host| has_confirmed(host, version));
-            entry.version.is_some_and(is_told) && core.is_copied(now, entry.what.index, entry.copied)
-        };
         let mut ready = Vec::new();
         // They were made in the order of their versions.
-        while let Some(overlay) = self.overlay.as_deref()
-            && overlay.waiting.entries.front().is_some_and(|entry| is_ready(self, entry))
-            && let Some(overlay) = self.overlay.as_deref_mut()
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && let Some(first) = overlay.waiting.entries.front()
         {
+            let claims = &overlay.logs.claims;
+            let lacking = first.version.and_then(|version| {
+                awaited.iter().find(|host| !first.is_confirmed(&self.streams, claims, **host, version)).copied()
+            });
+            let (index, copied) = (first.what.index, first.copied);
+            let is_told = first.version.is_some() && lacking.is_none();
+            overlay.waiting.lacking = lacking;
+            if !is_told || !self.is_copied(now, index, copied) {
+                break;
+            }
+            let Some(overlay) = self.overlay.as_deref_mut() else { break };
             if !overlay.waiting.is_first_written(&mut self.store) {
                 break;
             }
@@ -300,8 +316,8 @@ impl Core {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let is_owed = |host| !entry.is_durable || overlay.logs.claims.is_owed(host, version);
-                let late = late.filter(|host| !(is_owed(*host) && has_confirmed(&self.streams, *host, version)));
+                let claims = &overlay.logs.claims;
+                let late = late.filter(|host| !entry.is_confirmed(&self.streams, claims, *host, version));
                 let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
@@ -390,14 +406,37 @@ impl Overlay {
         }
     }
 
+    /// Whether the first that waits still waits for the broker that it was found to wait for last.
+    fn lacks(&mut self, streams: &Sources) -> bool {
+        self.routes.update(&self.topology);
+        let Waiting { entries, lacking, late, .. } = &self.waiting;
+        let (Some(host), Some(first)) = (*lacking, entries.front()) else { return false };
+        let is_awaited = |host: HostId| !late.contains(&host) && self.routes.is_reachable(host);
+        let waits = |version| !first.is_confirmed(streams, &self.logs.claims, host, version);
+        host != self.host && is_awaited(host) && first.version.is_some_and(waits)
+    }
+
+    /// A broker has told something: if it was late, it is waited for again once it has told what it should.
+    pub(super) fn note_told(&mut self, streams: &Sources, host: HostId) {
+        if self.waiting.late.contains(&host) && self.has_told(streams, host) {
+            self.waiting.late.remove(&host);
+        }
+    }
+
+    /// Whether a broker knows of everything that is wanted here.
+    fn has_told(&self, streams: &Sources, host: HostId) -> bool {
+        let version = self.wants.version();
+        let is_owed = !self.wants.has_durable() || self.logs.claims.is_owed(host, version);
+        is_owed && has_confirmed(streams, host, version)
+    }
+
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, waiting, wants, logs, host, .. } = self;
-        let version = wants.version();
-        let is_owed = |host| !wants.has_durable() || logs.claims.is_owed(host, version);
-        let has_told = |host: &HostId| has_confirmed(streams, *host, version) && is_owed(*host);
-        waiting.late.retain(|host| !has_told(host) && topology.get(*host).is_some());
+        let mut late = core::mem::take(&mut self.waiting.late);
+        late.retain(|host| !self.has_told(streams, *host) && self.topology.get(*host).is_some());
+        self.waiting.late = late;
+        let Overlay { topology, routes, waiting, host, .. } = self;
         let is_awaited =
             |other: &HostId| *other != *host && routes.is_reachable(*other) && !waiting.late.contains(other);
         topology.hosts().filter(is_awaited).collect()

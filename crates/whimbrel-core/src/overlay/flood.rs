@@ -9,6 +9,7 @@ use whimbrel_wire::{Ask, Digest, FormerHost, Frame, InterestEntry, InterestUpdat
 use super::interests::{Delta, Entry, Taken};
 use super::peers::{CONTROL_HIGH, Pending};
 use super::topology::{Learned, LinkState, Neighbour};
+use super::wants::EVERY_BROKER;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
@@ -30,17 +31,16 @@ fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
 impl Overlay {
     /// The own link state is to be told, not too soon after the last time.
     pub(super) fn announce_soon(&mut self, now: Time) {
-        if !self.timers.iter().any(|(_, due)| *due == Due::Announce) {
+        if self.timers.first_of(Due::Announce).is_none() {
             self.set_timer(now.max(self.announced + ANNOUNCE_EVERY), Due::Announce);
         }
     }
 
     fn own_state(&self, retired: &[FormerHost]) -> LinkState {
-        let neighbour = |peer: &super::Peer| Neighbour {
-            host: peer.host().expect("the link is up"),
-            port: peer.port,
-            delay_us: peer.estimate.delay_us().unwrap_or(DELAY_UNKNOWN_US),
-            loss: peer.estimate.loss_permille(),
+        // What was told before, as long as it is not much different: each broker computes its ways anew when something is.
+        let neighbour = |peer: &super::Peer| {
+            let (delay_us, loss) = peer.estimate.told().unwrap_or((DELAY_UNKNOWN_US, 0));
+            Neighbour { host: peer.host().expect("the link is up"), port: peer.port, delay_us, loss }
         };
         LinkState {
             host: self.host,
@@ -351,6 +351,7 @@ impl Core {
         let way = peer.way_at_most(now);
         match overlay.interests.take(now, way, update) {
             Taken::News => {
+                overlay.interests.recent.note(now, EVERY_BROKER * overlay.topology.len() as u32);
                 overlay.stats.interests_learned += 1;
                 if !is_kept {
                     overlay.note_all(Some(link), |pending| {
@@ -379,5 +380,51 @@ impl Core {
             pending.interests.insert(host);
         });
         self.pump_all(now, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_event::{Deployment, Tick};
+
+    use super::*;
+    use crate::overlay::OverlayConfig;
+    use crate::overlay::peers::{Peer, Who};
+
+    const LINK: PeerLink = PeerLink(0);
+
+    /// A probe comes back after so long, so often; what is told of the link then.
+    fn told_after(overlay: &mut Overlay, away: Duration, times: u32) -> (u32, u16) {
+        for _ in 0..times {
+            let estimate = &mut overlay.peers.get_mut(LINK).expect("it is there").estimate;
+            let sent = Time::from_nanos(1 << 60);
+            let sequence = estimate.sent();
+            estimate.echo(sent + away, sequence, sent, Duration::ZERO).expect("it was asked");
+            estimate.news();
+        }
+        let neighbour = overlay.own_state(&[]).neighbours[0];
+        (neighbour.delay_us, neighbour.loss)
+    }
+
+    #[test]
+    fn a_link_that_is_hardly_slower_is_told_as_it_was() {
+        let now = Time::from_nanos(1 << 60);
+        let config = OverlayConfig {
+            name: "b0".into(),
+            addresses: Vec::new(),
+            interest_max: 256,
+            expects_peers: true,
+            links_wanted: 0,
+            moves_sessions: false,
+        };
+        let mut overlay = Overlay::new(now, HostId::new(1 << 8), 1, (Deployment(1), Tick(0)), config);
+        overlay.peers.insert(Peer::new(now, LINK, true, None));
+        let who = Who { host: HostId::new(2 << 8), incarnation: 1, name: "b1".into(), ahead: 0 };
+        overlay.peers.bring_up(LINK, who);
+        let millis = Duration::from_millis;
+        assert_eq!(told_after(&mut overlay, millis(40), 1), (20_000, 0));
+        assert_eq!(told_after(&mut overlay, millis(43), 20), (20_000, 0));
+        let (delay, _) = told_after(&mut overlay, millis(80), 20);
+        assert!(delay > 30_000, "{delay} µs");
     }
 }

@@ -247,6 +247,7 @@ impl Core {
     pub(super) fn forget_broker(&mut self, host: HostId) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.topology.forget(host);
+        overlay.waiting.forget_host(host);
         overlay.interests.of.remove(&host);
         overlay.note_all(None, |pending| {
             pending.states.remove(&host);

@@ -207,7 +207,7 @@ impl Overlay {
     /// Sets the timer for the next broker that expires.
     pub(super) fn watch_expiry(&mut self) {
         if let Some(at) = self.topology.next_expiry()
-            && !self.timers.iter().any(|(_, due)| *due == Due::Expire)
+            && self.timers.first_of(Due::Expire).is_none()
         {
             self.set_timer(at, Due::Expire);
         }

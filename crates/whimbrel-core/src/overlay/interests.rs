@@ -43,6 +43,40 @@ pub(crate) struct Delta {
 #[derive(Debug, Default)]
 pub(super) struct Interests {
     pub(super) of: BTreeMap<HostId, Known>,
+    pub(super) recent: Recent,
+}
+
+/// How much is told of late, counted in two spans of which the present one has not ended.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    since: Time,
+    count: u32,
+    before: u32,
+}
+
+impl Recent {
+    /// One more.
+    pub(super) fn note(&mut self, now: Time, span: Duration) {
+        self.turn(now, span);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// How many in the last span, about.
+    pub(super) fn count(&mut self, now: Time, span: Duration) -> u32 {
+        self.turn(now, span);
+        let left = span.saturating_sub(now.since(self.since)).as_nanos();
+        let before = u128::from(self.before) * left / span.as_nanos().max(1);
+        self.count.saturating_add(before as u32)
+    }
+
+    fn turn(&mut self, now: Time, span: Duration) {
+        let passed = now.since(self.since);
+        if passed >= span * 2 {
+            *self = Recent { since: now, count: 0, before: 0 };
+        } else if passed >= span {
+            *self = Recent { since: self.since + span, count: 0, before: self.count };
+        }
+    }
 }
 
 /// What became of an interest that has come.
@@ -121,5 +155,24 @@ fn apply(entries: &mut BTreeMap<u32, Entry>, delta: &Delta) {
     }
     for (id, entry) in &delta.added {
         entries.insert(*id, entry.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_of_late_is_forgotten_bit_by_bit() {
+        let span = Duration::from_secs(1);
+        let at = |millis: u64| Time::from_nanos(1_000_000_000_000 + millis * 1_000_000);
+        let mut recent = Recent::default();
+        (0..100).for_each(|step| recent.note(at(step * 10), span));
+        assert_eq!(recent.count(at(999), span), 100);
+        assert_eq!(recent.count(at(1_500), span), 50);
+        (0..10).for_each(|_| recent.note(at(1_750), span));
+        assert_eq!(recent.count(at(1_750), span), 35);
+        assert_eq!(recent.count(at(2_500), span), 5);
+        assert_eq!(recent.count(at(5_000), span), 0);
     }
 }

@@ -51,6 +51,16 @@ impl Overlay {
         self.joining.is_some()
     }
 
+    /// Whether it knows of all brokers of which a neighbour has told, and there is a way to each of them.
+    fn reaches_all_told(&mut self) -> bool {
+        if self.joining.as_ref().is_some_and(|joining| !joining.lacking.is_empty()) {
+            return false;
+        }
+        self.routes.update(&self.topology);
+        let Overlay { topology, routes, host, .. } = self;
+        topology.hosts().all(|other| other == *host || routes.is_reachable(other))
+    }
+
     /// Whether there are others that it has never been linked with.
     pub(super) fn lacks_everyone(&self) -> bool {
         self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| !joining.is_compared)
@@ -66,13 +76,11 @@ impl Core {
         if !joining.is_compared {
             return;
         }
-        let is_told = joining.lacking.is_empty();
-        let is_young = overlay.is_young(now);
-        overlay.routes.update(&overlay.topology);
-        let Overlay { topology, routes, host, .. } = overlay;
-        if !is_young || is_told && topology.hosts().all(|other| other == *host || routes.is_reachable(other)) {
-            overlay.joining = None;
-            self.confirm_ready(now, out);
+        // Ways are looked at only when all have come of whom it was told: each link state that comes is news here.
+        if overlay.is_young(now) && !overlay.reaches_all_told() {
+            return;
         }
+        overlay.joining = None;
+        self.confirm_ready(now, out);
     }
 }

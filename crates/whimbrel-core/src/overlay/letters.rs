@@ -83,6 +83,8 @@ impl Core {
             Message::Owes(owes) => self.owes_came(now, from, owes, out),
             Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
             Message::ReadTold(told) => self.read_told(now, from, &told),
+            Message::Question(asked) => out.asked(from.host, asked.number, asked.text),
+            Message::Reply(reply) => out.answered(from.host, reply.number, reply.text),
             Message::Unknown(..) => overlay.stats.letters_refused += 1,
             other => {
                 self.take_shared_letter(now, from, &other, out);
@@ -114,5 +116,16 @@ impl Overlay {
         Frame::Letter(*letter).encode(&mut frame);
         self.send(now, link, Channel::BestEffort, &frame, out);
         true
+    }
+
+    /// Sends a frame to the next broker on the way to another. False if there is none, or no room on the link to it.
+    pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut impl Output) -> bool {
+        self.routes.update(&self.topology);
+        let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
+        if let Some(link) = link {
+            self.send(now, link, Channel::Control, frame, out);
+        }
+        link.is_some()
     }
 }

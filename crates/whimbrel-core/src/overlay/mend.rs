@@ -130,7 +130,7 @@ impl Core {
         let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
         if mending.is_answered() {
-            overlay.timers.remove(&(mending.at, Due::Mend(pubend)));
+            overlay.timers.remove(mending.at, Due::Mend(pubend));
             self.mend(now, pubend, out);
         }
     }

@@ -10,6 +10,7 @@
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
 //! - `letters`: what brokers tell each other that are not neighbours.
+//! - `questions`: what operators ask of all brokers.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
@@ -34,6 +35,7 @@ mod owing;
 mod passing;
 mod peers;
 mod predecessors;
+mod questions;
 mod quiet;
 mod receive;
 pub mod reduce;
@@ -44,11 +46,14 @@ mod roam;
 pub mod routes;
 mod serve;
 mod shares;
+mod sizes;
 mod stats;
+mod timing;
 pub mod topology;
 mod traces;
 mod transit;
 mod wants;
+mod watch;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -69,13 +74,15 @@ pub use peers::{
 };
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
+pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
 pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
+pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
-pub use traces::{ACCEPTED, ANSWERS_MAX, TraceQuestion};
+pub use traces::ACCEPTED;
 pub(crate) use wants::Change;
 
 use interests::Interests;
@@ -88,10 +95,12 @@ use peers::{Peer, Peers};
 use roam::Roam;
 use routes::Routes;
 use serve::Serves;
+use timing::Timers;
 use topology::Topology;
 use traces::Traces;
 use transit::Transit;
 use wants::Wants;
+use watch::Watch;
 use whimbrel_wire::FormerHost;
 
 /// How a broker appears to others.
@@ -139,6 +148,10 @@ pub(crate) enum Due {
     Share,
     /// Other brokers are told how far durable subscriptions here are in their streams.
     Report,
+    /// The topology has changed, and is looked at together with what else has changed since.
+    Watch,
+    /// The same of the brokers that know of sessions.
+    Map,
     /// Brokers that were not heard of are forgotten.
     Expire,
     /// A session is sought, and somebody is asked again.
@@ -182,9 +195,8 @@ pub(crate) struct Overlay {
     pub(crate) peers: Peers,
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
-    /// The topology for which reachability was looked at last.
-    seen_version: u64,
-    timers: BTreeSet<(Time, Due)>,
+    pub(crate) watch: Watch,
+    timers: Timers,
     pub(crate) wants: Wants,
     pub(crate) serves: Serves,
     interests: Interests,
@@ -223,9 +235,6 @@ struct Traffic {
     tree: Vec<u8>,
     /// To whom an event goes.
     hosts: Vec<HostId>,
-    /// The number of the last question about an event, and what was answered.
-    asked: u64,
-    told: Vec<(Box<str>, Box<str>)>,
     #[cfg(feature = "mutants")]
     fault: Option<crate::Mutant>,
     /// What came before the event that is being passed on, for the first one whom it is for.
@@ -235,6 +244,9 @@ struct Traffic {
 
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
+        let mut timers = Timers::default();
+        timers.insert(now, Due::Announce);
+        timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {
             host,
             incarnation,
@@ -245,8 +257,8 @@ impl Overlay {
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
             routes: Routes::new(host),
-            seen_version: 0,
-            timers: BTreeSet::from([(now, Due::Announce), (now + REFRESH_EVERY, Due::Refresh)]),
+            watch: Watch::default(),
+            timers,
             wants: Wants::new(host, incarnation, whose),
             serves: Serves::default(),
             interests: Interests::default(),
@@ -266,11 +278,11 @@ impl Overlay {
     }
 
     fn set_timer(&mut self, at: Time, due: Due) {
-        self.timers.insert((at, due));
+        self.timers.insert(at, due);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first().map(|(at, _)| at)
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
@@ -353,6 +365,7 @@ impl Core {
             }
             return;
         };
+        overlay.look_up(now);
         match input {
             PeerInput::Opened { link, dialed, name } => overlay.opened(now, (link, dialed, name), out),
             PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
@@ -369,10 +382,13 @@ impl Core {
 
     /// Meets the deadlines of the overlay that have come.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut impl Output) {
+        if let Some(overlay) = &mut self.overlay {
+            overlay.look_up(now);
+        }
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
-            let Some(&(at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
-            overlay.timers.remove(&(at, due));
+            let Some((at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
+            overlay.timers.remove(at, due);
             if now.since(at) >= STANDSTILL {
                 overlay.roam.note_standstill(now);
             }
@@ -389,6 +405,8 @@ impl Core {
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Share => self.look_at_shares(now, out),
                 Due::Report => self.report_holds(now, out),
+                Due::Watch => {}
+                Due::Map => self.watch_map(now, out),
                 Due::Expire => self.expire_brokers(now),
                 Due::Seek => self.seek_on(now, out),
                 Due::Tell => self.tell_claims(now, out),

@@ -50,14 +50,30 @@ struct Claim {
     taken: u64,
 }
 
+/// A durable subscription that does not count on every log yet.
+#[derive(Clone, Copy, Debug)]
+struct Unowed {
+    number: DurableNo,
+    /// The version of the own interest that has it; `None`: the next one.
+    version: Option<u64>,
+    /// A broker on whose log it did not count when all were looked at last.
+    lacking: Option<HostId>,
+}
+
+impl Unowed {
+    fn new(number: DurableNo, version: Option<u64>) -> Unowed {
+        Unowed { number, version, lacking: None }
+    }
+}
+
 /// What others owe this broker.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     of: BTreeMap<HostId, Claim>,
     /// The number of the last report.
     seq: u64,
-    /// Durable subscriptions, by their tracks, that do not count on every log yet: with the version that has them; `None`: the next one.
-    unowed: BTreeMap<u32, (DurableNo, Option<u64>)>,
+    /// Durable subscriptions, by their tracks, that do not count on every log yet.
+    unowed: BTreeMap<u32, Unowed>,
     is_timed: bool,
 }
 
@@ -85,7 +101,7 @@ impl Claims {
 
     /// A durable subscription is there; a version that has it is yet to be told.
     fn await_one(&mut self, track: u32, number: DurableNo) {
-        self.unowed.insert(track, (number, None));
+        self.unowed.insert(track, Unowed::new(number, None));
     }
 
     /// A subscription has ended.
@@ -95,7 +111,7 @@ impl Claims {
 
     /// That version has all subscriptions that there are.
     pub(super) fn name(&mut self, version: u64) {
-        self.unowed.values_mut().for_each(|(_, of)| *of = of.or(Some(version)));
+        self.unowed.values_mut().for_each(|unowed| unowed.version = unowed.version.or(Some(version)));
     }
 }
 
@@ -133,7 +149,8 @@ impl Core {
         for track in self.tracks.ids() {
             let Some(durable) = self.tracks.durable(track) else { continue };
             if !durable.far.since.has(host.pubend(0)) {
-                overlay.logs.claims.unowed.entry(track).or_insert((durable.number, Some(version)));
+                let unowed = Unowed::new(durable.number, Some(version));
+                overlay.logs.claims.unowed.entry(track).or_insert(unowed);
             }
         }
         overlay.report_soon(now);
@@ -173,6 +190,9 @@ impl Core {
             self.go_on_without(from.host);
         }
         self.count_on(from.host);
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.note_told(&self.streams, from.host);
+        }
         self.confirm_ready(now, out);
     }
 
@@ -193,8 +213,8 @@ impl Core {
         let is_owed = |version: &Option<u64>| version.is_some_and(|version| version <= claim.version);
         let owed: Vec<(u32, DurableNo)> = unowed
             .iter()
-            .filter(|(_, (_, version))| is_owed(version))
-            .map(|(track, (number, _))| (*track, *number))
+            .filter(|(_, unowed)| is_owed(&unowed.version))
+            .map(|(track, unowed)| (*track, unowed.number))
             .collect();
         let streams = claim.streams.clone();
         let told = claim.told.as_ref().map_or(Vec::new(), |(_, held, _)| held.clone());
@@ -257,15 +277,24 @@ impl Core {
     }
 
     /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
-    fn counts_on_all(&self, track: u32) -> bool {
-        let (Some(overlay), Some(durable)) = (self.overlay.as_deref(), self.tracks.durable(track)) else { return true };
+    fn counts_on_all(&mut self, track: u32) -> bool {
+        let Core { overlay, tracks, .. } = self;
+        let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), tracks.durable(track)) else { return true };
         let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
         let counts_there = |host: HostId| {
             durable.far.since.has(host.pubend(0))
                 && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
         };
-        let counts = |host: HostId| host == overlay.host || has_none(host) || counts_there(host);
-        overlay.topology.hosts().all(counts)
+        let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);
+        let topology = &overlay.topology;
+        // Each broker tells by itself that its log counts: as long as the one found last does not, the others need not be looked at.
+        let known = overlay.logs.claims.unowed.get(&track).and_then(|unowed| unowed.lacking);
+        let known = known.filter(|host| topology.get(*host).is_some() && lacks(host));
+        let lacking = known.or_else(|| topology.hosts().find(lacks));
+        if let Some(unowed) = overlay.logs.claims.unowed.get_mut(&track) {
+            unowed.lacking = lacking;
+        }
+        lacking.is_none()
     }
 
     /// Reports to others how far the durable subscriptions here are in their streams.

@@ -1,4 +1,4 @@
-//! Publishers that move: the first event that one publishes at another broker says which one came before, and a stream waits there until that has been passed.
+//! Publishers that move: the first events that one publishes at another broker say which ones came before, and a stream waits there until these have been passed.
 
 use core::time::Duration;
 
@@ -18,6 +18,7 @@ pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Stalled {
     /// Its tick.
     pub(crate) at: Tick,
+    /// One that it waits for.
     pub(crate) after: EventId,
     /// Until when.
     pub(crate) until: Time,
@@ -33,25 +34,27 @@ impl Core {
         loop {
             let remote = self.streams.remote(pubend)?;
             let horizon = remote.knowledge.doubt_horizon();
-            let (&at, &after) = remote.predecessors.first_key_value().filter(|(at, _)| **at <= horizon)?;
-            let is_passed = at <= remote.knowledge.base() || after.pubend == pubend;
+            let (&at, before) = remote.predecessors.first_key_value().filter(|(at, _)| **at <= horizon)?;
+            let is_passed = at <= remote.knowledge.base();
+            let before: Vec<EventId> = before.iter().filter(|after| !is_passed && after.pubend != pubend).collect();
             let stalled = self.streams.stalled.get(&pubend).copied().filter(|stalled| stalled.at == at);
-            let is_met = is_passed || !self.lacks(after);
+            let missing: Vec<EventId> = before.into_iter().filter(|after| self.lacks(*after)).collect();
             let overlay = self.overlay.as_deref_mut()?;
             let is_over = stalled.is_some_and(|stalled| stalled.until <= now);
-            if is_met || is_over || !overlay.is_reachable(after.pubend.host()) {
-                overlay.stats.order_breaks += u64::from(!is_met);
+            let next = missing.iter().copied().find(|after| !is_over && overlay.is_reachable(after.pubend.host()));
+            let Some(after) = next else {
+                overlay.stats.order_breaks += u64::from(!missing.is_empty());
                 self.streams.stalled.remove(&pubend);
                 self.streams.remote(pubend).expect("it was there").predecessors.remove(&at);
                 continue;
-            }
+            };
             if stalled.is_none() {
                 overlay.stats.streams_stalled += 1;
-                let until = now + PREDECESSOR_MAX;
-                overlay.set_timer(until, Due::Predecessor(pubend));
-                self.streams.stalled.insert(pubend, Stalled { at, after, until });
-                self.ask_upto(now, after, out);
+                overlay.set_timer(now + PREDECESSOR_MAX, Due::Predecessor(pubend));
+                missing.into_iter().for_each(|after| self.ask_upto(now, after, out));
             }
+            let until = stalled.map_or(now + PREDECESSOR_MAX, |stalled| stalled.until);
+            self.streams.stalled.insert(pubend, Stalled { at, after, until });
             return Some(at);
         }
     }

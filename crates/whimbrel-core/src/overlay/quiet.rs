@@ -8,6 +8,7 @@ use whimbrel_event::{HostId, Reliability, Time};
 use whimbrel_wire::{Dest, Frame, Part, Silence, TreeWriter};
 
 use super::forward::put_nodes;
+use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output};
 use crate::broker::Core;
@@ -19,8 +20,24 @@ pub const QUIET_GRACE: Duration = Duration::from_millis(20);
 /// It is told at doubling intervals up to this one.
 pub const QUIET_MAX: Duration = Duration::from_secs(30);
 
+/// With more than [`FEW_BROKERS`] intervals grow so many times each time: each change of what one wants is answered by all of them, twelve times if they doubled.
+const QUIET_GROWS: u32 = 4;
+
+/// And to a destination that wants something else than before, or has just come to be reached, it is told again after this.
+const QUIET_AGAIN: Duration = Duration::from_millis(320);
+
 /// While events go to a destination, it is told of its silent streams so often.
 pub const QUIET_BUSY: Duration = Duration::from_secs(1);
+
+/// How long it is until silence is told again that was told after such a pause.
+fn after(pause: Duration, is_few: bool) -> Duration {
+    let next = match (is_few, pause.is_zero()) {
+        (true, _) => pause * 2,
+        (false, true) => QUIET_AGAIN,
+        (false, false) => pause * QUIET_GROWS,
+    };
+    next.clamp(QUIET_GRACE, QUIET_MAX)
+}
 
 impl Overlay {
     /// An event is on its way to a destination: silence is told some time after it.
@@ -97,6 +114,7 @@ impl Core {
         #[cfg(not(feature = "mutants"))]
         let beyond = 0;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let is_few = overlay.topology.len() <= FEW_BROKERS;
         let destination = overlay.serves.get_mut(number).expect("it is served");
         let part = |own: usize| Part {
             index: own as u8,
@@ -111,41 +129,30 @@ impl Core {
             *last = passed.max(*last);
         }
         destination.told_at = now;
-        destination.pause = (destination.pause * 2).clamp(QUIET_GRACE, QUIET_MAX);
+        destination.pause = after(destination.pause, is_few);
         let at = now + destination.pause;
         destination.quiet_at = at;
         let whom = (host, destination.incarnation, destination.version);
         overlay.set_timer(at, Due::Quiet(number));
         overlay.send_silence(now, whom, parts, out);
     }
+}
 
-    /// Where other brokers can be reached has changed: who can be reached again is told at once what it may have missed.
-    pub(super) fn look_at_topology(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.seen_version == overlay.topology.version() {
-            return;
-        }
-        overlay.seen_version = overlay.topology.version();
-        overlay.routes.update(&overlay.topology);
-        let Overlay { serves, routes, timers, .. } = overlay;
-        let mut back = Vec::new();
-        for number in serves.numbers() {
-            let destination = serves.get_mut(number).expect("it has a number");
-            let is_reachable = routes.is_reachable(destination.host);
-            if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
-                destination.pause = Duration::ZERO;
-                destination.quiet_at = now;
-                timers.insert((now, Due::Quiet(number)));
-                back.push(destination.host);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn among_many_silence_is_told_less_often() {
+        let times = |mut pause: Duration, is_few| {
+            let mut times = 1;
+            while pause < QUIET_MAX {
+                pause = after(pause, is_few);
+                times += 1;
             }
-            destination.is_reachable = is_reachable;
-        }
-        // What it is owed could not be told while there was no way.
-        back.into_iter().for_each(|host| self.owe(now, host, out));
-        self.look_at_stalled(now, out);
-        self.look_at_map(now, out);
-        self.look_at_candidates(now, out);
-        self.confirm_ready(now, out);
-        self.look_at_joining(now, |_| (), out);
+            times
+        };
+        assert_eq!([times(Duration::ZERO, true), times(Duration::ZERO, false)], [13, 6]);
+        assert_eq!([times(QUIET_GRACE, true), times(QUIET_GRACE, false)], [12, 7]);
     }
 }

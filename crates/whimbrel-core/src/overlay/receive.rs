@@ -98,8 +98,6 @@ impl Core {
             Frame::Registry(registry) if is_control => self.retained_came(now, link, &registry, out),
             Frame::RegistryDigest(digest) if is_control => self.retained_compared(now, link, &digest, out),
             Frame::RegistryAsk(ask) if is_control => self.retained_asked(now, link, &ask, out),
-            Frame::TraceAsk(ask) if is_control => self.trace_asked(now, &ask, out),
-            Frame::TraceTell(tell) if is_control => self.trace_told(now, &tell, out),
             Frame::Former(former) if is_control => self.former_came(now, former, out),
             Frame::Letter(letter) if is_control || letter.is_bulk => self.letter_came(now, &letter, out),
             Frame::Goodbye(_) => self.hang_up(now, link, HangUp::Left, out),
@@ -207,6 +205,9 @@ impl Core {
             let pubend = silence.from.pubend(part.index);
             self.silence_of(now, pubend, (silence.version, part), out);
             self.look_for_holes(now, pubend);
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.note_told(&self.streams, silence.from);
         }
         self.confirm_ready(now, out);
     }

@@ -211,6 +211,6 @@ impl Core {
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some((number, destination)) = overlay.serves.remove(host) else { return };
         destination.leave(router, number);
-        overlay.timers.retain(|(_, due)| *due != Due::Quiet(number));
+        overlay.timers.drop_all(Due::Quiet(number));
     }
 }

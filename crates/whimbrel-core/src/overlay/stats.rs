@@ -26,6 +26,8 @@ pub struct OverlayStats {
     pub states_refused: u64,
     /// Times that this broker's own name was refused.
     pub names_refused: u64,
+    /// Times that the ways to all brokers were computed anew.
+    pub ways_computed: u64,
     /// Own link states that others had, and were greater than what was told.
     pub outbid: u64,
     /// Brokers that were not heard of for too long.

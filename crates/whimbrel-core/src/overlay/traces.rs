@@ -1,6 +1,6 @@
-//! What became of the latest events here: where they came from, where they went, and what was in their way. Other brokers are asked for the same.
+//! What became of the latest events here: where they came from, where they went, and what was in their way.
 //!
-//! Brokers tell it as lines of text. Each is a number, a space, and what happened: the number is microseconds since the first thing that is noted of the
+//! It is told as lines of text. Each is a number, a space, and what happened: the number is microseconds since the first thing that is noted of the
 //! event at that broker. Lines that tell for whom and why an event was sent have no number.
 
 use core::fmt::Write;
@@ -8,19 +8,15 @@ use core::ops::ControlFlow;
 use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, Tick, Time};
-use whimbrel_wire::{Frame, TRACE_BYTES_MAX, TraceAsk, TraceTell};
 
-use super::Overlay;
-use super::mend::NACK_HOPS_MAX;
-use crate::api::{Channel, Output};
 use crate::broker::Core;
 use crate::cache::{Item, PartitionSet};
 
 /// Slots of the cache that are looked at for an event: it is the first of its stream from where the look begins.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// Answers to one question that are kept.
-pub const ANSWERS_MAX: usize = 4_096;
+/// Bytes of what is told of an event.
+const TRACE_BYTES_MAX: usize = 16 << 10;
 
 /// Notes that are kept: some seconds of a busy broker.
 pub const TRACES_MAX: usize = 16_384;
@@ -73,17 +69,6 @@ impl Traces {
     pub(super) fn of(&self, id: EventId) -> impl Iterator<Item = &Note> {
         self.notes.iter().filter(move |note| note.id == id)
     }
-}
-
-/// A question about an event that other brokers were asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceQuestion {
-    /// For [`Core::trace_answers`].
-    pub id: u64,
-    /// The brokers that were asked.
-    pub asked: Vec<Box<str>>,
-    /// Those that were not, as there is no way to them, or no room on it.
-    pub missed: Vec<Box<str>>,
 }
 
 impl Core {
@@ -149,85 +134,5 @@ impl Core {
             ControlFlow::Break(())
         });
         lines
-    }
-
-    /// Asks all other brokers what they know of an event. What was answered to the question before is forgotten.
-    pub fn ask_trace(&mut self, now: Time, event: EventId, out: &mut impl Output) -> TraceQuestion {
-        let mut question = TraceQuestion { id: 0, asked: Vec::new(), missed: Vec::new() };
-        let Some(overlay) = self.overlay.as_deref_mut() else { return question };
-        overlay.traffic.asked += 1;
-        question.id = overlay.traffic.asked;
-        overlay.traffic.told = Vec::new();
-        let (id, from, hops) = (question.id, overlay.host, 0);
-        let hosts: Vec<HostId> = overlay.topology.hosts().filter(|host| *host != from).collect();
-        for to in hosts {
-            let mut frame = Vec::with_capacity(64);
-            Frame::TraceAsk(TraceAsk { to, hops, id, from, event }).encode(&mut frame);
-            let is_sent = overlay.send_towards(now, to, &frame, out);
-            let place = if is_sent { &mut question.asked } else { &mut question.missed };
-            place.push(overlay.name_of(to));
-        }
-        question
-    }
-
-    /// How many brokers have answered a question so far; none if another one was asked since.
-    pub fn trace_answered(&self, id: u64) -> usize {
-        let overlay = self.overlay.as_deref().filter(|overlay| overlay.traffic.asked == id);
-        overlay.map_or(0, |overlay| overlay.traffic.told.len())
-    }
-
-    /// What other brokers have answered so far, at most 4,096 of them: their names, and what they know.
-    pub fn trace_answers(&self, id: u64) -> Vec<(Box<str>, Box<str>)> {
-        let overlay = self.overlay.as_deref().filter(|overlay| overlay.traffic.asked == id);
-        overlay.map_or(Vec::new(), |overlay| overlay.traffic.told.clone())
-    }
-
-    /// Somebody asks what is known here of an event.
-    pub(super) fn trace_asked(&mut self, now: Time, ask: &TraceAsk, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if ask.hops >= NACK_HOPS_MAX {
-            return;
-        }
-        let mut frame = Vec::with_capacity(256);
-        if ask.to != overlay.host {
-            Frame::TraceAsk(TraceAsk { hops: ask.hops + 1, ..*ask }).encode(&mut frame);
-            overlay.send_towards(now, ask.to, &frame, out);
-            return;
-        }
-        let text = self.trace(ask.event);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let name = overlay.config.name.clone();
-        let tell = TraceTell { to: ask.from, hops: 0, id: ask.id, host: overlay.host, name: &name, text: &text };
-        Frame::TraceTell(tell).encode(&mut frame);
-        overlay.send_towards(now, ask.from, &frame, out);
-    }
-
-    /// Somebody answers.
-    pub(super) fn trace_told(&mut self, now: Time, tell: &TraceTell<'_>, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if tell.to == overlay.host {
-            if tell.id == overlay.traffic.asked && overlay.traffic.told.len() < ANSWERS_MAX {
-                overlay.traffic.told.push((tell.name.into(), tell.text.into()));
-            }
-            return;
-        }
-        if tell.hops < NACK_HOPS_MAX {
-            let mut frame = Vec::with_capacity(256);
-            Frame::TraceTell(TraceTell { hops: tell.hops + 1, ..*tell }).encode(&mut frame);
-            overlay.send_towards(now, tell.to, &frame, out);
-        }
-    }
-}
-
-impl Overlay {
-    /// Sends a frame to the next broker on the way to another. False if there is none, or no room on the link to it.
-    pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut impl Output) -> bool {
-        self.routes.update(&self.topology);
-        let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
-        let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
-        if let Some(link) = link {
-            self.send(now, link, Channel::Control, frame, out);
-        }
-        link.is_some()
     }
 }

@@ -11,6 +11,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 
 use super::interests::{Delta, Entry};
 use super::reduce::{Even, Reduction};
+use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Core;
@@ -19,7 +20,8 @@ use crate::route::Wanted1;
 /// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
 pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 
-/// What is added to [`INTEREST_EVERY`] for each broker there is: each change goes to all of them.
+/// What is added to [`INTEREST_EVERY`] for each broker there is, as each change goes to all of them: of more than [`FEW_BROKERS`], for each version that another one has
+/// told of late, so that who alone has something new need not wait for those who have nothing.
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
 
 /// Bytes of the filters and selectors that are told of durable subscriptions all together, and of others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
@@ -282,8 +284,13 @@ impl Core {
 
 impl Overlay {
     pub(super) fn tell_interest_soon(&mut self, now: Time) {
-        if !self.timers.iter().any(|(_, due)| *due == Due::Interest) {
-            let pause = INTEREST_EVERY + EVERY_BROKER * self.topology.len() as u32;
+        if self.timers.first_of(Due::Interest).is_none() {
+            let all = self.topology.len() as u32;
+            let told = match self.topology.len() {
+                ..=FEW_BROKERS => all,
+                _ => self.interests.recent.count(now, EVERY_BROKER * all).min(all),
+            };
+            let pause = INTEREST_EVERY + EVERY_BROKER * told;
             let at = now.max(self.wants.told_at + pause);
             self.set_timer(at, Due::Interest);
         }

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, PubendId, Qos, Tick};
+use whimbrel_event::{EventId, PredecessorsBuf, PubendId, Qos, Tick};
 
 use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
@@ -76,8 +76,8 @@ pub(crate) struct Moving {
     pub(crate) doubted: u16,
     /// The number that the client gave to its last event.
     pub(crate) number: Option<u64>,
-    /// The last reliable event that it published.
-    pub(crate) last: Option<EventId>,
+    /// The last reliable event that it published, and what may have to come before that; the latest first.
+    pub(crate) lasts: PredecessorsBuf,
     /// It may have given greater numbers, and have published later, where nobody could be asked.
     pub(crate) maybe_repeats: bool,
 }
@@ -304,10 +304,8 @@ impl Moving {
         out.extend_from_slice(&self.last_tag.to_le_bytes());
         out.extend_from_slice(&self.doubted.to_le_bytes());
         put_maybe(out, self.number);
-        out.push(u8::from(self.last.is_some()));
-        if let Some(last) = self.last {
-            put_id(out, last);
-        }
+        put_varint(out, self.lasts.iter().count() as u64);
+        self.lasts.iter().for_each(|id| put_id(out, id));
         out.push(u8::from(self.maybe_repeats));
     }
 
@@ -326,10 +324,11 @@ impl Moving {
         let gaps = list(bytes, gap)?;
         let (unreleased, last_tag, doubted) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
         let number = maybe(bytes)?;
-        let last = if flag(bytes)? { Some(id(bytes)?) } else { None };
+        // There was one, or none.
+        let lasts = list(bytes, id)?.into_iter().collect();
         let maybe_repeats = if form < FORM { true } else { flag(bytes)? };
         bytes.end()?;
-        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, last, maybe_repeats })
+        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, lasts, maybe_repeats })
     }
 }
 
@@ -375,6 +374,7 @@ mod tests {
             let will = CarriedWill { delay: expiry, lifetime: flags[4].then_some(expiry), retain: flags[5], event: &event };
             let structure = Structure { expiry, will: flags[0].then_some(will), subscriptions: vec![subscription.clone(), subscription] };
             let last = beyond.first().copied();
+            let lasts = beyond.iter().copied().collect();
             let flights = tags.iter().map(|tag| CarriedFlight {
                 tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
             });
@@ -384,7 +384,7 @@ mod tests {
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {
                 away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
-                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, doubted: 9, number: flags[3].then_some(millis), last,
+                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, doubted: 9, number: flags[3].then_some(millis), lasts,
                 maybe_repeats: flags[4],
             };
             let (mut first, mut second) = (Vec::new(), Vec::new());

@@ -13,6 +13,7 @@ use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, W
 use crate::broker::Core;
 use crate::confirming::Confirmed;
 use crate::follow::{Gap, GapReason, NOTHING, Old, Positions, gap_of};
+use crate::overlay::Attachment;
 use crate::route::NO_TRACK;
 use crate::session::{Slot, Stage};
 
@@ -110,7 +111,7 @@ impl Core {
             last_tag: session.last_tag(),
             doubted: session.inflight.doubted(),
             number: self.store.publishers.last(&session.client_id, committed),
-            last: place.and_then(|place| place.last.or(place.after)),
+            lasts: place.map(Attachment::lasts).unwrap_or_default(),
             maybe_repeats: place.is_some_and(|place| place.maybe_repeats),
         };
         #[cfg(feature = "mutants")]
@@ -147,7 +148,8 @@ impl Core {
         let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
         all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
         // Whoever takes it over writes the position before gaps whose notices are open: what was acknowledged behind them goes along.
-        let written = self.written_stand(track);
+        let has_open = self.sessions.get(index).inflight.unanswered_gaps(track).next().is_some();
+        let written = if has_open { &self.written_stand(track) } else { &stand };
         let own = written.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
         let beyond = own.chain(written.far_beyond.iter().copied()).collect();
         CarriedStand { streams: all.into_iter().map(|(pubend, acked)| at(pubend, acked)).collect(), beyond }

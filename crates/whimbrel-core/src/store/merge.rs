@@ -12,7 +12,17 @@ impl Core {
     pub(crate) fn stands_of(&self, index: u32) -> Stands {
         let known = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id));
         let durable = known.filter(|known| known.track != NO_TRACK && self.tracks.durable(known.track).is_some());
-        durable.map(|known| (known.text.clone(), self.carried_stand(index, known.track))).collect()
+        durable.map(|known| (known.text.clone(), self.told_stand(index, known.track))).collect()
+    }
+
+    /// Where a subscription stands, before each gap whose notice its client has not acknowledged: notices do not go along, so these gaps are told again.
+    fn told_stand(&self, index: u32, track: u32) -> CarriedStand {
+        let mut stand = self.carried_stand(index, track);
+        for gap in self.sessions.get(index).inflight.unanswered_gaps(track) {
+            let of_gap = stand.streams.iter_mut().filter(|(pubend, ..)| *pubend == gap.pubend);
+            of_gap.for_each(|(_, _, acked)| *acked = (*acked).min(gap.from));
+        }
+        stand
     }
 
     /// A session that has just come here goes on from the farther of where it stands and where it stood here.

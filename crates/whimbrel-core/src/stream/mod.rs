@@ -1,14 +1,16 @@
 //! Streams: those that this broker hosts, and what it knows of any stream.
 
+mod bygone;
 mod knowledge;
 mod pubends;
 mod sources;
 
+pub use bygone::BYGONE_MAX;
 pub use knowledge::{CatchUp, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
 pub use knowledge::{Passed, TickState};
 pub use pubends::{AHEAD_MAX, Streams};
 pub(crate) use sources::Sources;
-pub use sources::{BYGONE_MAX, ENDED_MAX, HOSTS_MAX};
+pub use sources::{ENDED_MAX, HOSTS_MAX};
 
 /// SplitMix64 (Steele, Lea, Flood 2014): turns one seed into a sequence of well-mixed numbers.
 pub(crate) fn split_mix(state: &mut u64) -> u64 {

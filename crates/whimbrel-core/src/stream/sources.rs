@@ -1,9 +1,12 @@
 //! All streams that a broker passes on: its own, and those of other brokers as far as it is told of them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{
+    CheckpointToken, Deployment, EventId, HostId, PredecessorsBuf, PubendId, Reliability, Tick, Time,
+};
 
+use super::bygone::{Bygone, drop_named};
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
 use crate::overlay::Stalled;
@@ -15,9 +18,6 @@ pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 
 /// Hosts that have ended and are still followed as far as they were, so that what is cached of them is found.
 pub const ENDED_MAX: usize = 16;
-
-/// Hosts that have ended and are known by that alone.
-pub const BYGONE_MAX: usize = 4_096;
 
 /// A stream of another broker.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Remote {
     /// Those of the events known beyond that which become retained messages.
     pub(crate) retained: BTreeSet<Tick>,
     /// Those that say which event of another stream came before them.
-    pub(crate) predecessors: BTreeMap<Tick, EventId>,
+    pub(crate) predecessors: BTreeMap<Tick, PredecessorsBuf>,
     /// The latest version of the own interest that its host has told to be in force; 0: none.
     pub(crate) told: u64,
     /// After which tick that is.
@@ -47,7 +47,6 @@ pub(crate) struct Remote {
 /// A broker whose streams are known here.
 #[derive(Clone, Debug)]
 struct Host {
-    id: HostId,
     reliable: u8,
     best_effort: u8,
     /// What it is called, if that was told.
@@ -67,10 +66,14 @@ pub(crate) struct Sources {
     pub(crate) held: Option<EventId>,
     /// When the own streams began.
     birth: Tick,
-    hosts: Vec<Host>,
-    /// Hosts that have ended, those last that did last; what each was called, if that is known.
-    bygone: VecDeque<(FormerHost, Box<str>)>,
-    /// Ascending by pubend.
+    hosts: BTreeMap<HostId, Host>,
+    /// By what they are called, those last that came to be known, or ended, last.
+    by_name: BTreeMap<Box<str>, Vec<HostId>>,
+    /// Those of them that have ended, those last that did last.
+    ended: Vec<HostId>,
+    /// Hosts that have ended and are not followed.
+    bygone: Bygone,
+    /// Ascending by pubend, so those of one host stand together.
     remotes: Vec<Remote>,
     /// Those that wait for events of others.
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
@@ -101,8 +104,10 @@ impl Sources {
             #[cfg(test)]
             held: None,
             birth,
-            hosts: Vec::new(),
-            bygone: VecDeque::new(),
+            hosts: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            ended: Vec::new(),
+            bygone: Bygone::default(),
             remotes: Vec::new(),
             stalled: BTreeMap::new(),
             early: Vec::new(),
@@ -150,18 +155,18 @@ impl Sources {
         birth: Tick,
         is_held: bool,
     ) -> bool {
-        let known = id == self.own.host() || self.hosts.iter().any(|host| host.id == id);
+        let known = id == self.own.host() || self.hosts.contains_key(&id);
         let pubends = usize::from(reliable) + usize::from(best_effort);
         let room = CheckpointToken::PUBENDS_MAX - 2 * usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
         if known || self.hosts.len() >= HOSTS_MAX || self.remotes.len() + pubends > room {
             return false;
         }
-        let host = Host { id, reliable, best_effort, name: "".into(), has_ended: false };
-        self.hosts.push(host);
+        self.hosts.insert(id, Host { reliable, best_effort, name: "".into(), has_ended: false });
         let mut token = CheckpointToken::new(Deployment::named(""), birth);
         token.cover(id, reliable, best_effort).expect("one host fits into a token");
         let of_host = token.pubends().map(|(pubend, _)| pubend);
-        self.remotes.extend(of_host.map(|pubend| Remote {
+        let at = self.remotes.partition_point(|remote| remote.pubend < id.pubend(0));
+        let fresh = of_host.map(|pubend| Remote {
             pubend,
             birth,
             passed: birth,
@@ -173,58 +178,65 @@ impl Sources {
             since: Tick(0),
             is_held,
             lost: LostParts::default(),
-        }));
-        self.remotes.sort_by_key(|remote| remote.pubend);
+        });
+        self.remotes.splice(at..at, fresh);
         true
     }
 
     /// The streams of a host are followed under that name; it has not ended.
     pub(crate) fn name_host(&mut self, id: HostId, name: &str) {
-        if let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) {
-            host.has_ended = false;
-            if *host.name != *name {
-                host.name = name.into();
-            }
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if core::mem::take(&mut host.has_ended) {
+            self.ended.retain(|ended| *ended != id);
+        }
+        if *host.name != *name {
+            drop_named(&mut self.by_name, &host.name, id);
+            host.name = name.into();
+            self.by_name.entry(name.into()).or_default().push(id);
         }
     }
 
     /// What a host is called whose streams are followed, if that was told.
     pub(crate) fn name_of(&self, id: HostId) -> Option<&str> {
-        let host = self.hosts.iter().find(|host| host.id == id)?;
+        let host = self.hosts.get(&id)?;
         Some(&*host.name).filter(|name| !name.is_empty())
     }
 
     /// The hosts of that name whose streams are followed or have ended, those last that were known last; whether each has ended.
     pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (FormerHost, bool)> {
-        let followed = self.hosts.iter().filter(move |host| *host.name == *name);
+        let followed = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         let bygone = self.bygone_of(name).map(|former| (former, true));
-        bygone.chain(followed.map(|host| (self.former(host), host.has_ended)))
+        bygone.chain(followed.iter().map(|id| (self.former(*id), self.hosts[id].has_ended)))
     }
 
     /// Those of that name that have ended, and are not followed.
     pub(crate) fn bygone_of(&self, name: &str) -> impl Iterator<Item = FormerHost> {
-        self.bygone.iter().filter(move |(_, known)| **known == *name).map(|(former, _)| *former)
+        self.bygone.of_name(name)
     }
 
     /// What a host that is followed leaves behind if it ends.
-    fn former(&self, host: &Host) -> FormerHost {
-        let Host { id, reliable, best_effort, .. } = *host;
+    fn former(&self, id: HostId) -> FormerHost {
+        let Host { reliable, best_effort, .. } = self.hosts[&id];
         let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
         FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
     }
 
     /// A host has ended; `false` if it had before, or is not known.
     pub(crate) fn end_host(&mut self, id: HostId) -> bool {
-        let Some(at) = self.hosts.iter().position(|host| host.id == id && !host.has_ended) else { return false };
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| !host.has_ended) else { return false };
+        host.has_ended = true;
         // Those that end later stand behind.
-        let host = self.hosts.remove(at);
-        self.hosts.push(Host { has_ended: true, ..host });
+        self.ended.push(id);
+        if let Some(named) = self.by_name.get_mut(&host.name) {
+            named.retain(|known| *known != id);
+            named.push(id);
+        }
         true
     }
 
     /// Whether a host has ended.
     pub(crate) fn has_ended(&self, id: HostId) -> bool {
-        self.hosts.iter().any(|host| host.id == id && host.has_ended) || self.bygone(id).is_some()
+        self.hosts.get(&id).is_some_and(|host| host.has_ended) || self.bygone(id).is_some()
     }
 
     /// Whether the host of a stream has ended.
@@ -234,36 +246,35 @@ impl Sources {
 
     /// The hosts that have ended and are still followed.
     pub(crate) fn ended(&self) -> impl Iterator<Item = HostId> {
-        self.hosts.iter().filter(|host| host.has_ended).map(|host| host.id)
+        self.ended.iter().copied()
     }
 
     /// A host has ended, and is not followed, or not any more: it is not to be taken for a new one.
     pub(crate) fn note_bygone(&mut self, ended: FormerHost, name: &str) {
-        if self.bygone.iter().any(|(known, _)| known.host == ended.host) {
-            return;
-        }
-        if self.bygone.len() == BYGONE_MAX {
-            self.bygone.pop_front();
-        }
-        self.bygone.push_back((ended, name.into()));
+        self.bygone.note(ended, name);
     }
 
     /// Up to which tick the streams of a host have ended that is not followed any more.
     pub(crate) fn bygone(&self, id: HostId) -> Option<Tick> {
-        self.bygone.iter().find(|(known, _)| known.host == id).map(|(known, _)| known.upto)
+        self.bygone.upto(id)
     }
 
     /// The host whose end is longest ago, if more than [`ENDED_MAX`] that have ended are followed.
     pub(crate) fn one_ended_too_many(&self) -> Option<HostId> {
-        (self.ended().count() > ENDED_MAX).then(|| self.ended().next().expect("there are some"))
+        (self.ended.len() > ENDED_MAX).then(|| self.ended[0])
     }
 
     /// A host that has ended is followed no more.
     pub(crate) fn forget_ended(&mut self, id: HostId) {
-        let Some(host) = self.hosts.iter().find(|host| host.id == id) else { return };
-        let (ended, name) = (self.former(host), host.name.clone());
-        self.hosts.retain(|host| host.id != id);
-        self.remotes.retain(|remote| remote.pubend.host() != id);
+        if !self.hosts.contains_key(&id) {
+            return;
+        }
+        let ended = self.former(id);
+        let Some(Host { name, .. }) = self.hosts.remove(&id) else { return };
+        drop_named(&mut self.by_name, &name, id);
+        self.ended.retain(|known| *known != id);
+        let of_host = self.range_of(id);
+        self.remotes.drain(of_host);
         self.stalled.retain(|pubend, _| pubend.host() != id);
         self.note_bygone(ended, &name);
     }
@@ -329,18 +340,31 @@ impl Sources {
 
     /// A host that has become known, or has come back, is followed from that version of the own interest on.
     pub(crate) fn follow_from(&mut self, host: HostId, least: u64) {
-        let of_host = self.remotes.iter_mut().filter(|remote| remote.pubend.host() == host);
-        of_host.for_each(|remote| remote.least = remote.least.max(least));
+        let of_host = self.range_of(host);
+        self.remotes[of_host].iter_mut().for_each(|remote| remote.least = remote.least.max(least));
     }
 
     /// The streams of a host that are followed.
     pub(crate) fn of_host(&self, host: HostId) -> impl Iterator<Item = &Remote> {
-        self.remotes.iter().filter(move |remote| remote.pubend.host() == host)
+        self.remotes[self.range_of(host)].iter()
+    }
+
+    /// Where the streams of a host stand. This is asked for each broker whenever a subscription waits for all of them.
+    fn range_of(&self, host: HostId) -> core::ops::Range<usize> {
+        let from = self.remotes.partition_point(|remote| remote.pubend < host.pubend(0));
+        let count = self.remotes[from..].iter().take_while(|remote| remote.pubend.host() == host).count();
+        from..from + count
     }
 
     /// The pubends of other brokers with what the consolidated stream has passed of them.
     pub(crate) fn remote_positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed))
+    }
+
+    /// How many streams of other brokers are followed, and how many bytes they take without events that wait, about.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let hosts = self.hosts.len() * (size_of::<Host>() + 2 * size_of::<HostId>());
+        (self.remotes.len(), hosts + self.remotes.len() * size_of::<Remote>())
     }
 
     pub(crate) fn knows(&self, pubend: PubendId) -> bool {
@@ -374,7 +398,7 @@ impl Sources {
     pub(crate) fn token(&self, deployment: Deployment, common: Tick) -> CheckpointToken {
         let mut token = CheckpointToken::new(deployment, common);
         let own = (self.own.host(), Streams::RELIABLE, Streams::BEST_EFFORT);
-        let others = self.hosts.iter().map(|host| (host.id, host.reliable, host.best_effort));
+        let others = self.hosts.iter().map(|(id, host)| (*id, host.reliable, host.best_effort));
         let retired = self.retired.iter().map(|(streams, _)| (streams.host(), Streams::RELIABLE, Streams::BEST_EFFORT));
         for (host, reliable, best_effort) in core::iter::once(own).chain(retired).chain(others) {
             token.cover(host, reliable, best_effort).expect("hosts are bounded below what a token takes");

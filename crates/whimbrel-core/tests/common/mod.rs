@@ -44,7 +44,7 @@ pub struct Got {
     pub named: bool,
     /// It may have come under another name before.
     pub maybe_repeat: bool,
-    /// What its publisher published before it, at another broker.
+    /// What its publisher published last before it, at another broker.
     pub after: Option<EventId>,
 }
 
@@ -126,7 +126,7 @@ impl Output for Edges {
             identifier: delivery.identifier,
             named: delivery.named,
             maybe_repeat: delivery.event.headers.maybe_repeat,
-            after: delivery.event.headers.after,
+            after: delivery.event.headers.after.iter().next(),
         };
         self.tell(link, Told::Event(got));
         match self.room.get_mut(&link.0) {

@@ -7,7 +7,7 @@ use whimbrel_core::{
     Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output, PeerLink, Refusal, Segment, Sent,
 };
 
-use whimbrel_event::Qos;
+use whimbrel_event::{HostId, Qos};
 
 use super::Edges;
 
@@ -23,6 +23,10 @@ pub struct Side {
     pub dialed: Vec<String>,
     /// Whose sessions went on from copies, and how old these were.
     pub copies_used: Vec<(String, Duration)>,
+    /// Questions of other brokers.
+    pub asked: Vec<(HostId, u64, String)>,
+    /// Their answers.
+    pub answered: Vec<(HostId, u64, String)>,
 }
 
 impl Output for Side {
@@ -69,5 +73,11 @@ impl Output for Side {
     }
     fn copy_used(&mut self, client: &str, age: Duration) {
         self.copies_used.push((client.into(), age));
+    }
+    fn asked(&mut self, from: HostId, number: u64, question: &str) {
+        self.asked.push((from, number, question.into()));
+    }
+    fn answered(&mut self, from: HostId, number: u64, answer: &str) {
+        self.answered.push((from, number, answer.into()));
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::overlay::{STUCK_AFTER, UNSENT_LITTLE};
+use whimbrel_core::overlay::{REPLY_BYTES_MAX, STUCK_AFTER, UNSENT_LITTLE};
 use whimbrel_core::{Channel, PeerLink};
 use whimbrel_event::{EventId, PubendId, Qos, Tick};
 
@@ -37,36 +37,43 @@ fn texts(name: &str) -> Box<str> {
 }
 
 #[test]
-fn every_broker_on_the_way_tells_what_became_of_an_event() {
+fn every_broker_on_the_way_can_tell_what_became_of_an_event() {
     let (mut net, id) = passed();
-    let question = net.ask_trace(1, id);
-    assert_eq!((question.asked.len(), question.missed.len()), (2, 0));
-    assert_eq!(net.nodes[1].core.trace_answered(question.id), 0);
-    net.advance(SECOND);
-    let mut answers = net.nodes[1].core.trace_answers(question.id);
-    answers.sort();
+    let traces: Vec<_> = net.nodes.iter_mut().map(|node| node.core.trace(id)).collect();
     let expected = [
-        (texts("b0"), texts("0 sent to b1\naccepted here, on a/b\nfor b2, which wants a/+; way b0 > b1 > b2\n")),
-        (texts("b2"), texts("0 came from b1\n0 taken for subscriptions here\n")),
+        "0 sent to b1\naccepted here, on a/b\nfor b2, which wants a/+; way b0 > b1 > b2\n",
+        "0 came from b0\n0 sent to b2\n",
+        "0 came from b1\n0 taken for subscriptions here\n",
     ];
-    assert_eq!(answers, expected);
-    assert_eq!(net.nodes[1].core.trace(id), "0 came from b0\n0 sent to b2\n");
-    let later = net.ask_trace(1, id);
-    assert_eq!((net.nodes[1].core.trace_answered(question.id), later.id), (0, question.id + 1), "a question at a time");
+    assert_eq!(traces, expected);
+    net.close(1);
+    net.advance(SECOND * 3);
+    let text = net.nodes[0].core.trace(id);
+    assert!(text.contains("for b2, which wants a/+; way \n"), "{text}");
+    assert_eq!(net.nodes[0].core.trace(EventId { pubend: PubendId(0x70), tick: Tick(7) }), "", "nothing is known");
 }
 
 #[test]
-fn who_knows_nothing_says_so_and_who_cannot_be_reached_is_named() {
-    let (mut net, id) = passed();
+fn questions_go_to_any_broker_that_can_be_reached_and_the_answers_come_back() {
+    let (mut net, _) = passed();
+    let others = net.nodes[0].core.others();
+    let names: Vec<_> = others.iter().map(|(_, name)| &**name).collect();
+    assert_eq!(names, ["b1", "b2"]);
+    let (far, own) = (others[1].0, net.nodes[0].core.host());
+    assert!(net.ask_broker(0, far, (7, "how are you?")));
+    net.advance(SECOND);
+    assert_eq!(net.nodes[2].side.asked, [(own, 7, "how are you?".to_owned())]);
+    assert!(net.nodes[1].side.asked.is_empty(), "whoever passes it on does not look at it");
+    // As long as it may be, and so in bulk.
+    let long = "x".repeat(REPLY_BYTES_MAX);
+    assert!(net.answer_broker(2, own, (7, "well")) && net.answer_broker(2, own, (8, &long)));
+    net.advance(SECOND);
+    assert_eq!(net.nodes[0].side.answered, [(far, 7, "well".to_owned()), (far, 8, long)]);
+
     net.close(1);
     net.advance(SECOND * 3);
-    let unknown = EventId { pubend: PubendId(0x70), tick: Tick(7) };
-    let question = net.ask_trace(0, unknown);
-    assert_eq!((question.asked, question.missed), (vec![texts("b1")], vec![texts("b2")]));
-    net.advance(SECOND);
-    assert_eq!(net.nodes[0].core.trace_answers(question.id), [(texts("b1"), texts(""))]);
-    let text = net.nodes[0].core.trace(id);
-    assert!(text.contains("for b2, which wants a/+; way \n"), "{text}");
+    assert!(!net.ask_broker(0, far, (9, "?")) && net.ask_broker(0, others[0].0, (9, "?")));
+    assert_eq!(net.nodes[0].core.others(), others, "it is still known");
 }
 
 #[test]

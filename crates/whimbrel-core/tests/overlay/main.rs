@@ -10,6 +10,7 @@ mod estimate;
 mod holes;
 mod lives;
 mod look;
+mod many;
 mod moving;
 mod net;
 mod paths;

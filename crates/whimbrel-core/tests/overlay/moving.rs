@@ -174,6 +174,27 @@ fn a_connection_that_has_not_its_session_yet_takes_the_place_of_an_older_one() {
     assert_eq!(net.connect(0, 3, "sub"), Some(true));
 }
 
+/// A session is fetched over a slow link. Meanwhile its client begins anew elsewhere, and then comes back to where the search still goes on.
+#[test]
+fn a_connection_that_takes_over_a_search_is_not_attached_to_what_that_found() {
+    let mut net = world(Qos::AtLeastOnce);
+    net.leave(1, 1);
+    net.advance(SECOND);
+    net.delay([1, 2], MILLI * 150);
+    net.connect_as(2, 1, "sub", RETURN);
+    net.advance(MILLI * 10);
+    net.connect_as(0, 2, "sub", How { clean_start: true, ..RETURN });
+    net.advance(MILLI * 50);
+    assert_eq!(net.answer(0, 2), Some(false), "it begins anew");
+    net.subscribe(0, 2, plain("u", Qos::AtLeastOnce));
+    net.advance(MILLI * 50);
+    net.leave(0, 2);
+    net.connect_as(2, 3, "sub", RETURN);
+    assert_eq!(net.answer(2, 3), Some(true));
+    net.publish(0, 9, "u", "1", Qos::AtLeastOnce);
+    assert_eq!(net.settled(2, 3, SECOND), ["1"]);
+}
+
 #[test]
 fn at_least_once_comes_again_under_its_tag_and_exactly_once_keeps_its_stage() {
     for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {

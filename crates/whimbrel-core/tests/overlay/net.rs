@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_core::{Channel, Core, Input, Limits, OverlayConfig, PeerInput, PeerLink, TraceQuestion};
-use whimbrel_event::{EventId, Time};
+use whimbrel_core::{Channel, Core, Input, Limits, OverlayConfig, PeerInput, PeerLink};
+use whimbrel_event::{HostId, Time};
 
 use crate::common::START;
 use crate::common::side::Side;
@@ -118,6 +118,12 @@ impl Net {
         let disk = self.nodes[number].disk.take().filter(|_| with_disk).unwrap_or_default();
         self.nodes[number] = Net::logged(number, self.now.as_nanos(), self.now, disk);
         self.link_all(number);
+    }
+
+    /// What two brokers send each other takes so long from now on.
+    pub fn delay(&mut self, pair: [usize; 2], delay: Duration) {
+        let is_it = |wire: &Wire| pair.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
+        self.wires.iter_mut().filter(|wire| is_it(wire)).for_each(|wire| wire.delay = delay);
     }
 
     /// Links a broker with all others that live and that it has no link to.
@@ -243,12 +249,20 @@ impl Net {
         self.carry(node);
     }
 
-    /// Asks other brokers what they know of an event.
-    pub fn ask_trace(&mut self, node: usize, event: EventId) -> TraceQuestion {
+    /// Asks another broker something; whether it could.
+    pub fn ask_broker(&mut self, node: usize, to: HostId, question: (u64, &str)) -> bool {
         let Node { core, side, ahead, .. } = &mut self.nodes[node];
-        let question = core.ask_trace(self.now.after(*ahead), event, side);
+        let is_sent = core.ask_broker(self.now.after(*ahead), to, question, side);
         self.carry(node);
-        question
+        is_sent
+    }
+
+    /// Answers what another broker has asked; whether it could.
+    pub fn answer_broker(&mut self, node: usize, to: HostId, answer: (u64, &str)) -> bool {
+        let Node { core, side, ahead, .. } = &mut self.nodes[node];
+        let is_sent = core.answer_broker(self.now.after(*ahead), to, answer, side);
+        self.carry(node);
+        is_sent
     }
 
     /// Takes what a broker said to its links.

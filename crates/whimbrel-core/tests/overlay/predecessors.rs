@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_core::overlay::PREDECESSOR_MAX;
 use whimbrel_core::{Channel, Input, Link, Publish};
-use whimbrel_event::{EventId, EventRef, Headers, PubendId, Qos, Tick};
+use whimbrel_event::{EventId, EventRef, Headers, PredecessorsBuf, PubendId, Qos, Tick};
 use whimbrel_wire::Frame;
 
 use super::SECOND;
@@ -13,8 +13,13 @@ use super::net::Net;
 
 impl Net {
     fn publish_after(&mut self, node: usize, payload: &str, after: EventId) {
+        self.publish_after_all(node, payload, [after]);
+    }
+
+    fn publish_after_all(&mut self, node: usize, payload: &str, after: impl IntoIterator<Item = EventId>) {
         let event = event("a", payload, Qos::AtLeastOnce);
-        let event = EventRef { headers: Headers { after: Some(after), ..event.headers }, ..event };
+        let after = PredecessorsBuf::from_iter(after);
+        let event = EventRef { headers: Headers { after: after.as_predecessors(), ..event.headers }, ..event };
         self.input(node, Input::Publish(Publish { link: Link(1), tag: 8, retain: false, number: None, event }));
     }
 
@@ -52,6 +57,20 @@ fn is_silence(bytes: &[u8]) -> bool {
 fn an_event_waits_for_the_one_that_its_publisher_published_before() {
     let (mut net, one) = moving();
     net.publish_after(2, "two", one);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 2), Vec::<String>::new());
+    net.drops = Box::new(|_, _, _| false);
+    net.advance(SECOND * 2);
+    assert_eq!(net.payloads(1, 2), ["one", "two"]);
+    assert_eq!(net.counted(1), (1, 0));
+}
+
+/// Its publisher was at a third broker in between, and nobody here wants what it published there.
+#[test]
+fn an_event_waits_for_all_that_its_publisher_published_before() {
+    let (mut net, one) = moving();
+    let unknown = |pubend| EventId { pubend: PubendId(pubend), tick: Tick(u64::MAX) };
+    net.publish_after_all(2, "two", [unknown(0x78_0000), unknown(0x77_0000), one]);
     net.advance(SECOND);
     assert_eq!(net.payloads(1, 2), Vec::<String>::new());
     net.drops = Box::new(|_, _, _| false);

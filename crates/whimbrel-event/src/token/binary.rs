@@ -16,22 +16,110 @@
 //!
 //! Numbers of fixed length are big-endian; a varint has seven bits per byte, least significant first, and no byte
 //! more than it needs. So there is one way to write a token.
+//!
+//! Of more hosts or streams than [`FEW_HOSTS`] and [`FEW_PUBENDS`] layout 2 tells more shortly that most streams of a
+//! host stand at one place, as they do when it has told all of them at once. Each host then has one more field, and
+//! the exceptions are from that:
+//!
+//! | field | bytes |
+//! |---|---|
+//! | common tick - place of the host, as above: where most of its pubends stand, of several such that of the first | varint |
+//!
+//! There are at most [`EXCEPTIONS_MAX`] of those. If there were more, hosts are told as if all of their streams stood where
+//! the last of them does, those first whose streams lie closest together: what is between may come again.
 
 use super::{CheckpointToken, Covered, Deployment, InvalidToken};
-use crate::{HOST_PUBENDS_MAX, HostId, Tick};
+use crate::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
 
-/// The layout that is written and read here.
+/// The layout of tokens with few hosts.
 pub(super) const VERSION: u8 = 1;
+
+/// The layout of tokens with many.
+pub(super) const MANY: u8 = 2;
+
+/// What the first layout takes: with as many exceptions the text is still short enough.
+const FEW_HOSTS: usize = 1_024;
+const FEW_PUBENDS: usize = 3_072;
+
+/// Streams that stand elsewhere than most of their host's, in the second layout.
+pub(super) const EXCEPTIONS_MAX: usize = 1_500;
 
 /// Where the part begins that the check byte is about.
 const CHECKED: usize = 2;
 
 pub(super) fn encode(token: &CheckpointToken) -> Vec<u8> {
-    let mut bytes = vec![VERSION, 0];
+    if token.hosts.len() > FEW_HOSTS || token.pubends > FEW_PUBENDS { encode_many(token) } else { encode_few(token) }
+}
+
+/// Where the streams of one host stand.
+struct Place {
+    host: HostId,
+    covered: Covered,
+    most: Tick,
+    others: Vec<(PubendId, Tick)>,
+    /// The least of them, and how far they lie apart.
+    least: Tick,
+    apart: u64,
+}
+
+impl Place {
+    fn of(token: &CheckpointToken, host: HostId, covered: Covered) -> Place {
+        let position = |pubend: PubendId| token.exceptions.get(&pubend).copied().unwrap_or(token.common);
+        let all: Vec<(PubendId, Tick)> =
+            covered.indices().map(|index| (host.pubend(index), position(host.pubend(index)))).collect();
+        let times = |tick: Tick| all.iter().filter(|(_, other)| *other == tick).count();
+        // Of several that occur as often the first one counts.
+        let most = all.iter().rev().map(|(_, tick)| *tick).max_by_key(|tick| times(*tick)).unwrap_or(token.common);
+        let ticks = || all.iter().map(|(_, tick)| tick.0);
+        let (least, greatest) = (ticks().min().unwrap_or(0), ticks().max().unwrap_or(0));
+        let others = all.iter().filter(|(_, tick)| *tick != most).copied().collect();
+        Place { host, covered, most, others, least: Tick(least), apart: greatest - least }
+    }
+}
+
+fn encode_many(token: &CheckpointToken) -> Vec<u8> {
+    let mut places: Vec<Place> = token.hosts.iter().map(|(host, covered)| Place::of(token, *host, *covered)).collect();
+    let mut exceptions: usize = places.iter().map(|place| place.others.len()).sum();
+    if exceptions > EXCEPTIONS_MAX {
+        places.sort_by_key(|place| (place.apart, place.host));
+        for place in places.iter_mut().filter(|place| !place.others.is_empty()) {
+            exceptions -= place.others.len();
+            (place.most, place.others) = (place.least, Vec::new());
+            if exceptions <= EXCEPTIONS_MAX {
+                break;
+            }
+        }
+        places.sort_by_key(|place| place.host);
+    }
+    let mut bytes = head(MANY, token);
+    for place in &places {
+        bytes.extend(place.host.as_u64().to_be_bytes());
+        bytes.push(place.covered.reliable << 4 | place.covered.best_effort);
+        put_varint(&mut bytes, zigzag(token.common.0.wrapping_sub(place.most.0) as i64));
+    }
+    put_varint(&mut bytes, exceptions as u64);
+    for (number, place) in (0..).zip(&places) {
+        for (pubend, tick) in &place.others {
+            put_varint(&mut bytes, number * u64::from(HOST_PUBENDS_MAX) + u64::from(pubend.index()));
+            put_varint(&mut bytes, zigzag(place.most.0.wrapping_sub(tick.0) as i64));
+        }
+    }
+    bytes[1] = check(&bytes[CHECKED..]);
+    bytes
+}
+
+/// What both layouts begin with.
+fn head(version: u8, token: &CheckpointToken) -> Vec<u8> {
+    let mut bytes = vec![version, 0];
     bytes.extend(token.deployment.0.to_be_bytes());
     put_varint(&mut bytes, 0);
     bytes.extend(token.common.0.to_be_bytes());
     put_varint(&mut bytes, token.hosts.len() as u64);
+    bytes
+}
+
+fn encode_few(token: &CheckpointToken) -> Vec<u8> {
+    let mut bytes = head(VERSION, token);
     for (host, covered) in &token.hosts {
         bytes.extend(host.as_u64().to_be_bytes());
         bytes.push(covered.reliable << 4 | covered.best_effort);
@@ -51,37 +139,48 @@ pub(super) fn encode(token: &CheckpointToken) -> Vec<u8> {
 /// Reads a token. Of a text that is damaged it says what is likelier: too short for what it announces, or altered.
 pub(super) fn decode(bytes: &[u8]) -> Result<CheckpointToken, InvalidToken> {
     match bytes {
-        [] | [VERSION] => Err(InvalidToken::Truncated),
-        [VERSION, check_byte, checked @ ..] => match read(&mut Reader(checked)) {
-            Err(InvalidToken::Truncated) => Err(InvalidToken::Truncated),
-            _ if *check_byte != check(checked) => Err(InvalidToken::Altered),
-            token => token,
-        },
+        [] | [VERSION | MANY] => Err(InvalidToken::Truncated),
+        [version @ (VERSION | MANY), check_byte, checked @ ..] => {
+            match read(&mut Reader(checked), *version == MANY) {
+                Err(InvalidToken::Truncated) => Err(InvalidToken::Truncated),
+                _ if *check_byte != check(checked) => Err(InvalidToken::Altered),
+                // Which place is that of a host, and which layout a token has, follows from its positions.
+                Ok(token) if *version == MANY && encode(&token) != bytes => Err(InvalidToken::Malformed),
+                token => token,
+            }
+        }
         [version, ..] => Err(InvalidToken::UnknownVersion(*version)),
     }
 }
 
-fn read(input: &mut Reader<'_>) -> Result<CheckpointToken, InvalidToken> {
+fn read(input: &mut Reader<'_>, is_many: bool) -> Result<CheckpointToken, InvalidToken> {
     let deployment = Deployment(u32::from_be_bytes(input.array()?));
     if input.varint()? != 0 {
         return Err(InvalidToken::UnknownRegistry);
     }
     let mut token = CheckpointToken::new(deployment, Tick(input.u64()?));
-    let hosts = input.varint()?;
-    for _ in 0..hosts {
-        read_host(input, &mut token)?;
-    }
+    let count = input.varint()?;
     // The list is in ascending order and each entry took nine bytes: it is as long as the token's own, and no longer
     // than the input.
-    let hosts: Vec<HostId> = token.hosts.keys().copied().collect();
+    let mut hosts: Vec<(HostId, Tick)> = Vec::new();
+    for _ in 0..count {
+        let (host, covered) = read_host(input, &mut token)?;
+        let mut place = token.common;
+        if is_many {
+            place = Tick(token.common.0.wrapping_sub(unzigzag(input.varint()?) as u64));
+            covered.indices().for_each(|index| token.set(host.pubend(index), place));
+        }
+        hosts.push((host, place));
+    }
     let exceptions = input.varint()?;
+    let mut last = None;
     for _ in 0..exceptions {
-        read_exception(input, &hosts, &mut token)?;
+        last = Some(read_exception(input, &hosts, (&mut token, last))?);
     }
     if input.0.is_empty() { Ok(token) } else { Err(InvalidToken::Malformed) }
 }
 
-fn read_host(input: &mut Reader<'_>, token: &mut CheckpointToken) -> Result<(), InvalidToken> {
+fn read_host(input: &mut Reader<'_>, token: &mut CheckpointToken) -> Result<(HostId, Covered), InvalidToken> {
     let number = input.u64()?;
     let [counts] = input.array()?;
     let host = HostId::new(number);
@@ -90,21 +189,28 @@ fn read_host(input: &mut Reader<'_>, token: &mut CheckpointToken) -> Result<(), 
     if host.as_u64() != number || !covered.is_possible() || !ascending {
         return Err(InvalidToken::Malformed);
     }
-    token.put(host, covered).map_err(|_| InvalidToken::Malformed)
+    token.put(host, covered).map_err(|_| InvalidToken::Malformed)?;
+    Ok((host, covered))
 }
 
-fn read_exception(input: &mut Reader<'_>, hosts: &[HostId], token: &mut CheckpointToken) -> Result<(), InvalidToken> {
+/// Reads one exception, which comes after another one; whose it is.
+fn read_exception(
+    input: &mut Reader<'_>,
+    hosts: &[(HostId, Tick)],
+    (token, last): (&mut CheckpointToken, Option<PubendId>),
+) -> Result<PubendId, InvalidToken> {
     let pubends = u64::from(HOST_PUBENDS_MAX);
     let place = input.varint()?;
     let difference = input.varint()?;
-    let host = usize::try_from(place / pubends).ok().and_then(|at| hosts.get(at)).ok_or(InvalidToken::Malformed)?;
+    let known = usize::try_from(place / pubends).ok().and_then(|at| hosts.get(at));
+    let (host, from) = known.ok_or(InvalidToken::Malformed)?;
     let pubend = host.pubend((place % pubends) as u8);
-    let ascending = token.exceptions.last_key_value().is_none_or(|(last, _)| *last < pubend);
+    let ascending = last.is_none_or(|last| last < pubend);
     if difference == 0 || !token.covers(pubend) || !ascending {
         return Err(InvalidToken::Malformed);
     }
-    token.set(pubend, Tick(token.common.0.wrapping_sub(unzigzag(difference) as u64)));
-    Ok(())
+    token.set(pubend, Tick(from.0.wrapping_sub(unzigzag(difference) as u64)));
+    Ok(pubend)
 }
 
 /// What is left of the input.

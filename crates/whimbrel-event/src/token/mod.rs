@@ -34,7 +34,8 @@ impl fmt::Display for Deployment {
 /// A token covers the pubends of the hosts that it lists. They stand at the common tick, except those that it names.
 /// A pubend that it does not cover was registered later: its reader begins at the stream's birth.
 ///
-/// Printed, a token is base64url without padding; equal tokens print equally.
+/// Printed, a token is base64url without padding; equal tokens print equally. What is read again is the same token, within
+/// [`CheckpointToken::EXCEPTIONS_MAX`].
 ///
 /// ```
 /// use whimbrel_event::{CheckpointToken, Deployment, HostId, Tick};
@@ -101,9 +102,13 @@ impl Covered {
 
 impl CheckpointToken {
     /// Most hosts that a token covers.
-    pub const HOSTS_MAX: usize = 1024;
-    /// Most pubends that a token covers. With as many exceptions it still prints within [`CheckpointToken::TEXT_MAX`].
-    pub const PUBENDS_MAX: usize = 3072;
+    pub const HOSTS_MAX: usize = 1_536;
+    /// Most pubends that a token covers: eight of each host.
+    pub const PUBENDS_MAX: usize = 8 * CheckpointToken::HOSTS_MAX;
+    /// Streams that may stand elsewhere than most of their host's in the text of a token with more than 1,024 hosts or 3,072 pubends, so that it
+    /// prints within [`CheckpointToken::TEXT_MAX`]. Of more than that, some hosts are told as if all of their streams stood where the last of them
+    /// does: what is between may come again, nothing is lost.
+    pub const EXCEPTIONS_MAX: usize = binary::EXCEPTIONS_MAX;
     /// Longest text of a token in bytes: the longest string of MQTT.
     pub const TEXT_MAX: usize = 65_535;
 
@@ -281,9 +286,10 @@ impl fmt::Display for InvalidToken {
             ),
             InvalidToken::UnknownVersion(version) => write!(
                 f,
-                "this is no checkpoint token that this broker knows (its layout would be {version}, known is {}): \
+                "this is no checkpoint token that this broker knows (its layout would be {version}, known are {} and {}): \
                  give one as a broker of this release printed it",
-                binary::VERSION
+                binary::VERSION,
+                binary::MANY
             ),
             InvalidToken::UnknownRegistry => f.write_str(
                 "the checkpoint token names its streams by a registry that this broker does not have: \

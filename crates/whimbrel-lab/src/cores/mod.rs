@@ -6,22 +6,24 @@
 
 pub mod costs;
 mod door;
+mod give;
 mod log;
+pub mod meter;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::store::Fetched;
-use whimbrel_core::{
-    Attach, Channel, Core, Durability, Filter, Following, Input, Interest, Limits, Link, Output, OverlayConfig,
-    PeerInput, PeerLink, Publish, RetainHandling, Start,
-};
+use whimbrel_core::{Channel, Core, Durability, Input, Interest, Limits, Link, Output, OverlayConfig, PeerLink};
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
 
 use costs::Costs;
 use door::{Door, Said};
+use give::give;
 use log::{Log, Slice};
+use meter::{Kind, Meter};
 
 /// When every simulation begins.
 pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
@@ -39,7 +41,7 @@ pub trait Clients: Output {
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// The topic filter.
-    pub filter: &'static str,
+    pub filter: Cow<'static, str>,
     /// Which events.
     pub selector: Option<Selector>,
     /// What it gets of the time when it is not there.
@@ -115,12 +117,15 @@ struct Node {
     is_waking: bool,
     /// The deadline that is planned.
     due: Option<Time>,
+    moves_sessions: bool,
 }
 
 struct Wire {
     ends: [(usize, PeerLink); 2],
     delay: Duration,
     is_up: bool,
+    /// What is sent over it is lost, and nobody is told.
+    is_cut: bool,
 }
 
 /// See the module's documentation.
@@ -129,6 +134,10 @@ pub struct Net {
     pub now: Time,
     nodes: Vec<Node>,
     wires: Vec<Wire>,
+    /// Which wire an end that is up belongs to.
+    by_end: BTreeMap<(usize, PeerLink), usize>,
+    /// What processors spend, if anybody wants to know.
+    pub meter: Option<Meter>,
     agenda: BTreeMap<(Time, u64), What>,
     next: u64,
     next_link: u32,
@@ -145,6 +154,8 @@ pub struct Setup {
     pub buffer: Vec<Interest>,
     /// How its cache is divided, if not as usual.
     pub cache: Option<whimbrel_core::cache::Plan>,
+    /// Sessions move to the broker that their client connects to; the same at all brokers.
+    pub moves_sessions: bool,
 }
 
 impl Net {
@@ -154,6 +165,8 @@ impl Net {
             now: START,
             nodes: Vec::new(),
             wires: Vec::new(),
+            by_end: BTreeMap::new(),
+            meter: None,
             agenda: BTreeMap::new(),
             next: 0,
             next_link: 0,
@@ -164,7 +177,7 @@ impl Net {
 
     /// Adds a broker that runs; its number.
     pub fn add(&mut self, setup: Setup) -> usize {
-        let Setup { commit, buffer, cache } = setup;
+        let Setup { commit, buffer, cache, moves_sessions } = setup;
         let number = self.nodes.len();
         self.nodes.push(Node {
             name: format!("b{number}"),
@@ -178,6 +191,7 @@ impl Net {
             inbox: VecDeque::new(),
             is_waking: false,
             due: None,
+            moves_sessions,
         });
         self.boot(number);
         number
@@ -207,7 +221,7 @@ impl Net {
                 interest_max: INTEREST_MAX,
                 expects_peers,
                 links_wanted: 0,
-                moves_sessions: false,
+                moves_sessions: node.moves_sessions,
             },
         );
         node.core = Some(core);
@@ -221,7 +235,7 @@ impl Net {
             self.next_link += 1;
             (node, PeerLink(self.next_link))
         });
-        self.wires.push(Wire { ends, delay, is_up: false });
+        self.wires.push(Wire { ends, delay, is_up: false, is_cut: false });
         self.raise(self.wires.len() - 1);
     }
 
@@ -235,13 +249,14 @@ impl Net {
             self.next_link += 1;
             (node, PeerLink(self.next_link))
         });
-        self.wires[wire] = Wire { ends, delay, is_up: true };
+        self.wires[wire] = Wire { ends, delay, is_up: true, is_cut: false };
+        self.by_end.extend(ends.map(|end| (end, wire)));
         for (side, (node, link)) in ends.into_iter().enumerate() {
             self.plan(self.now + delay, node, Task::Opened(link, side == 0));
         }
     }
 
-    /// A broker's process ends without a word; its links end, and its clients are gone.
+    /// A broker's process ends without a word; its links end, but for those that are cut, and its clients are gone.
     pub fn kill(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         (node.core, node.due, node.is_waking) = (None, None, false);
@@ -251,13 +266,29 @@ impl Net {
             log.crash();
         }
         for wire in 0..self.wires.len() {
-            let Wire { ends, delay, is_up } = self.wires[wire];
+            let Wire { ends, delay, is_up, is_cut } = self.wires[wire];
             if is_up && let Some(side) = ends.iter().position(|(node, _)| *node == number) {
-                self.wires[wire].is_up = false;
+                self.lower(wire);
                 let (other, link) = ends[1 - side];
-                self.plan(self.now + delay, other, Task::Closed(link));
+                if !is_cut {
+                    self.plan(self.now + delay, other, Task::Closed(link));
+                }
             }
         }
+    }
+
+    /// A wire is up no more.
+    fn lower(&mut self, wire: usize) {
+        self.wires[wire].is_up = false;
+        for end in self.wires[wire].ends {
+            self.by_end.remove(&end);
+        }
+    }
+
+    /// What is sent between two brokers is lost from now on, and neither is told.
+    pub fn cut(&mut self, ends: [usize; 2]) {
+        let is_it = |wire: &&mut Wire| ends.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
+        self.wires.iter_mut().filter(is_it).for_each(|wire| wire.is_cut = true);
     }
 
     /// It is started again with what its log has, and its links come up.
@@ -357,6 +388,7 @@ impl Net {
         let node = &mut self.nodes[number];
         let Some(core) = &mut node.core else { return };
         let spent = cost_of(&self.costs, &task);
+        let measured = self.meter.as_ref().map(|_| (Kind::of(&task), Meter::clock()));
         if matches!(task, Task::Deadline) {
             node.due = None;
         }
@@ -379,6 +411,9 @@ impl Net {
             task => give(core, self.now, task, &mut door),
         }
         let Door { said, hung_up, spent, .. } = door;
+        if let (Some(meter), Some((kind, began))) = (&mut self.meter, measured) {
+            meter.add(number, kind, began);
+        }
         node.free = self.now + spent;
         node.busy += spent;
         said.into_iter().for_each(|said| self.carry(number, said));
@@ -412,21 +447,24 @@ impl Net {
 
     fn carry(&mut self, number: usize, said: Said) {
         let Said { link, channel, bytes, at } = said;
-        let wire = self.wires.iter().find(|wire| wire.is_up && wire.ends.contains(&(number, link)));
-        let Some(wire) = wire else { return };
+        let Some(wire) = self.by_end.get(&(number, link)).map(|wire| &self.wires[*wire]) else { return };
+        if wire.is_cut {
+            return;
+        }
         let (to, far) = if wire.ends[0] == (number, link) { wire.ends[1] } else { wire.ends[0] };
         self.plan(at + wire.delay, to, Task::Bytes(far, channel, bytes));
     }
 
     /// A broker has ended a link; it does not come up again before a process is started.
     fn end(&mut self, number: usize, link: PeerLink) {
-        let Some(wire) = self.wires.iter_mut().find(|wire| wire.is_up && wire.ends.contains(&(number, link))) else {
-            return;
-        };
-        wire.is_up = false;
+        let Some(wire) = self.by_end.get(&(number, link)).copied() else { return };
+        self.lower(wire);
+        let wire = &self.wires[wire];
         let (to, far) = if wire.ends[0] == (number, link) { wire.ends[1] } else { wire.ends[0] };
-        let at = self.now + wire.delay;
-        self.plan(at, to, Task::Closed(far));
+        let (at, is_cut) = (self.now + wire.delay, wire.is_cut);
+        if !is_cut {
+            self.plan(at, to, Task::Closed(far));
+        }
     }
 }
 
@@ -437,54 +475,5 @@ fn cost_of(costs: &Costs, task: &Task) -> Duration {
         Task::Ask(Ask::Acknowledge(..)) => costs.acknowledge,
         Task::Bytes(_, Channel::Reliable, _) => costs.receive,
         _ => Duration::ZERO,
-    }
-}
-
-/// What a client asks, or what happens on a link, as a core takes it.
-fn give(core: &mut Core, now: Time, task: Task, out: &mut impl Output) {
-    let peer = |core: &mut Core, input, out: &mut _| core.handle(now, Input::Peer(input), out);
-    match task {
-        Task::Ask(ask) => give_ask(core, now, ask, out),
-        Task::Bytes(link, channel, bytes) => peer(core, PeerInput::Bytes { link, channel, bytes: &bytes }, out),
-        Task::Opened(link, dialed) => peer(core, PeerInput::Opened { link, dialed, name: None }, out),
-        Task::Closed(link) => peer(core, PeerInput::Closed { link }, out),
-        Task::Deadline => core.handle(now, Input::Deadline, out),
-        Task::Committed | Task::Read => unreachable!("the log's own"),
-    }
-}
-
-fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut impl Output) {
-    match ask {
-        Ask::Attach { link, client, lasting, window } => {
-            let (client_id, clean_start, expiry) = (client.as_str(), lasting.is_zero(), lasting);
-            let attach = Attach { link, client_id, clean_start, expiry, window, will: None, without_copy: false };
-            core.handle(now, Input::Attach(attach), out);
-        }
-        Ask::Detach(link) => core.handle(now, Input::Detach { link, publish_will: false, expiry: None }, out),
-        Ask::Subscribe(link, wish) => {
-            let Wish { filter, selector, durability, qos, from, by_token, notices } = *wish;
-            let start = from.as_ref().map_or(Start::Own, |token| Start::Token(token, &[]));
-            let following = Following { durability, start, by_token, notices, wants_token: by_token };
-            let filter = Filter {
-                filter,
-                qos,
-                no_local: false,
-                retain_as_published: false,
-                retain_handling: RetainHandling::DoNotSend,
-                identifier: 0,
-                selector: selector.as_ref(),
-                following,
-            };
-            core.handle(now, Input::Subscribe { link, tag: 1, filters: &[filter] }, out);
-        }
-        Ask::Publish(link, tag, event) => {
-            let publish = Publish { link, tag, retain: false, number: None, event: event.view() };
-            core.handle(now, Input::Publish(publish), out);
-        }
-        Ask::Acknowledge(link, token) => {
-            let (tag, qos, identifier) = (0, Qos::AtMostOnce, 0);
-            core.handle(now, Input::Acknowledge { link, tag, qos, identifier, token: &token }, out);
-        }
-        Ask::Writable(link) => core.handle(now, Input::Writable { link }, out),
     }
 }

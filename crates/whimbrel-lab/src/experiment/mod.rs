@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use report::{Part, Report, Row};
 use store::Store;
 
-use crate::{durable, progress, semi_durable};
+use crate::{durable, progress, scale, semi_durable};
 
 /// Repeat an experiment of the papers that this broker comes from
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,19 @@ enum Experiment {
     SemiDurable(Options),
     /// Subscribers that lose nothing, through absences and a crash of the broker
     Durable(DurableOptions),
+    /// A thousand brokers, a million subscriptions, fifty regions of a cloud: how everything grows
+    Scale(ScaleOptions),
+}
+
+/// What can be chosen for the proof of scale.
+#[derive(Clone, Debug, clap::Args)]
+struct ScaleOptions {
+    #[command(flatten)]
+    options: Options,
+
+    /// Folder with measured round trips (`azure_sites.csv`, `azure_rtt.csv`) [default: reckoned from where cities are]
+    #[arg(long)]
+    round_trips: Option<PathBuf>,
 }
 
 /// What can be chosen for the experiment on durable subscriptions.
@@ -141,6 +154,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let seeds = options.seeds.or(options.real.then_some(1));
             let effort = Effort { full: *full, ..Options { seeds, ..options.clone() }.effort() };
             (options, measure("durable", options, effort, plans)?)
+        }
+        Experiment::Scale(ScaleOptions { options, round_trips }) => {
+            ensure!(!options.real, "a thousand brokers are simulated: there is no --real");
+            if let Some(folder) = round_trips {
+                scale::set_round_trips(folder.clone());
+            }
+            // One seed takes long enough.
+            let effort = Options { seeds: options.seeds.or(Some(1)), ..options.clone() }.effort();
+            (options, measure("scale", options, effort, scale::VIRTUAL)?)
         }
     };
     if options.json {

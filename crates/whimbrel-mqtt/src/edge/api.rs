@@ -3,16 +3,72 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use whimbrel_access::Principal;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{AtomNo, Disk, Fetched};
 use whimbrel_core::{Channel, HangUp, Interest, PeerInput, PeerLink};
+use whimbrel_event::HostId;
 use whimbrel_selector::Fences;
 
 use super::Origin;
+use crate::config::Access;
 
 /// The driver's name for one open connection: small numbers, unique among open ones, reusable after closing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u32);
+
+/// What a client says of who it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'a> {
+    /// The user name, if there is one.
+    pub user_name: Option<&'a str>,
+    /// A password or a token.
+    pub password: &'a [u8],
+    /// The client id that it asks for.
+    pub client_id: &'a str,
+}
+
+/// Who a client is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Who.
+    pub principal: Principal,
+    /// By a password, not by a token: it is known as long as there is such a user.
+    pub by_password: bool,
+}
+
+/// Why it is not known who a client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unidentified {
+    /// What it says is not believed.
+    Refused,
+    /// Too many others are being identified.
+    Busy,
+}
+
+/// Something was refused for want of a right, or of a quota.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decision<'a> {
+    /// What was asked for: `connect`, `publish` or `subscribe`.
+    pub action: &'static str,
+    /// Who asked.
+    pub principal: &'a str,
+    /// With which client id.
+    pub client_id: &'a str,
+    /// The topic or filter, if it is about one.
+    pub about: &'a str,
+    /// The reason code of MQTT 5.
+    pub code: u8,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl<'a> Decision<'a> {
+    /// The same about a topic or filter.
+    pub(super) fn about(self, about: &'a str) -> Decision<'a> {
+        Decision { about, ..self }
+    }
+}
 
 /// What can happen to the broker.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +79,30 @@ pub enum Input<'a> {
         conn: ConnId,
         /// The kind of listener it came over.
         origin: Origin,
+    },
+    /// The connection has shown the certificate of that principal. Comes before its first bytes.
+    Certified {
+        /// Which.
+        conn: ConnId,
+        /// Who.
+        principal: &'a Principal,
+    },
+    /// The answer to [`Output::identify`]. Ignored if the connection does not wait for it any more.
+    Identified {
+        /// Which.
+        conn: ConnId,
+        /// As it was asked.
+        ticket: u64,
+        /// Who it is.
+        result: Result<&'a Identity, Unidentified>,
+    },
+    /// Who may do what, from now on: connections and subscriptions that are not allowed any more end. That takes several steps, if there are
+    /// many connections.
+    Access(&'a Access),
+    /// The certificate of a connection is not believed any more.
+    Revoked {
+        /// Which.
+        conn: ConnId,
     },
     /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the connection.
     Bytes {
@@ -86,6 +166,11 @@ pub trait Output {
     fn pause(&mut self, _conn: ConnId) {}
     /// Asks for input of that connection again.
     fn resume(&mut self, _conn: ConnId) {}
+    /// Asks who a client is: [`Input::Identified`] with this ticket is awaited, for [`crate::IDENTIFY_MAX`] at most. Is asked only if
+    /// [`crate::Access::judges`].
+    fn identify(&mut self, _conn: ConnId, _ticket: u64, _credentials: Credentials<'_>) {}
+    /// Something was refused.
+    fn refused(&mut self, _conn: ConnId, _decision: &Decision<'_>) {}
     /// As [`whimbrel_core::Output::peer_bytes`].
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
         0
@@ -96,6 +181,10 @@ pub trait Output {
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
     /// As [`whimbrel_core::Output::copy_used`].
     fn copy_used(&mut self, _client: &str, _age: Duration) {}
+    /// As [`whimbrel_core::Output::asked`].
+    fn asked(&mut self, _from: HostId, _number: u64, _question: &str) {}
+    /// As [`whimbrel_core::Output::answered`].
+    fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}
 }
 
 /// What a deadline is for.
@@ -103,6 +192,10 @@ pub trait Output {
 pub enum Reason {
     /// A connection has to have sent its CONNECT, or something within its keep-alive.
     Silence,
+    /// A connection may be read again, as its principal's quota has recovered.
+    Quota,
+    /// More connections are to be compared with new rules.
+    Review,
     /// `$SYS` is due.
     Sys,
     /// A deadline of the core.

@@ -3,9 +3,11 @@
 use core::time::Duration;
 
 use hashbrown::HashTable;
+use whimbrel_access::Principal;
 use whimbrel_event::{Seeded, Time};
 
-use crate::codec::Version;
+use super::guard::Who;
+use crate::codec::{ReasonCode, Version};
 
 /// Over which kind of listener a connection came.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -32,10 +34,19 @@ pub(crate) enum State {
     Gone,
     /// The first packet must be CONNECT.
     ExpectConnect,
+    /// Its CONNECT is understood, and it is being found out who sent it: nothing of it is read until that is known.
+    Identifying,
     /// Its CONNECT is understood, and its session may be at another broker: nothing of it is read until that is known.
     Awaiting,
     /// It is attached to a session.
     Attached,
+}
+
+impl State {
+    /// Whether its CONNECT is understood, and not answered yet.
+    pub(crate) const fn is_waiting(self) -> bool {
+        matches!(self, State::Identifying | State::Awaiting)
+    }
 }
 
 /// What few connections use.
@@ -47,6 +58,16 @@ pub(crate) struct Rare {
     pub(crate) aliases_out: AliasesOut,
     /// The driver does not read it for now: its silence says nothing.
     pub(crate) paused: bool,
+    /// Nor before this, as its principal's quota is used up.
+    pub(crate) throttled: Option<Time>,
+    /// QoS 2 publishes of earlier connections that were unreleased when this one began.
+    pub(crate) carried: usize,
+    /// Whose certificate it has shown.
+    pub(crate) certified: Option<Principal>,
+    /// Its CONNECT, while it is found out who sent it, and the ticket that was given for that.
+    pub(crate) asked: Option<Box<(u64, Box<[u8]>)>>,
+    /// SUBSCRIBEs of which some filters are refused and others not answered yet.
+    pub(crate) denied: Vec<(u16, Box<[Option<ReasonCode>]>)>,
     /// What the CONNACK tells beside success, while it is awaited.
     pub(crate) greeting: Option<Box<super::Greeting>>,
 }
@@ -86,9 +107,9 @@ pub(crate) struct Conn {
     /// The expiry that CONNECT asked for was zero: DISCONNECT may not change it.
     pub(crate) expiry_zero: bool,
     pub(crate) topic_alias_maximum: u16,
-    /// QoS 2 publishes of earlier connections that were unreleased when this one began.
-    pub(crate) carried: usize,
     pub(crate) rare: Option<Box<Rare>>,
+    /// Who it is and what it may; nobody asks where everything is allowed.
+    pub(crate) who: Option<Box<Who>>,
 }
 
 impl Conn {
@@ -112,13 +133,25 @@ impl Conn {
             timer: None,
             expiry_zero: true,
             topic_alias_maximum: 0,
-            carried: 0,
             rare: None,
+            who: None,
         }
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.paused)
+        self.rare.as_ref().is_some_and(|rare| rare.paused || rare.throttled.is_some())
+    }
+
+    /// QoS 2 publishes of earlier connections that were unreleased when this one began.
+    pub(crate) fn carried(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.carried)
+    }
+
+    /// So many were.
+    pub(crate) fn carry(&mut self, carried: usize) {
+        if carried != self.carried() {
+            self.rare().carried = carried;
+        }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {

@@ -2,24 +2,17 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Attach, Input as CoreInput, Link, Publish as CorePublish, Settlement};
-use whimbrel_event::{
-    Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability, Tick, Time,
-};
-use whimbrel_selector::TopicName;
+use whimbrel_core::{Input as CoreInput, Link, Publish as CorePublish, Settlement};
+use whimbrel_event::{EventRef, Headers, IMPORTANCE_DEFAULT, Publisher, Qos, Reliability, Time};
 
 use super::acknowledge::ACK_TOPIC;
 use super::conn::State;
 use super::outbound::Outbound;
-use super::{Broker, Edge, Output};
+use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{
-    Ack, Connect, DecodeError, Disconnect, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, Will,
-    answer_version, decode, decode_publish,
+    Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, decode,
+    decode_publish,
 };
-use crate::config::AWAIT_MAX;
-
-/// Seconds of a session expiry that mean "never".
-const NEVER: u32 = u32::MAX;
 
 /// Why a publish is not accepted, for its acknowledgement.
 pub(super) type Refused = (ReasonCode, &'static str);
@@ -65,7 +58,7 @@ impl Broker {
         let packet = decode(version, first, body)?;
         packet.check_from_client()?;
         match packet {
-            Packet::Connect(connect) => self.connect(now, id, &connect, out),
+            Packet::Connect(connect) => self.connect(now, id, (&connect, body), out),
             Packet::PubAck(ack) => {
                 let by = if ack.reason.is_error() { Settlement::Refused } else { Settlement::Acknowledged };
                 self.settle(now, id, ack.packet_id.get(), by, out);
@@ -121,7 +114,7 @@ impl Broker {
         let tag = publish.packet_id.map_or(0, PacketId::get);
         if publish.qos == Qos::ExactlyOnce
             && core.unreleased(link)
-                >= usize::from(edge.config.limits.receive_maximum) + edge.conns[id as usize].carried
+                >= usize::from(edge.config.limits.receive_maximum) + edge.conns[id as usize].carried()
             && !core.is_unreleased(link, tag)
         {
             let reason = ReasonCode::RECEIVE_MAXIMUM_EXCEEDED;
@@ -168,7 +161,9 @@ impl Broker {
         } else {
             edge.with_properties(now, event, &publish.properties, &mut attributes)
         };
-        let event = event.and_then(|read| allowed(topic).map(|()| read));
+        let event = event
+            .and_then(|read| allowed(topic).map(|()| read))
+            .and_then(|read| edge.may_publish(id, &read.0, out).map(|()| read));
         match event {
             Ok((event, number)) => {
                 let input = CorePublish { link, tag, retain: publish.retain, number, event };
@@ -200,110 +195,6 @@ impl Broker {
             }
             Some(tag) => self.edge.answer_publish(id, tag.get(), publish.qos, reason, cause, out),
         }
-    }
-
-    fn connect(&mut self, now: Time, id: u32, connect: &Connect<'_>, out: &mut impl Output) -> Result<(), DecodeError> {
-        let limits = &self.edge.config.limits;
-        let keep_alive = match limits.keep_alive_max {
-            0 => connect.keep_alive,
-            max if connect.version == Version::V5 && (connect.keep_alive == 0 || connect.keep_alive > max) => max,
-            _ => connect.keep_alive,
-        };
-        let alias_maximum = limits.topic_alias_out_maximum;
-        let expiry = match (connect.version, connect.properties.session_expiry) {
-            (Version::V5, Some(NEVER)) => Duration::MAX,
-            (Version::V5, seconds) => Duration::from_secs(seconds.unwrap_or(0).into()),
-            (Version::V4, _) if connect.clean_start => Duration::ZERO,
-            (Version::V4, _) => Duration::MAX,
-        };
-        let properties = &connect.properties;
-        let conn = &mut self.edge.conns[id as usize];
-        conn.asked = true;
-        conn.problem_information = properties.request_problem_information != Some(false);
-        conn.max_packet = properties.maximum_packet_size.unwrap_or(u32::MAX);
-        conn.topic_alias_maximum = properties.topic_alias_maximum.unwrap_or(0).min(alias_maximum);
-        conn.expiry_zero = expiry.is_zero();
-        conn.patience = Duration::from_millis(1500 * u64::from(keep_alive));
-        if let Some((reason, cause)) = self.refusal(connect) {
-            return Err(DecodeError { reason, cause });
-        }
-        let will = match &connect.will {
-            Some(will) => {
-                Some(Box::new(self.edge.will(now, will).map_err(|(reason, cause)| DecodeError { reason, cause })?))
-            }
-            None => None,
-        };
-        let assigned = connect.client_id.is_empty().then(|| self.edge.assign_id());
-        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        self.edge.greeting = super::Greeting {
-            keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
-            // The core's bound on the expiry is told where it is smaller than what was asked for.
-            expiry: (expiry > self.edge.config.core.session_expiry_max)
-                .then(|| u32::try_from(self.edge.config.core.session_expiry_max.as_secs()).unwrap_or(NEVER)),
-            response_information: (properties.request_response_information == Some(true))
-                .then(|| self.edge.response_prefix(client_id)),
-            assigned: assigned.clone(),
-        };
-        let version = connect.version;
-        let welcome = Packet::ConnAck(self.edge.welcome(&self.edge.greeting, false)).encoded_len(version);
-        if welcome.map_or(true, |bytes| bytes > self.edge.conns[id as usize].max_packet as usize) {
-            let reason = ReasonCode::PACKET_TOO_LARGE;
-            return Err(DecodeError { reason, cause: "the maximum packet size is too small for CONNACK" });
-        }
-        let attach = Attach {
-            link: Link(id),
-            client_id,
-            clean_start: connect.clean_start,
-            expiry,
-            window: properties.receive_maximum.map_or(u16::MAX, core::num::NonZeroU16::get),
-            will,
-            without_copy: self.edge.resumes_without_copy(connect),
-        };
-        self.core_input(now, CoreInput::Attach(attach), out);
-        if self.edge.conns[id as usize].state == State::ExpectConnect {
-            // Its session may be somewhere else.
-            self.edge.await_session(now, id);
-            return Ok(());
-        }
-        // The quota begins anew with each connection; what earlier ones left unreleased does not count against it.
-        self.edge.conns[id as usize].carried = self.core.unreleased(Link(id));
-        Ok(())
-    }
-
-    /// Why a well-formed CONNECT is not accepted.
-    fn refusal(&self, connect: &Connect<'_>) -> Option<Refused> {
-        if self.edge.draining {
-            return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is shutting down"));
-        }
-        if connect.properties.authentication_method.is_some() {
-            return Some((ReasonCode::BAD_AUTHENTICATION_METHOD, "enhanced authentication is not available"));
-        }
-        if connect.client_id.is_empty() && connect.version == Version::V4 && !connect.clean_start {
-            return Some((ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session"));
-        }
-        None
-    }
-
-    fn disconnect(
-        &mut self,
-        now: Time,
-        id: u32,
-        disconnect: &Disconnect<'_>,
-        out: &mut impl Output,
-    ) -> Result<(), DecodeError> {
-        let expiry = disconnect.properties.session_expiry;
-        if expiry.is_some_and(|seconds| seconds > 0) && self.edge.conns[id as usize].expiry_zero {
-            return Err(violation("DISCONNECT sets a session expiry although CONNECT set none"));
-        }
-        let expiry = expiry.map(|seconds| match seconds {
-            NEVER => Duration::MAX,
-            seconds => Duration::from_secs(seconds.into()),
-        });
-        let publish_will = disconnect.reason != ReasonCode::SUCCESS;
-        self.edge.close(id, out);
-        self.detach(now, id, publish_will, expiry, out);
-        self.edge.forget(id);
-        Ok(())
     }
 }
 
@@ -345,8 +236,19 @@ impl Edge {
         }
     }
 
+    /// Whether a client may publish an event; if not, the driver is told.
+    #[inline]
+    fn may_publish(&self, id: u32, event: &EventRef<'_>, out: &mut impl Output) -> Result<(), Refused> {
+        let Some(who) = &self.conns[id as usize].who else { return Ok(()) };
+        who.may_publish(event.topic, event.importance, event.deadline_ms).map_err(|denied| {
+            let decision = denied.decision("publish", who.principal.name(), &who.client_id);
+            out.refused(ConnId(id), &decision.about(event.topic));
+            (denied.reason, denied.cause)
+        })
+    }
+
     /// Adds to an event what its PUBLISH says in properties.
-    fn with_properties<'a>(
+    pub(super) fn with_properties<'a>(
         &mut self,
         now: Time,
         event: EventRef<'a>,
@@ -378,88 +280,18 @@ impl Edge {
         event.attributes = attributes.as_attributes();
         Ok((event, number))
     }
-
-    /// A CONNECT's will as the core keeps it.
-    fn will(&mut self, now: Time, will: &Will<'_>) -> Result<whimbrel_core::Will, Refused> {
-        let invalid = (ReasonCode::TOPIC_NAME_INVALID, "the will's topic is no topic name");
-        TopicName::new(will.topic).map_err(|_| invalid)?;
-        allowed(will.topic)?;
-        let properties = PublishProperties {
-            text_payload: will.properties.text_payload,
-            content_type: will.properties.content_type,
-            response_topic: will.properties.response_topic,
-            correlation_data: will.properties.correlation_data,
-            user: will.properties.user,
-            ..PublishProperties::default()
-        };
-        let event = EventRef {
-            topic: will.topic,
-            attributes: whimbrel_event::Attributes::EMPTY,
-            payload: will.payload,
-            headers: Headers::EMPTY,
-            qos: will.qos,
-            reliability: reliability(will.qos),
-            importance: IMPORTANCE_DEFAULT,
-            expires: None,
-            deadline_ms: None,
-            publisher: Publisher::UNKNOWN,
-        };
-        let mut attributes = whimbrel_event::AttributesBuf::new();
-        let (event, _) = self.with_properties(now, event, &properties, &mut attributes)?;
-        let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
-        Ok(whimbrel_core::Will {
-            event: Event::keep(unnamed, now, &event),
-            retain: will.retain,
-            delay: Duration::from_secs(will.properties.delay.unwrap_or(0).into()),
-            lifetime: will.properties.message_expiry.map(|seconds| Duration::from_secs(seconds.into())),
-        })
-    }
-
-    /// Whether a client wants to go on without what brokers keep of its session, if that cannot be reached.
-    fn resumes_without_copy(&mut self, connect: &Connect<'_>) -> bool {
-        let mut resumes = false;
-        for (name, value) in connect.properties.user.iter() {
-            match (name, value) {
-                ("w-session", "client") => resumes = true,
-                (name, _) if name.starts_with("w-") => self.stats.reserved_properties_unknown += 1,
-                _ => {}
-            }
-        }
-        resumes
-    }
-
-    /// A connection waits for its session. It is read on, so that its end is noticed: nobody is to get a session who has gone.
-    fn await_session(&mut self, now: Time, id: u32) {
-        let greeting = core::mem::take(&mut self.greeting);
-        let conn = &mut self.conns[id as usize];
-        conn.state = State::Awaiting;
-        conn.rare().greeting = Some(Box::new(greeting));
-        self.watch(id, now.after(AWAIT_MAX));
-    }
-
-    /// A client id for a client that brought none.
-    fn assign_id(&mut self) -> String {
-        self.assigned_ids += 1;
-        let mixed = self.hasher.hash_one((self.seed, self.assigned_ids));
-        format!("auto-{mixed:016x}{:x}", self.assigned_ids)
-    }
-
-    /// The topic prefix under which a client may expect replies.
-    fn response_prefix(&self, client_id: &str) -> String {
-        format!("$replies/{:016x}/", self.hasher.hash_one(client_id))
-    }
 }
 
-const fn violation(cause: &'static str) -> DecodeError {
+pub(super) const fn violation(cause: &'static str) -> DecodeError {
     DecodeError { reason: ReasonCode::PROTOCOL_ERROR, cause }
 }
 
-fn reliability(qos: Qos) -> Reliability {
+pub(super) fn reliability(qos: Qos) -> Reliability {
     if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable }
 }
 
 /// Topics that begin with `$` are the broker's, but for those of replies.
-fn allowed(topic: &str) -> Result<(), Refused> {
+pub(super) fn allowed(topic: &str) -> Result<(), Refused> {
     if topic.starts_with('$') && !topic.starts_with("$replies/") {
         return Err((ReasonCode::NOT_AUTHORIZED, "topics that begin with $ are the broker's own"));
     }

@@ -3,28 +3,34 @@
 mod acknowledge;
 mod api;
 mod conn;
+mod connect;
 mod following;
+mod guard;
 mod inbound;
 mod outbound;
 mod overlay;
 mod receive;
 mod recent;
+mod refusals;
 mod reply;
+mod review;
 mod store;
 mod subscribe;
 mod sys;
 
 use std::collections::BTreeSet;
 
+use whimbrel_access::Principal;
 use whimbrel_core::cache::{PartitionGauges, Plan};
 use whimbrel_core::store::{LogState, RestoreError, Restoring};
 use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
 
-pub use api::{ConnId, Input, Output, Reason};
+pub use api::{ConnId, Credentials, Decision, Identity, Input, Output, Reason, Unidentified};
 pub use conn::Origin;
 use conn::{Conn, State};
+use guard::Guard;
 use outbound::{Outbound, Templates};
 use receive::counted;
 
@@ -73,6 +79,7 @@ pub(crate) struct Edge {
     greeting: Greeting,
     /// Connections whose sessions have come from elsewhere in the present step: what they sent meanwhile is handled now.
     admitted: Vec<u32>,
+    guard: Guard,
     /// Connections that the present step has to end, and why.
     condemned: Vec<(u32, ReasonCode, &'static str)>,
     stats: Stats,
@@ -111,6 +118,7 @@ impl Broker {
 
     fn around(core: Core, config: Config, seed: u64, now: Time) -> Broker {
         let sys_at = config.sys_interval.map(|_| now);
+        let guard = Guard::new(config.access.clone());
         let edge = Edge {
             config,
             conns: Vec::new(),
@@ -129,6 +137,7 @@ impl Broker {
             partial_bytes: 0,
             greeting: Greeting::default(),
             admitted: Vec::new(),
+            guard,
             condemned: Vec::new(),
             stats: Stats::default(),
         };
@@ -155,8 +164,14 @@ impl Broker {
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
             Input::DropSession { client_id } => self.core_input(now, CoreInput::DropSession { client_id }, out),
             Input::Peer(input) => self.core_input(now, CoreInput::Peer(input), out),
+            Input::Certified { conn, principal } => self.edge.certify(conn, principal),
+            Input::Identified { conn, ticket, result } => self.identified(now, (conn, ticket), result, out),
+            Input::Access(access) => self.set_access(now, access, out),
+            Input::Revoked { conn } => self.revoked(now, conn, out),
         }
+        self.look_after(now, out);
         self.take_admitted(now, out);
+        self.look_after(now, out);
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
             self.end(now, conn, reason, cause, out);
         }
@@ -172,9 +187,11 @@ impl Broker {
     /// When [`Input::Deadline`] is wanted, and why.
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
         let silence = self.edge.silence.first().map(|(at, _)| (*at, Reason::Silence));
+        let quota = self.edge.guard.throttled.first().map(|(at, _)| (*at, Reason::Quota));
+        let review = self.edge.guard.review.map(|(_, since)| (since, Reason::Review));
         let sys = self.edge.sys_at.map(|at| (at, Reason::Sys));
         let core = self.core.next_deadline().map(|(at, reason)| (at, Reason::Core(reason)));
-        [silence, sys, core].into_iter().flatten().min()
+        [silence, quota, review, sys, core].into_iter().flatten().min()
     }
 
     /// Counters and gauges at this moment.
@@ -226,7 +243,7 @@ impl Broker {
         let Some(known) = self.edge.conns.get(conn.0 as usize) else { return };
         match known.state {
             State::Gone => return,
-            State::ExpectConnect => {}
+            State::ExpectConnect | State::Identifying => {}
             State::Awaiting => self.withdraw(now, conn.0, out),
             State::Attached => self.detach(now, conn.0, true, None, out),
         }
@@ -272,6 +289,8 @@ impl Broker {
             self.edge.conns[conn as usize].timer = None;
             self.silent(now, conn, out);
         }
+        self.edge.relax(now, out);
+        self.review(now, out);
         if self.core.next_deadline().is_some_and(|(at, _)| at <= now) {
             self.core.handle(now, CoreInput::Deadline, &mut Outbound { edge: &mut self.edge, driver: out, now });
         }
@@ -289,6 +308,10 @@ impl Broker {
             State::ExpectConnect => {
                 self.edge.stats.connect_timeouts += 1;
                 self.end(now, conn, ReasonCode::MAXIMUM_CONNECT_TIME, "no CONNECT in time", out);
+            }
+            State::Identifying => {
+                let cause = "signing in takes too long: try again in a few seconds";
+                self.end(now, conn, ReasonCode::SERVER_BUSY, cause, out);
             }
             State::Awaiting => {
                 let cause = "the session was not found in time: try again";
@@ -322,8 +345,10 @@ impl Broker {
         match self.edge.conns[conn as usize].state {
             State::Gone => {}
             State::ExpectConnect => self.edge.refuse(conn, reason, cause, out),
-            State::Awaiting => {
-                self.withdraw(now, conn, out);
+            State::Identifying | State::Awaiting => {
+                if self.edge.conns[conn as usize].state == State::Awaiting {
+                    self.withdraw(now, conn, out);
+                }
                 // CONNACK has no word for the end of the server.
                 let is_shutdown = reason == ReasonCode::SERVER_SHUTTING_DOWN;
                 let reason = if is_shutdown { ReasonCode::SERVER_UNAVAILABLE } else { reason };
@@ -339,6 +364,13 @@ impl Broker {
 }
 
 impl Edge {
+    /// A connection has shown a certificate.
+    fn certify(&mut self, conn: ConnId, principal: &Principal) {
+        if let Some(known) = self.conns.get_mut(conn.0 as usize).filter(|known| known.state == State::ExpectConnect) {
+            known.rare().certified = Some(principal.clone());
+        }
+    }
+
     /// Sets a connection's timer.
     fn watch(&mut self, conn: u32, at: Time) {
         let known = &mut self.conns[conn as usize];
@@ -368,9 +400,14 @@ impl Edge {
         drop(self.take_partial(conn));
         let known = &mut self.conns[conn as usize];
         known.state = State::Gone;
-        known.rare = None;
+        if let Some(at) = known.rare.take().and_then(|rare| rare.throttled) {
+            self.guard.throttled.remove(&(at, conn));
+        }
         if let Some(at) = known.timer.take() {
             self.silence.remove(&(at, conn));
+        }
+        if let Some(who) = known.who.take() {
+            self.guard.meter.leave(who.slot, who.subscriptions);
         }
         self.stats.connections -= 1;
     }

@@ -5,10 +5,13 @@ use core::time::Duration;
 use whimbrel_core::{
     Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent,
 };
-use whimbrel_event::{AttributesBuf, EventRef, Qos, Time};
+use whimbrel_event::{AttributesBuf, EventRef, HostId, Qos, Time};
 
 use super::conn::{Aliased, State};
 use super::recent::Recent;
+use super::refusals::{cause_of, granted, is_of_log, reason_of};
+use super::review::OWN_TAG;
+use super::subscribe::DENIED;
 use super::{ConnId, Edge, Output};
 use crate::codec::{
     Ack, AckProperties, Codes, CodesAck, Packet, PacketId, Publish, PublishProperties, ReasonCode, SubscriptionIds,
@@ -78,6 +81,14 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     #[inline]
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         let id = link.0;
+        let conn = &self.edge.conns[id as usize];
+        if let Some(who) = conn.who.as_ref().filter(|who| who.is_strict)
+            && !who.grants.receives(delivery.event.topic)
+        {
+            self.edge.stats.deliveries_denied += 1;
+            // To the core it is one that cannot be sent.
+            return Sent::TooLarge;
+        }
         self.edge.pending(id, self.driver);
         let conn = &self.edge.conns[id as usize];
         let plain = delivery.serial != 0 && delivery.identifier == 0 && conn.topic_alias_maximum == 0;
@@ -141,6 +152,14 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.driver.copy_used(client, age);
     }
 
+    fn asked(&mut self, from: HostId, number: u64, question: &str) {
+        self.driver.asked(from, number, question);
+    }
+
+    fn answered(&mut self, from: HostId, number: u64, answer: &str) {
+        self.driver.answered(from, number, answer);
+    }
+
     fn cork(&mut self, link: Link) {
         self.edge.conns[link.0 as usize].corked = true;
     }
@@ -163,7 +182,9 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         let conn = &mut self.edge.conns[link.0 as usize];
         // What it said meanwhile was not read: its silence begins now.
         (conn.rare().paused, conn.last_heard) = (false, self.now);
-        self.driver.resume(ConnId(link.0));
+        if !conn.is_paused() {
+            self.driver.resume(ConnId(link.0));
+        }
     }
 
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
@@ -246,12 +267,24 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 
     fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
-        let reasons: Vec<u8> = results.iter().map(|result| granted(result).0).collect();
-        let cause = results.iter().find_map(|result| result.as_ref().err().copied()).map_or("", cause_of);
+        let denied = self.edge.take_denied(link.0, tag);
+        // The answers in the order of the filters; those that were refused before the core heard of them stand between.
+        let mut answers = results.iter();
+        let places = denied.as_ref().map_or(results.len(), |codes| codes.len());
+        let answers: Vec<_> = (0..places)
+            .map(|place| match denied.as_ref().and_then(|codes| codes[place]) {
+                Some(code) => (code, None),
+                None => answers.next().map_or((ReasonCode::UNSPECIFIED_ERROR, None), |result| {
+                    (granted(result), result.as_ref().ok().and_then(|granted| granted.begins.as_ref()))
+                }),
+            })
+            .collect();
+        let reasons: Vec<u8> = answers.iter().map(|(code, _)| code.0).collect();
+        let refusal = results.iter().find_map(|result| result.as_ref().err().copied());
+        let cause = refusal.map_or(if denied.is_some() { DENIED } else { "" }, cause_of);
         let mut tokens = AttributesBuf::new();
-        if results.iter().flatten().any(|granted| granted.begins.is_some()) {
-            for result in results {
-                let begins = result.as_ref().ok().and_then(|granted| granted.begins.as_ref());
+        if answers.iter().any(|(_, begins)| begins.is_some()) {
+            for (_, begins) in &answers {
                 tokens.push(TOKEN, &begins.map(ToString::to_string).unwrap_or_default());
             }
         }
@@ -265,99 +298,19 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         }
         let tokens = tokens.as_attributes().into();
         self.edge.send_suback(link.0, packet_id(tag), &reasons, cause, tokens, self.driver);
+        self.edge.recount(link.0);
     }
 
     fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]) {
+        self.edge.recount(link.0);
+        if tag == OWN_TAG {
+            return;
+        }
         let reason = |existed: &bool| if *existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED };
         let reasons: Vec<u8> = existed.iter().map(|existed| reason(existed).0).collect();
         let codes = if self.edge.conns[link.0 as usize].version == Version::V5 { &reasons[..] } else { &[] };
         let answer = CodesAck { packet_id: packet_id(tag), codes: Codes(codes), properties: AckProperties::EMPTY };
         self.edge.send(link.0, &Packet::UnsubAck(answer), self.driver);
-    }
-}
-
-/// The reason code for one filter of a SUBSCRIBE.
-fn granted(result: &Result<Granted, Refusal>) -> ReasonCode {
-    match result.as_ref().map(|granted| granted.qos) {
-        Ok(Qos::AtMostOnce) => ReasonCode::SUCCESS,
-        Ok(Qos::AtLeastOnce) => ReasonCode::GRANTED_QOS_1,
-        Ok(Qos::ExactlyOnce) => ReasonCode::GRANTED_QOS_2,
-        Err(refusal) => reason_of(*refusal),
-    }
-}
-
-/// The reason code for a refusal of the core.
-pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
-    match refusal {
-        Refusal::BadFilter(_) => ReasonCode::TOPIC_FILTER_INVALID,
-        Refusal::BadTopic(_) => ReasonCode::TOPIC_NAME_INVALID,
-        Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
-        Refusal::OtherSelector
-        | Refusal::SharedTracked
-        | Refusal::StartNotKept
-        | Refusal::OtherDeployment
-        | Refusal::FutureStart
-        | Refusal::TooManyStrangers
-        | Refusal::NotAcknowledged => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
-        Refusal::TooManySubscriptions
-        | Refusal::TooManySelectors
-        | Refusal::TooManySessions
-        | Refusal::TooMuchRetained
-        | Refusal::LogFull
-        | Refusal::LogFailed
-        | Refusal::TooLargeForLog
-        | Refusal::TooLargeForOthers
-        | Refusal::TooManyPublishers
-        | Refusal::TooManyChanges
-        | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
-        Refusal::SessionUnreachable | Refusal::ConnectedAgain => ReasonCode::SERVER_UNAVAILABLE,
-    }
-}
-
-/// Whether an event was refused because of where it would have to go: to the log or to other brokers.
-fn is_of_log(refusal: Refusal) -> bool {
-    matches!(refusal, Refusal::LogFull | Refusal::LogFailed | Refusal::TooLargeForLog | Refusal::TooLargeForOthers)
-}
-
-/// What is wrong, and what helps.
-pub(super) fn cause_of(refusal: Refusal) -> &'static str {
-    match refusal {
-        Refusal::BadFilter(error) | Refusal::BadTopic(error) => error.why(),
-        Refusal::SharedNoLocal => "a shared subscription cannot leave out the client's own messages",
-        Refusal::OtherSelector => {
-            "the members of this shared subscription have another selector: all must ask for the same"
-        }
-        Refusal::SharedTracked => {
-            "a shared subscription has one position for all its members: w-from, w-ack, semi-durable and notices are not for it"
-        }
-        Refusal::StartNotKept => {
-            "w-from is for subscriptions that get what they missed: ask for w-durability durable or semi-durable"
-        }
-        Refusal::OtherDeployment => "the token belongs to another deployment: begin without it",
-        Refusal::FutureStart => "the position lies ahead of everything that this broker can have sent",
-        Refusal::TooManyStrangers => {
-            "the token names too many brokers that have ended: begin with a time or without it"
-        }
-        Refusal::NotAcknowledged => {
-            "no subscription of the session is acknowledged by token, or several are: name one with w-subscription"
-        }
-        Refusal::TooManySelectors => "the session's selectors are as long together as they may be: end some",
-        Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
-        Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
-        Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",
-        Refusal::LogFull => "the log is full: publish again when durable subscribers have acknowledged more",
-        Refusal::LogFailed => "the log has failed: the broker has to be started anew",
-        Refusal::TooLargeForLog => "the message is larger than what the log takes",
-        Refusal::TooLargeForOthers => {
-            "the message is larger than what other brokers take, which is 2,031,616 bytes in all"
-        }
-        Refusal::TooManyPublishers => "more publishers use w-seq than the broker can remember",
-        Refusal::TooManyChanges => "the subscription was changed too often: first it has to get what it wanted before",
-        Refusal::SessionUnreachable => {
-            "the brokers that keep the session cannot be reached: try again, or begin anew with Clean Start"
-        }
-        Refusal::ConnectedAgain => "the client id connected again",
-        Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
     }
 }
 
@@ -391,6 +344,20 @@ impl Edge {
     /// Copies the encoded packet of a cached event; false if there is none.
     fn copy_recent(&mut self, key: &Key, id: u32, tag: u16) -> bool {
         self.templates.recent.copy(key, tag, &mut self.conns[id as usize].pending)
+    }
+
+    /// The codes of those filters of a SUBSCRIBE that were refused before the core heard of it.
+    fn take_denied(&mut self, id: u32, tag: u16) -> Option<Box<[Option<ReasonCode>]>> {
+        let denied = &mut self.conns[id as usize].rare.as_mut()?.denied;
+        let place = denied.iter().position(|(other, _)| *other == tag)?;
+        Some(denied.remove(place).1)
+    }
+
+    /// The subscriptions of a connection's session have changed.
+    fn recount(&mut self, id: u32) {
+        if self.conns[id as usize].who.is_some() {
+            self.guard.counted.push(id);
+        }
     }
 
     /// Encodes a delivery; returns the offset of its packet identifier, and whether it introduces a topic alias.

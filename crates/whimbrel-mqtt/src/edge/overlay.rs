@@ -1,8 +1,8 @@
 //! The broker as one of many.
 
+use whimbrel_core::OverlayConfig;
 use whimbrel_core::overlay::NotForgotten;
-use whimbrel_core::{OverlayConfig, TraceQuestion};
-use whimbrel_event::{EventId, Time};
+use whimbrel_event::{EventId, HostId, Time};
 
 use super::outbound::Outbound;
 use super::{Broker, Output};
@@ -38,10 +38,24 @@ impl Broker {
         result
     }
 
-    /// Asks all other brokers what they know of an event; see [`whimbrel_core::Core::ask_trace`].
-    pub fn ask_trace(&mut self, now: Time, event: EventId, out: &mut impl Output) -> TraceQuestion {
-        let question = self.core.ask_trace(now, event, &mut Outbound { edge: &mut self.edge, driver: out, now });
+    /// Asks another broker something; see [`whimbrel_core::Core::ask_broker`].
+    ///
+    /// # Panics
+    /// When the question is too long.
+    pub fn ask_broker(&mut self, now: Time, to: HostId, question: (u64, &str), out: &mut impl Output) -> bool {
+        let is_sent = self.core.ask_broker(now, to, question, &mut Outbound { edge: &mut self.edge, driver: out, now });
         self.edge.flush(out);
-        question
+        is_sent
+    }
+
+    /// Answers what another broker has asked; see [`whimbrel_core::Core::answer_broker`].
+    ///
+    /// # Panics
+    /// When the answer is too long.
+    pub fn answer_broker(&mut self, now: Time, to: HostId, answer: (u64, &str), out: &mut impl Output) -> bool {
+        let is_sent =
+            self.core.answer_broker(now, to, answer, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        self.edge.flush(out);
+        is_sent
     }
 }

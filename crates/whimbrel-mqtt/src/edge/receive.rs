@@ -17,17 +17,20 @@ impl Broker {
         }
         known.last_heard = now;
         self.edge.stats.bytes_in += bytes.len() as u64;
-        if known.state == State::Awaiting {
+        if known.state.is_waiting() {
             return self.hold_back(now, id, bytes, out);
         }
         if known.unread > ANSWERS_MAX {
             let cause = "the client does not read the answers to what it sends";
             return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
         }
+        let publishes = self.edge.stats.publishes_in;
         self.take_in(now, id, bytes, out);
+        let publishes = self.edge.stats.publishes_in - publishes;
+        self.edge.spend(now, id, (publishes, bytes.len()), out);
     }
 
-    /// Keeps what comes over a connection that waits for its session.
+    /// Keeps what comes over a connection that waits for its session, or to be identified.
     fn hold_back(&mut self, now: Time, id: u32, bytes: &[u8], out: &mut impl Output) {
         let mut partial = self.edge.take_partial(id);
         if partial.len() + bytes.len() > AHEAD_MAX {
@@ -51,7 +54,8 @@ impl Broker {
             if self.edge.conns[id as usize].state != State::Attached {
                 continue;
             }
-            self.edge.conns[id as usize].carried = self.core.unreleased(Link(id));
+            let carried = self.core.unreleased(Link(id));
+            self.edge.conns[id as usize].carry(carried);
             let ahead = self.edge.take_partial(id);
             self.take_in(now, id, &ahead, out);
         }
@@ -64,7 +68,7 @@ impl Broker {
             rest = self.complete(now, id, &mut partial, rest, out);
         }
         while !rest.is_empty() && self.edge.conns[id as usize].state != State::Gone {
-            if self.edge.conns[id as usize].state == State::Awaiting {
+            if self.edge.conns[id as usize].state.is_waiting() {
                 return self.hold_back(now, id, rest, out);
             }
             match frame(rest, self.edge.config.limits.max_packet_size as usize) {

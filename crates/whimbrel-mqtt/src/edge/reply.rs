@@ -73,6 +73,12 @@ impl Edge {
             self.admitted.push(id);
         }
         let conn = &mut self.conns[id as usize];
+        if let Some(who) = conn.who.as_mut().filter(|_| present) {
+            // Its subscriptions may be those of other rules, or of somebody else; until they have been looked at, so is what comes.
+            who.is_strict = true;
+            self.guard.returned.push(id);
+        }
+        let conn = &mut self.conns[id as usize];
         self.stats.connections_accepted += 1;
         let (patience, heard) = (conn.patience, conn.last_heard);
         if let Some(old) = conn.timer.take() {

@@ -11,6 +11,9 @@ use crate::codec::{ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserPrope
 /// The user property that holds a selector.
 const SELECTOR: &str = "w-selector";
 
+/// What is told whoever asks for filters that no rule allows, or for more than the quota does.
+pub(super) const DENIED: &str = "no rule allows to subscribe to all of it, or the quota is used up";
+
 /// The longest reason string for what a user property says, bytes.
 const CAUSE_MAX: usize = 200;
 
@@ -34,12 +37,16 @@ impl Broker {
                 return self.refuse_subscribe(id, subscribe, ReasonCode::UNSPECIFIED_ERROR, shortened(&cause), out);
             }
         };
+        let denied = self.denied(id, subscribe, out);
+        let is_denied = |place: usize| denied.as_ref().is_some_and(|codes| codes[place].is_some());
         let identifier = subscribe.properties.subscription_id.unwrap_or(0);
         let following = wish.following(self.edge.wants_diagnostics(id));
         let filters: Vec<Filter<'_>> = subscribe
             .filters
             .iter()
-            .map(|asked| Filter {
+            .enumerate()
+            .filter(|(place, _)| !is_denied(*place))
+            .map(|(_, asked)| Filter {
                 filter: asked.filter,
                 qos: asked.qos,
                 no_local: asked.no_local,
@@ -51,6 +58,15 @@ impl Broker {
             })
             .collect();
         let tag = subscribe.packet_id.get();
+        if let Some(codes) = denied {
+            if filters.is_empty() {
+                let reasons: Vec<u8> = codes.iter().flatten().map(|code| code.0).collect();
+                let cause = DENIED;
+                return self.edge.send_suback(id, subscribe.packet_id, &reasons, cause, UserProperties::EMPTY, out);
+            }
+            // Those that are refused have their places among the answers of the others.
+            self.edge.conns[id as usize].rare().denied.push((tag, codes));
+        }
         self.core_input(now, CoreInput::Subscribe { link: Link(id), tag, filters: &filters }, out);
     }
 

@@ -14,8 +14,10 @@ use whimbrel_selector::{FenceError, Fences, FencesBuilder};
 
 use super::partition::{self, Division};
 use super::problem::{Place, Problem};
-use super::settings::Settings;
-use super::topic;
+use super::settings::{Override, Settings};
+use super::{access, identity, topic};
+use crate::access::Plan;
+use crate::identity::trust::Revoked;
 
 /// The largest GeoJSON file that is read, in bytes.
 const FILE_MAX: u64 = 64 << 20;
@@ -81,19 +83,31 @@ pub struct Again {
     pub division: Division,
     /// Which topics are logged.
     pub topics: Vec<Profile>,
+    /// Who is known, and who may do what.
+    pub access: Arc<Plan>,
+    /// Certificates that are not believed any more.
+    pub revoked: Revoked,
+    /// What is allowed of it, and probably not meant.
+    pub warnings: Vec<String>,
     /// What is wrong with any of it, or with the rest of the file.
     pub problems: Vec<Problem>,
 }
 
-/// Reads a configuration file for its fences, partitions and topics. It must be free of mistakes elsewhere too; other settings are not used.
-pub fn read_again(file: &Path) -> Again {
-    let mut settings = Settings::default();
-    settings.open_file(file);
+/// Reads a configuration file for its fences, partitions, topics, and for who may do what. It must be free of mistakes elsewhere too; other
+/// settings are not used. What was given outside of the file prevails.
+pub fn read_again(file: Option<&Path>, overrides: &[Override]) -> Again {
+    let (mut settings, mut warnings) = (Settings::default(), Vec::new());
+    if let Some(file) = file {
+        settings.open_file(file);
+    }
+    settings.read_overrides(overrides);
+    let access = access::load(&mut settings, &mut warnings);
+    let revoked = identity::revoked(&mut settings);
     let sources = load(&mut settings);
     let division = partition::load(&mut settings, &sources.fences);
     let topics = topic::load(&mut settings);
     settings.sort_problems();
-    Again { sources, division, topics, problems: settings.problems }
+    Again { sources, division, topics, access, revoked, warnings, problems: settings.problems }
 }
 
 /// Reads what the entries name. Problems are noted in the settings.

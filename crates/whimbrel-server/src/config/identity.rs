@@ -3,38 +3,53 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use super::access;
 use super::address::{self, Reach};
+use super::fence::Watched;
 use super::problem::Problem;
 use super::settings::Settings;
 use super::{Certificate, Listener};
 use crate::identity::credentials::{self, Known};
+use crate::identity::trust::Revoked;
 use crate::tls;
 
 /// The certificate, or `None` with a problem noted. Where there is an authority, the broker's name and deployment are those of its certificate.
 pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
     let paths = ["tls_cert", "tls_key", "tls_ca"].map(|setting| settings.path(setting));
-    let is_dev = settings.switch("dev");
+    let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
+    let revoked = settings.path("tls_crl");
     let (at, message, help) = match &paths {
+        [.., None] if revoked.is_some() => (
+            "tls_crl",
+            "`tls_crl` is given without `tls_ca`".to_owned(),
+            "give the authority whose certificates it lists (--tls-ca), or leave it out",
+        ),
         [.., Some(_)] if is_dev => (
             "tls_ca",
             "`tls_ca` is given with `dev`".to_owned(),
             "leave out --dev: with an authority everyone is known; or leave out the authority",
         ),
-        [Some(cert), Some(key), Some(authorities)] => match credentials::from_files(cert, key, authorities) {
-            Ok(known) => return take_names(settings, known),
-            Err(tls::FileError { of, message, help }) => (setting_of(of), message, help),
-        },
+        [Some(cert), Some(key), Some(authorities)] => {
+            let revoked = revoked.as_deref();
+            settings.watched.extend(revoked.map(Watched::look));
+            // Who has a password or a token needs no certificate.
+            match credentials::from_files((cert, key), authorities, revoked, !has_source) {
+                Ok(known) => return take_names(settings, known),
+                Err(tls::FileError { of, message, help }) => (setting_of(of), message, help),
+            }
+        }
         [.., Some(_)] => (
             "tls_ca",
             "`tls_ca` is given without `tls_cert` and `tls_key`".to_owned(),
             "give the broker's own certificate and key too; `whimbrel cert broker` makes them",
         ),
-        _ if !is_dev => {
+        _ if !is_dev && !has_source => {
             if settings.problems.is_empty() {
                 settings.problems.push(refusal_of_strangers(settings));
             }
             return None;
         }
+        [None, None, None] if !is_dev => return Some(Certificate::None),
         [None, None, None] => return Some(Certificate::Made),
         [Some(cert), Some(key), None] => match of_server(cert, key) {
             Ok(certificate) => return Some(certificate),
@@ -48,6 +63,18 @@ pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
     None
 }
 
+/// Reads again which certificates are not believed any more. Problems are noted in the settings.
+pub(super) fn revoked(settings: &mut Settings) -> Revoked {
+    let Some(path) = settings.path("tls_crl") else { return Revoked::default() };
+    settings.watched.push(Watched::look(&path));
+    Revoked::read(&path).unwrap_or_else(|cause| {
+        let problem = Problem::new(format!("cannot use the list of revoked certificates {}: {cause}", path.display()));
+        let problem = problem.at(settings.place("tls_crl"), "here");
+        settings.problems.push(problem.help("name a CRL in PEM, made by the authority"));
+        Revoked::default()
+    })
+}
+
 fn of_server(cert: &Path, key: &Path) -> Result<Certificate, tls::FileError> {
     tls::from_files(cert, key).map(Certificate::Files)
 }
@@ -57,6 +84,7 @@ fn setting_of(file: tls::File) -> &'static str {
         tls::File::Certificate => "tls_cert",
         tls::File::Key => "tls_key",
         tls::File::Authorities => "tls_ca",
+        tls::File::Revoked => "tls_crl",
     }
 }
 
@@ -78,31 +106,63 @@ fn take_names(settings: &mut Settings, known: Known) -> Option<Certificate> {
 }
 
 fn refusal_of_strangers(settings: &Settings) -> Problem {
-    Problem::new("the broker does not start without --dev or an authority: it could not tell who its clients are")
+    Problem::new("the broker does not start without --dev or a source of identity: it could not tell who its clients are")
         .at(settings.place("dev"), "off")
         .help(
-            "give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them): then brokers and clients show \
-             certificates. Or give --dev: then everyone who can reach a listener may publish and subscribe to everything; \
+            "name a file of passwords ([identity] passwords = \"FILE\"; `whimbrel passwd` makes it) or keys of tokens \
+             ([[identity.key]]), or give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them): then brokers and \
+             clients show certificates. See docs/trust.md. Or give --dev: then everyone who can reach a listener may publish and subscribe to everything; \
              it listens on loopback only, or on private addresses that --listen-… names, and never on public ones",
         )
 }
 
-/// What to listen on. Without `--dev` there are no listeners at which clients cannot be known; asking for one is a problem.
-pub(super) fn listeners(settings: &mut Settings) -> Vec<(Listener, SocketAddr)> {
-    let is_dev = settings.switch("dev");
+/// What to listen on. Without `--dev` there are no listeners at which others cannot be known; asking for one is a problem.
+pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> Vec<(Listener, SocketAddr)> {
+    let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
+    let (has_certificate, has_authority) = (settings.path("tls_cert").is_some(), settings.path("tls_ca").is_some());
     let mut listen = Vec::new();
     for listener in Listener::ALL {
         let key = listener.key();
         let Some(address) = settings.listen(&key) else { continue };
-        if is_dev || !matches!(listener, Listener::Mqtt | Listener::Ws) {
-            listen.push((listener, address));
-        } else if settings.place(&key).is_some() && settings.problems.is_empty() {
-            let problem =
-                Problem::new(format!("`{key}` must be \"off\" without --dev: nothing tells who its clients are"))
-                    .at(settings.place(&key), "no certificates there")
-                    .help("leave it out, and use --listen-tls or --listen-wss, where clients show certificates");
-            settings.problems.push(problem);
+        let lacks = match listener {
+            _ if is_dev => None,
+            Listener::Mqtt | Listener::Ws => (!has_source).then_some((
+                "nothing tells who its clients are",
+                "no certificates there",
+                "leave it out, and use --listen-tls or --listen-wss, where clients show certificates; or give passwords or \
+                 keys of tokens ([identity])",
+            )),
+            Listener::Tls | Listener::Wss => (!has_certificate).then_some((
+                "there is no certificate to show",
+                "needs one",
+                "give --tls-cert and --tls-key, or leave it out",
+            )),
+            Listener::Overlay => (!has_authority).then_some((
+                "nothing tells who the other brokers are",
+                "needs an authority",
+                "give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them), or leave it out",
+            )),
+            Listener::Http => None,
+        };
+        let is_asked = settings.place(&key).is_some();
+        match lacks {
+            None => listen.push((listener, address)),
+            Some((why, label, help)) if is_asked && settings.problems.is_empty() => {
+                let problem = Problem::new(format!("`{key}` must be \"off\" without --dev: {why}"));
+                settings.problems.push(problem.at(settings.place(&key), label).help(help));
+            }
+            Some(_) => continue,
         }
+        let is_plain = matches!(listener, Listener::Mqtt | Listener::Ws | Listener::Http);
+        if !is_dev && is_plain && has_source && !address.ip().is_loopback() {
+            warnings.push(format!("`{key}` is {address} and has no TLS: passwords can be read on their way to it"));
+        }
+    }
+    if !is_dev && !has_authority && !settings.peers("overlay.peers").is_empty() && settings.problems.is_empty() {
+        let problem =
+            Problem::new("`overlay.peers` are given without `tls_ca`: nothing tells who the other brokers are");
+        let help = "give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them), or leave the peers out";
+        settings.problems.push(problem.at(settings.place("overlay.peers"), "here").help(help));
     }
     listen
 }

@@ -1,5 +1,6 @@
 //! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged as a whole.
 
+mod access;
 mod address;
 pub mod fence;
 mod identity;
@@ -24,6 +25,7 @@ use whimbrel_core::store::Profile;
 use whimbrel_event::Deployment;
 use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
+use crate::access as access_plan;
 use crate::control;
 use crate::identity::credentials::Known;
 use crate::store::Opening;
@@ -111,6 +113,8 @@ pub struct Limits {
     pub max_connections: Option<usize>,
     /// For the TLS handshake and the WebSocket upgrade together.
     pub handshake_timeout: Duration,
+    /// How often the files of fences, and the configuration file, are looked at for changes.
+    pub fence_poll: Duration,
 }
 
 /// Where the certificate comes from.
@@ -120,6 +124,8 @@ pub enum Certificate {
     Files(Arc<rustls::ServerConfig>),
     /// Made at the start, for development.
     Made,
+    /// There is none, and nothing that needs one.
+    None,
     /// From files; an authority identifies this broker, other brokers and clients.
     Known(Box<Known>),
 }
@@ -129,8 +135,12 @@ pub enum Certificate {
 pub struct Config {
     /// The broker's name.
     pub name: String,
+    /// The name of the deployment that it belongs to.
+    pub deployment: String,
     /// No authentication.
     pub dev: bool,
+    /// Who is known, and who may do what.
+    pub access: Arc<access_plan::Plan>,
     /// Links to other brokers.
     pub overlay: overlay::Asked,
     /// What to listen on; a kind that is off is missing.
@@ -157,10 +167,10 @@ pub struct Config {
     pub data: Option<Opening>,
     /// Where operators speak to the broker.
     pub control: Option<control::Place>,
-    /// How often the files of fences, and the configuration file, are looked at for changes.
-    pub fence_poll: Duration,
     /// The file that was read.
     pub file: Option<PathBuf>,
+    /// What was given outside of the file: it prevails when the file is read again.
+    pub overrides: Vec<Override>,
     /// What is allowed, yet worth a warning.
     pub warnings: Vec<String>,
 }
@@ -179,20 +189,21 @@ impl Config {
             settings.open_file(file);
         }
         settings.read_overrides(overrides);
-        Config::judge(settings, file.map(Path::to_owned))
+        Config::judge(settings, file.map(Path::to_owned), overrides.to_vec())
     }
 
-    fn judge(mut settings: Settings, file: Option<PathBuf>) -> Result<Config, Vec<Problem>> {
+    fn judge(mut settings: Settings, file: Option<PathBuf>, overrides: Vec<Override>) -> Result<Config, Vec<Problem>> {
         let mut warnings = Vec::new();
         check_name("name", &mut settings);
         check_name("deployment", &mut settings);
         let certificate = identity::load(&mut settings);
-        let (name, dev) = (settings.text("name"), settings.switch("dev"));
-        let listen = identity::listeners(&mut settings);
+        let (name, deployment, dev) = (settings.text("name"), settings.text("deployment"), settings.switch("dev"));
+        let listen = identity::listeners(&mut settings, &mut warnings);
         check_clashes(&listen, &mut settings);
         if dev {
             identity::check_reach(&listen, &mut settings, &mut warnings);
         }
+        let access = access::load(&mut settings, &mut warnings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
         let topics = topic::load(&mut settings);
@@ -200,15 +211,18 @@ impl Config {
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
+                deployment,
                 dev,
+                access: access.clone(),
                 overlay: overlay::load(&settings),
                 listen,
                 certificate,
                 limits: Limits {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
+                    fence_poll: FENCE_POLL,
                 },
-                broker: broker_config(&settings),
+                broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
                 drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
@@ -217,8 +231,8 @@ impl Config {
                 topics,
                 control: control(&settings),
                 data,
-                fence_poll: FENCE_POLL,
                 file,
+                overrides,
                 warnings,
             }),
             _ => {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
@@ -17,6 +18,11 @@ impl Place {
     /// `span` within the text of `source`.
     pub fn new(source: &Arc<NamedSource<String>>, span: Range<usize>) -> Place {
         Place { source: source.clone(), span }
+    }
+
+    /// The directory of the file that it is in, as the working directory sees it.
+    pub(super) fn directory(&self) -> &Path {
+        Path::new(self.source.name()).parent().unwrap_or(Path::new(""))
     }
 
     /// The whole of a short text, such as one flag; `value` is the part to point at, which may be its end.

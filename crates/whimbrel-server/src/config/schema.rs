@@ -34,7 +34,7 @@ impl Key {
 }
 
 /// Tables of `whimbrel.toml` that hold settings.
-pub const SECTIONS: &[&str] = &["journal", "limits", "log", "overlay"];
+pub const SECTIONS: &[&str] = &["identity", "journal", "limits", "log", "overlay"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
@@ -44,6 +44,15 @@ pub const PARTITION: &str = "partition";
 
 /// The list of tables that are topic profiles.
 pub const TOPIC: &str = "topic";
+
+/// The list of tables that say who may do what.
+pub const RULE: &str = "rule";
+
+/// The list of tables that say how much.
+pub const QUOTA: &str = "quota";
+
+/// The list of tables, in `[identity]`, that are keys of tokens.
+pub const KEY: &str = "key";
 
 /// The table of what the broker asks other brokers for.
 pub const BUFFER: &str = "buffer";
@@ -93,7 +102,7 @@ keys! {
     "" "listen_wss" flag("listen-wss", "WHIMBREL_LISTEN_WSS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8084",
         "Where MQTT clients connect over WebSocket with TLS, path /mqtt";
     "" "listen_http" flag("listen-http", "WHIMBREL_LISTEN_HTTP"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8080",
-        "Where /metrics, /healthz and /readyz are served";
+        "Where the API, the console, /metrics, /healthz and /readyz are served";
     "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Listen, "127.0.0.1:7117",
         "Where other brokers connect over QUIC (UDP)";
     "" "tls_cert" flag("tls-cert", "WHIMBREL_TLS_CERT"), "FILE", Kind::Text, "",
@@ -102,6 +111,8 @@ keys! {
         "Private key of the certificate, in PEM";
     "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Text, "",
         "Authorities whose certificates identify brokers and clients, in PEM; needs a certificate and key made by `whimbrel cert broker`";
+    "" "tls_crl" flag("tls-crl", "WHIMBREL_TLS_CRL"), "FILE", Kind::Text, "",
+        "Certificates of those authorities that are not believed any more (CRL, in PEM); read again with SIGHUP";
     "" "workers" flag("workers", "WHIMBREL_WORKERS"), "N", Kind::Count(0, 256), "0",
         "Threads that serve connections; 0 means one per CPU that the process may use";
     "" "drain_timeout" flag("drain-timeout", "WHIMBREL_DRAIN_TIMEOUT"), "DURATION", Kind::Duration(0, HOUR), "5s",
@@ -111,6 +122,17 @@ keys! {
     "log" "level" flag("log-level", "WHIMBREL_LOG_LEVEL"), "LEVEL",
         Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]), "info",
         "The least severe log lines that are written";
+
+    "identity" "passwords" None, "FILE", Kind::Text, "",
+        "Users and the argon2id hashes of their passwords, `user:hash` a line; `whimbrel passwd` writes it";
+    "identity" "token_issuer" None, "TEXT", Kind::Text, "",
+        "What tokens must have as their issuer (`iss`); any if none is named";
+    "identity" "token_audience" None, "TEXT", Kind::Text, "",
+        "What tokens must have among their audience (`aud`); any if none is named";
+    "identity" "audit" None, "FILE", Kind::Text, "",
+        "Where it is noted what was refused, signed in, changed and read again, one JSON object a line; `-` is the log";
+    "identity" "origins" None, "LIST", Kind::Texts, "",
+        "Origins of web pages that may open WebSockets, such as \"https://console.example.org\", beside pages of the broker's own host";
 
     "overlay" "peers" flag("peer", "WHIMBREL_PEER"), "HOST:PORT", Kind::Peers, "",
         "Other brokers that are dialled for as long as this one runs; the option is given once for each";

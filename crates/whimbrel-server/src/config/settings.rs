@@ -12,9 +12,9 @@ use toml::de::{DeTable, DeValue};
 use super::fence::{Entry, Watched};
 use super::partition::Asked;
 use super::problem::{Place, Problem};
-use super::schema::{self, BUFFER, FENCE, KEYS, Key, PARTITION, SECTIONS, TOPIC};
-use super::topic;
+use super::schema::{self, BUFFER, FENCE, KEY, KEYS, Key, PARTITION, QUOTA, RULE, SECTIONS, TOPIC};
 use super::value::{Refusal, Value};
+use super::{access, topic};
 
 /// The largest configuration file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -66,6 +66,8 @@ pub struct Settings {
     pub(super) division: Asked,
     /// Topic profiles that were asked for.
     pub(super) topics: topic::Asked,
+    /// Rules, quotas and keys that were asked for.
+    pub(super) access: access::Asked,
     /// The files that were opened.
     pub(super) watched: Vec<Watched>,
 }
@@ -84,13 +86,20 @@ impl Settings {
             );
         }
         if errors.is_empty() {
-            self.read_table(&source, "", table.get_ref());
             let directory = path.parent().unwrap_or(Path::new(""));
+            self.start_access_at(directory);
+            self.read_table(&source, "", table.get_ref());
             if let Some(fences) = table.get_ref().get(FENCE) {
                 self.read_fences(&source, directory, fences);
             }
             if let Some(partitions) = table.get_ref().get(PARTITION) {
                 self.read_partitions(&source, partitions);
+            }
+            if let Some(rules) = table.get_ref().get(RULE) {
+                self.read_rules(&source, rules);
+            }
+            if let Some(quotas) = table.get_ref().get(QUOTA) {
+                self.read_quotas(&source, quotas);
             }
             if let Some(topics) = table.get_ref().get(TOPIC) {
                 self.read_topics(&source, topics);
@@ -147,7 +156,9 @@ impl Settings {
                     self.read_table(source, name.get_ref(), inner);
                 }
                 // Read on their own, as they are no tables of settings.
-                (None, _) if top_level && [FENCE, PARTITION, TOPIC, BUFFER].contains(&&**name.get_ref()) => {}
+                (None, _) if section == "identity" && *name.get_ref() == KEY => self.read_keys(source, value),
+                (None, _)
+                    if top_level && [FENCE, PARTITION, TOPIC, BUFFER, RULE, QUOTA].contains(&&**name.get_ref()) => {}
                 (None, _) => self.problems.push(unknown_key(section, name.get_ref()).at(Some(&key_place), "unknown")),
             }
         }
@@ -199,6 +210,11 @@ impl Settings {
         if let Value::Peers(peers) = self.value(path) { peers } else { Vec::new() }
     }
 
+    /// A list of texts.
+    pub fn texts(&self, path: &str) -> Vec<String> {
+        if let Value::Texts(texts) = self.value(path) { texts } else { Vec::new() }
+    }
+
     /// A text that is known from elsewhere, at `place`; it counts if none was given.
     pub fn adopt(&mut self, path: &str, text: &str, place: Place) {
         self.values.entry(path.to_owned()).or_insert_with(|| (Value::Text(text.to_owned()), place));
@@ -241,7 +257,7 @@ fn unknown_key(section: &str, name: &str) -> Problem {
 fn nearest(section: &str, name: &str) -> Option<String> {
     let name = name.replace('-', "_").to_lowercase();
     let sections = SECTIONS.iter().map(|other| (*other, format!("[{other}]"), 0.05));
-    let lists = [FENCE, PARTITION, TOPIC].map(|list| (list, format!("[[{list}]]"), 0.05));
+    let lists = [FENCE, PARTITION, TOPIC, RULE, QUOTA].map(|list| (list, format!("[[{list}]]"), 0.05));
     let sections = sections.chain(lists).chain([(BUFFER, format!("[{BUFFER}]"), 0.05)]);
     let sections = sections.filter(|_| section.is_empty());
     let keys = KEYS.iter().map(|key| match key.section {

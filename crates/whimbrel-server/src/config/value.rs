@@ -9,6 +9,9 @@ use toml::de::DeValue;
 /// Peers at most.
 pub const PEERS_MAX: usize = 64;
 
+/// Texts of a list at most.
+pub const TEXTS_MAX: usize = 64;
+
 /// The longest host name, in bytes (RFC 1035).
 const HOST_MAX: usize = 253;
 
@@ -31,6 +34,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A list of `HOST:PORT`, at most [`PEERS_MAX`]; as text, with commas between them.
     Peers,
+    /// A list of texts, at most [`TEXTS_MAX`].
+    Texts,
     /// Something that this version does not have: nothing but `off`, `false` or an empty list is taken.
     Later,
 }
@@ -50,6 +55,8 @@ pub enum Value {
     Duration(Duration),
     /// Of [`Kind::Peers`].
     Peers(Vec<String>),
+    /// Of [`Kind::Texts`].
+    Texts(Vec<String>),
     /// Of [`Kind::Later`], and of settings that were not given and have no default.
     Nothing,
 }
@@ -82,6 +89,7 @@ impl Kind {
             }
             Kind::Choice(_) => format!("one of {}", self.values()),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
+            Kind::Texts => "a list of texts".into(),
             Kind::Later => "nothing yet".into(),
         }
     }
@@ -98,6 +106,7 @@ impl Kind {
             Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
             Kind::Choice(words) => words.join(", "),
             Kind::Peers => "list of `HOST:PORT`".into(),
+            Kind::Texts => "list of texts".into(),
             Kind::Later => String::new(),
         }
     }
@@ -129,6 +138,7 @@ impl Kind {
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(_) => self.mismatch("is not known"),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
+            Kind::Texts => Ok(Value::Texts(vec![text.to_owned()])),
             Kind::Later if matches!(text, "off" | "false") => Ok(Value::Nothing),
             Kind::Later => not_available(),
         }
@@ -146,6 +156,13 @@ impl Kind {
                     |texts| read_peers(texts.into_iter()),
                 )
             }
+            (Kind::Texts, DeValue::String(text)) => self.read_text(text),
+            (Kind::Texts, DeValue::Array(items)) if items.len() <= TEXTS_MAX => {
+                let texts: Option<Vec<String>> =
+                    items.iter().map(|item| item.get_ref().as_str().map(ToOwned::to_owned)).collect();
+                texts.map_or_else(|| self.mismatch("has an entry that is no text"), |texts| Ok(Value::Texts(texts)))
+            }
+            (Kind::Texts, DeValue::Array(_)) => self.mismatch(format!("has more than {TEXTS_MAX} entries")),
             (Kind::Later, DeValue::Boolean(false)) => Ok(Value::Nothing),
             (Kind::Later, DeValue::Array(items)) if items.is_empty() => Ok(Value::Nothing),
             (Kind::Later, DeValue::String(text)) => self.read_text(text),

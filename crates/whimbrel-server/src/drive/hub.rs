@@ -15,6 +15,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use whimbrel_selector::Fences;
 
+use crate::access::Access;
 use crate::config::partition::Division;
 use crate::overlay::{Counts, Overlay};
 use crate::store::{Signal, Store};
@@ -24,8 +25,10 @@ use super::brake::Brake;
 use super::clock::Clock;
 use super::inbox::{self, Full, Inbox, Line, Source};
 use super::machine::{Machine, NEVER};
-use super::port::Port;
+use super::port::{Caller, Port};
+use super::post::Post;
 use super::task;
+use identity::Answers;
 
 /// Turns that an owner takes after its own input before it hands over to the timer's task: it has its own connection to go on with, and with one
 /// thread nothing is read meanwhile.
@@ -75,6 +78,11 @@ pub struct Hub {
     links: Arc<Counts>,
     /// The links, once there is an overlay.
     overlay: Mutex<Option<Arc<Overlay>>>,
+    /// What brokers ask each other for operators.
+    post: Arc<Post>,
+    /// Who says who clients are.
+    access: OnceLock<Arc<Access>>,
+    answers: Arc<Answers>,
 }
 
 impl Hub {
@@ -94,6 +102,7 @@ impl Hub {
 
     fn around(broker: Broker, store: Option<Box<Store>>, clock: Clock) -> Arc<Hub> {
         let signal = store.as_ref().map(|store| store.signal().clone());
+        let first_question = clock.now().as_nanos();
         let hub = Arc::new(Hub {
             machine: Mutex::new(Machine::new(broker, store)),
             inbox: Mutex::default(),
@@ -109,6 +118,9 @@ impl Hub {
             brake: Brake::default(),
             links: Arc::default(),
             overlay: Mutex::default(),
+            post: Arc::new(Post::new(first_question)),
+            access: OnceLock::new(),
+            answers: Arc::default(),
         });
         tokio::spawn(keep_time(hub.clone()));
         hub.arm(hub.machine.lock().next_deadline());
@@ -119,17 +131,18 @@ impl Hub {
     pub fn serve_tcp(self: &Arc<Self>, stream: TcpStream) {
         // Without it small packets would wait for the peer's delayed acknowledgement; a failure costs only latency.
         let _ = stream.set_nodelay(true);
+        let caller = Caller { address: stream.peer_addr().ok(), known: None };
         let (read, write) = stream.into_split();
-        let (line, port) = self.open(Some(write), Origin::Tcp);
+        let (line, port) = self.open(Some(write), Origin::Tcp, caller);
         tokio::spawn(task::run_tcp(self.clone(), line, port, read));
     }
 
     /// Serves one connection over any byte stream (TLS, WebSocket) in a task of its own.
-    pub fn serve_stream<S>(self: &Arc<Self>, stream: S, origin: Origin)
+    pub fn serve_stream<S>(self: &Arc<Self>, stream: S, origin: Origin, caller: Caller)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (line, port) = self.open(None, origin);
+        let (line, port) = self.open(None, origin, caller);
         tokio::spawn(task::run_stream(self.clone(), line, port, stream));
     }
 
@@ -205,13 +218,21 @@ impl Hub {
         self.drained_by.get().map_or(usual, |drained_by| usual.max(*drained_by))
     }
 
-    fn open(&self, direct: Option<tokio::net::tcp::OwnedWriteHalf>, origin: Origin) -> (Line, Arc<Port>) {
-        let port = Arc::new(Port::new(direct));
+    fn open(
+        &self,
+        direct: Option<tokio::net::tcp::OwnedWriteHalf>,
+        origin: Origin,
+        caller: Caller,
+    ) -> (Line, Arc<Port>) {
+        let port = Arc::new(Port::new(direct, caller));
         self.connections.fetch_add(1, Ordering::Relaxed);
         let mut conn = ConnId(0);
         self.run(|machine, now| {
             conn = machine.ports.admit(port.clone());
             machine.broker.handle(now, Input::Opened { conn, origin }, &mut machine.ports);
+            if let Some((principal, _)) = &port.caller().known {
+                machine.broker.handle(now, Input::Certified { conn, principal }, &mut machine.ports);
+            }
         });
         (Line::new(Source::Conn(conn)), port)
     }
@@ -280,7 +301,7 @@ impl Hub {
 
     /// Whether there is something for an owner to do.
     fn has_work(&self) -> bool {
-        self.has_input() || self.signal.as_ref().is_some_and(|signal| signal.has_news())
+        self.has_input() || self.answers.is_any() || self.signal.as_ref().is_some_and(|signal| signal.has_news())
     }
 
     /// Leaves input in the inbox once there is room, and sees that the machine has an owner, if need be the caller.
@@ -341,6 +362,7 @@ impl Hub {
     fn take_turn(&self, owner: &mut Owner<'_>) {
         let (machine, now) = (&mut *owner.machine, owner.now);
         machine.hear(now);
+        self.tell_answers(machine, now);
         self.set_brake(machine, now);
         let (mut handled, mut has_whole) = (0, false);
         while handled < TURN_BYTES && !has_whole && self.has_input() {
@@ -385,8 +407,14 @@ impl Hub {
         let mut touched = TOUCHED.take();
         std::mem::swap(&mut touched, &mut machine.ports.touched);
         let (links, dials) = machine.ports.take_links();
+        let bag = machine.ports.take_bag();
+        let questions = std::mem::take(&mut machine.ports.questions);
         drop(machine);
+        if !questions.is_empty() {
+            self.ask(questions);
+        }
         self.flush_links(links, dials);
+        self.post.deliver(bag);
         for port in touched.drain(..) {
             port.flush();
         }
@@ -445,6 +473,7 @@ async fn keep_time(hub: Arc<Hub>) {
 }
 
 mod end;
+mod identity;
 mod links;
 
 #[cfg(test)]

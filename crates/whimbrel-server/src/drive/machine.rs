@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use whimbrel_core::{Channel, HangUp, PeerInput, PeerLink};
-use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, ConnId, Input, Output};
+use whimbrel_event::{HostId, Time};
+use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output};
 
+use crate::access::audit::Record;
+use crate::access::{Access, Asked};
 use crate::overlay;
 use crate::store::Store;
 
 use super::inbox::{self, PIECE, Piece, Source};
 use super::port::{self, Port};
+use super::post::Bag;
 
 /// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
 const CALM_INPUTS: u32 = 256;
@@ -44,6 +48,21 @@ pub(super) struct Ports {
     touched_links: Vec<Arc<overlay::Port>>,
     /// Addresses of brokers that are to be dialled, since the last flush.
     dials: Vec<String>,
+    /// What other brokers have asked and answered, since the last flush.
+    bag: Bag,
+    /// What the broker wants to know of clients, since the last flush: at most one question for each connection.
+    pub(super) questions: Vec<Question>,
+    /// Who notes what is refused.
+    pub(super) access: Option<Arc<Access>>,
+}
+
+/// Who is the client of a connection?
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) conn: ConnId,
+    /// The broker's name for the question.
+    pub(super) ticket: u64,
+    pub(super) asked: Asked,
 }
 
 /// A link to another broker.
@@ -63,6 +82,13 @@ impl Ports {
         });
         self.slots[id as usize] = Some(port);
         ConnId(id)
+    }
+
+    /// The connections that have shown such certificates.
+    pub(super) fn with_certificates(&self, is_one: impl Fn(&CertificateDer<'_>) -> bool) -> Vec<ConnId> {
+        let certificate = |port: &Arc<Port>| port.caller().known.as_ref().is_some_and(|(_, shown)| is_one(shown));
+        let found = self.slots.iter().zip(0..).filter(|(port, _)| port.as_ref().is_some_and(certificate));
+        found.map(|(_, id)| ConnId(id)).collect()
     }
 
     pub(super) fn port(&self, conn: ConnId) -> Option<&Arc<Port>> {
@@ -103,6 +129,17 @@ impl Ports {
     /// What there is to be done for links since the last time.
     pub(super) fn take_links(&mut self) -> (Vec<Arc<overlay::Port>>, Vec<String>) {
         (std::mem::take(&mut self.touched_links), std::mem::take(&mut self.dials))
+    }
+
+    /// What other brokers have asked and answered since the last time.
+    pub(super) fn take_bag(&mut self) -> Bag {
+        std::mem::take(&mut self.bag)
+    }
+
+    /// All links that the core has not let go of.
+    pub(super) fn open_links(&self) -> Vec<Arc<overlay::Port>> {
+        let open = self.links.iter().flatten().filter(|slot| !slot.is_hung_up);
+        open.map(|slot| slot.port.clone()).collect()
     }
 
     /// The link's task has ended; whether the core is still to be told.
@@ -158,6 +195,21 @@ impl Output for Ports {
         }
     }
 
+    fn identify(&mut self, conn: ConnId, ticket: u64, credentials: Credentials<'_>) {
+        let user = credentials.user_name.map(ToOwned::to_owned);
+        let asked = Asked { user, password: credentials.password.to_vec(), is_bearer: false };
+        self.questions.push(Question { conn, ticket, asked });
+    }
+
+    fn refused(&mut self, conn: ConnId, decision: &Decision<'_>) {
+        let Some(access) = &self.access else { return };
+        let from = self.port(conn).and_then(|port| port.caller().address).map(|address| address.to_string());
+        let Decision { action, principal, client_id, about, code, why } = *decision;
+        let from = from.as_deref().unwrap_or_default();
+        let code = Some(code.into());
+        access.audit().note(&Record { event: "refused", action, principal, client_id, about, from, code, why });
+    }
+
     fn notify_drained(&mut self, conn: ConnId) {
         if let Some(port) = self.port(conn) {
             port.notify_drained();
@@ -183,6 +235,14 @@ impl Output for Ports {
 
     fn copy_used(&mut self, client: &str, age: Duration) {
         tracing::debug!(client, age_ms = age.as_millis() as u64, "a session goes on from a copy");
+    }
+
+    fn asked(&mut self, from: HostId, number: u64, question: &str) {
+        Bag::put(&mut self.bag.asked, from, number, question);
+    }
+
+    fn answered(&mut self, from: HostId, number: u64, answer: &str) {
+        Bag::put(&mut self.bag.answered, from, number, answer);
     }
 }
 

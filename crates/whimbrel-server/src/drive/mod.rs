@@ -19,8 +19,11 @@ mod hub;
 mod inbox;
 mod machine;
 mod port;
+mod post;
 mod task;
 
 pub use account::Account;
 pub use clock::Clock;
 pub use hub::Hub;
+pub use port::Caller;
+pub(crate) use post::{Asking, Text};

@@ -1,15 +1,17 @@
 //! What goes out on one connection.
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::Instant;
+use whimbrel_access::Principal;
 use whimbrel_mqtt::LOW_WATER;
 
 /// Spent buffers that one thread keeps for reuse.
@@ -107,12 +109,27 @@ pub(super) struct Port {
     /// Nothing is to be read until the machine says so.
     paused: AtomicBool,
     direct: Option<OwnedWriteHalf>,
+    caller: Caller,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Default)]
+pub struct Caller {
+    /// Where it is, if that is known.
+    pub address: Option<SocketAddr>,
+    /// Who it is, if it has shown a certificate that is believed.
+    pub known: Option<(Principal, CertificateDer<'static>)>,
 }
 
 impl Port {
-    pub(super) fn new(direct: Option<OwnedWriteHalf>) -> Self {
+    pub(super) fn new(direct: Option<OwnedWriteHalf>, caller: Caller) -> Self {
         let outbound = Mutex::new(Outbound::default());
-        Port { outbound, direct, held_until: Mutex::new(None), paused: AtomicBool::new(false) }
+        Port { outbound, direct, caller, held_until: Mutex::new(None), paused: AtomicBool::new(false) }
+    }
+
+    /// The other end.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// The task to wake when there is something to do.
@@ -300,7 +317,7 @@ mod tests {
         let _client = client.expect("the listener accepts");
         let (_read, write) = accepted.expect("a client connects").0.into_split();
         write.writable().await.expect("a fresh socket takes bytes");
-        let port = Port::new(Some(write));
+        let port = Port::new(Some(write), Caller::default());
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         port.attend(&waker);

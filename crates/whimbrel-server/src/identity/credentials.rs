@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ServerConfig};
 
-use super::trust::Trust;
+use super::trust::{Revoked, Trust};
 use super::verify::{Rule, Verifier};
 use super::{DEVELOPMENT, Identity, Role};
 use crate::tls::{self, FileError};
@@ -40,16 +40,28 @@ pub struct Known {
     pub clients: Arc<ServerConfig>,
     /// The broker itself.
     pub identity: Identity,
+    /// Whom it believes.
+    pub trust: Arc<Trust>,
 }
 
-/// Reads a broker's certificate, its key and the authorities, all in PEM.
+/// Reads a broker's certificate, its key, the authorities, and which of their certificates are revoked, all in PEM. If `clients_must`, clients
+/// without a certificate are turned away.
 ///
 /// # Errors
 /// Which file cannot be used, and why: also where the certificate is not a broker's, or not of these authorities.
-pub fn from_files(cert: &Path, key: &Path, authorities: &Path) -> Result<Known, FileError> {
+pub fn from_files(
+    (cert, key): (&Path, &Path),
+    authorities: &Path,
+    revoked: Option<&Path>,
+    clients_must: bool,
+) -> Result<Known, FileError> {
     let certified = tls::read_pair(cert, key)?;
     let fault = |of, path: &Path, why: String, help| {
-        let what = if of == tls::File::Authorities { "file of authorities" } else { "certificate file" };
+        let what = match of {
+            tls::File::Authorities => "file of authorities",
+            tls::File::Revoked => "list of revoked certificates",
+            tls::File::Certificate | tls::File::Key => "certificate file",
+        };
         FileError { of, message: format!("cannot use the {what} {}: {why}", path.display()), help }
     };
     let help = "make one with `whimbrel cert broker`";
@@ -60,17 +72,22 @@ pub fn from_files(cert: &Path, key: &Path, authorities: &Path) -> Result<Known, 
         CertificateDer::pem_file_iter(authorities).and_then(Iterator::collect);
     let ders = ders.map_err(|error| of_authorities(tls::describe(error)))?;
     let trust = Arc::new(Trust::new(ders, identity.deployment.clone()).map_err(of_authorities)?);
+    if let Some(path) = revoked {
+        let help = "name a CRL in PEM, made by the authority";
+        trust.revoke(Revoked::read(path).map_err(|why| fault(tls::File::Revoked, path, why, help))?);
+    }
     if let Err(refusal) = trust.judge(Role::Broker, &certified.cert, std::time::SystemTime::now()) {
         return Err(fault(tls::File::Certificate, cert, refusal.to_string(), help));
     }
     let certified = Arc::new(certified);
     let but = Some(identity.name.clone());
     let brokers = Rule::Trusted { trust: trust.clone(), role: Role::Broker, but };
-    let clients = Rule::Trusted { trust, role: Role::Client, but: None };
+    let clients = Rule::Trusted { trust: trust.clone(), role: Role::Client, but: None };
     Ok(Known {
-        overlay: credentials(&certified, &Verifier::new(brokers), Some(identity.clone())),
-        clients: Arc::new(tls::server_config(certified, Some(Verifier::new(clients)))),
+        overlay: credentials(&certified, &Verifier::new(brokers, true), Some(identity.clone())),
+        clients: Arc::new(tls::server_config(certified, Some(Verifier::new(clients, clients_must)))),
         identity,
+        trust,
     })
 }
 
@@ -87,7 +104,7 @@ pub fn of_development() -> io::Result<Credentials> {
     let key = PrivateKeyDer::try_from(pair.serialize_der()).map_err(io::Error::other)?;
     let certified = CertifiedKey::from_der(vec![certificate.der().clone()], key, &ring::default_provider());
     let certified = Arc::new(certified.map_err(io::Error::other)?);
-    Ok(credentials(&certified, &Verifier::new(Rule::Development), None))
+    Ok(credentials(&certified, &Verifier::new(Rule::Development, true), None))
 }
 
 /// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake has ended.

@@ -56,12 +56,14 @@ impl std::error::Error for Said {}
 /// Judges whoever is at the other end, whichever end that is.
 pub(super) struct Verifier {
     rule: Rule,
+    /// Whoever dials must show a certificate.
+    is_required: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
-    pub(super) fn new(rule: Rule) -> Arc<Verifier> {
-        Arc::new(Verifier { rule, algorithms: ring::default_provider().signature_verification_algorithms })
+    pub(super) fn new(rule: Rule, is_required: bool) -> Arc<Verifier> {
+        Arc::new(Verifier { rule, is_required, algorithms: ring::default_provider().signature_verification_algorithms })
     }
 
     fn check(&self, first: &CertificateDer<'_>, rest: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
@@ -106,6 +108,10 @@ macro_rules! signatures {
 }
 
 impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -104,6 +104,14 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_sessions_expired", "Sessions that ended because their client was away too long", |s| {
         s.core.sessions_expired
     }),
+    ("whimbrel_identified", "CONNECTs of which it had to be found out who sent them", |s| s.identifying),
+    ("whimbrel_throttled", "How often a connection was read later because of its principal's quota", |s| s.throttled),
+    ("whimbrel_subscriptions_ended", "Subscriptions that were ended because no rule allows them any more", |s| {
+        s.subscriptions_ended
+    }),
+    ("whimbrel_deliveries_denied", "Deliveries that were dropped because no rule allows them any more", |s| {
+        s.deliveries_denied
+    }),
     ("whimbrel_sessions_refused", "Connections refused for the number of sessions", |s| s.core.sessions_refused),
     ("whimbrel_subscriptions_refused", "Subscriptions refused", |s| s.core.subscriptions_refused),
     ("whimbrel_selectors_refused", "SUBSCRIBEs refused because their selector is none", |s| s.selectors_refused),

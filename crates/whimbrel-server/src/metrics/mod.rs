@@ -1,5 +1,6 @@
 //! Metrics in the Prometheus text format. Their names are stable; `docs/metrics.md` lists them.
 
+mod access;
 mod broker;
 mod cache;
 mod fences;
@@ -40,6 +41,8 @@ pub enum Cause {
     WrongPath,
     /// A WebSocket upgrade without the subprotocol `mqtt`.
     NoSubprotocol,
+    /// A WebSocket upgrade from a web page of another origin.
+    ForeignOrigin,
     /// No valid WebSocket upgrade.
     BadRequest,
     /// A text frame on a WebSocket connection.
@@ -49,13 +52,14 @@ pub enum Cause {
 }
 
 impl Cause {
-    const ALL: [Cause; 9] = [
+    const ALL: [Cause; 10] = [
         Cause::ConnectionLimit,
         Cause::FileLimit,
         Cause::HandshakeTimeout,
         Cause::Tls,
         Cause::WrongPath,
         Cause::NoSubprotocol,
+        Cause::ForeignOrigin,
         Cause::BadRequest,
         Cause::TextFrame,
         Cause::BadFrame,
@@ -70,6 +74,7 @@ impl Cause {
             Cause::Tls => "tls",
             Cause::WrongPath => "wrong_path",
             Cause::NoSubprotocol => "no_subprotocol",
+            Cause::ForeignOrigin => "foreign_origin",
             Cause::BadRequest => "bad_request",
             Cause::TextFrame => "text_frame",
             Cause::BadFrame => "bad_frame",
@@ -207,6 +212,9 @@ impl Collector for Snapshot {
         overlay::encode(&mut encoder, &overlay, &links)?;
         for (name, help, read) in overlay::ROAMING {
             put(&mut encoder, name, help, &ConstGauge::new(read(&roaming)))?;
+        }
+        if let Some(counts) = self.hub.access() {
+            access::encode(&mut encoder, counts)?;
         }
         journal::encode(&mut encoder, &store, congested)?;
         links::encode(&mut encoder, &self.hub.overlay_account())?;

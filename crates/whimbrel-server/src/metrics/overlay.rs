@@ -30,6 +30,7 @@ const COUNTERS: &[Row<Number>] = &[
     }),
     ("whimbrel_overlay_states_learned", "Link states of other brokers that were news", |s| s.states_learned),
     ("whimbrel_overlay_states_refused", "Link states that were not taken", |s| s.states_refused),
+    ("whimbrel_overlay_ways_computed", "Times that the ways to all brokers were computed anew", |s| s.ways_computed),
     ("whimbrel_overlay_names_refused", "Times that this broker's own name was refused, as another one has it", |s| {
         s.names_refused
     }),

@@ -68,6 +68,14 @@ impl Gate {
         }
     }
 
+    /// Counts a broker that no rule allows to link.
+    pub(super) fn not_allowed(&self, who: &str) {
+        self.counts.refused(Refusal::NotAllowed);
+        if let Some(more) = self.throttle.pass(Instant::now()) {
+            tracing::warn!(peer = who, why = Refusal::NotAllowed.text(), more, "another broker is refused");
+        }
+    }
+
     /// Counts one of whom nothing is known.
     pub(super) fn turned_away(&self, who: &str) {
         self.counts.failed(Failure::Full);

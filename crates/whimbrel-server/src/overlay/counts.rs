@@ -52,6 +52,10 @@ pub struct Counts {
     redialed: AtomicU64,
     refusals: [AtomicU64; Refusal::ALL.len()],
     failures: [AtomicU64; Failure::ALL.len()],
+    /// Bytes that were given to links that have ended.
+    ended_sent: AtomicU64,
+    /// Bytes that came over links that have ended.
+    ended_received: AtomicU64,
     /// The links that are up, by their order.
     links: Mutex<BTreeMap<u64, Arc<LinkCounts>>>,
 }
@@ -64,7 +68,12 @@ pub(super) struct Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        self.counts.links.lock().remove(&self.number);
+        let mut links = self.counts.links.lock();
+        if let Some(link) = links.remove(&self.number) {
+            let (sent, received) = link.bytes();
+            self.counts.ended_sent.fetch_add(sent, Ordering::Relaxed);
+            self.counts.ended_received.fetch_add(received, Ordering::Relaxed);
+        }
     }
 }
 
@@ -109,6 +118,14 @@ impl LinkCounts {
 
     pub(super) fn received(&self, channel: Channel, bytes: usize) {
         self.received[usize::from(channel::number(channel))].add(bytes);
+    }
+}
+
+impl LinkCounts {
+    /// Bytes that were given to it, and that came over it.
+    fn bytes(&self) -> (u64, u64) {
+        let sum = |flows: &[Flow; 4]| flows.iter().map(|flow| flow.read().0).sum();
+        (sum(&self.sent), sum(&self.received))
     }
 }
 
@@ -165,6 +182,16 @@ impl Counts {
     pub(super) fn failed(&self, failure: Failure) {
         let at = Failure::ALL.iter().position(|known| *known == failure).expect("the list is complete");
         self.failures[at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes that came over all links since the start, and bytes that were given to them.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let links = self.links.lock();
+        let ended = (self.ended_received.load(Ordering::Relaxed), self.ended_sent.load(Ordering::Relaxed));
+        links
+            .values()
+            .map(|link| link.bytes())
+            .fold(ended, |(came, went), (sent, received)| (came + received, went + sent))
     }
 
     /// Everything at this moment.

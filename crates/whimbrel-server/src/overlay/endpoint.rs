@@ -26,8 +26,10 @@ use super::counts::{Counts, LinkCounts};
 use super::link::{self, Streams};
 use super::runtime::Runtime;
 use super::{LINKS_MAX, Uplink, dial};
+use crate::access::Access;
 use crate::identity::Identity;
 use crate::identity::credentials::Credentials;
+use crate::identity::trust::Refusal;
 
 /// A link that is silent for so long has ended.
 const IDLE: Duration = Duration::from_secs(10);
@@ -75,6 +77,9 @@ const SOCKET_BYTES: usize = 2 << 20;
 /// Addresses that are dialled, or have led to links, at once.
 const DIALED_MAX: usize = 2 * LINKS_MAX;
 
+/// With this code a link is closed to a broker that no rule allows; other codes are those of the core.
+const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
+
 /// How long the end of a broker waits until the others have been told.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -103,6 +108,8 @@ pub struct Plan {
     pub peers: Vec<String>,
     /// Who this broker is, and whom it believes.
     pub credentials: Credentials,
+    /// Which of those may link; `None`: all.
+    pub access: Option<Arc<Access>>,
 }
 
 /// What all links share.
@@ -113,6 +120,7 @@ pub(super) struct Shared {
     pub(super) gate: Arc<Gate>,
     handshakes: AtomicUsize,
     local: SocketAddr,
+    access: Option<Arc<Access>>,
     beat: Arc<Beat>,
     /// Links that have ended.
     pub(super) ends: watch::Sender<u64>,
@@ -160,7 +168,17 @@ impl Overlay {
         let (gate, ends) = (Gate::new(counts), watch::Sender::new(0));
         let handshakes = AtomicUsize::new(0);
         let beat = Arc::new(Beat::start().map_err(StartError::Timer)?);
-        let shared = Arc::new(Shared { endpoint, client, uplink, gate, handshakes, local, beat, ends });
+        let shared = Arc::new(Shared {
+            endpoint,
+            client,
+            uplink,
+            gate,
+            handshakes,
+            local,
+            access: plan.access.clone(),
+            beat,
+            ends,
+        });
         Ok(Overlay { shared, tasks: Arc::default() })
     }
 
@@ -311,6 +329,12 @@ impl Shared {
     pub(super) async fn serve(&self, connection: Connection, streams: Streams, dialed: bool) -> Option<HangUp> {
         let (address, name) = (connection.remote_address(), name_of(&connection));
         let peer = name.clone().unwrap_or_else(|| address.to_string());
+        let denied = |name: &String| self.access.as_ref().is_some_and(|access| access.peer(name).is_err());
+        if name.as_ref().is_some_and(denied) {
+            self.gate.not_allowed(&peer);
+            connection.close(NOT_ALLOWED, Refusal::NotAllowed.text().as_bytes());
+            return None;
+        }
         tracing::info!(peer, %address, dialed, "link to another broker");
         let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
         let up = self.gate.counts.up(counts.clone());

@@ -29,6 +29,9 @@ const DATAGRAMS_MAX: usize = 64;
 /// So many written bytes at the front of a buffer are given up before it has been written to its end.
 const SPENT_MAX: usize = 256 << 10;
 
+/// How often it is looked, at the end, whether everything is written.
+const FINISH_LOOK: std::time::Duration = std::time::Duration::from_millis(2);
+
 /// Application error code of a link that the core of a broker has hung up; its reason says why. That of [`HangUp::ALL`] at a place is that much more.
 pub(super) const HUNG_UP: u32 = 0x100;
 
@@ -167,6 +170,29 @@ impl Port {
         outlet.buffer.extend_from_slice(bytes);
         outlet.told = outlet.unsent();
         outlet.told
+    }
+
+    /// Nothing more is to be sent: waits until everything is written, and the other end has it or the link has ended.
+    pub async fn finish(&self) {
+        while self.unsent() > 0 {
+            tokio::time::sleep(FINISH_LOOK).await;
+        }
+        let streams = {
+            let mut outbound = self.outbound.lock();
+            outbound.outlets.each_mut().map(|outlet| {
+                // It fails for a stream that has ended already, and that one has stopped.
+                let _ = outlet.stream.finish();
+                outlet.stream.stopped()
+            })
+        };
+        for stopped in streams {
+            let _ = stopped.await;
+        }
+    }
+
+    fn unsent(&self) -> usize {
+        let outbound = self.outbound.lock();
+        if outbound.broken { 0 } else { outbound.outlets.iter().map(Outlet::unsent).sum() }
     }
 
     /// Ends the link at the next [`Port::flush`]. What is unsent is lost.

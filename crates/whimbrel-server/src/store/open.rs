@@ -20,7 +20,7 @@ use whimbrel_mqtt::{Broker, Config};
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
 use super::{Disk, Store};
-use crate::control::answers::Manifest;
+use crate::api::answers::Manifest;
 use crate::drive::Clock;
 
 /// The largest batch; what one commit makes durable. A longer one makes room for longer events.

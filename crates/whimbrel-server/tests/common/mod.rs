@@ -116,7 +116,13 @@ pub async fn raw(address: SocketAddr, request: &str) -> String {
 
 /// Status and body of a page.
 pub async fn get(server: &Server, path: &str) -> (u16, String) {
-    let answer = raw(address(server, Listener::Http), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+    ask(server, "GET", path, "").await
+}
+
+/// Status and body of what is answered to a request; further headers end with a line's end.
+pub async fn ask(server: &Server, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
+    let answer = raw(address(server, Listener::Http), &request).await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a header and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, body.to_owned())

@@ -1,7 +1,8 @@
 //! Frames, trees and events from arbitrary bytes.
 
 use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, Headers, HostId, PubendId, Publisher, Qos, Reliability, Tick, Time,
+    AcceptedEvent, Attributes, EventId, EventRef, Headers, HostId, PREDECESSORS_MAX, Predecessors, PubendId, Publisher,
+    Qos, Reliability, Tick, Time,
 };
 use whimbrel_wire::*;
 
@@ -73,6 +74,12 @@ impl<'a> Choices<'a> {
         EventId { pubend: PubendId(self.u64()), tick: self.tick() }
     }
 
+    fn predecessors(&mut self) -> Predecessors<'a> {
+        let bytes = self.bytes();
+        let whole = bytes.len() / 16 % (PREDECESSORS_MAX + 1) * 16;
+        Predecessors::from_bytes(&bytes[..whole]).expect("as many as there may be")
+    }
+
     fn name(&mut self) -> &'static str {
         self.one_of(&["a", "north-1.example_7", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"])
     }
@@ -120,7 +127,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
             content_type: c.maybe(|c| c.text()),
             response_topic: c.maybe(|c| c.text()),
             correlation: c.maybe(Choices::bytes),
-            after: c.maybe(|c| c.event_id()),
+            after: c.predecessors(),
             maybe_repeat: c.flag(),
         },
         qos: c.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce]),
@@ -137,7 +144,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
     let bytes = c.bytes();
-    let frame = match c.below(19) {
+    let frame = match c.below(17) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -155,16 +162,8 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
         11 => Frame::Registry(Registry { entries: c.list(registry_entry) }),
         12 => Frame::RegistryDigest(RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) }),
         13 => Frame::RegistryAsk(RegistryAsk { ranges: c.list(|c| u16::from(c.byte())) }),
-        14 => {
-            let (to, hops, id, from) = (c.host(), c.byte(), c.u64(), c.host());
-            Frame::TraceAsk(TraceAsk { to, hops, id, from, event: c.event_id() })
-        }
+        14 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
         15 => {
-            let (to, hops, id, host) = (c.host(), c.byte(), c.u64(), c.host());
-            Frame::TraceTell(TraceTell { to, hops, id, host, name: c.name(), text: c.text() })
-        }
-        16 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
-        17 => {
             let (to, hops, is_bulk, from) = (c.host(), c.byte(), c.flag(), c.host());
             Frame::Letter(Letter { to, hops, is_bulk, from, incarnation: c.u64(), kind: c.byte(), body: bytes })
         }

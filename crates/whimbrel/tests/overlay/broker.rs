@@ -132,6 +132,15 @@ impl Broker {
         self.running.take().expect("it runs");
     }
 
+    /// SIGTERM; it has taken leave and ended in good order when this returns.
+    pub fn end(&mut self) {
+        let (mut child, _out) = self.running.take().expect("it runs");
+        let asked = Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status();
+        assert!(asked.is_ok_and(|status| status.success()), "it is asked to end");
+        let status = child.0.wait().expect("it ends");
+        assert!(status.success(), "{status}: {}", self.log());
+    }
+
     /// Whether the process of this life is still there.
     pub fn is_alive(&mut self) -> bool {
         self.running.as_mut().is_some_and(|(child, _)| matches!(child.0.try_wait(), Ok(None)))
@@ -154,7 +163,7 @@ impl Broker {
     /// The page of its metrics.
     pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.http).expect("it listens");
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("text");
         page

@@ -423,7 +423,7 @@ async fn a_name_that_is_not_that_of_the_certificate_is_refused() {
         path(&made.key),
     ];
     tokio::task::block_in_place(|| broker.start());
-    let known = credentials::from_files(&forger.certificate, &forger.key, &authorities);
+    let known = credentials::from_files((&forger.certificate, &forger.key), &authorities, None, true);
     let known = known.unwrap_or_else(|error| panic!("{}", error.message)).overlay;
     let mut stranger = Stranger::at(&known, broker.overlay).await;
     let deployment = deployment(&mut stranger, &mut Cutter::new()).await;

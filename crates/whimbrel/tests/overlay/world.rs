@@ -158,7 +158,14 @@ impl World {
         self.desk.book().ended.insert((site, self.brokers[site].life));
     }
 
-    /// A broker that was killed begins its next life.
+    /// SIGTERM, and waits until it has ended.
+    pub fn end(&mut self, site: usize) {
+        self.up[site].send_modify(|up| up.url = None);
+        tokio::task::block_in_place(|| self.brokers[site].end());
+        self.desk.book().ended.insert((site, self.brokers[site].life));
+    }
+
+    /// A broker that was killed, or has ended, begins its next life.
     pub fn restart(&mut self, site: usize) {
         tokio::task::block_in_place(|| self.brokers[site].start());
         let (life, url) = (self.brokers[site].life, Some(self.brokers[site].url()));

@@ -88,6 +88,13 @@ struct Making {
 }
 
 impl Core {
+    /// Whether deputies have everything of the sessions here that they are to have. Also where nobody can be one.
+    pub fn are_copies_taken(&self) -> bool {
+        let is_done =
+            |copying: &Copying| copying.changed.is_empty() && copying.open.is_empty() && copying.gone.is_empty();
+        self.overlay.as_deref().is_none_or(|overlay| is_done(&overlay.roam.copying))
+    }
+
     /// Something of a session has changed that its deputy has to know.
     pub(crate) fn note_changed(&mut self, now: Time, index: u32, is_structure: bool) {
         let session = self.sessions.get_mut(index);

@@ -246,8 +246,8 @@ impl Core {
         let mut place = Attachment::new(now, epoch, 0);
         if let Some(overlay) = self.overlay.as_deref() {
             // It may have published nothing here since it was somewhere else.
-            let last = overlay.roam.ended.get(&client).and_then(|ended| ended.last);
-            place.after = last.filter(|last| last.pubend.host() != overlay.host);
+            let ended = overlay.roam.ended.get(&client);
+            place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.host)).unwrap_or_default();
         }
         // Who was asked last has not answered.
         (place.maybe_repeats, place.goes_on) = (!is_decided || is_doubted, self.goes_on_without(number));
@@ -340,7 +340,7 @@ impl Core {
         let moving = Moving::read(moving).unwrap_or_default();
         let is_doubted = source == Source::Copy || moving.maybe_repeats;
         let mut place = Attachment::new(now, epoch, moment);
-        (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.last, is_doubted);
+        (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, is_doubted);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_came += 1;
@@ -436,7 +436,7 @@ impl Core {
                 let mut place = Attachment::new(now, epoch, 0);
                 place.maybe_repeats = moving.as_ref().is_none_or(|moving| moving.maybe_repeats);
                 if let Some(moving) = moving {
-                    place.after = moving.last;
+                    place.after = moving.lasts;
                     if let Some(number) = moving.number {
                         self.import_number(now, &client, number);
                     }

@@ -85,7 +85,7 @@ impl Core {
 
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut impl Output) {
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).copied();
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).cloned();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy && !asked.clean);
         if let Some(copy) = copy {
@@ -135,16 +135,16 @@ impl Core {
 
     /// Tells that a session has ended, and what its client published last.
     pub(crate) fn tell_ended(&mut self, now: Time, (to, number): (HostId, u64), client: &str, out: &mut impl Output) {
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).copied();
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).cloned();
         // It may have begun again: whoever asks will ask again.
         let Some(ended) = ended else { return };
         let committed = self.store.line.committed();
         let number_given = self.store.publishers.last(client, committed);
-        let Ended { last, maybe_repeats, .. } = ended;
-        let moving = Moving { number: number_given, last, maybe_repeats, ..Moving::default() };
+        let Ended { epoch, lasts, maybe_repeats, .. } = ended;
+        let moving = Moving { number: number_given, lasts, maybe_repeats, ..Moving::default() };
         let mut body = Vec::new();
         moving.put(&mut body);
-        let told = bare(number, MoveAnswer::Ended, ended.epoch, &body);
+        let told = bare(number, MoveAnswer::Ended, epoch, &body);
         self.write_to(now, to, (&Message::Moved(told), false), out);
     }
 
@@ -177,7 +177,7 @@ impl Core {
             }
             self.end(now, index, out);
         }
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).copied();
+        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).cloned();
         match ended {
             Some(_) => self.answer_ended(now, whom, client, out),
             None => self.answer_nothing(now, successor, out),

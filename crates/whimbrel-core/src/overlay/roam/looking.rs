@@ -1,5 +1,7 @@
 //! What can be looked at of sessions that move.
 
+use super::Roam;
+use super::past::Past;
 use crate::broker::Core;
 use crate::inspect::PlaceInfo;
 use crate::session::Session;
@@ -19,6 +21,27 @@ pub struct RoamGauges {
     pub seeking: u64,
     /// What was not noted as there was no room.
     pub claims_refused: u64,
+}
+
+/// What one broker takes in a set of brokers, bytes.
+const MEMBER_BYTES: usize = 24;
+
+/// What a claim or a copy takes beside what it holds, bytes, about.
+const CLAIM_BYTES: usize = 128;
+
+impl Roam {
+    /// How many brokers, claims and copies are remembered for sessions that move, and how many bytes that takes, about.
+    pub(in crate::overlay) fn size(&self) -> (usize, usize) {
+        let (brokers, sessions) = (self.map.len() + self.past.brokers(), self.directory.len() + self.copies.len());
+        (brokers + sessions, brokers * MEMBER_BYTES + sessions * CLAIM_BYTES + self.copies.bytes())
+    }
+}
+
+impl Past {
+    /// Brokers in all sets that are remembered, each as often as it occurs.
+    fn brokers(&self) -> usize {
+        self.maps().map(super::map::Map::len).sum()
+    }
 }
 
 impl Core {

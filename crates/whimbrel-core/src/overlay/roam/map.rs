@@ -22,7 +22,28 @@ struct Member {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map {
     members: Vec<Member>,
+    /// Of all members, in order.
+    names: Vec<u64>,
     hash: u64,
+}
+
+/// Those of a set who come first for one client, in order: whoever keeps its session, its clerk and its deputy are the first of them who may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leading([Option<Member>; 3]);
+
+impl Leading {
+    /// Who knows who has the session of the client, with its life.
+    pub(super) fn clerk(&self) -> Option<(HostId, u64)> {
+        self.0[0].map(|member| (member.host, member.incarnation))
+    }
+
+    /// Who has a copy of what the keeper has: not the clerk, if there is somebody else.
+    pub(super) fn deputy(&self, keeper: HostId) -> Option<HostId> {
+        let mut others = self.0.iter().flatten().map(|member| member.host).filter(|host| *host != keeper);
+        let clerk = self.clerk()?.0;
+        let first = others.next()?;
+        if first == clerk { others.next().or(Some(first)) } else { Some(first) }
+    }
 }
 
 /// The hash of a client id, for [`Map`].
@@ -44,7 +65,9 @@ impl Map {
         let all: Vec<(u64, u64)> = members.iter().map(|member| (member.host.as_u64(), member.incarnation)).collect();
         // 0 stands for none.
         let hash = names.hash_one(all).max(1);
-        Map { members, hash }
+        let mut names: Vec<u64> = members.iter().map(|member| member.name).collect();
+        names.sort_unstable();
+        Map { members, names, hash }
     }
 
     /// Says which brokers these are, and in which of their lives.
@@ -72,28 +95,36 @@ impl Map {
 
     /// Whether one of these has the name that a broker of another set has.
     pub(super) fn has_name_of(&self, other: &Map, host: HostId) -> bool {
-        let name = other.member(host).map(|member| member.name);
-        self.members.iter().any(|member| Some(member.name) == name)
+        other.member(host).is_some_and(|member| self.names.binary_search(&member.name).is_ok())
     }
 
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostId> + '_ {
         self.members.iter().map(|member| member.host)
     }
 
-    fn first(&self, client: u64, but: &[HostId]) -> Option<Member> {
-        let others = self.members.iter().filter(|member| !but.contains(&member.host));
-        others.max_by_key(|member| (weight(member.name, client), member.host)).copied()
+    /// Who comes first for a client. Takes a step for each member, so that for many keepers of one client it is asked for once.
+    pub(super) fn leading(&self, client: u64) -> Leading {
+        let mut leading: [Option<(u64, Member)>; 3] = [None; 3];
+        for member in &self.members {
+            let mut next = Some((weight(member.name, client), *member));
+            for place in &mut leading {
+                let rank = |one: &Option<(u64, Member)>| one.map(|(weight, member)| (weight, member.host));
+                if rank(&next) > rank(place) {
+                    core::mem::swap(&mut next, place);
+                }
+            }
+        }
+        Leading(leading.map(|place| place.map(|(_, member)| member)))
     }
 
     /// Who knows who has the session of a client, with its life.
     pub(super) fn clerk(&self, client: u64) -> Option<(HostId, u64)> {
-        self.first(client, &[]).map(|member| (member.host, member.incarnation))
+        self.leading(client).clerk()
     }
 
     /// Who has a copy of what the keeper has: not the clerk, if there is somebody else.
     pub(super) fn deputy(&self, client: u64, keeper: HostId) -> Option<HostId> {
-        let clerk = self.clerk(client)?.0;
-        self.first(client, &[clerk, keeper]).or_else(|| self.first(client, &[keeper])).map(|member| member.host)
+        self.leading(client).deputy(keeper)
     }
 }
 
@@ -121,6 +152,25 @@ mod tests {
         }
         assert_eq!(shares.len(), 5);
         assert!(shares.values().all(|share| (850..1150).contains(share)), "{shares:?}");
+    }
+
+    #[test]
+    fn who_leads_is_whom_each_rank_would_be_looked_for_apart() {
+        for size in 0..7 {
+            let map = map(0..size);
+            let first = |client: u64, but: &[HostId]| {
+                let others = map.members.iter().filter(|member| !but.contains(&member.host));
+                others.max_by_key(|member| (weight(member.name, client), member.host)).map(|member| member.host)
+            };
+            for client in (0..200).map(|number| hash_of(&format!("client-{number}"))) {
+                assert_eq!(map.clerk(client).map(|(host, _)| host), first(client, &[]));
+                for keeper in (0..9).map(|number| HostId::new(number << 8)) {
+                    let deputy = first(client, &[])
+                        .and_then(|clerk| first(client, &[clerk, keeper]).or_else(|| first(client, &[keeper])));
+                    assert_eq!(map.deputy(client, keeper), deputy, "{size} brokers");
+                }
+            }
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use whimbrel_event::{EventId, HostId, Time};
+use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
 use whimbrel_wire::Message;
 
 use super::letters::Sender;
@@ -71,7 +71,7 @@ pub(crate) struct Attachment {
     /// The last reliable event that its client published here.
     pub(crate) last: Option<EventId>,
     /// What the reliable events that its client publishes have to come after: the first one, and those soon after its session came here.
-    pub(crate) after: Option<EventId>,
+    pub(crate) after: PredecessorsBuf,
     /// Somebody could not be asked for the number that the client gave last, also if that was before it came here, and has not been asked since.
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
@@ -125,7 +125,7 @@ impl Attachment {
         // Greater than before a restart, too.
         let version = now.as_nanos() / 1_000_000;
         let copied = Copied { version, structure: version, ..Copied::default() };
-        let (given, last, after, settling) = (None, None, None, None);
+        let (given, last, after, settling) = (None, None, PredecessorsBuf::new(), None);
         let (maybe_repeats, goes_on, waits) = (false, false, Waits::default());
         Attachment {
             epoch,
@@ -170,19 +170,22 @@ impl Attachment {
 
     /// Its client is attached anew.
     pub(crate) fn renew(&mut self, new: Attachment) {
-        let (after, maybe_repeats) = (new.after.or(self.after), new.maybe_repeats);
+        if !new.after.is_empty() {
+            self.after = new.after;
+        }
         (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
-        (self.after, self.maybe_repeats, self.waits, self.goes_on) = (after, maybe_repeats, Waits::default(), false);
+        (self.maybe_repeats, self.waits, self.goes_on) = (new.maybe_repeats, Waits::default(), false);
     }
 }
 
 /// A session that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Ended {
     epoch: u64,
     moment: u64,
     at: Time,
-    last: Option<EventId>,
+    /// As of [`Attachment::lasts`].
+    lasts: PredecessorsBuf,
     /// As of [`Attachment::maybe_repeats`].
     maybe_repeats: bool,
 }
@@ -267,13 +270,13 @@ impl Overlay {
     }
 
     /// At most one timer of that kind is set: the earliest.
-    fn set_once(&mut self, at: Time, due: Due) {
-        let known = self.timers.iter().find(|(_, known)| *known == due).map(|(at, _)| *at);
+    pub(super) fn set_once(&mut self, at: Time, due: Due) {
+        let known = self.timers.first_of(due);
         if known.is_some_and(|known| known <= at) {
             return;
         }
         if let Some(known) = known {
-            self.timers.remove(&(known, due));
+            self.timers.remove(known, due);
         }
         self.set_timer(at, due);
     }
@@ -369,8 +372,8 @@ impl Core {
         {
             roam.ended.remove(&oldest);
         }
-        let Attachment { epoch, moment, maybe_repeats, .. } = *place;
-        let ended = Ended { epoch, moment, at: now, last: place.last.or(place.after), maybe_repeats };
+        let (lasts, Attachment { epoch, moment, maybe_repeats, .. }) = (place.lasts(), *place);
+        let ended = Ended { epoch, moment, at: now, lasts, maybe_repeats };
         if let Some(old) = roam.ended.insert(client.clone(), ended) {
             roam.ended_by_age.remove(&(old.at, client.clone()));
         }
@@ -411,9 +414,9 @@ impl Core {
         }
     }
 
-    /// Who can be reached has changed, perhaps.
-    pub(super) fn look_at_map(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+    /// Who can be reached has changed, perhaps; whether it has.
+    pub(super) fn look_at_map(&mut self, now: Time, out: &mut impl Output) -> bool {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
         let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
         // Where sessions stay, each broker is alone with its own.
@@ -421,7 +424,7 @@ impl Core {
         let others = others.map(|state| (state.host, state.incarnation, &*state.name));
         let map = Map::new(others.chain([(*host, *incarnation, &*config.name)]));
         if map.hash() == roam.map.hash() {
-            return;
+            return false;
         }
         let old = core::mem::replace(&mut roam.map, map);
         roam.past.note(old.clone());
@@ -434,6 +437,7 @@ impl Core {
         }
         self.note_brokers(false);
         self.look_at_searches(now, out);
+        true
     }
 
     /// The brokers have been the same for a while: deputies are changed, and later everybody has been told everything.

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use whimbrel_event::{HostId, Time};
 
 use super::ENDED_LIFE;
-use super::map::{Map, hash_of};
+use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
 use crate::broker::Core;
 
@@ -31,15 +31,20 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
 
 /// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its deputy is there
 /// in the same life.
-fn is_forgotten(map: &Map, keeper: HostId, client: u64, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
+fn is_forgotten(map: &Map, keeper: HostId, leading: &Leading, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
     let is_lost = |host: HostId| now.life(host) != map.life(host);
-    map.clerk(client).is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk))
-        && map.deputy(client, keeper).is_none_or(is_lost)
+    leading.clerk().is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk))
+        && leading.deputy(keeper).is_none_or(is_lost)
 }
 
 impl Past {
     pub(super) fn is_empty(&self) -> bool {
         self.maps.is_empty()
+    }
+
+    /// The sets that are remembered.
+    pub(super) fn maps(&self) -> impl Iterator<Item = &Map> {
+        self.maps.iter()
     }
 
     /// A broker has ended: nobody can be asked who published there last, and what.
@@ -88,11 +93,12 @@ impl Past {
         let mut found = BTreeSet::new();
         for map in &self.maps {
             let is_away = |host: HostId| is_away(map, host, now, &has_ended);
+            let leading = map.leading(client);
             let holder_of = |keeper: HostId| {
-                let holder = if is_away(keeper) { Some(keeper) } else { map.deputy(client, keeper) };
+                let holder = if is_away(keeper) { Some(keeper) } else { leading.deputy(keeper) };
                 let holder = holder.filter(|holder| is_away(*holder))?;
                 let is_told = |clerk: HostId| is_told(holder, clerk);
-                is_forgotten(map, keeper, client, (now, is_told)).then_some(holder)
+                is_forgotten(map, keeper, &leading, (now, is_told)).then_some(holder)
             };
             found.extend(map.hosts().filter(|keeper| !now.has(*keeper)).filter_map(holder_of));
         }
@@ -108,7 +114,10 @@ impl Past {
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
         match self.maps.iter().rev().find(|map| map.has(keeper)) {
-            Some(last) => is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, client, (now, |_| true)),
+            Some(last) => {
+                let leading = last.leading(client);
+                is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, &leading, (now, |_| true))
+            }
             None => !now.has(keeper) && !has_ended(keeper),
         }
     }

@@ -4,7 +4,9 @@
 //! broker, nobody can wait in the own stream, as others publish to it: what that client publishes waits before it is accepted. That takes as long as
 //! the event before is on its way here, mostly nothing.
 
-use whimbrel_event::{Event, EventId, EventRef, Headers, Publisher, Reliability, Tick, Time};
+use whimbrel_event::{
+    Event, EventId, EventRef, Headers, PredecessorsBuf, PubendId, Publisher, Reliability, Tick, Time,
+};
 
 use super::{Attachment, ENDED_LIFE, ENDED_MAX, Ended};
 use crate::api::{Output, Publish};
@@ -38,20 +40,29 @@ pub(crate) struct Waits {
     is_over: bool,
 }
 
+impl Attachment {
+    /// What its client publishes elsewhere comes after these.
+    pub(crate) fn lasts(&self) -> PredecessorsBuf {
+        self.last.into_iter().chain(self.after.iter()).collect()
+    }
+}
+
 impl Core {
     /// Keeps an event of a publisher that has moved, if the one before has not come here yet.
     pub(crate) fn keep_early(&mut self, now: Time, index: u32, publish: &Publish<'_>, out: &mut impl Output) -> bool {
         let place = self.sessions.get(index).memory.roam.as_deref();
         let Some(place) = place.filter(|_| publish.event.reliability == Reliability::Reliable) else { return false };
-        let (Some(after), false) = (place.after, place.waits.is_over) else { return false };
+        if place.after.is_empty() || place.waits.is_over {
+            return false;
+        }
         let begins = place.waits.events.is_empty();
         if begins && !self.must_still_keep(now, index) {
             return false;
         }
         let Publish { tag, retain, number, ref event, .. } = *publish;
-        let unnamed = EventId { pubend: after.pubend, tick: Tick(0) };
+        let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
         let early = Early { tag, retain, number, event: Event::keep(unnamed, now, event) };
-        let came = place.came;
+        let (came, after) = (place.came, place.after.clone());
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return false };
         place.waits.bytes += early.event.packed().as_bytes().len();
         place.waits.events.push(early);
@@ -61,9 +72,10 @@ impl Core {
                 out.pause(link);
             }
             self.streams.early.push(index);
-            self.ask_upto(now, after, out);
+            after.iter().for_each(|after| self.ask_upto(now, after, out));
             if let Some(overlay) = self.overlay.as_deref_mut() {
                 overlay.stats.publishers_early += 1;
+                let after = after.iter().next().expect("there are some");
                 overlay.set_timer(came + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
             }
         }
@@ -77,15 +89,14 @@ impl Core {
     pub(crate) fn must_still_keep(&self, now: Time, index: u32) -> bool {
         let (place, overlay) = (self.sessions.get(index).memory.roam.as_deref(), self.overlay.as_deref());
         let Some((place, overlay)) = place.zip(overlay) else { return false };
-        let Some(after) = place.after else { return false };
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::PredecessorIgnored) {
             return false;
         }
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.
         let wants_any = overlay.wants.entries().next().is_some();
-        let is_reachable = overlay.routes.is_reachable(after.pubend.host());
-        now < place.came + PREDECESSOR_MAX && wants_any && is_reachable && self.lacks(after)
+        let may_come = |after: EventId| overlay.routes.is_reachable(after.pubend.host()) && self.lacks(after);
+        now < place.came + PREDECESSOR_MAX && wants_any && place.after.iter().any(may_come)
     }
 
     /// What was published too early is accepted.
@@ -95,7 +106,8 @@ impl Core {
         let (link, place) = (session.link(), session.memory.roam.as_deref_mut());
         let Some((link, place)) = link.zip(place) else { return };
         let waits = core::mem::replace(&mut place.waits, Waits { is_over: true, ..Waits::default() });
-        let is_met = place.after.is_none_or(|after| !self.lacks(after));
+        let after = place.after.clone();
+        let is_met = !after.iter().any(|after| self.lacks(after));
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.order_breaks += u64::from(!is_met);
         }
@@ -133,7 +145,8 @@ impl Core {
                 continue;
             }
             let Numbered { epoch, maybe_repeats, .. } = numbered;
-            let ended = Ended { epoch, moment: 0, at: now, last: Some(last), maybe_repeats };
+            let lasts = [last].into_iter().collect();
+            let ended = Ended { epoch, moment: 0, at: now, lasts, maybe_repeats };
             overlay.roam.ended.insert(client.into(), ended);
             overlay.roam.ended_by_age.insert((now, client.into()));
         }
@@ -163,7 +176,7 @@ impl Core {
         place.last = Some(EventId { pubend, tick });
         // The first one may be for nobody at a broker that has others to hold back: all say so that may overtake what was before.
         if now.since(place.came) >= PREDECESSOR_MAX {
-            place.after = None;
+            place.after = PredecessorsBuf::new();
         }
         if is_remembered {
             self.note_moved(index);
@@ -172,8 +185,13 @@ impl Core {
 }
 
 /// What is said of an event because its publisher was at another broker before.
-pub(crate) fn said_of<'a>(place: Option<&Attachment>, event: &EventRef<'a>, is_numbered: bool) -> Headers<'a> {
-    let Some(place) = place.filter(|_| event.reliability == Reliability::Reliable) else { return event.headers };
-    let (after, maybe_repeat) = (place.after.or(event.headers.after), is_numbered && place.maybe_repeats);
-    Headers { after, maybe_repeat, ..event.headers }
+pub(crate) fn said_of<'a>(
+    place: Option<&Attachment>,
+    after: &'a PredecessorsBuf,
+    event: &EventRef<'a>,
+    is_numbered: bool,
+) -> Headers<'a> {
+    let Some(place) = place else { return event.headers };
+    let after = if after.is_empty() { event.headers.after } else { after.as_predecessors() };
+    Headers { after, maybe_repeat: is_numbered && place.maybe_repeats, ..event.headers }
 }

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use whimbrel_event::{EventId, HostId, Publisher, Time};
+use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
 use whimbrel_wire::{AskPublished, Message, Published};
 
 use super::seeking::{ASK_AGAIN, Stage};
@@ -143,6 +143,12 @@ impl Core {
 
     /// A search is over: the client is attached, if it still is there.
     fn end_search(&mut self, now: Time, number: u64, (mut place, has_come): (Attachment, bool), out: &mut impl Output) {
+        if self.search(number).is_some_and(|search| search.is_outdated) {
+            if let Some(index) = self.searched(number).filter(|_| has_come) {
+                self.note_place(now, index);
+            }
+            return self.ask_clerk(now, number, out);
+        }
         let is_unsure = self.is_unsure_of(number);
         place.maybe_repeats |= is_unsure;
         if let Some(index) = self.searched(number).filter(|_| is_unsure) {
@@ -193,21 +199,22 @@ impl Core {
             // It is not durable yet: whoever asks will ask again.
             return;
         }
-        let told = Published { number: asked.number, numbered, last: self.last_published(asked.client) };
+        let told = Published { number: asked.number, numbered, lasts: self.last_published(asked.client) };
         self.write_to(now, from.host, (&Message::Published(told), false), out);
     }
 
-    /// The last event that a client has published here, or another one that came after that.
-    fn last_published(&self, client: &str) -> Option<EventId> {
+    /// The last event that a client has published here, or another one that came after that; and what may have to come before it.
+    fn last_published(&self, client: &str) -> PredecessorsBuf {
         let place = self.sessions.find(client).and_then(|index| self.sessions.get(index).memory.roam.as_deref());
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
-        let known = place.and_then(|place| place.last.or(place.after)).or(ended.and_then(|ended| ended.last));
-        known.or_else(|| {
-            self.store.publishers.has_published(client).then_some(())?;
-            let binding = Streams::binding(Publisher::named(client).to_bits());
-            let tick = self.streams.own.assigned()[usize::from(binding)];
-            Some(EventId { pubend: self.streams.own.host().pubend(binding), tick })
-        })
+        let known = place.map(Attachment::lasts).filter(|lasts| !lasts.is_empty());
+        let known = known.or_else(|| ended.map(|ended| ended.lasts.clone())).unwrap_or_default();
+        if !known.is_empty() || !self.store.publishers.has_published(client) {
+            return known;
+        }
+        let binding = Streams::binding(Publisher::named(client).to_bits());
+        let tick = self.streams.own.assigned()[usize::from(binding)];
+        [EventId { pubend: self.streams.own.host().pubend(binding), tick }].into_iter().collect()
     }
 
     /// Somebody says what a client has published there.
@@ -224,8 +231,8 @@ impl Core {
             && self.store.publishers.known(&client).is_none_or(|known| known < numbered)
         {
             // What it published there came after all that is known.
-            let last = told.last.filter(|last| last.pubend.host() != host);
-            review.place.after = last.or(review.place.after);
+            let after = &review.place.after;
+            review.place.after = told.lasts.elsewhere(host).iter().chain(after.iter()).collect();
             self.import_number(now, &client, numbered);
         }
         self.end_review(now, told.number, out);

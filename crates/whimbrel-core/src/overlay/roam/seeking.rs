@@ -123,6 +123,8 @@ pub(super) struct Search {
     /// Who has nothing after all.
     pub(super) refused: BTreeSet<HostId>,
     pub(super) successor: Option<Successor>,
+    /// Its client has connected again since others were asked, and may have been elsewhere in between: what they said then does not count for it.
+    pub(super) is_outdated: bool,
 }
 
 impl Search {
@@ -221,6 +223,7 @@ impl Core {
             (search.moment, search.began) = (moment, now);
             // Whoever wanted it before came before this one; if not, it asks again.
             search.successor = None;
+            search.is_outdated = !matches!(search.stage, Stage::Young);
             if let Some(older) = searches.replace(number, arrival) {
                 out.refused(older.link, Refusal::ConnectedAgain);
             }
@@ -240,6 +243,7 @@ impl Core {
             forgotten: BTreeSet::new(),
             refused: BTreeSet::new(),
             successor: None,
+            is_outdated: false,
         };
         searches.all.insert(number, search);
         searches.by_client.insert(client.into(), number);
@@ -280,6 +284,7 @@ impl Core {
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
         (search.stage, search.clerk) = (Stage::Asking(BTreeSet::from([clerk])), Some(clerk));
         (search.claims, search.heard, search.refused) = Default::default();
+        search.is_outdated = false;
         let (client, moment) = (search.client.clone(), search.moment);
         let own: Vec<Known> = self.own_claims(&client);
         let away = self.may_be_away(&client);

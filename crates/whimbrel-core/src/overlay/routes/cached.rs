@@ -45,6 +45,11 @@ impl Cached {
         Cached { known: Vec::new(), by_set: HashTable::new(), hasher: Seeded::new(seed), hand: 0, size: 0 }
     }
 
+    /// Destinations and nodes that are remembered.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     /// What is remembered of an epoch, else what is made now.
     pub(super) fn get(&mut self, set: &[HostId], epoch: u64, make: impl FnOnce() -> Trees) -> &Trees {
         let hash = self.hasher.hash_one(set);

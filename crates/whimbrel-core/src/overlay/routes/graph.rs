@@ -111,6 +111,11 @@ impl Graph {
         &self.edges[self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize]
     }
 
+    /// How many brokers and links there are.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.hosts.len(), self.edges.len())
+    }
+
     pub(super) fn index(&self, host: HostId) -> Option<u32> {
         self.hosts.binary_search(&host).ok().map(|at| at as u32)
     }

@@ -32,6 +32,8 @@ pub struct Routes {
     own: HostId,
     /// Of the topology; `None` before there was one.
     version: Option<u64>,
+    /// Changes of the topology wait until many can be taken together.
+    is_held: bool,
     graph: Graph,
     paths: Paths,
     /// Grows when the paths have changed.
@@ -96,17 +98,23 @@ impl Routes {
         let (graph, paths) = (Graph::default(), Paths::default());
         // The sets are of hosts, whose ids are random: strangers do not choose them.
         let trees = Cached::new(own.as_u64());
-        Routes { own, version: None, graph, paths, epoch: 0, trees, detours: Vec::new(), oldest: 0 }
+        let (version, is_held, epoch, detours, oldest) = (None, false, 0, Vec::new(), 0);
+        Routes { own, version, is_held, graph, paths, epoch, trees, detours, oldest }
     }
 
-    /// Computes the paths anew if the topology is of another version than the last time. Says whether any path has changed: over which brokers and
-    /// ports it goes, not what it costs.
+    /// The paths stay as they are, whatever the topology becomes, until they are held no more.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Computes the paths anew if the topology is of another version than the last time, unless they are held. Says whether any path has changed: over which brokers
+    /// and ports it goes, not what it costs.
     ///
     /// # Panics
     /// When it is the topology of another broker.
     pub fn update(&mut self, topology: &Topology) -> bool {
         assert_eq!(topology.own(), self.own, "routes follow from the topology of their broker");
-        if self.version == Some(topology.version()) {
+        if self.is_held || self.version == Some(topology.version()) {
             return false;
         }
         self.version = Some(topology.version());
@@ -117,6 +125,15 @@ impl Routes {
         (self.graph, self.paths) = (graph, paths);
         self.epoch += u64::from(!is_same);
         !is_same
+    }
+
+    /// How many brokers, links and nodes of trees are remembered, and how many bytes they take, about.
+    pub fn size(&self) -> (usize, usize) {
+        let (hosts, links) = self.graph.size();
+        let spots = hosts * (1 + self.detours.len());
+        let trees = self.trees.size();
+        let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::Spot>() + trees * 8;
+        (hosts + links + spots + trees, bytes)
     }
 
     /// The shortest paths.

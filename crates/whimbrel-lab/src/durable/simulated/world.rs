@@ -140,7 +140,7 @@ impl World {
         let (node, from) = (person.node, person.place());
         person.behind = from.is_some().then_some((now, sent));
         let wish = Wish {
-            filter: TOPIC,
+            filter: TOPIC.into(),
             selector: Some(self.selectors[person.class].clone()),
             durability: Durability::Durable,
             qos: Qos::AtMostOnce,

@@ -305,7 +305,7 @@ impl<'a> World<'a> {
         self.ask(broker, Ask::Attach { link, client, lasting, window: u16::MAX });
         let kept = self.scenario.durability == Durability::SemiDurable;
         let wish = Wish {
-            filter: TOPIC,
+            filter: TOPIC.into(),
             selector: Some(self.selectors[class].clone()),
             durability: self.scenario.durability,
             qos: Qos::AtMostOnce,

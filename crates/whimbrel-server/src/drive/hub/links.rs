@@ -3,11 +3,17 @@
 use std::net::SocketAddr;
 
 use whimbrel_core::overlay::NotForgotten;
-use whimbrel_core::{OverlayConfig, PeerInput, TraceQuestion};
-use whimbrel_event::EventId;
+use whimbrel_core::{OverlayConfig, PeerInput};
+use whimbrel_event::{EventId, HostId};
 
+use tokio::sync::mpsc;
+
+use super::super::post::{Asking, Text};
 use super::*;
 use crate::overlay::{self, Inlet, Opened, OverlayAccount, Plan, StartError, Uplink};
+
+/// How often it is looked, at the end, whether deputies have everything.
+const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
 
 impl Hub {
     /// Makes the broker one of many: begins to dial other brokers and to be dialled by them. Returns the address of the socket. `config` may lack
@@ -31,6 +37,20 @@ impl Hub {
         Ok(address)
     }
 
+    /// Waits until other brokers have what they need to go on without this one: what has changed of sessions, and everything that was sent. No longer
+    /// than `limit`; whether they have.
+    pub async fn hand_over(&self, limit: Duration) -> bool {
+        let all = async {
+            while !self.look(|broker, _, _| broker.core().are_copies_taken()) {
+                tokio::time::sleep(HAND_OVER_LOOK).await;
+            }
+            let mut links = Vec::new();
+            self.run(|machine, _| links = machine.ports.open_links());
+            futures_util::future::join_all(links.iter().map(|link| link.finish())).await;
+        };
+        tokio::time::timeout(limit, all).await.is_ok()
+    }
+
     /// Takes leave of all other brokers.
     pub async fn close_overlay(&self) {
         let overlay = self.overlay.lock().take();
@@ -49,14 +69,43 @@ impl Hub {
         self.links.account()
     }
 
-    /// What is known here of an event, and the question that other brokers are asked about it.
-    pub(crate) fn trace(&self, event: EventId) -> (String, TraceQuestion) {
-        let mut asked = None;
+    /// Bytes that came over all links since the start, and bytes that were given to them.
+    pub(crate) fn overlay_bytes(&self) -> (u64, u64) {
+        self.links.bytes()
+    }
+
+    /// What is known here of an event.
+    pub(crate) fn trace(&self, event: EventId) -> String {
+        let mut known = String::new();
+        self.run(|machine, _| known = machine.broker.trace(event));
+        known
+    }
+
+    /// The questions of other brokers from now on: for the one who answers them.
+    pub(crate) fn questions(&self) -> mpsc::Receiver<Text> {
+        self.post.questions()
+    }
+
+    /// Begins to ask so many brokers something.
+    pub(crate) fn begin_asking(&self, brokers: usize) -> Asking {
+        self.post.begin(brokers)
+    }
+
+    /// Asks those brokers; gives those that could not be asked.
+    pub(crate) fn ask_brokers(&self, to: impl Iterator<Item = HostId>, number: u64, question: &str) -> Vec<HostId> {
+        let mut unasked = Vec::new();
         self.run(|machine, now| {
-            let known = machine.broker.trace(event);
-            asked = Some((known, machine.broker.ask_trace(now, event, &mut machine.ports)));
+            let Machine { broker, ports, .. } = machine;
+            unasked = to.filter(|host| !broker.ask_broker(now, *host, (number, question), ports)).collect();
         });
-        asked.expect("they are asked")
+        unasked
+    }
+
+    /// Answers another broker. If there is no way or no room, it asks again.
+    pub(crate) fn answer_broker(&self, to: HostId, number: u64, answer: &str) {
+        self.run(|machine, now| {
+            machine.broker.answer_broker(now, to, (number, answer), &mut machine.ports);
+        });
     }
 
     /// Forgets another broker for ever; how many hosts had its name, and when that is durable.

@@ -18,7 +18,7 @@ fn config() -> Config {
 }
 
 fn open(hub: &Hub) -> (Line, Arc<Port>) {
-    hub.open(None, Origin::Tcp)
+    hub.open(None, Origin::Tcp, Caller::default())
 }
 
 fn connect(hub: &Hub, name: u8) -> (Line, Arc<Port>) {
@@ -136,7 +136,7 @@ async fn without_an_input_the_timer_meets_deadlines() {
 fn plan(peers: Vec<String>) -> crate::overlay::Plan {
     let credentials = crate::identity::credentials::of_development().expect("there is randomness");
     let listen = "127.0.0.1:0".parse().expect("an address");
-    crate::overlay::Plan { listen, is_open: true, peers, credentials }
+    crate::overlay::Plan { listen, is_open: true, peers, credentials, access: None }
 }
 
 fn with_others(name: &str) -> whimbrel_core::OverlayConfig {

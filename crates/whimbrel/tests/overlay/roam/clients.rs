@@ -11,7 +11,7 @@ use whimbrel_client::{
 };
 
 use super::ghost::Ghost;
-use super::{Attached, Came, Desk, Keeper, Name, Phase, Sent};
+use super::{Attached, Came, Desk, Ends, Keeper, Name, Phase, Sent};
 use crate::world::Up;
 
 /// A roamer leaves after so many messages.
@@ -128,7 +128,7 @@ impl Roamer {
         let mut moves = 0_u64;
         while *self.desk.phase.borrow() < Phase::Over {
             let (at, url) = next_up(&mut self.up, self.at).await;
-            let haunts = moves % HAUNTS == self.index as u64 % HAUNTS;
+            let haunts = self.desk.ends == Ends::Killed && moves % HAUNTS == self.index as u64 % HAUNTS;
             let way = if haunts { Some(Ghost::new(&url).await) } else { None };
             let connected = self.connect(way.as_ref().map_or(&*url, Ghost::url), at).await;
             let (client, mut events) = match connected {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_client::QoS;
 
-use super::{Attached, Book, Came, Keeper, Name, Story};
+use super::{Attached, Book, Came, Ends, Keeper, Name, Story};
 
 /// What a client says is known by then to whoever has its session, and in the copies that come to its deputy from then on: that it says PUBACK is answered by
 /// nothing, and a broker reads it when it has processor time. Nothing orders that and the same client's CONNECT elsewhere.
@@ -126,7 +126,10 @@ fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> boo
     // How a connection ended says nothing of what was acknowledged long before.
     let is_open = (first.is_late || is_on_the_way) && again.connection != first.connection;
     let is_crash = |kill: &super::Kill| {
-        kill.broker == first.broker && kill.at <= first.at + KNOWN && first.at <= kill.at + LAST_WORDS
+        kill.ends == Ends::Killed
+            && kill.broker == first.broker
+            && kill.at <= first.at + KNOWN
+            && first.at <= kill.at + LAST_WORDS
     };
     let is_redelivered = || again.qos == QoS::AtLeastOnce && (is_open || book.kills.iter().any(is_crash));
     // What was open was acknowledged, or released, by the next connection that lasted.
@@ -161,12 +164,20 @@ fn recoveries(book: &Book) -> Vec<(usize, Duration, Option<Duration>)> {
     book.kills.iter().map(of).collect()
 }
 
+/// The longest time between two events that a client got, while some were published all the time.
+fn longest_pause(book: &Book, story: &Story) -> Duration {
+    let last = book.sent.values().map(|sent| sent.at).max();
+    let came = story.came.iter().map(|(_, came)| came.at).filter(|at| last.is_some_and(|last| *at <= last));
+    let came: Vec<Instant> = came.collect();
+    came.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).max().unwrap_or_default()
+}
+
 /// Judges and prints all; gives all faults, nothing if there is none.
 pub fn report(book: &Book) -> String {
     let verdicts = judge(book);
     println!(
-        "{:<22}{:>7}{:>7}{:>7}{:>7}{:>7}{:>9}{:>7}{:>10}{:>8}  gaps",
-        "", "moves", "due", "came", "lost", "twice", "disorder", "again", "at QoS 2", "refused"
+        "{:<22}{:>7}{:>7}{:>7}{:>7}{:>7}{:>9}{:>7}{:>10}{:>8}{:>9}  gaps",
+        "", "moves", "due", "came", "lost", "twice", "disorder", "again", "at QoS 2", "refused", "pause"
     );
     let mut report = String::new();
     for (verdict, story) in verdicts.iter().zip(&book.stories) {
@@ -174,8 +185,10 @@ pub fn report(book: &Book) -> String {
         let [lost_count, twice_count, disorder] = [lost.len(), twice.len(), disordered.len()];
         let (came, refused) = (story.came.len(), story.refused);
         println!(
-            "{who:<22}{:>7}{due:>7}{came:>7}{lost_count:>7}{twice_count:>7}{disorder:>9}{again:>7}{again_exactly:>10}{refused:>8}  {:?}",
-            story.moves, story.gaps
+            "{who:<22}{:>7}{due:>7}{came:>7}{lost_count:>7}{twice_count:>7}{disorder:>9}{again:>7}{again_exactly:>10}{refused:>8}{:>7.2} s  {:?}",
+            story.moves,
+            longest_pause(book, story).as_secs_f64(),
+            story.gaps
         );
         let is_good = lost.is_empty() && twice.is_empty() && disordered.is_empty() && faults.is_empty();
         if !lost.is_empty() {
@@ -194,7 +207,7 @@ pub fn report(book: &Book) -> String {
         }
     }
     for (broker, live, back) in recoveries(book) {
-        println!("b{broker} was killed: all had something new after {live:?}; it was back: after {back:?}");
+        println!("b{broker} ended: all had something new after {live:?}; it was back: after {back:?}");
     }
     println!("{} sessions went on from copies", book.copies.len());
     assert!(verdicts.iter().all(|verdict| verdict.due > 100), "there was no load");

@@ -121,10 +121,20 @@ impl Story {
     }
 }
 
+/// How brokers end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// By `kill -9`; and some connections are lost without their broker noticing.
+    Killed,
+    /// By SIGTERM, as in a rolling restart.
+    Asked,
+}
+
 /// What happened to a broker.
 #[derive(Clone, Copy, Debug)]
 pub struct Kill {
     pub broker: usize,
+    pub ends: Ends,
     pub at: Instant,
     pub back: Option<Instant>,
 }
@@ -164,12 +174,13 @@ pub struct Desk {
     pub sent: Arc<watch::Sender<u64>>,
     pub moved: Arc<watch::Sender<u64>>,
     pub phase: Arc<watch::Sender<Phase>>,
+    pub ends: Ends,
 }
 
 impl Desk {
-    fn new() -> Desk {
+    fn new(ends: Ends) -> Desk {
         let (sent, moved, phase) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::new(Phase::Running));
-        Desk { book: Arc::default(), sent: Arc::new(sent), moved: Arc::new(moved), phase: Arc::new(phase) }
+        Desk { book: Arc::default(), sent: Arc::new(sent), moved: Arc::new(moved), phase: Arc::new(phase), ends }
     }
 
     pub fn book(&self) -> MutexGuard<'_, Book> {
@@ -225,13 +236,17 @@ async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
     [roamers, publishers]
 }
 
-/// Kills one broker after the other, until everybody together has moved often enough.
+/// Kills one broker after the other, or asks it to end, until everybody together has moved often enough.
 async fn storm(world: &mut World, desk: &Desk) {
     let mut victim = 0;
     while *desk.moved.borrow() < MOVES {
         Desk::reach(&desk.moved, KILL_AFTER).await;
-        world.kill(victim);
-        desk.book().kills.push(Kill { broker: victim, at: Instant::now(), back: None });
+        let at = Instant::now();
+        match desk.ends {
+            Ends::Killed => world.kill(victim),
+            Ends::Asked => world.end(victim),
+        }
+        desk.book().kills.push(Kill { broker: victim, ends: desk.ends, at, back: None });
         Desk::reach(&desk.sent, DOWN).await;
         world.restart(victim);
         desk.book().kills.last_mut().expect("just killed").back = Some(Instant::now());
@@ -291,8 +306,20 @@ fn copies_used(log: &str) -> Vec<CopyUsed> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_roams_over_brokers_that_are_killed_misses_nothing() {
+    roam(Ends::Killed).await;
+}
+
+/// Each broker ends and begins again several times: a rolling restart, under load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_roams_over_brokers_that_are_restarted_one_by_one_misses_nothing_and_gets_nothing_twice() {
+    let book = roam(Ends::Asked).await;
+    let again: usize = judge::judge(&book).iter().map(|verdict| verdict.again_exactly).sum();
+    assert_eq!(again, 0, "nothing comes twice at QoS 2: whoever goes on has all that was known");
+}
+
+async fn roam(ends: Ends) -> Book {
     let mut world = brokers().await;
-    let desk = Desk::new();
+    let desk = Desk::new(ends);
     let clients = populate(&world, &desk).await;
     let is_done = timeout(MOVES_MAX, storm(&mut world, &desk)).await.is_ok();
     if !is_done {
@@ -310,6 +337,7 @@ async fn who_roams_over_brokers_that_are_killed_misses_nothing() {
     }
     assert!(report.is_empty(), "\n{report}");
     assert!(is_done, "too few moves");
+    book
 }
 
 #[test]

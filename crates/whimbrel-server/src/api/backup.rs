@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -21,7 +22,11 @@ use whimbrel_journal::{Cut, CutFile, Log, Need, Refused};
 
 use super::answers::{BackupFile, Finished, Manifest};
 use super::{Shared, refuse};
+use crate::http::Lasting;
 use crate::store::Disk;
+
+/// What is sent.
+pub(super) const MEDIA_TYPE: &str = "application/x-whimbrel-backup";
 
 /// Bytes that are read and sent at once.
 const PIECE: usize = 1 << 20;
@@ -60,7 +65,7 @@ enum Stopped {
     Failed(String),
 }
 
-pub(super) async fn send(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn send(State(shared): State<Arc<Shared>>, lasting: Option<Extension<Lasting>>) -> Response {
     let Some(journal) = shared.hub.look(|_, store, _| store.map(|store| store.journal())) else {
         let error = "this broker has no data directory (--data): there is nothing to back up";
         return refuse(StatusCode::CONFLICT, error);
@@ -68,6 +73,9 @@ pub(super) async fn send(State(shared): State<Arc<Shared>>) -> Response {
     let Ok(permit) = shared.backups.clone().try_acquire_owned() else {
         return refuse(StatusCode::CONFLICT, "another backup is being made; wait until it is done");
     };
+    if let Some(Extension(lasting)) = lasting {
+        lasting.begin();
+    }
     let began = Instant::now();
     let cut = journal.submit(|log| Ok(log.begin_cut())).expect("marking is not refused");
     let pause = began.elapsed();
@@ -76,8 +84,8 @@ pub(super) async fn send(State(shared): State<Arc<Shared>>) -> Response {
     let file = |file: CutFile| BackupFile { name: segment_name(file.slot), bytes: file.bytes, used: file.used };
     let manifest = Manifest {
         format: Manifest::FORMAT,
-        name: shared.name.clone(),
-        version: shared.version.clone(),
+        name: shared.about.name.clone(),
+        version: shared.about.version.clone(),
         taken_ms: u64::try_from(taken.as_millis()).unwrap_or(u64::MAX),
         files: held.cut.files().map(file).collect(),
     };
@@ -104,7 +112,7 @@ pub(super) async fn send(State(shared): State<Arc<Shared>>) -> Response {
         let piece: io::Result<Bytes> = receiver.recv().await?;
         Some((piece, receiver))
     });
-    ([(CONTENT_TYPE, "application/x-whimbrel-backup")], Body::from_stream(pieces)).into_response()
+    ([(CONTENT_TYPE, MEDIA_TYPE)], Body::from_stream(pieces)).into_response()
 }
 
 fn line(what: &impl Serialize) -> Bytes {

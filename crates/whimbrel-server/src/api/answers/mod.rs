@@ -1,17 +1,24 @@
-//! What the control socket answers, as JSON. Times are milliseconds since the Unix epoch, spans are milliseconds, unless their name ends with `_us`:
+//! What the API answers, as JSON. Times are milliseconds since the Unix epoch, spans are milliseconds, unless their name ends with `_us`:
 //! microseconds.
 
+mod status;
+mod system;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use status::{Counters, Draining, History, Listeners, Lost, Reloaded, Sample, Status, WhoAmI};
+pub use system::{Said, System, Told};
+
 /// Why something was not done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refused {
     /// In words, with what to do about it.
     pub error: String,
 }
 
 /// A session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Whose.
     pub client_id: String,
@@ -47,7 +54,7 @@ pub struct Session {
 }
 
 /// Some of the sessions, in no particular order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sessions {
     /// The broker's clock.
     pub now_ms: u64,
@@ -57,8 +64,16 @@ pub struct Sessions {
     pub next: Option<u32>,
 }
 
+impl Sessions {
+    /// Adds what follows.
+    pub fn append(&mut self, page: Sessions) {
+        self.sessions.extend(page.sessions);
+        (self.now_ms, self.next) = (page.now_ms, page.next);
+    }
+}
+
 /// A position in a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Position {
     /// The pubend.
     pub stream: String,
@@ -67,7 +82,7 @@ pub struct Position {
 }
 
 /// A subscription.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Subscription {
     /// As it was asked for.
     pub filter: String,
@@ -88,7 +103,7 @@ pub struct Subscription {
 }
 
 /// A session with some of its subscriptions, in the order of their filters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shown {
     /// The broker's clock.
     pub now_ms: u64,
@@ -101,7 +116,7 @@ pub struct Shown {
 }
 
 /// A session that was ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dropped {
     /// As it was.
     pub session: Session,
@@ -110,7 +125,7 @@ pub struct Dropped {
 }
 
 /// Who holds a stream longest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// The client.
     pub client_id: String,
@@ -125,7 +140,7 @@ pub struct Holder {
 }
 
 /// A stream of events.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
     /// The pubend.
     pub stream: String,
@@ -142,7 +157,7 @@ pub struct Stream {
 }
 
 /// The journal as a whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JournalUse {
     /// Bytes of records that are kept.
     pub kept_bytes: u64,
@@ -165,7 +180,7 @@ pub struct JournalUse {
 }
 
 /// All streams.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Streams {
     /// The broker's clock.
     pub now_ms: u64,
@@ -176,7 +191,7 @@ pub struct Streams {
 }
 
 /// A link of a broker, as it tells everyone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Neighbour {
     /// The neighbour's name.
     pub name: String,
@@ -187,7 +202,7 @@ pub struct Neighbour {
 }
 
 /// A broker, as the one that answers sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Broker {
     /// Its name.
     pub name: String,
@@ -210,7 +225,7 @@ pub struct Broker {
 }
 
 /// A link of the broker that answers, since it is up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Link {
     /// The neighbour's name.
     pub peer: String,
@@ -243,7 +258,7 @@ pub struct Link {
 }
 
 /// The brokers of the overlay, and the links of the one that answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Topology {
     /// The broker's clock.
     pub now_ms: u64,
@@ -254,7 +269,7 @@ pub struct Topology {
 }
 
 /// A part of what a broker wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wanted {
     /// Topics.
     pub filter: String,
@@ -263,7 +278,7 @@ pub struct Wanted {
 }
 
 /// What a broker wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BrokerInterest {
     /// Its name.
     pub name: String,
@@ -283,7 +298,7 @@ pub struct BrokerInterest {
 }
 
 /// How well the interest that others were told fits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fit {
     /// Versions that others were told since the start.
     pub versions: u64,
@@ -296,7 +311,7 @@ pub struct Fit {
 }
 
 /// What brokers want: the one that answers, and those that have told it what they want of its events.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Interests {
     /// The broker's clock.
     pub now_ms: u64,
@@ -309,7 +324,7 @@ pub struct Interests {
 }
 
 /// Something that a broker knows of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Noted {
     /// How long after the first thing that it knows, microseconds of its own clock; missing for what has no moment.
     pub after_us: Option<u64>,
@@ -318,7 +333,7 @@ pub struct Noted {
 }
 
 /// What one broker knows of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Traced {
     /// The broker's name.
     pub broker: String,
@@ -327,7 +342,7 @@ pub struct Traced {
 }
 
 /// What brokers know of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     /// The event's id.
     pub event: String,
@@ -342,7 +357,7 @@ pub struct Trace {
 }
 
 /// A broker was forgotten.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Forgotten {
     /// Its name.
     pub name: String,
@@ -353,7 +368,7 @@ pub struct Forgotten {
 }
 
 /// A file of a backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupFile {
     /// Its name within `journal/`.
     pub name: String,
@@ -364,7 +379,7 @@ pub struct BackupFile {
 }
 
 /// What a backup is of: its first line, and the file `backup.json` in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// [`Manifest::FORMAT`].
     pub format: u32,
@@ -388,7 +403,7 @@ impl Manifest {
 }
 
 /// The last line of a backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finished {
     /// Always: whoever reads it has got everything before.
     pub finished: bool,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -10,61 +9,62 @@ use axum::response::Response;
 use whimbrel_core::overlay::ACCEPTED;
 use whimbrel_event::EventId;
 
-use super::answers::{Noted, Trace, Traced};
-use super::{Shared, json, overlay, refuse};
-
-/// How long it is waited for the answers of other brokers.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How often it is looked whether they are there: a person asks seldom, and the core tells nobody when a last answer has come.
-const LOOK: Duration = Duration::from_millis(5);
+use super::answers::{Noted, Said, System, Trace, Traced};
+use super::{Shared, json, overlay, refuse, system};
 
 /// The beginnings of what is noted of the way.
 const SENT: &str = "sent to ";
 const CAME: &str = "came from ";
 
 pub(super) async fn show(State(shared): State<Arc<Shared>>, Path(text): Path<String>) -> Response {
-    let Ok(event) = text.parse::<EventId>() else {
-        let error = format!(
-            "{text:?} is no event id: it is <pubend in hexadecimal>:<tick in decimal>, as `whimbrel sub --json` and the property w-id show it"
-        );
-        return refuse(StatusCode::BAD_REQUEST, error);
+    let event = match event(&text) {
+        Ok(event) => event,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
     };
     if !overlay::is_open(&shared) {
         return overlay::alone();
     }
-    // The broker remembers the answers to one question.
-    let _turn = shared.traces.lock().await;
-    let hub = &shared.hub;
-    let own = hub.look(|broker, _, _| broker.core().own_name().map_or(String::new(), String::from));
-    let (known, question) = hub.trace(event);
-    let wanted = question.asked.len();
-    let is_answered = || hub.look(|broker, _, _| broker.core().trace_answered(question.id)) >= wanted;
-    let _ = tokio::time::timeout(PATIENCE, async {
-        while !is_answered() {
-            tokio::time::sleep(LOOK).await;
+    match system::ask(&shared, &format!("/trace/{event}/own"), None).await {
+        Ok(System { brokers, mut silent, missed }) => {
+            let mut answers = BTreeMap::new();
+            for Said { name, answer } in brokers {
+                // Whoever says something else has not answered this.
+                match serde_json::from_str::<Traced>(answer.get()) {
+                    Ok(traced) => drop(answers.insert(name, traced.notes)),
+                    Err(_) => silent.push(name),
+                }
+            }
+            let (brokers, ignorant) = in_order(answers);
+            json(StatusCode::OK, &Trace { event: event.to_string(), brokers, ignorant, silent, missed })
         }
-    })
-    .await;
-    let mut answers: BTreeMap<String, String> = hub
-        .look(|broker, _, _| broker.core().trace_answers(question.id))
-        .into_iter()
-        .map(|(name, text)| (name.into(), text.into()))
-        .collect();
-    let asked = question.asked.into_iter().map(String::from);
-    let silent = asked.filter(|name| !answers.contains_key(name)).collect();
-    answers.insert(own, known);
-    let (brokers, ignorant) = in_order(answers);
-    let missed = question.missed.into_iter().map(String::from).collect();
-    json(StatusCode::OK, &Trace { event: event.to_string(), brokers, ignorant, silent, missed })
+        Err(refusal) => refusal,
+    }
+}
+
+/// What this broker alone knows.
+pub(super) async fn own(State(shared): State<Arc<Shared>>, Path(text): Path<String>) -> Response {
+    match event(&text) {
+        Ok(event) => {
+            let notes = shared.hub.trace(event).lines().map(noted).collect();
+            json(StatusCode::OK, &Traced { broker: shared.about.name.clone(), notes })
+        }
+        Err(error) => refuse(StatusCode::BAD_REQUEST, error),
+    }
+}
+
+fn event(text: &str) -> Result<EventId, String> {
+    let wrong = |_| {
+        format!(
+            "{text:?} is no event id: it is <pubend in hexadecimal>:<tick in decimal>, as `whimbrel sub --json` and the property w-id show it"
+        )
+    };
+    text.parse().map_err(wrong)
 }
 
 /// What brokers know, in the order of the event's way; and those that know nothing.
-fn in_order(answers: BTreeMap<String, String>) -> (Vec<Traced>, Vec<String>) {
-    let (known, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        answers.into_iter().partition(|(_, text)| !text.trim().is_empty());
-    let mut left: BTreeMap<String, Vec<Noted>> =
-        known.into_iter().map(|(name, text)| (name, text.lines().map(noted).collect())).collect();
+fn in_order(answers: BTreeMap<String, Vec<Noted>>) -> (Vec<Traced>, Vec<String>) {
+    let (mut left, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        answers.into_iter().partition(|(_, notes)| !notes.is_empty());
     // It begins where it was accepted, or else where it came from nobody.
     let says = |notes: &[Noted], begin: &str| notes.iter().any(|note| note.what.starts_with(begin));
     let rank = |notes: &[Noted]| (!says(notes, ACCEPTED), says(notes, CAME));
@@ -97,7 +97,8 @@ mod tests {
     use super::*;
 
     fn order(answers: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
-        let answers = answers.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        let notes = |text: &str| text.lines().map(noted).collect();
+        let answers = answers.iter().map(|(name, text)| (name.to_string(), notes(text))).collect();
         let (brokers, ignorant) = in_order(answers);
         (brokers.into_iter().map(|traced| traced.broker).collect(), ignorant)
     }

@@ -14,6 +14,12 @@ use super::{Shared, age, json, millis, percent, refuse};
 /// Sessions in one answer, unless fewer are asked for.
 const PAGE: usize = 1000;
 
+/// About how many bytes of JSON are in one answer before it ends, so that it fits a letter to another broker.
+const PAGE_BYTES: usize = 128 << 10;
+
+/// About how many bytes of JSON a session has, without its client id.
+const SESSION_BYTES: usize = 280;
+
 /// Places of sessions that are looked at while nobody else has the broker: about a tenth of a millisecond.
 const SLICE: usize = 256;
 
@@ -25,18 +31,20 @@ const SUBSCRIPTIONS: usize = 500;
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
     let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<u32>());
-    let (Ok(from), Ok(limit)) = (number("from").transpose(), number("limit").transpose()) else {
-        return refuse(StatusCode::BAD_REQUEST, "`from` and `limit` are numbers");
+    let (Ok(after), Ok(limit)) = (number("after").transpose(), number("limit").transpose()) else {
+        return refuse(StatusCode::BAD_REQUEST, "`after` and `limit` are numbers");
     };
     let limit = limit.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE));
-    let (mut sessions, mut next) = (Vec::new(), Some(from.unwrap_or(0)));
-    let mut now = Time::ZERO;
+    let (mut sessions, mut next) = (Vec::new(), Some(after.unwrap_or(0)));
+    let (mut now, mut bytes) = (Time::ZERO, 0);
     for _ in 0..SLICES {
-        let Some(from) = next.filter(|_| sessions.len() < limit) else { break };
+        let has_room = sessions.len() < limit && bytes < PAGE_BYTES;
+        let Some(from) = next.filter(|_| has_room) else { break };
         let places = SLICE.min(limit - sessions.len());
         let (infos, at);
         ((infos, next), at) = shared.hub.look(|broker, _, now| (broker.core().sessions(from, places), now));
         now = at;
+        bytes += infos.iter().map(|info| SESSION_BYTES + info.client_id.len()).sum::<usize>();
         sessions.extend(infos.iter().map(|info| session(info, now)));
         // Others have their turn.
         tokio::task::yield_now().await;

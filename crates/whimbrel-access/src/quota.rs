@@ -1,0 +1,82 @@
+//! Quotas as they are written.
+
+use core::fmt;
+use core::num::{NonZeroU32, NonZeroU64};
+
+/// How much each of some principals may have.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Quota {
+    /// Whose: names, `*` standing for any characters. Here it means also those who do not say who they are. Of quotas that mean
+    /// somebody, the first counts.
+    pub principals: Vec<String>,
+    /// Connections at once; `None`: any number.
+    pub connections: Option<NonZeroU32>,
+    /// Events published each second, over all connections.
+    pub publishes_per_second: Option<NonZeroU64>,
+    /// Bytes of MQTT received each second, over all connections.
+    pub bytes_per_second: Option<NonZeroU64>,
+    /// Subscriptions of all sessions that are connected.
+    pub subscriptions: Option<NonZeroU32>,
+}
+
+/// What is wrong with a quota.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QuotaError {
+    /// There are more than [`crate::RULES_MAX`] quotas.
+    TooMany,
+    /// The quota at this place, from 0, names nobody.
+    Nobody(usize),
+    /// The quota at this place, from 0, bounds nothing.
+    Nothing(usize),
+    /// This text of the quota at this place, from 0, is no pattern of names.
+    Principal(usize, String, crate::PatternError),
+}
+
+impl QuotaError {
+    /// The place of the quota in the list, from 0.
+    pub fn quota(&self) -> usize {
+        match self {
+            QuotaError::TooMany => crate::RULES_MAX,
+            QuotaError::Nobody(at) | QuotaError::Nothing(at) | QuotaError::Principal(at, ..) => *at,
+        }
+    }
+}
+
+impl fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QuotaError::TooMany => write!(f, "there are more than {} quotas", crate::RULES_MAX),
+            QuotaError::Nobody(_) => f.write_str("a quota names no `principals`"),
+            QuotaError::Nothing(_) => f.write_str("a quota bounds nothing"),
+            QuotaError::Principal(_, text, error) => write!(f, "{text:?} is no pattern of names: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for QuotaError {}
+
+/// A count that a quota bounds is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exceeded {
+    /// Connections.
+    Connections(NonZeroU32),
+    /// Subscriptions.
+    Subscriptions(NonZeroU32),
+}
+
+impl Exceeded {
+    /// What to tell the one who asks for more.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Exceeded::Connections(_) => "you have as many connections as your quota allows: end one",
+            Exceeded::Subscriptions(_) => "you have as many subscriptions as your quota allows: end some",
+        }
+    }
+}
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Exceeded::Connections(most) | Exceeded::Subscriptions(most)) = self;
+        write!(f, "{} ({most} at most)", self.text())
+    }
+}

@@ -1,0 +1,91 @@
+//! How much the overlay of a broker holds, by what it is: so that it can be seen how that grows with the brokers there are.
+
+use whimbrel_event::HostId;
+
+use super::interests::Entry;
+use super::serve::Destination;
+use super::topology::{LinkState, Neighbour};
+use super::{Due, Overlay};
+use crate::broker::Core;
+
+/// What a map or a set needs for each entry beside the entry itself, bytes, about.
+const OF_MAP: usize = 16;
+
+/// What a broker holds of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OverlaySize {
+    /// Which kind.
+    pub what: &'static str,
+    /// How many.
+    pub entries: usize,
+    /// How many bytes they take: what is allocated for them and is told by their types, without what an allocator adds.
+    pub bytes: usize,
+}
+
+fn of_entry(entry: &Entry) -> usize {
+    size_of::<Entry>() + entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len())
+}
+
+fn of_state(state: &LinkState) -> usize {
+    let addresses: usize = state.addresses.iter().map(|address| size_of::<Box<str>>() + address.len()).sum();
+    let former = state.former.len() * size_of::<whimbrel_wire::FormerHost>();
+    size_of::<LinkState>() + state.name.len() + addresses + state.neighbours.len() * size_of::<Neighbour>() + former
+}
+
+impl Core {
+    /// How much the overlay holds, by what it is; nothing if there is none. The index of what other brokers want is not counted here, as it is one with that of the
+    /// subscriptions.
+    pub fn overlay_sizes(&self) -> Vec<OverlaySize> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let mut sizes = overlay.sizes();
+        let (entries, bytes) = self.streams.size();
+        sizes.push(OverlaySize { what: "streams", entries, bytes });
+        sizes
+    }
+
+    /// How many brokers can be reached, this one included.
+    pub fn brokers_reached(&self) -> usize {
+        let Some(overlay) = self.overlay.as_deref() else { return 0 };
+        overlay.topology.hosts().filter(|host| *host == overlay.host || overlay.routes.is_reachable(*host)).count()
+    }
+
+    /// What the best way to a broker costs, microseconds, if there is one.
+    pub fn way_us(&self, host: HostId) -> Option<u64> {
+        self.overlay.as_deref()?.routes.cost_us(host)
+    }
+
+    /// Whether it is known here that two brokers are linked.
+    pub fn are_linked(&self, one: HostId, other: HostId) -> bool {
+        self.overlay.as_deref().is_some_and(|overlay| overlay.topology.link(one, other).is_some())
+    }
+}
+
+impl Overlay {
+    fn sizes(&self) -> Vec<OverlaySize> {
+        let size = |what, entries, bytes| OverlaySize { what, entries, bytes };
+        let states = self.topology.states().map(|state| of_state(state) + 4 * OF_MAP).sum();
+        let known = self.interests.of.values();
+        let entries: usize = known.clone().map(|known| known.entries.len()).sum();
+        let told = known.flat_map(|known| known.entries.values()).map(|entry| of_entry(entry) + OF_MAP).sum::<usize>();
+        let served: usize = self.serves.iter().map(|one| one.entries().count()).sum();
+        let of_one = |one: &Destination| one.entries().map(|entry| of_entry(entry) + 2 * OF_MAP).sum::<usize>();
+        let destinations = self.serves.iter().map(|one| size_of::<Destination>() + of_one(one)).sum();
+        let pending = self.peers.up().map(|peer| {
+            let pending = &peer.pending;
+            pending.states.len() + pending.interests.len() + pending.topics.len() + pending.has.len()
+        });
+        let pending: usize = pending.sum();
+        let (ways, of_ways) = self.routes.size();
+        let (sessions, of_sessions) = self.roam.size();
+        let timers = self.timers.len();
+        vec![
+            size("link states", self.topology.len(), states),
+            size("ways", ways, of_ways),
+            size("interests", entries, told),
+            size("destinations", served, destinations),
+            size("told to neighbours", pending, pending * (size_of::<(HostId, u64, u64)>() + OF_MAP)),
+            size("sessions elsewhere", sessions, of_sessions),
+            size("deadlines", timers, timers * 2 * (size_of::<(u64, Due)>() + OF_MAP)),
+        ]
+    }
+}

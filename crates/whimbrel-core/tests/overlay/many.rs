@@ -1,0 +1,112 @@
+//! So many brokers that not each change of each of them may be looked at by itself.
+
+use core::time::Duration;
+
+use whimbrel_core::{Channel, Input, Link};
+use whimbrel_event::Qos;
+
+use super::common::{Told, plain};
+use super::net::Net;
+use super::{SECOND, is_answered};
+
+const BROKERS: usize = 40;
+
+/// Brokers that begin in the same moment, and are linked in a ring with some links across it.
+fn ring(brokers: usize) -> Net {
+    let mut net = Net::new(brokers);
+    for number in 0..brokers {
+        net.join(number, (number + 1) % brokers, Duration::from_millis(1));
+        if number % 5 == 0 {
+            net.join(number, (number + brokers / 2) % brokers, Duration::from_millis(2));
+        }
+    }
+    net
+}
+
+/// All brokers linked with the first.
+fn star(brokers: usize) -> Net {
+    let mut net = Net::new(brokers);
+    (1..brokers).for_each(|number| {
+        net.join(0, number, Duration::from_millis(1));
+    });
+    net.advance(SECOND * 5);
+    net
+}
+
+fn counted(net: &Net, part: fn(&whimbrel_core::overlay::OverlayStats) -> u64) -> Vec<u64> {
+    net.nodes.iter().map(|node| part(node.core.overlay_stats().expect("it is one of many"))).collect()
+}
+
+#[test]
+fn many_changes_are_looked_at_together_and_repeated_states_not_at_all() {
+    let brokers = 2 * BROKERS;
+    let mut net = ring(brokers);
+    net.advance(SECOND * 3);
+    for node in &net.nodes {
+        assert_eq!(node.core.brokers_reached(), brokers);
+    }
+    let (states, ways) = (counted(&net, |stats| stats.states_learned), counted(&net, |stats| stats.ways_computed));
+    for (states, ways) in states.iter().zip(&ways) {
+        assert!(*states >= 2 * brokers as u64 && 2 * ways < *states, "{ways} times for {states} states");
+    }
+    net.advance(SECOND * 35);
+    let again = counted(&net, |stats| stats.states_learned);
+    assert!(
+        states.iter().zip(&again).all(|(before, after)| before + brokers as u64 - 1 <= *after),
+        "they are repeated"
+    );
+    assert_eq!(counted(&net, |stats| stats.ways_computed), ways);
+}
+
+#[test]
+fn a_broker_that_is_gone_is_known_to_be_by_all_at_once() {
+    let mut net = ring(BROKERS);
+    net.advance(SECOND * 5);
+    let gone = net.nodes[7].core.host();
+    net.kill(7);
+    net.advance(Duration::from_millis(300));
+    for (number, node) in net.nodes.iter().enumerate().filter(|(number, _)| *number != 7) {
+        assert_eq!((node.core.way_us(gone), node.core.brokers_reached()), (None, BROKERS - 1), "at {number}");
+    }
+}
+
+#[test]
+fn the_one_that_does_not_confirm_is_named_and_not_waited_for_again() {
+    let mut net = star(BROKERS);
+    net.attach(5, 1, "s");
+    net.advance(SECOND);
+    net.drops = Box::new(|node, channel, _| node == 17 && channel != Channel::Control && channel != Channel::Datagram);
+    net.subscribe(5, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(Duration::from_millis(900));
+    assert!(!is_answered(&net.told(5, 1)));
+    net.advance(Duration::from_millis(200));
+    assert!(is_answered(&net.told(5, 1)));
+    let pending = net.nodes[5].side.pending.clone();
+    assert_eq!(format!("{pending:?}"), "[\"b17\"]");
+    // It is late, and nobody waits for it.
+    net.subscribe(5, 1, plain("b", Qos::AtLeastOnce));
+    net.advance(Duration::from_millis(200));
+    assert!(is_answered(&net.told(5, 1)));
+    // When it has said what it should, it is waited for again.
+    net.drops = Box::new(|_, _, _| false);
+    net.advance(SECOND * 5);
+    net.drops = Box::new(|node, channel, _| node == 17 && channel != Channel::Control && channel != Channel::Datagram);
+    net.subscribe(5, 1, plain("c", Qos::AtLeastOnce));
+    net.advance(Duration::from_millis(900));
+    assert!(!is_answered(&net.told(5, 1)));
+}
+
+#[test]
+fn who_alone_has_something_new_does_not_wait_for_those_who_have_nothing() {
+    let mut net = star(BROKERS);
+    net.attach(5, 1, "s");
+    net.advance(SECOND);
+    for topic in ["a", "b"] {
+        net.subscribe(5, 1, plain(topic, Qos::AtLeastOnce));
+        net.advance(Duration::from_millis(1));
+    }
+    net.advance(Duration::from_millis(80));
+    let answers = net.told(5, 1).into_iter().filter(|told| matches!(told, Told::Subscribed(_))).count();
+    assert_eq!(answers, 2);
+    net.input(5, Input::Detach { link: Link(1), publish_will: false, expiry: None });
+}

@@ -1,0 +1,55 @@
+//! What is asked of a core, in its own words.
+
+use whimbrel_core::{Attach, Core, Filter, Following, Input, Output, PeerInput, Publish, RetainHandling, Start};
+use whimbrel_event::{Qos, Time};
+
+use super::{Ask, Task, Wish};
+
+/// What a client asks, or what happens on a link, as a core takes it.
+pub(super) fn give(core: &mut Core, now: Time, task: Task, out: &mut impl Output) {
+    let peer = |core: &mut Core, input, out: &mut _| core.handle(now, Input::Peer(input), out);
+    match task {
+        Task::Ask(ask) => give_ask(core, now, ask, out),
+        Task::Bytes(link, channel, bytes) => peer(core, PeerInput::Bytes { link, channel, bytes: &bytes }, out),
+        Task::Opened(link, dialed) => peer(core, PeerInput::Opened { link, dialed, name: None }, out),
+        Task::Closed(link) => peer(core, PeerInput::Closed { link }, out),
+        Task::Deadline => core.handle(now, Input::Deadline, out),
+        Task::Committed | Task::Read => unreachable!("the log's own"),
+    }
+}
+
+fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut impl Output) {
+    match ask {
+        Ask::Attach { link, client, lasting, window } => {
+            let (client_id, clean_start, expiry) = (client.as_str(), lasting.is_zero(), lasting);
+            let attach = Attach { link, client_id, clean_start, expiry, window, will: None, without_copy: false };
+            core.handle(now, Input::Attach(attach), out);
+        }
+        Ask::Detach(link) => core.handle(now, Input::Detach { link, publish_will: false, expiry: None }, out),
+        Ask::Subscribe(link, wish) => {
+            let Wish { filter, selector, durability, qos, from, by_token, notices } = *wish;
+            let start = from.as_ref().map_or(Start::Own, |token| Start::Token(token, &[]));
+            let following = Following { durability, start, by_token, notices, wants_token: by_token };
+            let filter = Filter {
+                filter: &filter,
+                qos,
+                no_local: false,
+                retain_as_published: false,
+                retain_handling: RetainHandling::DoNotSend,
+                identifier: 0,
+                selector: selector.as_ref(),
+                following,
+            };
+            core.handle(now, Input::Subscribe { link, tag: 1, filters: &[filter] }, out);
+        }
+        Ask::Publish(link, tag, event) => {
+            let publish = Publish { link, tag, retain: false, number: None, event: event.view() };
+            core.handle(now, Input::Publish(publish), out);
+        }
+        Ask::Acknowledge(link, token) => {
+            let (tag, qos, identifier) = (0, Qos::AtMostOnce, 0);
+            core.handle(now, Input::Acknowledge { link, tag, qos, identifier, token: &token }, out);
+        }
+        Ask::Writable(link) => core.handle(now, Input::Writable { link }, out),
+    }
+}

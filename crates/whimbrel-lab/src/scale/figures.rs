@@ -1,0 +1,286 @@
+//! What one world is found to take.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
+use whimbrel_core::Link;
+
+use super::map::Map;
+use super::world::{Ground, World};
+use crate::bench::process::resident_bytes;
+use crate::cores::meter::Kind;
+
+/// How long anything may take at most.
+const MOST: Duration = Duration::from_secs(600);
+
+/// Until silence is told as seldom as ever after the last change.
+const CALM: Duration = Duration::from_secs(45);
+
+/// A whole round of what is told when nothing happens.
+const REST: Duration = Duration::from_secs(30);
+
+/// How often each broker is asked for something new while they are, and how long they are.
+const CHURN_EVERY: Duration = Duration::from_secs(10);
+const CHURN: Duration = Duration::from_secs(3);
+
+/// Events of which the cost is the mean, and between two of them.
+const EVENTS: (usize, Duration) = (2_000, Duration::from_micros(500));
+
+/// Between two events while something is gone.
+const STEADY: Duration = Duration::from_millis(20);
+
+/// How long events go on after something is gone.
+const GO_ON: Duration = Duration::from_secs(8);
+
+/// A topic that one broker wants.
+const ONE: &str = "probe/one";
+
+/// A topic that a tenth of the brokers want.
+const WIDE: &str = "probe/wide";
+
+/// See the module's documentation. Times are in seconds, of processors in microseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Brokers, and subscriptions of all of them.
+    pub brokers: usize,
+    pub subscriptions: usize,
+    pub links: usize,
+    /// Since all began in one moment: until all reach each other, and until all that is wanted is in force.
+    pub start: [f64; 2],
+    /// What was sent until then on each link, bytes.
+    pub start_bytes: f64,
+    /// What a broker holds for the overlay.
+    pub entries: f64,
+    pub bytes: f64,
+    /// The process's memory, by broker.
+    pub resident: f64,
+    /// Bytes each second on each link, both directions together: at rest, and while each broker gets a subscription each 10 s.
+    pub rest: f64,
+    pub churn: f64,
+    /// Processor time of one broker each second, for all that is not about events, at rest.
+    pub rest_cpu: f64,
+    /// Until a SUBSCRIBE is answered, at rest; the longest while others subscribe.
+    pub suback: f64,
+    pub suback_churn: f64,
+    /// Brokers that did not know of a subscription when it was answered, at rest.
+    pub pending: f64,
+    /// Of an event for one broker, at the publisher's, at one on the way, at the subscriber's.
+    pub event: [f64; 3],
+    /// Of an event for a tenth of all brokers, for each of these, at the publisher's.
+    pub wide: f64,
+    /// Since a link, or a broker, is gone without a word: until all know it; the longest delay of an event whose way that was.
+    pub link_gone: [f64; 2],
+    pub broker_gone: [f64; 2],
+    /// What kinds of state there are, as lines of text.
+    pub kinds: Vec<String>,
+}
+
+/// What is left out of a quick run.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    calm: Duration,
+    rest: Duration,
+    churn: Duration,
+    events: usize,
+}
+
+impl Length {
+    /// As long as it has to be, or short.
+    pub fn of(quick: bool) -> Length {
+        match quick {
+            true => Length {
+                calm: Duration::from_secs(2),
+                rest: Duration::from_secs(2),
+                churn: Duration::from_secs(1),
+                events: 50,
+            },
+            false => Length { calm: CALM, rest: REST, churn: CHURN, events: EVENTS.0 },
+        }
+    }
+}
+
+/// Plays a world and counts.
+///
+/// # Errors
+/// When something does not come about at all.
+pub fn measure(map: Map, ground: Ground, length: Length, bar: &ProgressBar) -> Result<Figures> {
+    let brokers = map.brokers();
+    let before = resident()?;
+    let mut figures = Figures { brokers, subscriptions: brokers * ground.each, ..Figures::default() };
+    let mut world = World::new(map, ground);
+    let say = |what: &str| bar.set_message(format!("{brokers} brokers: {what}"));
+    say("begin");
+    figures.start[0] = world.until_linked(MOST)?.as_secs_f64();
+    figures.start[1] = figures.start[0] + world.until_known(MOST)?.as_secs_f64();
+    let (sent, links) = world.sent_bytes();
+    (figures.links, figures.start_bytes) = (links, sent as f64 / links as f64);
+    say("rest");
+    world.run(length.calm);
+    rest(&mut world, length, &mut figures);
+    figures.resident = (resident()? - before).max(0.0) / brokers as f64;
+    let publisher = 0;
+    let subscriber = world.map.farthest(publisher);
+    say("events");
+    let (who, whom) = events(&mut world, [publisher, subscriber], length, &mut figures)?;
+    say("churn");
+    churn(&mut world, length, &mut figures)?;
+    world.run(length.rest.min(Duration::from_secs(10)));
+    say("a link is gone");
+    gone(&mut world, (who, whom), &mut figures, false)?;
+    say("a broker is gone");
+    gone(&mut world, (who, whom), &mut figures, true)?;
+    bar.inc(1);
+    Ok(figures)
+}
+
+fn resident() -> Result<f64> {
+    Ok(resident_bytes(std::process::id()).context("looking at the own memory")? as f64)
+}
+
+/// Nothing happens.
+fn rest(world: &mut World, length: Length, figures: &mut Figures) {
+    world.meter();
+    let (before, links) = world.sent_bytes();
+    world.run(length.rest);
+    let (after, _) = world.sent_bytes();
+    let meter = world.meter();
+    let seconds = length.rest.as_secs_f64();
+    figures.rest = (after - before) as f64 / links as f64 / seconds;
+    let spent = meter.sum(Kind::Control) + meter.sum(Kind::Reliable);
+    figures.rest_cpu = spent.as_secs_f64() * 1e6 / seconds / figures.brokers as f64;
+    let sizes = world.sizes();
+    figures.entries = sizes.iter().map(|size| size.entries as f64).sum();
+    figures.bytes = sizes.iter().map(|size| size.bytes as f64).sum();
+    let line =
+        |size: &whimbrel_core::overlay::OverlaySize| format!("{} {} ({} B)", size.what, size.entries, size.bytes);
+    figures.kinds = sizes.iter().map(line).collect();
+}
+
+/// One broker publishes what one, and what a tenth of all want.
+fn events(
+    world: &mut World,
+    [from, to]: [usize; 2],
+    length: Length,
+    figures: &mut Figures,
+) -> Result<((usize, Link), (usize, Link))> {
+    let (whom, took, pending) = world.ask_for(to, ONE)?;
+    (figures.suback, figures.pending) = (took.as_secs_f64(), pending as f64);
+    let publisher = world.come_to(&[from])?[0];
+    let others: Vec<usize> = (1..figures.brokers).step_by(10).collect();
+    for (other, link) in others.iter().zip(world.come_to(&others)?) {
+        world.subscribe_to(*other, link, WIDE);
+    }
+    world.until_known(MOST)?;
+    world.run(Duration::from_secs(1));
+    let path = world.path(from, to)?;
+    let first = world.people.sent.len();
+    // What is made for the first event only is not counted.
+    world.publish_many((from, publisher), ONE, (10, EVENTS.1));
+    world.meter();
+    world.publish_many((from, publisher), ONE, (length.events, EVENTS.1));
+    world.run(Duration::from_secs(1));
+    let meter = world.meter();
+    let came = world.people.delays(whom, first).len();
+    ensure!(came == length.events + 10, "{came} of {} events came", length.events + 10);
+    let between = &path[1..path.len() - 1];
+    let on_the_way =
+        between.iter().map(|node| World::each_event(&meter, *node, Kind::Reliable, length.events)).sum::<f64>();
+    figures.event = [
+        World::each_event(&meter, from, Kind::Publish, length.events),
+        if between.is_empty() { 0.0 } else { on_the_way / between.len() as f64 },
+        World::each_event(&meter, to, Kind::Reliable, length.events),
+    ];
+    world.publish_many((from, publisher), WIDE, (10, EVENTS.1));
+    world.meter();
+    let some = (length.events / 4).max(1);
+    world.publish_many((from, publisher), WIDE, (some, EVENTS.1));
+    world.run(Duration::from_secs(1));
+    let meter = world.meter();
+    figures.wide = World::each_event(&meter, from, Kind::Publish, some) / others.len() as f64;
+    Ok(((from, publisher), (to, whom)))
+}
+
+/// Each broker gets a subscription now and then.
+fn churn(world: &mut World, length: Length, figures: &mut Figures) -> Result<()> {
+    let brokers = figures.brokers;
+    let clients = world.come_to(&(0..brokers).collect::<Vec<usize>>())?;
+    world.run(Duration::from_secs(1));
+    let pause = CHURN_EVERY / brokers as u32;
+    let count = (length.churn.as_nanos() / pause.as_nanos()).max(1) as usize;
+    let (before, links) = world.sent_bytes();
+    let began = world.now();
+    let mut asked = Vec::new();
+    for number in 0..count {
+        let node = number * 7 % brokers;
+        let link = clients[node];
+        world.subscribe_to(node, link, &format!("churn/{number}"));
+        asked.push((world.now(), link));
+        world.run(pause);
+    }
+    let (after, _) = world.sent_bytes();
+    figures.churn = (after - before) as f64 / links as f64 / world.now().since(began).as_secs_f64();
+    world.run(Duration::from_secs(3));
+    let mut longest = Duration::ZERO;
+    for (at, link) in asked {
+        let answers = world.people.answered.get_mut(&link).context("a subscription is not answered")?;
+        ensure!(!answers.is_empty(), "a subscription is not answered");
+        longest = longest.max(answers.remove(0).0.since(at));
+    }
+    figures.suback_churn = longest.as_secs_f64();
+    Ok(())
+}
+
+/// A link or a broker on the way of events is gone without a word.
+fn gone(
+    world: &mut World,
+    ((from, publisher), (to, whom)): ((usize, Link), (usize, Link)),
+    figures: &mut Figures,
+    is_broker: bool,
+) -> Result<()> {
+    let path = world.path(from, to)?;
+    let links = path.windows(2).map(|pair| [pair[0].min(pair[1]), pair[0].max(pair[1])]);
+    let parts: Vec<[usize; 2]> = match is_broker {
+        true => path[1..path.len() - 1].iter().map(|node| [*node, *node]).collect(),
+        false => links.collect(),
+    };
+    // If there is none that others stand in for, no event has another way.
+    let Some(part) = parts.into_iter().find(|part| world.map.holds_without(*part)) else { return Ok(()) };
+    let first = world.people.sent.len();
+    for _ in 0..10 {
+        world.publish((from, publisher), ONE);
+        world.run(STEADY);
+    }
+    if is_broker {
+        world.vanish(part[0]);
+    } else {
+        world.cut(part);
+    }
+    let began = world.now();
+    let mut known = None;
+    let mut sent = first + 10;
+    while world.now().since(began) < GO_ON {
+        world.publish((from, publisher), ONE);
+        sent += 1;
+        world.run(STEADY);
+        if known.is_none() && world.is_gone(part) {
+            known = Some(world.now().since(began));
+        }
+    }
+    let known = match known {
+        Some(known) => known,
+        None => world.now().since(began) + world.until_gone(part, MOST)?,
+    };
+    world.run(Duration::from_secs(5));
+    let delays = world.people.delays(whom, first);
+    ensure!(delays.len() == sent - first, "{} of {} events came", delays.len(), sent - first);
+    let longest = delays.into_iter().max().unwrap_or_default();
+    let found = [known.as_secs_f64(), longest.as_secs_f64()];
+    if is_broker {
+        figures.broker_gone = found;
+    } else {
+        figures.link_gone = found;
+        world.map.links.retain(|link| *link != part);
+    }
+    Ok(())
+}

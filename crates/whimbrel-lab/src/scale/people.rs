@@ -1,0 +1,98 @@
+//! Clients: whether they are answered, and what comes to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output, Refusal, Sent};
+use whimbrel_event::{Qos, Time};
+
+use crate::bench::wire;
+use crate::cores::Clients;
+
+/// What a subscriber has got.
+#[derive(Clone, Copy, Debug)]
+pub struct Got {
+    /// Whose it is.
+    pub link: Link,
+    /// The event's number.
+    pub number: usize,
+    /// When.
+    pub at: Time,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct People {
+    now: Time,
+    /// Connections that have their sessions.
+    pub attached: BTreeSet<Link>,
+    /// Connections that were refused, since they were looked at last.
+    pub refused: Vec<Link>,
+    /// When each subscription was answered, by its connection and in their order, and how many brokers did not know of it then.
+    pub answered: BTreeMap<Link, Vec<(Time, usize)>>,
+    /// When each event was published.
+    pub sent: Vec<Time>,
+    /// What has come, in order.
+    pub got: Vec<Got>,
+}
+
+impl People {
+    /// Nobody.
+    pub fn new(now: Time) -> People {
+        People {
+            now,
+            attached: BTreeSet::new(),
+            refused: Vec::new(),
+            answered: BTreeMap::new(),
+            sent: Vec::new(),
+            got: Vec::new(),
+        }
+    }
+
+    /// How long each event took that came to somebody, of those with these numbers and later ones.
+    pub fn delays(&self, link: Link, from: usize) -> Vec<Duration> {
+        let own = self.got.iter().filter(|got| got.link == link && got.number >= from);
+        own.map(|got| got.at.since(self.sent[got.number])).collect()
+    }
+}
+
+impl Clients for People {
+    fn at(&mut self, now: Time, _: usize) {
+        self.now = now;
+    }
+}
+
+impl Output for People {
+    fn attached(&mut self, link: Link, _: bool) {
+        self.attached.insert(link);
+    }
+
+    fn refused(&mut self, link: Link, _: Refusal) {
+        self.refused.push(link);
+    }
+
+    fn kicked(&mut self, link: Link, why: Kick) {
+        panic!("client {} was thrown out: {why:?}", link.0);
+    }
+
+    fn subscribed(&mut self, link: Link, _: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
+        assert!(results.iter().all(Result::is_ok), "client {} was told {results:?}", link.0);
+        self.answered.entry(link).or_default().push((self.now, pending.len()));
+    }
+
+    fn unsubscribed(&mut self, _: Link, _: u16, _: &[bool]) {}
+
+    fn accepted(&mut self, _: Link, _: u16, _: Qos, result: Accepted) {
+        assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");
+    }
+
+    fn completed(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn release(&mut self, _: Link, _: u16, _: bool) {}
+
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        let number = wire::stamp(delivery.event.payload).expect("events are numbered") as usize;
+        self.got.push(Got { link, number, at: self.now });
+        Sent::Open
+    }
+}

@@ -1,0 +1,209 @@
+//! Who may do what: connections are admitted, and judged anew when the rules change.
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_access::{Denied, Exceeded, Grants, Meter, Principal, Slot};
+use whimbrel_core::Core;
+use whimbrel_event::Time;
+
+use super::api::{Decision, Identity};
+use crate::codec::ReasonCode;
+use crate::config::Access;
+
+/// Owners of sessions that are looked at, for whether their sessions still exist, whenever one is added: more than one, so that they become
+/// fewer.
+const SWEEP: usize = 2;
+
+/// By what it is known who a client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// Nothing.
+    Nothing,
+    /// The certificate that its connection has shown.
+    Certificate,
+    /// A password.
+    Password,
+    /// A token.
+    Token,
+}
+
+/// The will of a connection: topic, importance and deadline.
+type WillTerms = (Box<str>, u8, Option<u32>);
+
+/// Who a connection is, and what it may.
+#[derive(Debug)]
+pub(crate) struct Who {
+    pub(super) principal: Principal,
+    pub(super) by: By,
+    pub(super) client_id: Box<str>,
+    pub(super) grants: Grants,
+    pub(super) slot: Slot,
+    /// Subscriptions of its session that count towards its quota.
+    pub(super) subscriptions: u32,
+    /// What is delivered is compared with the rules: there is, or was, a subscription that they do not allow.
+    pub(super) is_strict: bool,
+    pub(super) will: Option<Box<WillTerms>>,
+}
+
+/// Why something is refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    pub(super) reason: ReasonCode,
+    pub(super) cause: &'static str,
+}
+
+impl Denial {
+    pub(super) fn decision<'a>(self, action: &'static str, principal: &'a str, client_id: &'a str) -> Decision<'a> {
+        Decision { action, principal, client_id, about: "", code: self.reason.0, why: self.cause }
+    }
+}
+
+impl From<Denied> for Denial {
+    fn from(denied: Denied) -> Denial {
+        Denial { reason: ReasonCode::NOT_AUTHORIZED, cause: denied.text() }
+    }
+}
+
+impl From<Exceeded> for Denial {
+    fn from(exceeded: Exceeded) -> Denial {
+        Denial { reason: ReasonCode::QUOTA_EXCEEDED, cause: exceeded.text() }
+    }
+}
+
+impl Who {
+    /// Whether it may publish that.
+    #[inline]
+    pub(super) fn may_publish(&self, topic: &str, importance: u8, deadline_ms: Option<u32>) -> Result<(), Denial> {
+        self.grants.publish(topic, importance, deadline_ms).map(drop).map_err(Denial::from)
+    }
+
+    /// Whether its will may be published, if it has one.
+    pub(super) fn may_have_will(&self) -> bool {
+        self.will.as_ref().is_none_or(|will| self.may_publish(&will.0, will.1, will.2).is_ok())
+    }
+}
+
+/// The rules in force, and what is remembered of those who are subject to them.
+#[derive(Debug)]
+pub(super) struct Guard {
+    access: Access,
+    pub(super) meter: Meter,
+    /// Whose sessions there are, by client id.
+    owners: BTreeMap<Box<str>, Principal>,
+    /// The client id that was swept last.
+    swept: Box<str>,
+    tickets: u64,
+    /// Connections that are not read until then.
+    pub(super) throttled: BTreeSet<(Time, u32)>,
+    /// Connections whose sessions the present step has found with subscriptions, which are compared with the rules.
+    pub(super) returned: Vec<u32>,
+    /// Connections whose subscriptions the present step has changed.
+    pub(super) counted: Vec<u32>,
+    /// The next connection to be compared with new rules, and since when.
+    pub(super) review: Option<(u32, Time)>,
+}
+
+impl Guard {
+    pub(super) fn new(access: Access) -> Guard {
+        let mut meter = Meter::new();
+        // Whoever gives quotas has checked them; those that are none would bound nobody.
+        let is_set = meter.set(&access.quotas);
+        debug_assert!(is_set.is_ok(), "{is_set:?}");
+        Guard {
+            access,
+            meter,
+            owners: BTreeMap::new(),
+            swept: "".into(),
+            tickets: 0,
+            throttled: BTreeSet::new(),
+            returned: Vec::new(),
+            counted: Vec::new(),
+            review: None,
+        }
+    }
+
+    /// From now on that is in force.
+    pub(super) fn set(&mut self, now: Time, access: &Access) {
+        let is_set = self.meter.set(&access.quotas);
+        debug_assert!(is_set.is_ok(), "{is_set:?}");
+        self.access = access.clone();
+        self.review = Some((0, now));
+    }
+
+    pub(super) fn allows_everything(&self) -> bool {
+        self.access.rules.are_everything()
+    }
+
+    /// Whether what clients say of themselves can be judged.
+    pub(super) fn judges(&self) -> bool {
+        self.access.judges
+    }
+
+    /// A number for a question that no other question had.
+    pub(super) fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    /// Whether somebody who was identified a moment ago still would be.
+    pub(super) fn still_knows(&self, identity: &Identity) -> bool {
+        !identity.by_password || self.access.users.contains(&identity.principal)
+    }
+
+    /// What a principal may with a client id, if it may connect.
+    pub(super) fn admit(
+        &mut self,
+        now: Time,
+        (principal, by): (Principal, By),
+        client_id: &str,
+        core: &Core,
+    ) -> Result<Who, (Principal, Denial)> {
+        let admission = match self.access.rules.connect(&principal, client_id) {
+            Ok(admission) => admission,
+            Err(denied) => return Err((principal, denied.into())),
+        };
+        let is_of_other = self.owners.get(client_id).is_some_and(|owner| *owner != principal);
+        if is_of_other && admission.takes_over.is_none() && core.session(client_id).is_some() {
+            let cause = "the session of this client id belongs to somebody else";
+            return Err((principal, Denial { reason: ReasonCode::NOT_AUTHORIZED, cause }));
+        }
+        let slot = match self.meter.enter(now, &principal) {
+            Ok(slot) => slot,
+            Err(exceeded) => return Err((principal, exceeded.into())),
+        };
+        self.own(client_id, &principal, core);
+        let grants = self.access.rules.grants(&principal, client_id);
+        let client_id = client_id.into();
+        Ok(Who { principal, by, client_id, grants, slot, subscriptions: 0, is_strict: false, will: None })
+    }
+
+    /// Remembers whose session it is, and forgets some whose sessions have ended.
+    fn own(&mut self, client_id: &str, principal: &Principal, core: &Core) {
+        for _ in 0..SWEEP {
+            let behind = (Bound::Excluded(&*self.swept), Bound::Unbounded);
+            let next = self.owners.range::<str, _>(behind).next().map(|(client_id, _)| client_id.clone());
+            let Some(next) = next else {
+                self.swept = "".into();
+                break;
+            };
+            if core.session(&next).is_none() {
+                self.owners.remove(&next);
+            }
+            self.swept = next;
+        }
+        self.owners.insert(client_id.into(), principal.clone());
+    }
+
+    /// What a connection that was admitted may by the rules in force.
+    ///
+    /// # Errors
+    /// It may not be connected any more.
+    pub(super) fn judge(&self, who: &Who) -> Result<Grants, Denial> {
+        if who.by == By::Password && !self.access.users.contains(&who.principal) {
+            return Err(Denial { reason: ReasonCode::NOT_AUTHORIZED, cause: "the user does not exist any more" });
+        }
+        self.access.rules.connect(&who.principal, &who.client_id)?;
+        Ok(self.access.rules.grants(&who.principal, &who.client_id))
+    }
+}

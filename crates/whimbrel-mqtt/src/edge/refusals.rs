@@ -1,0 +1,91 @@
+//! What the core refuses, as reason codes and in words.
+
+use whimbrel_core::{Granted, Refusal};
+use whimbrel_event::Qos;
+
+use crate::codec::ReasonCode;
+
+/// The reason code for one filter of a SUBSCRIBE.
+pub(super) fn granted(result: &Result<Granted, Refusal>) -> ReasonCode {
+    match result.as_ref().map(|granted| granted.qos) {
+        Ok(Qos::AtMostOnce) => ReasonCode::SUCCESS,
+        Ok(Qos::AtLeastOnce) => ReasonCode::GRANTED_QOS_1,
+        Ok(Qos::ExactlyOnce) => ReasonCode::GRANTED_QOS_2,
+        Err(refusal) => reason_of(*refusal),
+    }
+}
+
+/// The reason code for a refusal of the core.
+pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
+    match refusal {
+        Refusal::BadFilter(_) => ReasonCode::TOPIC_FILTER_INVALID,
+        Refusal::BadTopic(_) => ReasonCode::TOPIC_NAME_INVALID,
+        Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
+        Refusal::OtherSelector
+        | Refusal::SharedTracked
+        | Refusal::StartNotKept
+        | Refusal::OtherDeployment
+        | Refusal::FutureStart
+        | Refusal::TooManyStrangers
+        | Refusal::NotAcknowledged => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+        Refusal::TooManySubscriptions
+        | Refusal::TooManySelectors
+        | Refusal::TooManySessions
+        | Refusal::TooMuchRetained
+        | Refusal::LogFull
+        | Refusal::LogFailed
+        | Refusal::TooLargeForLog
+        | Refusal::TooLargeForOthers
+        | Refusal::TooManyPublishers
+        | Refusal::TooManyChanges
+        | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
+        Refusal::SessionUnreachable | Refusal::ConnectedAgain => ReasonCode::SERVER_UNAVAILABLE,
+    }
+}
+
+/// Whether an event was refused because of where it would have to go: to the log or to other brokers.
+pub(super) fn is_of_log(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::LogFull | Refusal::LogFailed | Refusal::TooLargeForLog | Refusal::TooLargeForOthers)
+}
+
+/// What is wrong, and what helps.
+pub(super) fn cause_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::BadFilter(error) | Refusal::BadTopic(error) => error.why(),
+        Refusal::SharedNoLocal => "a shared subscription cannot leave out the client's own messages",
+        Refusal::OtherSelector => {
+            "the members of this shared subscription have another selector: all must ask for the same"
+        }
+        Refusal::SharedTracked => {
+            "a shared subscription has one position for all its members: w-from, w-ack, semi-durable and notices are not for it"
+        }
+        Refusal::StartNotKept => {
+            "w-from is for subscriptions that get what they missed: ask for w-durability durable or semi-durable"
+        }
+        Refusal::OtherDeployment => "the token belongs to another deployment: begin without it",
+        Refusal::FutureStart => "the position lies ahead of everything that this broker can have sent",
+        Refusal::TooManyStrangers => {
+            "the token names too many brokers that have ended: begin with a time or without it"
+        }
+        Refusal::NotAcknowledged => {
+            "no subscription of the session is acknowledged by token, or several are: name one with w-subscription"
+        }
+        Refusal::TooManySelectors => "the session's selectors are as long together as they may be: end some",
+        Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
+        Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
+        Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",
+        Refusal::LogFull => "the log is full: publish again when durable subscribers have acknowledged more",
+        Refusal::LogFailed => "the log has failed: the broker has to be started anew",
+        Refusal::TooLargeForLog => "the message is larger than what the log takes",
+        Refusal::TooLargeForOthers => {
+            "the message is larger than what other brokers take, which is 2,031,616 bytes in all"
+        }
+        Refusal::TooManyPublishers => "more publishers use w-seq than the broker can remember",
+        Refusal::TooManyChanges => "the subscription was changed too often: first it has to get what it wanted before",
+        Refusal::SessionUnreachable => {
+            "the brokers that keep the session cannot be reached: try again, or begin anew with Clean Start"
+        }
+        Refusal::ConnectedAgain => "the client id connected again",
+        Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
+    }
+}

@@ -1,0 +1,249 @@
+//! What was refused, and what was changed, one line of JSON each.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+use serde::Serialize;
+
+/// Lines each second at most; what was more is counted in a line of its own.
+pub const LINES_PER_SECOND: u32 = 100;
+
+/// Lines that wait to be written at most.
+const QUEUE_MAX: usize = 1000;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Where the audit goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere.
+    #[default]
+    Nowhere,
+    /// To the log.
+    Log,
+    /// To a file, behind what is in it.
+    File(PathBuf),
+}
+
+/// One thing that happened. What does not apply is empty and left out.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Record<'a> {
+    /// What: `refused`, `signed_in`, `changed`, `reloaded`, `closed`.
+    pub event: &'a str,
+    /// What was asked for: `connect`, `publish`, `subscribe`, `peer`, `observe`, `administer`, `upgrade`, `reload`.
+    pub action: &'a str,
+    /// Who asked, as far as that is known.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub principal: &'a str,
+    /// With which client id.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub client_id: &'a str,
+    /// Topic, filter, path or name that it is about.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub about: &'a str,
+    /// Where it came from.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub from: &'a str,
+    /// The reason code of MQTT 5, or the status of HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u16>,
+    /// Why.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub why: &'a str,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    at_ms: u64,
+    #[serde(flatten)]
+    record: Record<'a>,
+}
+
+#[derive(Serialize)]
+struct LeftOut {
+    at_ms: u64,
+    event: &'static str,
+    lines: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    place: Place,
+    /// Lines of the second that began then.
+    second: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+    left_out_in_all: u64,
+    queue: Vec<String>,
+    /// Where lines go is to be opened anew.
+    is_moved: bool,
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+/// Takes note of decisions, at a bounded rate; a thread writes them.
+#[derive(Debug)]
+pub struct Audit {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Audit {
+    /// An audit that goes there.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the system gives no thread.
+    pub fn start(place: Place) -> io::Result<Audit> {
+        open(&place)?;
+        let state = State { place, is_moved: true, ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), news: Condvar::new() });
+        let writing = shared.clone();
+        let writer = std::thread::Builder::new().name("audit".into()).spawn(move || write(&writing))?;
+        Ok(Audit { shared, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// From now on it goes there; a file is opened anew also if it is the same, as it may have been moved away.
+    ///
+    /// # Errors
+    /// The file cannot be opened; then it goes where it went.
+    pub fn reopen(&self, place: Place) -> io::Result<()> {
+        open(&place)?;
+        let mut state = self.shared.state.lock();
+        (state.place, state.is_moved) = (place, true);
+        Ok(())
+    }
+
+    /// Takes note.
+    pub fn note(&self, record: &Record<'_>) {
+        let mut state = self.shared.state.lock();
+        if state.place == Place::Nowhere {
+            return;
+        }
+        if !state.has_room(Instant::now()) {
+            // Whoever writes is to look again when the second is over.
+            self.shared.news.notify_one();
+            return;
+        }
+        state.lines += 1;
+        let line = serde_json::to_string(&Line { at_ms: now_ms(), record: *record });
+        state.queue.push(line.expect("texts and numbers are JSON"));
+        drop(state);
+        self.shared.news.notify_one();
+    }
+
+    /// Lines that were left out so far.
+    pub fn left_out_in_all(&self) -> u64 {
+        self.shared.state.lock().left_out_in_all
+    }
+}
+
+impl State {
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.second.is_none_or(|second| now.duration_since(second) >= SECOND) {
+            (self.second, self.lines) = (Some(now), 0);
+        }
+        let has_room = self.lines < LINES_PER_SECOND && self.queue.len() < QUEUE_MAX;
+        if !has_room {
+            self.left_out += 1;
+            self.left_out_in_all += 1;
+        }
+        has_room
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.shared.state.lock().is_over = true;
+        self.shared.news.notify_all();
+        if let Some(writer) = self.writer.lock().take() {
+            // What was noted is to be found; a thread that panicked has nothing to say.
+            let _ = writer.join();
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn open(place: &Place) -> io::Result<Option<File>> {
+    let Place::File(path) = place else { return Ok(None) };
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Some)
+}
+
+fn write(shared: &Shared) {
+    let (mut file, mut is_log) = (None, false);
+    loop {
+        let mut state = shared.state.lock();
+        if state.queue.is_empty() && !state.is_over && !state.is_moved {
+            // What was left out is told also if nothing follows it.
+            if state.left_out > 0 {
+                shared.news.wait_for(&mut state, SECOND);
+            } else {
+                shared.news.wait(&mut state);
+            }
+        }
+        let (is_over, lines) = (state.is_over, std::mem::take(&mut state.queue));
+        let is_quiet = state.second.is_none_or(|second| second.elapsed() >= SECOND);
+        let left_out = if is_quiet || is_over { std::mem::take(&mut state.left_out) } else { 0 };
+        let place = std::mem::take(&mut state.is_moved).then(|| state.place.clone());
+        drop(state);
+        if let Some(place) = place {
+            is_log = place == Place::Log;
+            file = open(&place).unwrap_or_default();
+        }
+        let left_out = (left_out > 0).then(|| {
+            let line = LeftOut { at_ms: now_ms(), event: "left_out", lines: left_out };
+            serde_json::to_string(&line).expect("numbers are JSON")
+        });
+        for line in lines.into_iter().chain(left_out) {
+            if is_log {
+                tracing::info!(audit = line);
+            } else if let Some(file) = &mut file
+                && let Err(error) = file.write_all((line + "\n").as_bytes())
+            {
+                tracing::error!(%error, "the audit cannot be written");
+            }
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_counted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit");
+        let audit = Audit::start(Place::File(path.clone())).expect("the file can be opened");
+        let many = u64::from(LINES_PER_SECOND) * 3;
+        for _ in 0..many {
+            audit.note(&Record { event: "refused", action: "publish", about: "a\"b", ..Record::default() });
+        }
+        let left_out = audit.left_out_in_all();
+        drop(audit);
+        let text = std::fs::read_to_string(&path).expect("it was written");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+        let refused = lines.iter().filter(|line| line["event"] == "refused").count() as u64;
+        let told: u64 = lines.iter().filter_map(|line| line["lines"].as_u64()).sum();
+        assert!(refused >= u64::from(LINES_PER_SECOND) && left_out > 0);
+        assert_eq!((refused + told, told), (many, left_out));
+        assert!(lines[0]["about"] == "a\"b" && lines[0].get("principal").is_none());
+    }
+}

@@ -1,0 +1,212 @@
+//! Principals over HTTP, and origins of web pages.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::sync::oneshot;
+use whimbrel_access::{Action, Principal};
+use whimbrel_mqtt::Unidentified;
+
+use super::audit::Record;
+use super::{Access, Asked};
+use crate::api::access::{Action as Asking, Authorized, Authorizer};
+
+/// The longest `Authorization` that is looked at, in bytes.
+const AUTHORIZATION_MAX: usize = 24 << 10;
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpRefusal {
+    /// It does not say who asks, or what it says is not believed: 401, with `WWW-Authenticate`.
+    NotSignedIn,
+    /// No rule allows it: 403.
+    Forbidden,
+    /// Too many others are signing in: 503.
+    Busy,
+    /// It comes from a web page of somebody else: 403.
+    ForeignOrigin,
+}
+
+impl HttpRefusal {
+    /// The status to answer with.
+    pub fn status(self) -> StatusCode {
+        match self {
+            HttpRefusal::NotSignedIn => StatusCode::UNAUTHORIZED,
+            HttpRefusal::Forbidden | HttpRefusal::ForeignOrigin => StatusCode::FORBIDDEN,
+            HttpRefusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The value of `WWW-Authenticate`, where the answer must have one.
+    pub fn challenge(self) -> Option<&'static str> {
+        (self == HttpRefusal::NotSignedIn).then_some("Basic realm=\"whimbrel\", charset=\"UTF-8\"")
+    }
+
+    /// What to tell.
+    pub fn text(self) -> &'static str {
+        match self {
+            HttpRefusal::NotSignedIn => {
+                "not signed in: give user name and password, or a token (Authorization: Basic or Bearer)"
+            }
+            HttpRefusal::Forbidden => "not authorized: no rule allows it; see [[rule]] in the configuration",
+            HttpRefusal::Busy => "too many are signing in: try again in a few seconds",
+            HttpRefusal::ForeignOrigin => {
+                "a web page of another origin may not connect; its operator can allow it in identity.origins"
+            }
+        }
+    }
+}
+
+impl fmt::Display for HttpRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl std::error::Error for HttpRefusal {}
+
+/// The API, by the rules.
+#[derive(Debug)]
+pub struct ByRules(pub Arc<Access>);
+
+impl Authorizer for ByRules {
+    fn authorize<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        action: Asking,
+    ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
+        let action = match action {
+            Asking::Observe => Action::Observe,
+            Asking::Administer => Action::Administer,
+        };
+        Box::pin(async move {
+            let authorized = self.0.authorize_http(headers, action).await;
+            authorized
+                .map(|principal| principal.name().to_owned())
+                .map_err(|refusal| (refusal.status(), refusal.text().to_owned()))
+        })
+    }
+
+    fn changes(&self, principal: &str, what: &str) {
+        let action = Action::Administer.name();
+        self.0.audit.note(&Record { event: "changed", action, principal, about: what, ..Record::default() });
+    }
+}
+
+impl Access {
+    /// Who asks, if some rule allows them the action.
+    ///
+    /// # Errors
+    /// What to answer otherwise; the audit has been told.
+    pub async fn authorize_http(
+        self: &Arc<Access>,
+        headers: &HeaderMap,
+        action: Action,
+    ) -> Result<Principal, HttpRefusal> {
+        let principal = self.identify_http(headers, action).await?;
+        if self.plan().rules.may(&principal, action).is_ok() {
+            return Ok(principal);
+        }
+        let refusal = if principal.is_anonymous() { HttpRefusal::NotSignedIn } else { HttpRefusal::Forbidden };
+        self.refused_http(principal.name(), action.name(), refusal);
+        Err(refusal)
+    }
+
+    /// Who asks; [`Principal::anonymous`] if they do not say.
+    ///
+    /// # Errors
+    /// What they say is not believed, or cannot be judged now; the audit has been told.
+    pub async fn identify_http(
+        self: &Arc<Access>,
+        headers: &HeaderMap,
+        action: Action,
+    ) -> Result<Principal, HttpRefusal> {
+        if self.plan().dev {
+            return Ok(Principal::anonymous());
+        }
+        let Some(value) = headers.get(AUTHORIZATION) else { return Ok(Principal::anonymous()) };
+        let asked = value.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX).and_then(read);
+        let Some(asked) = asked else {
+            self.refused_http("", action.name(), HttpRefusal::NotSignedIn);
+            return Err(HttpRefusal::NotSignedIn);
+        };
+        if let Some(who) = self.recall(&asked) {
+            return Ok(who.principal);
+        }
+        let (tell, told) = oneshot::channel();
+        self.identify(asked, move |result| {
+            // Whoever asked may be gone.
+            let _ = tell.send(result);
+        });
+        let refusal = match told.await {
+            Ok(Ok(who)) => {
+                let (action, principal) = (action.name(), who.principal.name());
+                self.audit.note(&Record { event: "signed_in", action, principal, ..Record::default() });
+                return Ok(who.principal);
+            }
+            Ok(Err(Unidentified::Refused)) => HttpRefusal::NotSignedIn,
+            // The end of the threads is the end of the server.
+            Ok(Err(Unidentified::Busy)) | Err(_) => HttpRefusal::Busy,
+        };
+        self.refused_http("", action.name(), refusal);
+        Err(refusal)
+    }
+
+    /// Whether a request to open a WebSocket may come from where it does: from no web page, from one of the same host, or from one of
+    /// those that the configuration names.
+    ///
+    /// # Errors
+    /// It comes from elsewhere; the audit has been told.
+    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
+        let plan = self.plan();
+        let Some(origin) = headers.get(ORIGIN).filter(|_| !plan.dev) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or_default();
+        let own = headers.get(HOST).and_then(|host| host.to_str().ok()).map(host_of);
+        let from = origin.split_once("://").map(|(_, authority)| authority);
+        let is_own = from
+            .map(host_of)
+            .is_some_and(|host| !host.is_empty() && own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(host)));
+        let is_named = |named: &String| {
+            named.eq_ignore_ascii_case(origin) || from.is_some_and(|authority| named.eq_ignore_ascii_case(authority))
+        };
+        if is_own || plan.origins.iter().any(is_named) {
+            return Ok(());
+        }
+        let (about, why) = (origin, "the origin is neither the host that was asked for nor in identity.origins");
+        let code = Some(HttpRefusal::ForeignOrigin.status().as_u16());
+        self.audit.note(&Record { event: "refused", action: "upgrade", about, code, why, ..Record::default() });
+        Err(HttpRefusal::ForeignOrigin)
+    }
+
+    fn refused_http(&self, principal: &str, action: &str, refusal: HttpRefusal) {
+        let (code, why) = (Some(refusal.status().as_u16()), refusal.text());
+        self.audit.note(&Record { event: "refused", action, principal, code, why, ..Record::default() });
+    }
+}
+
+/// What `Authorization` says.
+fn read(value: &str) -> Option<Asked> {
+    let (scheme, rest) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Asked { user: None, password: rest.trim().as_bytes().to_vec(), is_bearer: true });
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
+    let (user, password) = text.split_once(':')?;
+    Some(Asked { user: Some(user.to_owned()), password: password.as_bytes().to_vec(), is_bearer: false })
+}
+
+/// The host of an authority, without its port.
+fn host_of(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        return authority.split_inclusive(']').next().unwrap_or(authority);
+    }
+    authority.split(':').next().unwrap_or(authority)
+}

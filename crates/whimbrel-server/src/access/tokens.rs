@@ -1,0 +1,168 @@
+//! Signed tokens (JWT): who has one is who it says.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use serde::Deserialize;
+use whimbrel_access::Principal;
+
+use super::passwords::{FileFault, read_text};
+use super::provider;
+
+/// The longest token, in bytes.
+pub const TOKEN_MAX: usize = 16 << 10;
+
+/// Keys at most.
+pub const KEYS_MAX: usize = 64;
+
+/// The largest file of a key, in bytes.
+const FILE_MAX: u64 = 64 << 10;
+
+/// The shortest secret for HS256, in bytes (RFC 7518, section 3.2).
+const SECRET_MIN: usize = 32;
+
+/// How far clocks may be apart, in seconds.
+const LEEWAY: u64 = 5;
+
+/// Algorithms by their names in tokens and in the configuration.
+pub const ALGORITHMS: &[&str] = &["HS256", "RS256", "ES256", "EdDSA"];
+
+/// A key as it is written in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPlan {
+    /// What tokens call it (`kid`); `None`: it is for tokens that name no key.
+    pub id: Option<String>,
+    /// One of [`ALGORITHMS`].
+    pub algorithm: String,
+    /// The public key in PEM; for HS256 the secret itself, without the end of its line.
+    pub file: PathBuf,
+}
+
+struct Key {
+    id: Option<String>,
+    validation: Validation,
+    key: DecodingKey,
+}
+
+/// The keys by which tokens are believed, and for whom they must be made.
+pub struct Tokens {
+    keys: Vec<Key>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a token says. Claims of the wrong type are a mistake, not absent.
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    exp: u64,
+    #[serde(default, rename = "nbf")]
+    _nbf: Option<u64>,
+}
+
+impl Tokens {
+    /// Reads the keys. `issuer` and `audience` are what tokens must say, if anything.
+    ///
+    /// # Errors
+    /// Which key cannot be used, by its place, and why.
+    pub fn read(plans: &[KeyPlan], issuer: Option<&str>, audience: Option<&str>) -> Result<Tokens, (usize, FileFault)> {
+        provider::install();
+        let keys = plans.iter().enumerate().map(|(place, plan)| {
+            let (algorithm, key) = read_key(plan).map_err(|fault| (place, fault))?;
+            let mut validation = Validation::new(algorithm);
+            let mut required = vec!["exp", "sub"];
+            if let Some(issuer) = issuer {
+                validation.set_issuer(&[issuer]);
+                required.push("iss");
+            }
+            match audience {
+                Some(audience) => {
+                    validation.set_audience(&[audience]);
+                    required.push("aud");
+                }
+                None => validation.validate_aud = false,
+            }
+            validation.set_required_spec_claims(&required);
+            (validation.validate_nbf, validation.leeway) = (true, LEEWAY);
+            Ok(Key { id: plan.id.clone(), validation, key })
+        });
+        Ok(Tokens { keys: keys.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether this looks like a token, and not like a password.
+    pub fn is_token(text: &str) -> bool {
+        text.len() <= TOKEN_MAX && text.matches('.').count() == 2 && decode_header(text).is_ok()
+    }
+
+    /// Who has this token, and until when.
+    ///
+    /// # Errors
+    /// Why it is not believed; for the audit, not for the one who shows it.
+    pub fn verify(&self, token: &str) -> Result<(Principal, SystemTime), String> {
+        if token.len() > TOKEN_MAX {
+            return Err(format!("the token is longer than {TOKEN_MAX} bytes"));
+        }
+        let header = decode_header(token).map_err(|error| format!("the token cannot be read: {error}"))?;
+        if header.crit.is_some() {
+            return Err("the token asks for extensions that are not known".into());
+        }
+        let named = |key: &&Key| key.id == header.kid && key.validation.algorithms.contains(&header.alg);
+        let mut why = match &header.kid {
+            Some(id) => format!("there is no key {:?} for {:?}", shortened(id), header.alg),
+            None => format!("the token names no key, and there is none without a name for {:?}", header.alg),
+        };
+        for key in self.keys.iter().filter(named) {
+            match decode::<Claims>(token, &key.key, &key.validation) {
+                Ok(read) => {
+                    let until = UNIX_EPOCH.checked_add(Duration::from_secs(read.claims.exp));
+                    let until = until.unwrap_or(SystemTime::now() + Duration::from_secs(u32::MAX.into()));
+                    let principal = Principal::new(&read.claims.sub);
+                    return Ok((principal.map_err(|error| format!("its `sub` is no principal: {error}"))?, until));
+                }
+                Err(error) => why = format!("the token is not believed: {error}"),
+            }
+        }
+        Err(why)
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey), FileFault> {
+    let fault = |cause: String| FileFault { path: plan.file.clone(), line: None, cause };
+    let text = read_text(&plan.file, FILE_MAX)?;
+    let of_pem = |read: Result<DecodingKey, _>| {
+        let what =
+            |error: jsonwebtoken::errors::Error| format!("it is no public key for {} in PEM: {error}", plan.algorithm);
+        read.map_err(|error| fault(what(error)))
+    };
+    match plan.algorithm.as_str() {
+        "HS256" => {
+            let secret = text.trim_end_matches(['\r', '\n']);
+            if secret.len() < SECRET_MIN || secret.contains("-----BEGIN") {
+                return Err(fault(format!("it is no secret of at least {SECRET_MIN} bytes, which HS256 needs")));
+            }
+            Ok((Algorithm::HS256, DecodingKey::from_secret(secret.as_bytes())))
+        }
+        _ if text.contains("PRIVATE KEY") => Err(fault(
+            "it holds a private key: the broker needs the public one only, and nobody else may have that".into(),
+        )),
+        "RS256" => of_pem(DecodingKey::from_rsa_pem(text.as_bytes())).map(|key| (Algorithm::RS256, key)),
+        "ES256" => of_pem(DecodingKey::from_ec_pem(text.as_bytes())).map(|key| (Algorithm::ES256, key)),
+        "EdDSA" => of_pem(DecodingKey::from_ed_pem(text.as_bytes())).map(|key| (Algorithm::EdDSA, key)),
+        other => Err(fault(format!("{other:?} is not known: use one of {}", ALGORITHMS.join(", ")))),
+    }
+}
+
+/// All files that keys come from.
+pub fn files(plans: &[KeyPlan]) -> impl Iterator<Item = &Path> {
+    plans.iter().map(|plan| plan.file.as_path())
+}

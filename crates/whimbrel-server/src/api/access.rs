@@ -1,0 +1,137 @@
+//! Who may ask what of the API.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::{REQUEST_TIMEOUT, refuse};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It reads.
+    Observe,
+    /// It changes something, or takes everything away.
+    Administer,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Action; 2] = [Action::Observe, Action::Administer];
+
+    /// As rules and `/whoami` name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Observe => "observe",
+            Action::Administer => "administer",
+        }
+    }
+}
+
+/// Who asks, or the status and the words with which it is refused. With 401 the asker is told how to sign in.
+pub type Authorized = Result<String, (StatusCode, String)>;
+
+/// What decides whether a request is answered.
+pub trait Authorizer: Debug + Send + Sync {
+    /// Finds out who asks, by the headers of the request, and whether that one may do it.
+    fn authorize<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        action: Action,
+    ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>>;
+
+    /// Somebody who may is about to change something.
+    fn changes(&self, _principal: &str, _what: &str) {}
+}
+
+/// Everybody may do everything, under this name: whoever could open the control socket, and everyone with `--dev`.
+#[derive(Debug)]
+pub struct Everyone(pub &'static str);
+
+impl Authorizer for Everyone {
+    fn authorize<'a>(
+        &'a self,
+        _headers: &'a HeaderMap,
+        _action: Action,
+    ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
+        Box::pin(async { Ok(self.0.to_owned()) })
+    }
+}
+
+/// What stands before a route.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    pub(super) authorizer: Arc<dyn Authorizer>,
+    /// `None`: the route asks for itself.
+    pub(super) action: Option<Action>,
+}
+
+/// Lets a request through if it is allowed, and ends it when it takes too long.
+pub(super) async fn check(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, async {
+        if gate.action != Some(Action::Observe) && is_foreign(request.headers()) {
+            let error = "this request comes from a page of another site (its Origin is not the Host): only pages of this broker may change something";
+            return refuse(StatusCode::FORBIDDEN, error);
+        }
+        if let Some(action) = gate.action {
+            match gate.authorizer.authorize(request.headers(), action).await {
+                Ok(principal) if action == Action::Administer => {
+                    let (method, path) = (request.method(), request.uri().path());
+                    tracing::info!(principal, %method, path, "asked over the API");
+                    gate.authorizer.changes(&principal, &format!("{method} {path}"));
+                }
+                Ok(_) => {}
+                Err(refusal) => return refused(refusal),
+            }
+        }
+        next.run(request).await
+    });
+    let late =
+        || refuse(StatusCode::GATEWAY_TIMEOUT, "the answer has taken too long; the broker is busy: ask again later");
+    answered.await.unwrap_or_else(|_| late())
+}
+
+/// The answer to somebody who may not do it.
+pub(super) fn refused((status, error): (StatusCode, String)) -> Response {
+    let mut response = refuse(status, error);
+    if status == StatusCode::UNAUTHORIZED {
+        let how = HeaderValue::from_static("Basic realm=\"whimbrel\", charset=\"UTF-8\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, how);
+    }
+    response
+}
+
+/// Whether a browser says that a page of another site asks. Browsers add names and passwords that they remember, whoever's page it is.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let from = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    from.is_none() || from != host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_another_site_is_told_from_ones_own() {
+        let headers = |host: &'static str, origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(host));
+            origin.map(|origin| headers.insert(ORIGIN, HeaderValue::from_static(origin)));
+            headers
+        };
+        assert!(!is_foreign(&headers("a:8080", None)), "no browser");
+        assert!(!is_foreign(&headers("a:8080", Some("http://a:8080"))));
+        assert!(!is_foreign(&headers("a", Some("https://a"))));
+        for origin in ["http://a", "http://b:8080", "null", "http://a:8080.evil", ""] {
+            assert!(is_foreign(&headers("a:8080", Some(origin))), "{origin:?}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What signals do, asked over the API.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use axum::response::Response;
+use futures_util::{StreamExt, stream};
+use tokio::sync::Notify;
+
+use super::answers::{Draining, Reloaded};
+use super::{Shared, json, refuse};
+use crate::fences::Outcome;
+
+/// Begins a drain when it is dropped.
+struct Begin(Arc<Notify>);
+
+impl Drop for Begin {
+    fn drop(&mut self) {
+        // Who runs the server hears it: the same as if a signal had come.
+        self.0.notify_one();
+    }
+}
+
+/// Begins a drain as soon as the answer is on its way; the process ends after it.
+pub(super) async fn drain(State(shared): State<Arc<Shared>>) -> Response {
+    let answer = json(StatusCode::OK, &Draining { connections: shared.hub.connections() as u64 });
+    let (mut head, body) = answer.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.insert(CONTENT_LENGTH, length.into());
+    }
+    let begin = Begin(shared.drain.clone());
+    let pieces = body.into_data_stream().chain(stream::once(async move {
+        drop(begin);
+        Ok(Bytes::new())
+    }));
+    Response::from_parts(head, Body::from_stream(pieces))
+}
+
+/// Reads the configuration again, and tells whether anything is different.
+pub(super) async fn reload(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.fences.reload().await {
+        Some(Outcome::Refused) => {
+            let error = "the configuration has mistakes, so what was in force before stays; the broker's log names them. Correct them and reload again";
+            refuse(StatusCode::CONFLICT, error)
+        }
+        Some(outcome) => json(StatusCode::OK, &Reloaded { changed: outcome == Outcome::Changed }),
+        None => refuse(
+            StatusCode::CONFLICT,
+            "there is no configuration file to read again; start the broker with --config FILE",
+        ),
+    }
+}

@@ -1,0 +1,111 @@
+//! What the broker is like now, and who asks.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use whimbrel_core::Stats;
+
+use super::access::{Action, Authorizer, refused};
+use super::answers::{Counters, Lost, Sample, Status, WhoAmI};
+use super::{Shared, json, millis};
+use crate::drive::Hub;
+use crate::process;
+use crate::server::Phase;
+
+pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
+    let hub = &shared.hub;
+    let sample = sample(hub);
+    let (host, brokers, subscriptions, now) = hub.look(|broker, _, now| {
+        let core = broker.core();
+        (core.host(), core.topology(now), broker.stats().core.subscriptions, now)
+    });
+    let own = brokers.iter().find(|broker| broker.host == host);
+    let reachable = brokers.iter().filter(|broker| broker.host == host || !broker.path.is_empty()).count();
+    let about = &shared.about;
+    let status = Status {
+        now_ms: millis(now),
+        started_ms: about.started_ms,
+        name: about.name.clone(),
+        version: about.version.clone(),
+        host: host.to_string(),
+        incarnation: own.map(|own| own.incarnation),
+        deployment: about.deployment.clone(),
+        phase: phase(*shared.phase.borrow()).to_owned(),
+        dev: about.dev,
+        listeners: about.listeners.clone(),
+        connections: sample.connections,
+        sessions: sample.sessions,
+        subscriptions,
+        brokers_reachable: reachable.max(1) as u64,
+        brokers_known: brokers.len().max(1) as u64,
+        counters: sample.counters,
+    };
+    json(StatusCode::OK, &status)
+}
+
+/// Who asks: that is, the name under which any of the actions is allowed.
+pub(super) async fn who(
+    State(shared): State<Arc<Shared>>,
+    Extension(authorizer): Extension<Arc<dyn Authorizer>>,
+    headers: HeaderMap,
+) -> Response {
+    let (mut known, mut may, mut refusal) = (None, Vec::new(), None);
+    for action in Action::ALL {
+        match authorizer.authorize(&headers, action).await {
+            Ok(principal) => {
+                known = Some(principal);
+                may.push(action.name().to_owned());
+            }
+            Err(why) => refusal = Some(why),
+        }
+    }
+    match (known, refusal) {
+        (Some(principal), _) => json(StatusCode::OK, &WhoAmI { principal, may, dev: shared.about.dev }),
+        (None, why) => refused(why.unwrap_or((StatusCode::FORBIDDEN, "nothing is allowed".into()))),
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Ready => "ready",
+        Phase::Draining => "draining",
+    }
+}
+
+/// The broker's numbers at this moment.
+pub(super) fn sample(hub: &Hub) -> Sample {
+    let (stats, journal_bytes, now) =
+        hub.look(|broker, store, now| (broker.stats(), store.map_or(0, |store| store.account().bytes), now));
+    let (overlay_bytes_in, overlay_bytes_out) = hub.overlay_bytes();
+    let core = &stats.core;
+    let counters = Counters {
+        events_accepted: core.events_accepted,
+        events_logged: core.events_logged,
+        deliveries: core.deliveries,
+        bytes_in: stats.bytes_in,
+        bytes_out: stats.bytes_out,
+        packets_in: stats.packets_in,
+        packets_out: stats.packets_out,
+        refused: stats.refused.total() + stats.publishes_refused.total() + core.subscriptions_refused,
+        lost: lost(core),
+        gaps: lost(core).semi_durable + lost(core).durable + core.gaps_assumed,
+        overlay_bytes_in,
+        overlay_bytes_out,
+        cpu_ms: (process::cpu_seconds() * 1e3) as u64,
+        memory_bytes: process::resident_bytes().unwrap_or(0),
+        journal_bytes,
+    };
+    Sample { at_ms: millis(now), connections: stats.connections, sessions: core.sessions, counters }
+}
+
+fn lost(core: &Stats) -> Lost {
+    Lost {
+        nondurable: core.dropped_slow + core.dropped_queue_full,
+        semi_durable: core.gaps_overwritten + core.gaps_not_buffered + core.gaps_slow,
+        durable: core.gaps_released + core.gaps_lost,
+    }
+}

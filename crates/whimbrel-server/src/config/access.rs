@@ -1,0 +1,364 @@
+//! `[identity]`, `[[identity.key]]`, `[[rule]]` and `[[quota]]`: who is known, and who may do what.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use miette::NamedSource;
+use toml::Spanned;
+use toml::de::DeValue;
+use whimbrel_access::{Action, Actions, Meter, Quota, QuotaError, Rule, RuleFault, Rules};
+
+use super::fence::Watched;
+use super::problem::{Place, Problem};
+use super::settings::Settings;
+use super::source::Source;
+use super::value::{Kind, Value};
+use crate::access::passwords::Passwords;
+use crate::access::tokens::{ALGORITHMS, KEYS_MAX, KeyPlan, Tokens, files};
+use crate::access::{Plan, audit};
+
+const RULE: &str = "write [[rule]] with `principals`, `actions` (publish, subscribe, peer, administer, observe), `topics`, and if \
+    wanted `client_ids`, `max_importance`, `min_deadline_ms`";
+
+const QUOTA: &str = "write [[quota]] with `principals` and some of `connections`, `publishes_per_second`, `bytes_per_second`, \
+    `subscriptions`";
+
+const KEY: &str =
+    "write [[identity.key]] with `algorithm` (HS256, RS256, ES256 or EdDSA), `file`, and `id` if tokens name their key";
+
+/// How alike two names must be for one to be suggested for the other (Jaro-Winkler, 0 to 1).
+const ALIKE: f64 = 0.8;
+
+/// What `whimbrel.toml` says.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    rules: Vec<(Rule, Place)>,
+    quotas: Vec<(Quota, Place)>,
+    keys: Vec<(KeyPlan, Place)>,
+    /// The directory of the file: where its paths begin.
+    directory: PathBuf,
+}
+
+impl Asked {
+    /// Whether somebody can be known by what they say.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Where the first of the rules and quotas stands.
+    pub(super) fn first(&self) -> Option<&Place> {
+        self.rules.first().map(|(_, place)| place).or(self.quotas.first().map(|(_, place)| place))
+    }
+}
+
+/// Whether passwords or tokens tell who somebody is.
+pub(super) fn has_source(settings: &Settings) -> bool {
+    settings.path("identity.passwords").is_some() || settings.access.has_keys()
+}
+
+/// Judges what was asked as a whole. Problems are noted in the settings. With `--dev` nothing of it counts.
+pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<Plan> {
+    let asked = std::mem::take(&mut settings.access);
+    if settings.switch("dev") {
+        if asked.first().is_some() || asked.has_keys() || settings.path("identity.passwords").is_some() {
+            warnings.push("[identity], [[rule]] and [[quota]] mean nothing with --dev: everything is allowed".into());
+        }
+        return Arc::new(Plan::of_development());
+    }
+    let passwords = passwords(settings, &asked.directory);
+    let tokens = tokens(settings, &asked);
+    let (written, places): (Vec<Rule>, Vec<Place>) = asked.rules.into_iter().unzip();
+    // Each was judged as it was read; together there may be too many.
+    let rules = Rules::new(&written).unwrap_or_else(|error| {
+        if settings.problems.is_empty() {
+            let problem = Problem::new(error.fault.to_string()).at(places.get(error.rule), "one too many");
+            settings.problems.push(problem.help("write fewer rules, with patterns and wildcards"));
+        }
+        Rules::default()
+    });
+    warn(&written, warnings);
+    let quotas: Arc<[Quota]> = asked.quotas.into_iter().map(|(quota, _)| quota).collect();
+    let audit = match settings.text("identity.audit").as_str() {
+        "" => audit::Place::Nowhere,
+        "-" => audit::Place::Log,
+        path => audit::Place::File(asked.directory.join(path)),
+    };
+    let origins = settings.texts("identity.origins");
+    Arc::new(Plan { dev: false, passwords, tokens, written, rules: Arc::new(rules), quotas, origins, audit })
+}
+
+/// What is allowed, and probably not meant.
+fn warn(rules: &[Rule], warnings: &mut Vec<String>) {
+    if rules.is_empty() {
+        warnings.push("there is no [[rule]]: nobody may publish, subscribe or use the API".into());
+    }
+    for (at, rule) in rules.iter().enumerate() {
+        let has_client_id = rule.topics.iter().any(|topic| topic.split('/').any(|level| level == "%c"));
+        if has_client_id && rule.client_ids.is_none() {
+            let number = at + 1;
+            warnings.push(format!(
+                "rule {number} has %c in its topics and no `client_ids`: whoever connects chooses the client id, and so the topics"
+            ));
+        }
+    }
+}
+
+fn passwords(settings: &mut Settings, directory: &Path) -> Option<Passwords> {
+    let path = directory.join(settings.path("identity.passwords")?);
+    settings.watched.push(Watched::look(&path));
+    match Passwords::read(&path) {
+        Ok(passwords) => Some(passwords),
+        Err(fault) => {
+            let problem = Problem::new(format!("the passwords cannot be used: {fault}"));
+            let problem = problem.at(settings.place("identity.passwords"), "this file");
+            settings.problems.push(problem.help("`whimbrel passwd FILE USER` makes the file, users and hashes"));
+            None
+        }
+    }
+}
+
+fn tokens(settings: &mut Settings, asked: &Asked) -> Option<Tokens> {
+    let (issuer, audience) = (settings.text("identity.token_issuer"), settings.text("identity.token_audience"));
+    let named = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let (issuer, audience) = (named(&issuer), named(&audience));
+    if asked.keys.is_empty() {
+        for (setting, text) in [("identity.token_issuer", &issuer), ("identity.token_audience", &audience)] {
+            if text.is_some() {
+                let problem = Problem::new(format!("`{setting}` is given, and there is no key for tokens"));
+                settings.problems.push(problem.at(settings.place(setting), "here").help(KEY));
+            }
+        }
+        return None;
+    }
+    if let Some((_, place)) = asked.keys.get(KEYS_MAX) {
+        let problem = Problem::new(format!("there are more than {KEYS_MAX} keys for tokens"));
+        settings.problems.push(problem.at(Some(place), "one too many").help("remove keys that are not used any more"));
+        return None;
+    }
+    let plans: Vec<KeyPlan> = asked.keys.iter().map(|(plan, _)| plan.clone()).collect();
+    settings.watched.extend(files(&plans).map(Watched::look));
+    match Tokens::read(&plans, issuer.as_deref(), audience.as_deref()) {
+        Ok(tokens) => Some(tokens),
+        Err((at, fault)) => {
+            let place = asked.keys.get(at).map(|(_, place)| place);
+            settings
+                .problems
+                .push(Problem::new(format!("the key cannot be used: {fault}")).at(place, "here").help(KEY));
+            None
+        }
+    }
+}
+
+impl Settings {
+    /// From which directory paths of `[identity]` start.
+    pub(super) fn start_access_at(&mut self, directory: &Path) {
+        self.access.directory = directory.to_owned();
+    }
+
+    /// Reads the value of `rule`.
+    pub(super) fn read_rules(&mut self, file: &Arc<NamedSource<String>>, value: &Spanned<DeValue<'_>>) {
+        let source = Source { file, table: "[[rule]]", help: RULE };
+        for entry in self.entries(&source, "rule", value) {
+            match read_rule(&source, entry) {
+                Ok(rule) => self.access.rules.push((rule, source.place(entry.span()))),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+    }
+
+    /// Reads the value of `quota`.
+    pub(super) fn read_quotas(&mut self, file: &Arc<NamedSource<String>>, value: &Spanned<DeValue<'_>>) {
+        let source = Source { file, table: "[[quota]]", help: QUOTA };
+        for entry in self.entries(&source, "quota", value) {
+            match read_quota(&source, entry) {
+                Ok(quota) => self.access.quotas.push((quota, source.place(entry.span()))),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+    }
+
+    /// Reads the value of `identity.key`.
+    pub(super) fn read_keys(&mut self, file: &Arc<NamedSource<String>>, value: &Spanned<DeValue<'_>>) {
+        let source = Source { file, table: "[[identity.key]]", help: KEY };
+        for entry in self.entries(&source, "identity.key", value) {
+            match read_key(&source, entry) {
+                Ok(key) => self.access.keys.push((key, source.place(entry.span()))),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+    }
+
+    fn entries<'a, 'b>(
+        &mut self,
+        source: &Source<'_>,
+        name: &str,
+        value: &'a Spanned<DeValue<'b>>,
+    ) -> Vec<&'a Spanned<DeValue<'b>>> {
+        match value.get_ref() {
+            DeValue::Array(entries) => entries.iter().collect(),
+            _ => {
+                self.problems.push(source.wrong(format!("`{name}` is no list"), value.span()));
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// A key that a table does not have, with the one that was probably meant.
+fn unknown(source: &Source<'_>, key: &Spanned<impl AsRef<str>>, known: &[&str]) -> Problem {
+    let name = key.get_ref().as_ref();
+    match nearest(name, known) {
+        Some(near) => source.unknown(key).help(format!("did you mean `{near}`?")),
+        None => source.unknown(key),
+    }
+}
+
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|other| (strsim::jaro_winkler(name, other), *other));
+    scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
+}
+
+/// The texts of a list, each with its place.
+fn texts(source: &Source<'_>, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<(String, Place)>, Problem> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(vec![(text.to_string(), source.place(value.span()))]),
+        DeValue::Array(items) => {
+            items.iter().map(|item| Ok((source.text(name, item)?.to_owned(), source.place(item.span())))).collect()
+        }
+        other => Err(source.wrong(format!("`{name}` has the wrong type: {}", other.type_str()), value.span())),
+    }
+}
+
+fn number(source: &Source<'_>, name: &str, bounds: (u64, u64), value: &Spanned<DeValue<'_>>) -> Result<u64, Problem> {
+    match source.read(name, Kind::Count(bounds.0, bounds.1), value)? {
+        Value::Number(number) => Ok(number),
+        _ => Err(source.wrong(format!("`{name}` is no number"), value.span())),
+    }
+}
+
+fn read_rule(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Rule, Problem> {
+    const KEYS: &[&str] = &["principals", "actions", "topics", "client_ids", "max_importance", "min_deadline_ms"];
+    let DeValue::Table(table) = entry.get_ref() else {
+        return Err(source.wrong("an entry of `rule` is no table", entry.span()));
+    };
+    let mut rule = Rule::default();
+    let mut places: Vec<(String, Place)> = Vec::new();
+    for (key, value) in table.iter() {
+        let mut read = |name: &str| -> Result<Vec<String>, Problem> {
+            let read = texts(source, name, value)?;
+            places.extend(read.iter().cloned());
+            Ok(read.into_iter().map(|(text, _)| text).collect())
+        };
+        match &**key.get_ref() {
+            "principals" => rule.principals = read("principals")?,
+            "topics" => rule.topics = read("topics")?,
+            "client_ids" => rule.client_ids = Some(read("client_ids")?),
+            "actions" => rule.actions = read_actions(source, value)?,
+            "max_importance" => {
+                rule.max_importance = number(source, "max_importance", (1, 10), value)?.try_into().unwrap_or(u8::MAX);
+            }
+            "min_deadline_ms" => {
+                let bounds = (0, u32::MAX.into());
+                rule.min_deadline_ms = number(source, "min_deadline_ms", bounds, value)?.try_into().unwrap_or(u32::MAX);
+            }
+            _ => return Err(unknown(source, key, KEYS)),
+        }
+    }
+    let Err(error) = Rules::new(std::slice::from_ref(&rule)) else { return Ok(rule) };
+    let at_fault = match &error.fault {
+        RuleFault::Principal(text, _)
+        | RuleFault::ClientId(text, _)
+        | RuleFault::Topic(text, _)
+        | RuleFault::Share(text)
+        | RuleFault::PartOfLevel(text) => places.into_iter().find(|(other, _)| other == text).map(|(_, place)| place),
+        _ => None,
+    };
+    let place = at_fault.unwrap_or_else(|| source.place(entry.span()));
+    Err(Problem::new(error.fault.to_string()).at(Some(&place), "here").help(help(&error.fault)))
+}
+
+fn help(fault: &RuleFault) -> &'static str {
+    match fault {
+        RuleFault::Nobody => {
+            "name whom it is for, such as principals = [\"bus-*\"]; \"anonymous\" are those who do not say who they are"
+        }
+        RuleFault::NoTopics => "name them, such as topics = [\"fleet/%u/#\"]; \"#\" is all but those that begin with $",
+        RuleFault::NotOfClients => "leave them out, or add \"publish\" or \"subscribe\" to its `actions`",
+        RuleFault::Share(_) => "write the filter itself: whoever may subscribe to it may share that",
+        RuleFault::PartOfLevel(_) => {
+            "%u (the principal) and %c (the client id) stand for a level whole, such as fleet/%u/position"
+        }
+        _ => RULE,
+    }
+}
+
+fn read_actions(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Actions, Problem> {
+    let names = Action::ALL.map(Action::name);
+    let mut actions = Vec::new();
+    for (text, place) in texts(source, "actions", value)? {
+        actions.push(Action::named(&text).ok_or_else(|| {
+            let help = match nearest(&text, &names) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("write some of {}", names.join(", ")),
+            };
+            Problem::new(format!("there is no action {text:?}")).at(Some(&place), "unknown").help(help)
+        })?);
+    }
+    Ok(Actions::of(actions))
+}
+
+fn read_quota(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Quota, Problem> {
+    const KEYS: &[&str] = &["principals", "connections", "publishes_per_second", "bytes_per_second", "subscriptions"];
+    let DeValue::Table(table) = entry.get_ref() else {
+        return Err(source.wrong("an entry of `quota` is no table", entry.span()));
+    };
+    let mut quota = Quota::default();
+    let most = u64::from(u32::MAX);
+    for (key, value) in table.iter() {
+        let count = |name: &str| number(source, name, (1, most), value);
+        let small = |name: &str| Ok(NonZeroU32::new(count(name)?.try_into().unwrap_or(u32::MAX)));
+        match &**key.get_ref() {
+            "principals" => {
+                let read = texts(source, "principals", value)?;
+                quota.principals = read.into_iter().map(|(text, _)| text).collect();
+            }
+            "connections" => quota.connections = small("connections")?,
+            "subscriptions" => quota.subscriptions = small("subscriptions")?,
+            "publishes_per_second" => quota.publishes_per_second = NonZeroU64::new(count("publishes_per_second")?),
+            "bytes_per_second" => {
+                let read = source.read("bytes_per_second", Kind::Size(1, 1 << 40), value)?;
+                quota.bytes_per_second = if let Value::Number(bytes) = read { NonZeroU64::new(bytes) } else { None };
+            }
+            _ => return Err(unknown(source, key, KEYS)),
+        }
+    }
+    let wrong = |error: QuotaError| source.wrong(error.to_string(), entry.span());
+    Meter::check(std::slice::from_ref(&quota)).map(|()| quota).map_err(wrong)
+}
+
+fn read_key(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<KeyPlan, Problem> {
+    const KEYS: &[&str] = &["id", "algorithm", "file"];
+    let DeValue::Table(table) = entry.get_ref() else {
+        return Err(source.wrong("an entry of `identity.key` is no table", entry.span()));
+    };
+    let (mut id, mut algorithm, mut file) = (None, None, None);
+    for (key, value) in table.iter() {
+        match &**key.get_ref() {
+            "id" => id = Some(source.text("id", value)?.to_owned()),
+            "algorithm" => match source.read("algorithm", Kind::Choice(ALGORITHMS), value)? {
+                Value::Text(text) => algorithm = Some(text),
+                _ => return Err(source.wrong("`algorithm` is no text", value.span())),
+            },
+            "file" => {
+                let name = source.place(value.span()).directory().join(source.text("file", value)?);
+                file = Some(name);
+            }
+            _ => return Err(unknown(source, key, KEYS)),
+        }
+    }
+    match (algorithm, file) {
+        (Some(algorithm), Some(file)) => Ok(KeyPlan { id, algorithm, file }),
+        _ => Err(source.wrong("a key has no `algorithm` or no `file`", entry.span())),
+    }
+}

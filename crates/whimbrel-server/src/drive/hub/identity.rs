@@ -1,0 +1,115 @@
+//! Who clients are: asked after the machine was let go of, told when somebody owns it again.
+
+use std::sync::atomic::AtomicBool;
+
+use whimbrel_mqtt::{Identity, Unidentified};
+
+use super::super::machine::Question;
+use super::*;
+use crate::access::{Access, Identified};
+use crate::identity::trust::Revoked;
+
+/// An answer to a question of the machine.
+#[derive(Debug)]
+struct Answer {
+    conn: ConnId,
+    ticket: u64,
+    result: Result<Identity, Unidentified>,
+}
+
+/// Answers that wait for the machine; there is at most one for each connection that waits for its own.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    list: Mutex<Vec<Answer>>,
+    /// Whether there are any, readable without the lock.
+    is_any: AtomicBool,
+    news: Notify,
+}
+
+impl Answers {
+    fn add(&self, question: (ConnId, u64), result: Result<Identified, Unidentified>) {
+        let result = result.map(|who| Identity { principal: who.principal, by_password: !who.by_token });
+        let (conn, ticket) = question;
+        self.list.lock().push(Answer { conn, ticket, result });
+        self.is_any.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::SeqCst)
+    }
+}
+
+impl Hub {
+    /// Lets `access` say who clients are, and note what is refused. The rules came with the configuration of the broker. Once only, before the
+    /// first client comes.
+    pub fn set_access(self: &Arc<Self>, access: Arc<Access>) {
+        self.run(|machine, _| machine.ports.access = Some(access.clone()));
+        if self.access.set(access).is_ok() {
+            tokio::spawn(attend(self.clone()));
+        }
+    }
+
+    /// Who says who clients are, once that is set.
+    pub fn access(&self) -> Option<&Arc<Access>> {
+        self.access.get()
+    }
+
+    /// Other rules are in force.
+    pub fn renew_access(&self, access: &whimbrel_mqtt::Access) {
+        self.run(|machine, now| machine.broker.handle(now, Input::Access(access), &mut machine.ports));
+    }
+
+    /// Ends the connections that have shown certificates which are listed.
+    pub fn revoke(&self, revoked: &Revoked) {
+        self.run(|machine, now| {
+            for conn in machine.ports.with_certificates(|certificate| revoked.lists(certificate)) {
+                machine.broker.handle(now, Input::Revoked { conn }, &mut machine.ports);
+            }
+        });
+    }
+
+    /// Asks what the machine wanted to know. Nobody owns it here.
+    pub(super) fn ask(&self, questions: Vec<Question>) {
+        let Some(access) = self.access.get() else { return };
+        for Question { conn, ticket, asked } in questions {
+            if let Some(who) = access.recall(&asked) {
+                // Whoever has let go of the machine looks for work again.
+                self.answers.add((conn, ticket), Ok(who));
+                continue;
+            }
+            let answers = self.answers.clone();
+            access.identify(asked, move |result| {
+                answers.add((conn, ticket), result);
+                answers.news.notify_one();
+            });
+        }
+    }
+
+    /// Tells the machine what has been found out.
+    pub(super) fn tell_answers(&self, machine: &mut Machine, now: Time) {
+        if !self.answers.is_any() {
+            return;
+        }
+        let mut list = self.answers.list.lock();
+        self.answers.is_any.store(false, Ordering::SeqCst);
+        let answers = std::mem::take(&mut *list);
+        drop(list);
+        for Answer { conn, ticket, result } in answers {
+            let result = result.as_ref().map_err(|why| *why);
+            machine.broker.handle(now, Input::Identified { conn, ticket, result }, &mut machine.ports);
+        }
+    }
+}
+
+/// Sees to it that somebody takes the answers.
+async fn attend(hub: Arc<Hub>) {
+    loop {
+        hub.answers.news.notified().await;
+        // An owner that is at work takes them when it lets go.
+        if hub.answers.is_any()
+            && let Some(owner) = hub.try_own()
+        {
+            hub.finish(owner);
+        }
+    }
+}
