@@ -129,7 +129,7 @@ readonly installed=$target/usr/bin/whimbrel
 # As it comes it says who is missing, and does not start.
 status=0
 "$installed" serve --config "$target/etc/whimbrel/whimbrel.toml" 2>"$work/refusal" || status=$?
-if [[ $status -ne 2 ]] || ! grep -q 'without --dev or an authority' "$work/refusal"; then
+if [[ $status -ne 2 ]] || ! grep -q 'without --dev or a source of identity' "$work/refusal"; then
     echo "with the configuration as it comes the broker ended with $status:" >&2
     cat "$work/refusal" >&2
     exit 1
