@@ -100,8 +100,8 @@ fn without_dev_it_explains() {
     let text = File::new("dev = false\n").refusal(&[]);
     assert_eq!(
         text,
-        "  × the broker does not start without --dev or a source of identity: it could not tell
-  │ who its clients are
+        "  × the broker does not start without --dev or a source of identity: it could not tell who its
+  │ clients are
    ╭─[whimbrel.toml:1:7]
  1 │ dev = false
    ·       ──┬──
@@ -570,5 +570,5 @@ fn with_passwords_a_broker_needs_no_dev_and_no_certificate() {
     assert!(far.warnings.iter().any(|warning| warning.contains("passwords can be read")), "{:?}", far.warnings);
     assert_says(&file.refusal(&[flag("listen_tls", "127.0.0.1:0")]), "there is no certificate to show");
     assert_says(&file.refusal(&[flag("listen_overlay", "127.0.0.1:0")]), "nothing tells who the other brokers are");
-    assert_says(&file.refusal(&[flag("peers", "10.0.0.5:7117")]), "are given without `tls_ca`");
+    assert_says(&file.refusal(&[flag("overlay.peers", "10.0.0.5:7117")]), "are given without `tls_ca`");
 }

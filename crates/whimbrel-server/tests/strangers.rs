@@ -285,7 +285,7 @@ async fn a_reload_is_all_or_nothing_and_closes_whom_it_must() {
     let file = world.directory.path().join("whimbrel.toml");
     std::fs::write(&file, example() + "\n[[rule]]\nprincipals = [\"x\"]\n").expect("it can be written");
     world.server.reload().await.expect("there is a file");
-    assert_eq!(world.code("bus-7", Some(("bus-7", "seven"))).await, 0);
+    assert_eq!(world.code("bus-7-b", Some(("bus-7", "seven"))).await, 0);
     std::fs::write(&file, example()).expect("it can be written");
     world.server.reload().await.expect("there is a file");
     let (first, body) = soon("a goodbye", packet(&mut bus)).await.expect("a packet");
