@@ -53,7 +53,9 @@ fn of(book: &Book, story: &Story) -> Verdict {
             match may_repeat(book, story, (before, came)) {
                 true => {
                     verdict.again += 1;
-                    verdict.again_exactly += usize::from(came.qos == QoS::ExactlyOnce);
+                    // Under another name it is its publisher's repeat, marked as one.
+                    let is_same = before.id == came.id;
+                    verdict.again_exactly += usize::from(is_same && came.qos == QoS::ExactlyOnce);
                 }
                 false => {
                     verdict.twice.push((*name, spans(book, story, (before, came))));
