@@ -15,8 +15,7 @@ use super::checker::Interest;
 use super::freight;
 use super::link::{Asked, CONFIRM_LIMIT, Network, Order};
 use super::outages::Outages;
-use super::own_brokers::OwnBrokers;
-use super::regions::Atlas;
+use super::own_broker::OwnBroker;
 use super::roamer::Roamers;
 use super::schedule::Schedule;
 use super::summary::Summary;
@@ -42,7 +41,7 @@ pub async fn run(
     args: &Args,
     board: Arc<Board>,
     titles: &Titles,
-    (atlas, mut own): (Arc<Atlas>, Option<&mut OwnBrokers>),
+    mut own: Option<&mut OwnBroker>,
     mut quit: watch::Receiver<bool>,
 ) -> Result<Summary> {
     let (stop_publishing, publishing_stops) = watch::channel(false);
@@ -50,15 +49,15 @@ pub async fn run(
     let (calm, calms) = watch::channel(false);
     let (mut subscribers, mut vehicles) = (JoinSet::new(), JoinSet::new());
     let connecting = async {
-        let receiving = Network::new(board.clone(), atlas.clone(), receiving_stops, calms.clone());
-        let publishing = Network::new(board.clone(), atlas.clone(), publishing_stops, calms.clone());
+        let receiving = Network::new(board.clone(), &titles.address, receiving_stops);
+        let publishing = Network::new(board.clone(), &titles.address, publishing_stops);
         let wanted = subscriptions(args, &board);
         board.want(Role::Vehicle, board.trace.vehicles.len() as u32);
         receiving.open_subscribers(wanted, &mut subscribers).await?;
         let wanted = roamers(args, &board);
-        receiving.open_roamers(Roamers { wanted }, &mut subscribers).await?;
+        receiving.open_roamers(Roamers { wanted, calm: calms.clone() }, &mut subscribers).await?;
         let freight = match args.freight() {
-            Some(habits) => Some(freight::Open::new(board.clone(), &atlas, habits).await?),
+            Some(habits) => Some(freight::Open::new(board.clone(), &titles.address, habits).await?),
             None => None,
         };
         anyhow::Ok((publishing.open_vehicles(&mut vehicles).await?, freight))
@@ -152,7 +151,7 @@ fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)>
 
 /// Kills and restarts the broker, if it is ours, until all is calm.
 async fn live(
-    own: &mut Option<&mut OwnBrokers>,
+    own: &mut Option<&mut OwnBroker>,
     board: &Board,
     args: &Args,
     mut calm: watch::Receiver<bool>,
@@ -167,7 +166,7 @@ async fn live(
 }
 
 /// Never ends if the broker is not ours.
-async fn ends_by_itself(own: &mut Option<&mut OwnBrokers>) -> anyhow::Error {
+async fn ends_by_itself(own: &mut Option<&mut OwnBroker>) -> anyhow::Error {
     match own {
         Some(own) => own.ended().await,
         None => std::future::pending().await,
