@@ -1,6 +1,7 @@
 //! What signals do, asked over the API.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
@@ -14,13 +15,25 @@ use super::answers::{Draining, Reloaded};
 use super::{Shared, json, refuse};
 use crate::fences::Outcome;
 
+/// So long an answer that has been handed over may take until it is written: a broker without clients ends at once, and its connections with it.
+const ANSWER_TIME: Duration = Duration::from_millis(100);
+
 /// Begins a drain when it is dropped.
 struct Begin(Arc<Notify>);
 
 impl Drop for Begin {
     fn drop(&mut self) {
+        let drain = self.0.clone();
         // Who runs the server hears it: the same as if a signal had come.
-        self.0.notify_one();
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(ANSWER_TIME).await;
+                    drain.notify_one();
+                });
+            }
+            Err(_) => drain.notify_one(),
+        }
     }
 }
 
