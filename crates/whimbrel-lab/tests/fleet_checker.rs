@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use whimbrel_client::{EventId, Gap, GapReason, PubendId, Tick};
-use whimbrel_lab::fleet::checker::{Checker, Interest, MAX_BEHIND, Message, Promise, SubscriberId, Tally, Verdict};
+use whimbrel_lab::fleet::checker::{
+    Checker, How, Interest, MAX_BEHIND, Message, Promise, SubscriberId, Tally, Verdict,
+};
 use whimbrel_lab::fleet::fence::{Fence, Shape};
 use whimbrel_lab::fleet::geo::Place;
+use whimbrel_lab::fleet::regions::{Disturbances, Sites};
 use whimbrel_lab::fleet::selection::{Condition, Content, Selection, Want};
 
 const VEHICLES: u32 = 5;
@@ -363,6 +366,11 @@ impl Roaming {
     }
 }
 
+/// What a broker says of itself that a subscriber is told, on its connection of that number, in region 0.
+fn how(id: EventId, connection: u32) -> How {
+    How { id: Some(id), connection, ..How::default() }
+}
+
 fn event(pubend: u64, tick: u64) -> EventId {
     EventId { pubend: PubendId(pubend), tick: Tick(tick) }
 }
@@ -472,4 +480,98 @@ fn nondurable_consoles_miss_what_comes_while_they_are_away_and_nothing_else() {
     let tally = run.closed();
     assert_eq!((tally.expected, tally.delivered, tally.missed, tally.lost), (4, 3, 3, 1));
     assert_eq!(tally.faults(Promise::Nondurable), 1);
+}
+
+#[test]
+fn what_a_broker_took_with_it_lies_in_a_gap_of_its_own_stream() {
+    // Hosts 16 and 32; the vehicle publishes 1 and 2 at the first, and goes to the second when that dies.
+    let mut run = Roaming::new(Promise::Reliable);
+    run.publish(1..=4);
+    let at = Duration::ZERO;
+    for (seq, region) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
+        run.checker.handed(0, seq, region, at);
+    }
+    for (seq, id) in [(1, event(16, 100)), (3, event(32, 300)), (4, event(32, 400))] {
+        run.checker.arrived(run.console, message(0, seq), how(id, 1), at);
+        run.checker.named(0, seq, id);
+    }
+    assert_eq!(run.checker.missing(Promise::Reliable), 1);
+    // Nobody was told the name of 2. A gap of the other broker, and one before 1, say nothing of it.
+    run.checker.gap(run.console, gap(32, 100, 300));
+    run.checker.gap(run.console, gap(16, 0, 100));
+    assert_eq!(run.checker.tally_of(run.console).reported, 0);
+    run.checker.gap(run.console, gap(16, 100, 5_000));
+    assert_eq!(run.checker.tally_of(run.console).reported, 1);
+    let tally = run.closed();
+    assert_eq!((tally.delivered, tally.reported, tally.lost), (3, 1, 0));
+}
+
+#[test]
+fn an_order_is_broken_only_where_a_broker_was_out_of_reach() {
+    for (disturbed, expected) in [(false, 1), (true, 0)] {
+        let mut run = Roaming::new(Promise::Reliable);
+        let disturbances = Arc::<Disturbances>::default();
+        run.checker = run.checker.during(disturbances.clone());
+        run.publish(1..=3);
+        let at = Duration::from_millis;
+        for (seq, region) in [(1, 0), (2, 1), (3, 1)] {
+            run.checker.handed(0, seq, region, at(0));
+        }
+        if disturbed {
+            disturbances.begin(at(0), Sites::one(0));
+            disturbances.end(at(50));
+        }
+        let mut arrive = |seq, id| run.checker.arrived(run.console, message(0, seq), how(id, 1), at(100));
+        arrive(3, event(32, 300));
+        assert!(matches!(arrive(2, event(32, 200)), Verdict::OutOfOrder(_)), "one stream keeps its order");
+        let verdict = arrive(1, event(16, 100));
+        assert_eq!(matches!(verdict, Verdict::InOrder(_)), disturbed, "{verdict:?}");
+        let tally = run.closed();
+        assert_eq!((tally.reordered, tally.overtaken), (1 + expected, 1 - expected));
+    }
+}
+
+#[test]
+fn a_repeat_is_excused_by_a_copy_that_lacks_it_or_by_a_publisher_that_had_no_answer() {
+    let mut run = Roaming::new(Promise::Reliable);
+    let disturbances = Arc::<Disturbances>::default();
+    run.checker = run.checker.during(disturbances.clone());
+    run.publish(1..=3);
+    let at = Duration::from_secs;
+    let mut arrive = |seq, how, seconds| run.checker.arrived(run.console, message(0, seq), how, at(seconds));
+    arrive(1, how(event(16, 100), 1), 1);
+    assert_eq!(arrive(1, how(event(16, 100), 2), 2), Verdict::Duplicate, "no broker has died");
+    arrive(2, how(event(16, 200), 2), 10);
+    disturbances.begin(at(10), Sites::one(0));
+    assert_eq!(arrive(2, how(event(16, 200), 2), 11), Verdict::Duplicate, "on the same connection");
+    arrive(3, how(event(16, 300), 2), 11);
+    assert_eq!(arrive(3, how(event(16, 300), 3), 12), Verdict::Repeated);
+    assert_eq!(arrive(3, how(event(32, 310), 3), 12), Verdict::Duplicate, "another event, and nobody says why");
+    let doubtful = How { is_doubtful: true, ..how(event(48, 320), 3) };
+    assert_eq!(arrive(3, doubtful, 12), Verdict::Repeated);
+    let mut client = Roaming::new(Promise::SemiDurable);
+    client.checker = client.checker.during(disturbances);
+    client.publish(1..=1);
+    let mut arrive =
+        |connection| client.checker.arrived(client.console, message(0, 1), how(event(16, 100), connection), at(11));
+    arrive(1);
+    assert_eq!(arrive(2), Verdict::Duplicate, "who keeps the position itself gets nothing twice");
+}
+
+#[test]
+fn a_console_without_a_position_may_miss_what_is_published_where_it_is_not_known_yet() {
+    let mut run = Roaming::new(Promise::Nondurable);
+    let disturbances = Arc::<Disturbances>::default();
+    run.checker = run.checker.during(disturbances.clone());
+    disturbances.begin(Duration::ZERO, Sites::one(1));
+    run.checker.pending(run.console, Sites::one(1), Duration::ZERO);
+    for (seq, region, at) in [(1, 0, 1), (2, 1, 5), (3, 1, 60)] {
+        if at == 60 {
+            disturbances.end(Duration::from_secs(10));
+        }
+        run.publish(seq..=seq);
+        run.checker.handed(0, seq, region, Duration::from_secs(at));
+    }
+    let tally = run.closed();
+    assert_eq!((tally.expected, tally.lost, tally.missed), (2, 2, 1));
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use whimbrel_lab::fleet::board::{Arrival, Board, Phase, ROLES, Role, Seat};
-use whimbrel_lab::fleet::checker::Interest;
+use whimbrel_lab::fleet::checker::{How, Interest};
 use whimbrel_lab::fleet::message::Outgoing;
+use whimbrel_lab::fleet::regions::Layout;
 use whimbrel_lab::fleet::selection::{Content, Kind, Selection, Want, Watch};
 use whimbrel_lab::fleet::trace::Trace;
 use whimbrel_lab::fleet::view::Titles;
@@ -59,7 +60,7 @@ fn flown_to(arrives: impl Fn(Role, Interest, u64, bool) -> bool) -> Board {
             if arrives(*role, *interest, *seq, wanted) {
                 let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
                 let (topic, body) = (&*message.topic, &*message.body);
-                board.arrived(*seat, Arrival { topic, body, id: None, may_repeat: false }, attributes);
+                board.arrived(*seat, Arrival { topic, body, how: How::default() }, attributes);
             }
         }
         board.confirmed();
@@ -78,6 +79,7 @@ fn titles(trace: &Trace, notice: Option<String>) -> Titles {
         speed_up: 10.0,
         broker: "own broker at 127.0.0.1:40001".to_owned(),
         address: "127.0.0.1:40001".to_owned(),
+        console: None,
         notice,
     }
 }
@@ -191,7 +193,7 @@ fn consoles_without_a_signal_are_shown_with_what_they_recovered_and_missed() {
     let message = publish(of_first + 1);
     let arrive = |seat: Seat| {
         let attributes = message.attributes.iter().map(|(name, value)| (&**name, &**value));
-        let arrival = Arrival { topic: &message.topic, body: &message.body, id: None, may_repeat: false };
+        let arrival = Arrival { topic: &message.topic, body: &message.body, how: How::default() };
         board.arrived(seat, arrival, attributes);
     };
     semi_durable.iter().enumerate().filter(|(index, _)| *index != 3).for_each(|(_, seat)| arrive(*seat));
@@ -214,4 +216,31 @@ fn consoles_without_a_signal_are_shown_with_what_they_recovered_and_missed() {
     {
         assert!(small.contains(part), "{part} is missing:\n{small}");
     }
+}
+
+#[test]
+fn regions_are_shown_with_what_goes_on_in_them() {
+    let board = flown(|_, _| false);
+    let plain = |board: &Board| view::plain::status(&board.snapshot());
+    assert!(!drawn(&board, 140, 50, None).join("\n").contains("warsaw") && !plain(&board).contains("moves"));
+    let layout = Layout::load(&"3".parse().expect("a number"), "nowhere".as_ref()).expect("cities");
+    board.regions.open(&layout, &["a:1", "b:2", "c:3"].map(str::to_owned));
+    let large = drawn(&board, 140, 50, None).join("\n");
+    for part in ["0 moves", "● warsaw", "● frankfurt", "● stockholm", "war–fra 8 ms", "buses", "others"] {
+        assert!(large.contains(part), "{part} is missing:\n{large}");
+    }
+    board.regions.killed(1, board.now());
+    board.regions.cut(2, board.now());
+    for (width, height) in [(140, 50), (80, 24)] {
+        let text = drawn(&board, width, height, None).join("\n");
+        assert!(text.contains("frankfurt is down") && text.contains("○"), "{text}");
+    }
+    assert!(plain(&board).contains("frankfurt 0 (killed)") && plain(&board).contains("frankfurt–stockholm is cut"));
+    board.regions.is_up(1);
+    board.regions.all_served(board.now());
+    assert!(drawn(&board, 140, 50, None).join("\n").contains("frankfurt–stockholm is cut"));
+    board.regions.healed(2);
+    let text = drawn(&board, 140, 50, None).join("\n");
+    assert!(text.contains("all served within 0.0") && text.contains("†1") && text.contains("✂1"), "{text}");
+    assert!(plain(&board).contains("frankfurt 0 (killed 1, served after 0.0 s)"), "{}", plain(&board));
 }

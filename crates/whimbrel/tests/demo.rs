@@ -86,6 +86,55 @@ fn no_order_is_lost_or_comes_twice_although_the_broker_is_killed() {
 }
 
 #[test]
+fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
+    let arguments = ["--regions", "warsaw,frankfurt,stockholm", "--move-every", "1500ms", "--kill-every", "1500ms"];
+    let more = ["--orders", "100", "--duration", "8s", "--seed", "3", "--json"];
+    let output = ended(demo(&[&arguments[..], &more[..]].concat()));
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{says}");
+    assert!(says.lines().any(|line| line.starts_with("console: http://127.0.0.1:")), "{says}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
+    let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
+    assert!(number("/regions/moves") > 30 && number("/crashes/kills") > 0, "{summary}");
+    let (mut published, mut kills) = (0, 0);
+    for (index, name) in ["warsaw", "frankfurt", "stockholm"].into_iter().enumerate() {
+        let region = |what: &str| number(&format!("/regions/regions/{index}/{what}"));
+        assert_eq!(summary["regions"]["regions"][index]["name"], name);
+        assert!(region("published") > 50 && region("delivered") > 100 && region("moves") > 5, "{name}: {summary}");
+        (published, kills) = (published + region("published"), kills + region("kills"));
+    }
+    assert_eq!((published, kills), (number("/published/sent"), number("/crashes/kills")), "{summary}");
+    // Vehicles send again what a broker that was killed had not confirmed.
+    assert_eq!((number("/published/confirmed"), number("/published/unconfirmed")), (published, 0), "{summary}");
+    for class in ["vehicles", "consoles", "semi-durable", "clerks", "dispatchers"] {
+        assert!(number(&format!("/regions/longest_pause_ms/{class}")) > 0, "{class}: {summary}");
+    }
+    for fault in ["lost", "twice", "reordered", "altered", "foreign", "gaps", "refused"] {
+        assert_eq!(number(&format!("/freight/{fault}")), 0, "{fault}: {summary}");
+    }
+    assert_eq!((number("/freight/accepted"), number("/faults")), (number("/freight/sent"), 0), "{summary}");
+}
+
+#[test]
+fn a_single_region_is_a_broker_without_others() {
+    let output = ended(demo(&["--regions", "1", "--duration", "1s", "--json"]));
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{says}");
+    let first = says.lines().next().expect("something is said");
+    assert!(first.contains("speed; own broker at 127.0.0.1:"), "{first}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
+    assert!(summary["regions"].is_null() && summary["faults"] == 0, "{summary}");
+}
+
+#[test]
+fn a_region_that_nobody_knows_is_a_failure() {
+    let output = ended(demo(&["--regions", "warsaw,atlantis", "--plain"]));
+    assert_eq!(output.status.code(), Some(1));
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert!(says.contains("Error: where the region atlantis is is not known"), "{says}");
+}
+
+#[test]
 fn control_c_ends_a_run_in_good_order() {
     let command = demo(&["--plain"]).stdout(Stdio::piped()).spawn().expect("the command runs");
     let mut command = EndsWithTest(command);

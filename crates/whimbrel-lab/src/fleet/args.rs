@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::freight::Habits;
+use super::regions::Choice;
 
 /// Port of `--broker mqtt://HOST`.
 const MQTT_PORT: u16 = 1883;
@@ -16,7 +17,8 @@ const ROAMING: (u32, u32) = (30, 10);
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Without --trace it replays ../shared/data/mobility/warsaw_buses_1h_500.csv.zst if that is there, else a synthetic city.
-Without --broker it starts a broker of its own, with fences in the city, and watches them and speeds by selector. That broker has a data directory and is killed (kill -9) now and then: a freight desk checks that no order is lost. \
+Without --broker it starts brokers of its own in three regions, with fences in the city, and watches them and speeds by selector. Links between regions take as long as was measured \
+(../shared/data/latency, if that is there), or as follows from the distance. Clients go from region to region; brokers have data directories and are killed (kill -9) now and then, or a link is cut: a freight desk checks that no order is lost. \
 It ends with status 1 if an order was lost or came twice, or a QoS 1 delivery was lost without a word, repeated or out of order.
 Consoles that roam lose their signal as in the mobility model of Farooq, Majumdar and Parsons: for 12 s on average, 7 % of the time, both \
 of the recording's time.
@@ -24,6 +26,7 @@ of the recording's time.
 Examples:
   whimbrel demo                                         until q or Ctrl-C
   whimbrel demo --speed-up 60 --duration 1m --plain     an hour in a minute, in plain lines
+  whimbrel demo --regions warsaw,london,new-york        somewhere else; --regions 1: a single broker
   whimbrel demo --trace vehicles.pb --vehicles 200      GTFS-realtime, the 200 busiest vehicles
   whimbrel demo --city --seed 7 --broker mqtt://127.0.0.1:1883")]
 pub struct Args {
@@ -59,10 +62,17 @@ pub struct Args {
     /// Orders per second at the freight desk, which an own broker must not lose; 0: no freight desk
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub orders: u32,
-    /// How often an own broker is killed (kill -9) and started again, on average, or never
+    /// Regions with a broker each, linked as if they were so far apart: a number, or names as warsaw,frankfurt,stockholm; 1: a single broker
+    /// [default: 3 with own brokers]
+    #[arg(long, visible_alias = "brokers", value_name = "N|NAMES", conflicts_with = "broker")]
+    pub regions: Option<Choice>,
+    /// How long a client stays in its region on average before it goes to another one for a while, or never
+    #[arg(long, value_name = "DURATION", default_value = "45s", value_parser = every)]
+    pub move_every: Every,
+    /// How often an own broker is killed (kill -9) and started again, or a link between regions cut, on average, or never
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = every)]
     pub kill_every: Every,
-    /// The own broker's data directory [default: a fresh one that is removed in the end]
+    /// The own brokers' data directory [default: a fresh one that is removed in the end]
     #[arg(long, value_name = "DIR", conflicts_with = "broker")]
     pub data: Option<PathBuf>,
     /// How long to publish, as 30s or 5m; without it until q, Ctrl-C or SIGTERM
@@ -93,6 +103,14 @@ impl Args {
     /// The freight desk, which needs an own broker: others may have no data directory.
     pub fn freight(&self) -> Option<Habits> {
         (self.broker.is_none() && self.orders > 0).then_some(Habits { rate: self.orders, seed: self.seed })
+    }
+
+    /// The regions with a broker each; a single one if the broker is not ours.
+    pub fn choice(&self) -> Choice {
+        match self.broker {
+            Some(_) => Choice::Count(1),
+            None => self.regions.clone().unwrap_or_default(),
+        }
     }
 
     /// How many consoles lose their signal: semi-durable ones, and nondurable ones.
@@ -160,6 +178,18 @@ mod tests {
     }
 
     #[test]
+    fn there_are_three_regions_unless_somebody_says_otherwise() {
+        let count = |line: &[&str]| {
+            let line = ["demo"].iter().chain(line);
+            Cli::try_parse_from(line).map(|cli| cli.args.choice().count()).map_err(|error| error.kind())
+        };
+        assert_eq!([count(&[]), count(&["--broker", "a"])], [Ok(3), Ok(1)]);
+        assert_eq!([count(&["--brokers", "1"]), count(&["--regions", "warsaw,paris"])], [Ok(1), Ok(2)]);
+        let conflict = count(&["--broker", "a", "--regions", "3"]);
+        assert_eq!(conflict, Err(clap::error::ErrorKind::ArgumentConflict));
+    }
+
+    #[test]
     fn a_brokers_url_gives_its_address() {
         for (url, expected) in [
             ("mqtt://broker.example", "broker.example:1883"),
@@ -185,6 +215,9 @@ mod tests {
             ["--duration", "soon"],
             ["--broker", "http://a"],
             ["--kill-every", "0s"],
+            ["--regions", "0"],
+            ["--regions", "warsaw,warsaw"],
+            ["--move-every", "0s"],
         ] {
             assert!(Cli::try_parse_from(["demo"].into_iter().chain(wrong)).is_err(), "{wrong:?}");
         }

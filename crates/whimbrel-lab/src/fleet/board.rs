@@ -1,21 +1,24 @@
 //! What all connections of the run write to and what the view reads: one lock, held for microseconds.
 
+mod shown;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use whimbrel_client::{EventId, Gap};
+use whimbrel_client::Gap;
 
 pub use super::roles::{ROLES, Role, Seats};
-pub use super::snapshot::{LineRow, Phase, Published, Second, Sighting, Snapshot};
+pub use super::snapshot::{LineRow, Phase, Published, Replayed, Second, Sighting, Snapshot};
 
-use super::checker::{Checker, Interest, Message, Promise, SubscriberId, Verdict};
+use super::checker::{Checker, How, Interest, Message, Promise, SubscriberId, Verdict};
 use super::crashes::CrashLog;
 use super::delays::Delays;
 use super::freight::Desk;
 use super::geo::{Motion, Place};
 use super::message::{self, Outgoing, Report};
-use super::roaming::{Class, Roaming, Signal};
+use super::regions::{Census, Disturbances, Sites};
+use super::roaming::Roaming;
 use super::selection::{Condition, Content, Selection, Watch};
 use super::trace::{Position, Trace};
 
@@ -60,8 +63,7 @@ struct State {
     sightings: Vec<Option<Sighting>>,
     seconds: VecDeque<Second>,
     totals: Second,
-    replayed: i64,
-    laps: u64,
+    replayed: Replayed,
     troubles: Vec<(String, u64)>,
     running_since: Option<Duration>,
     stopped_at: Option<Duration>,
@@ -77,6 +79,10 @@ pub struct Board {
     pub freight: Desk,
     /// How often the broker was killed.
     pub crashes: CrashLog,
+    /// Who is in which region.
+    pub regions: Census,
+    /// When brokers could not be reached.
+    pub disturbances: Arc<Disturbances>,
     vehicles: HashMap<String, u32>,
     lines: HashMap<String, u32>,
     start: Instant,
@@ -100,10 +106,8 @@ pub struct Arrival<'a> {
     pub topic: &'a str,
     /// Its payload.
     pub body: &'a [u8],
-    /// Its name, if the subscriber is told names.
-    pub id: Option<EventId>,
-    /// The broker says that it may repeat an earlier one.
-    pub may_repeat: bool,
+    /// How it came.
+    pub how: How,
 }
 
 impl Board {
@@ -118,9 +122,12 @@ impl Board {
             delivered: 0,
             seconds: VecDeque::new(),
         };
+        let disturbances = Arc::<Disturbances>::default();
+        let checker = Checker::new(trace.vehicles.len(), selection.clone()).during(disturbances.clone());
+        let millis = trace.positions.first().map_or(0, |first| first.fix.millis);
         let state = State {
             phase: Phase::Connecting,
-            checker: Checker::new(trace.vehicles.len(), selection.clone()),
+            checker,
             delays: Delays::default(),
             seats: HashMap::new(),
             published: Published::default(),
@@ -132,8 +139,7 @@ impl Board {
             sightings: vec![None; trace.vehicles.len()],
             seconds: VecDeque::new(),
             totals: Second::default(),
-            replayed: trace.positions.first().map_or(0, |first| first.fix.millis),
-            laps: 0,
+            replayed: Replayed { millis, laps: 0 },
             troubles: Vec::new(),
             running_since: None,
             stopped_at: None,
@@ -143,8 +149,10 @@ impl Board {
             lines: index(&trace.lines),
             trace,
             selection,
-            freight: Desk::default(),
+            freight: Desk::new(disturbances.clone()),
             crashes: CrashLog::default(),
+            regions: Census::default(),
+            disturbances,
             start: Instant::now(),
             state: Mutex::new(state),
         }
@@ -189,6 +197,19 @@ impl Board {
         seats.connected = seats.connected.saturating_sub(1);
     }
 
+    /// A connection of this role was closed, as its client goes to another region.
+    pub fn sets_out(&self, role: Role) {
+        self.left(role);
+        self.state().seats.entry(role).or_default().moving += 1;
+    }
+
+    /// One that has set out has arrived, or found nobody there.
+    pub fn has_set_out(&self, role: Role) {
+        let mut state = self.state();
+        let seats = state.seats.entry(role).or_default();
+        seats.moving = seats.moving.saturating_sub(1);
+    }
+
     /// A connection of this role was lost.
     pub fn dropped(&self, role: Role, why: String) {
         self.left(role);
@@ -196,16 +217,17 @@ impl Board {
         self.lost_connection(why);
     }
 
-    /// A connection was lost or cannot be opened, which is no trouble where the broker was killed.
+    /// A connection was lost or cannot be opened, which is no trouble where a broker was killed or a link cut.
     pub fn lost_connection(&self, why: String) {
-        if !self.crashes.are_going_on() {
+        if !self.crashes.are_going_on() && !self.disturbances.is_going_on() {
             self.trouble(why);
         }
     }
 
-    /// Whether all connections that should be open are, and nothing that was sent before that moment is owed at the freight desk.
+    /// Whether all connections that should be open are, but for those of clients that move as they like, and nothing that was sent before that moment is owed at the freight desk.
     pub fn is_served(&self, before: Duration) -> bool {
-        let all_there = self.state().seats.iter().all(|(role, seats)| role.roams() || seats.connected == seats.wanted);
+        let is_there = |seats: &Seats| seats.connected + seats.moving == seats.wanted;
+        let all_there = self.state().seats.iter().all(|(role, seats)| role.roams() || is_there(seats));
         all_there && self.freight.is_served(before)
     }
 
@@ -255,12 +277,18 @@ impl Board {
         }
     }
 
+    /// A console's subscription is in force, but these brokers have not confirmed it yet.
+    pub fn pending(&self, seat: Seat, sites: Sites) {
+        let now = self.now();
+        self.state().checker.pending(seat.subscriber, sites, now);
+    }
+
     /// The broker has told a subscriber of a gap.
     pub fn gap(&self, seat: Seat, gap: Gap) {
         self.state().checker.gap(seat.subscriber, gap);
     }
 
-    /// A vehicle is about to hand this message, due at `at`, to the broker.
+    /// A vehicle is about to hand this message, due at `at`, to a broker.
     pub fn publishing(&self, position: &Position, seq: u64, message: &Outgoing, at: Duration) {
         let fix = position.fix;
         let content = Content { line: fix.line, place: fix.place, speed: message.speed };
@@ -268,7 +296,13 @@ impl Board {
         let mut state = self.state();
         state.checker.published(sent, at);
         state.published.sent += 1;
-        state.replayed = fix.millis;
+        state.replayed.millis = fix.millis;
+    }
+
+    /// It hands its last message to the broker of this region, which may be the second one that gets it.
+    pub fn handing(&self, vehicle: u32, seq: u64, region: usize) {
+        let now = self.now();
+        self.state().checker.handed(vehicle, seq, region, now);
     }
 
     /// The broker has confirmed a message.
@@ -301,13 +335,13 @@ impl Board {
 
     /// The trace has been replayed so often.
     pub fn set_laps(&self, laps: u64) {
-        self.state().laps = laps;
+        self.state().replayed.laps = laps;
     }
 
     /// A subscriber got a message. What the broker itself adds to its `attributes` does not count.
     pub fn arrived<'a>(&self, seat: Seat, arrival: Arrival<'_>, attributes: impl Iterator<Item = (&'a str, &'a str)>) {
         let at = self.now();
-        let Arrival { topic, body, id, may_repeat } = arrival;
+        let Arrival { topic, body, how } = arrival;
         let report = serde_json::from_slice::<Report>(body);
         let names = message::parse_topic(topic);
         let known = names.and_then(|(line, vehicle)| Some((*self.lines.get(line)?, *self.vehicles.get(vehicle)?)));
@@ -320,8 +354,8 @@ impl Board {
         let place = Place { lat: report.lat, lon: report.lon };
         let content = Content { line, place, speed: report.speed };
         let message = Message { vehicle, content, seq: report.seq, digest };
-        let verdict = state.checker.arrived(seat.subscriber, message, may_repeat, at);
-        if let Some(id) = id {
+        let verdict = state.checker.arrived(seat.subscriber, message, how, at);
+        if let Some(id) = how.id {
             state.checker.named(vehicle, report.seq, id);
         }
         if let Verdict::Recovered(_) = verdict {
@@ -404,10 +438,10 @@ impl Board {
             watches: state.watches(&self.selection, &self.trace.lines),
             sightings: state.sightings.clone(),
             replayed: state.replayed,
-            laps: state.laps,
             troubles: state.troubles.clone(),
             freight: self.freight.snapshot(),
             crashes: self.crashes.read(),
+            regions: self.regions.snapshot(),
         }
     }
 }
@@ -417,62 +451,4 @@ fn remember<T>(queue: &mut VecDeque<T>, value: T, bound: usize) {
         queue.pop_front();
     }
     queue.push_back(value);
-}
-
-impl State {
-    fn rates(&self) -> (f64, f64) {
-        let last = self.seconds.iter().rev().take(RATE_SECONDS);
-        let count = last.len().max(1) as f64;
-        let (published, delivered) =
-            last.fold((0, 0), |sum, second| (sum.0 + second.published, sum.1 + second.delivered));
-        (published as f64 / count, delivered as f64 / count)
-    }
-
-    /// The consoles of a role that lose their signal.
-    fn class(&self, role: Role) -> Class {
-        let promise = role.promise();
-        let signal = |roamer: &Roamer| match (roamer.has_signal, self.checker.owed(roamer.subscriber)) {
-            (false, _) => Signal::None,
-            (true, 0) => Signal::Live,
-            (true, _) => Signal::CatchingUp,
-        };
-        Class {
-            signals: self.roamers.iter().filter(|roamer| roamer.role == role).map(signal).collect(),
-            outages: self.seats.get(&role).map_or(0, |seats| seats.outages),
-            tally: self.checker.tally(promise),
-            in_flight: self.checker.in_flight(promise),
-            missing: self.checker.missing(promise),
-            waived: self.checker.waived(promise),
-        }
-    }
-
-    fn watches(&self, selection: &Selection, lines: &[String]) -> Vec<Watch> {
-        let row = |(&condition, subscriber): (&Condition, &Option<SubscriberId>)| {
-            let tally = subscriber.map(|subscriber| self.checker.tally_of(subscriber)).unwrap_or_default();
-            Watch::new(condition.kind(), selection.selector(condition, lines), &tally)
-        };
-        selection.conditions.iter().zip(&self.selected).map(row).collect()
-    }
-
-    fn lines(&self, names: &[String]) -> Vec<LineRow> {
-        let mut vehicles = vec![0; names.len()];
-        for sighting in self.sightings.iter().flatten() {
-            vehicles[sighting.line as usize] += 1;
-        }
-        let row = |watched: &Watched| {
-            let span = watched.seconds.len().saturating_sub(1).max(1) as f64;
-            let ends = watched.seconds.front().zip(watched.seconds.back());
-            let tally = watched.subscriber.map(|subscriber| self.checker.tally_of(subscriber)).unwrap_or_default();
-            LineRow {
-                name: names[watched.line as usize].clone(),
-                vehicles: vehicles[watched.line as usize],
-                rate: ends.map_or(0.0, |(first, last)| (last - first) as f64 / span),
-                delivered: watched.delivered,
-                recent: watched.delays.recent(),
-                delay_ms: watched.delays.overall(),
-                faults: tally.faults(Promise::Reliable),
-            }
-        };
-        self.watched.iter().map(row).collect()
-    }
 }

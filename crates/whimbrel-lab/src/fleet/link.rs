@@ -7,12 +7,16 @@ use anyhow::{Context, bail};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use whimbrel_client::{Client, Event, Events, Message, Notice, Options, Publish, QoS, ReasonCode, Subscription};
+use whimbrel_client::{
+    Client, Event, Events, Message, Notice, Options, QoS, ReasonCode, RetainHandling, Session, Subscription,
+};
 
 use super::board::{Arrival, Board, Role, Seat};
-use super::checker::Interest;
-use super::message::{self, Outgoing};
+use super::checker::{How, Interest};
+use super::message;
+use super::regions::{Atlas, Class, Travel};
 use super::trace::Position;
+use super::vehicle::Vehicle;
 
 /// Connections being opened at the same time.
 const CONNECTING: usize = 64;
@@ -30,6 +34,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const SESSION_EXPIRY: u32 = 300;
 /// Positions of one vehicle that may wait for the broker; further ones are held back.
 pub const VEHICLE_QUEUE: usize = 8;
+
+/// The property by which a broker says that a publisher may have sent a message twice, to another broker as well.
+pub(super) const MAYBE_REPEAT: &str = "w-maybe-repeat";
 
 /// What a vehicle has to publish, and since when.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +63,11 @@ pub struct Asked {
 #[derive(Clone)]
 pub struct Network {
     pub(super) board: Arc<Board>,
-    address: Arc<str>,
+    pub(super) atlas: Arc<Atlas>,
     gate: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<bool>,
+    /// Once it is set, nobody goes to another region any more, and whoever has no signal gets it back.
+    pub(super) calm: watch::Receiver<bool>,
 }
 
 /// A connection to be opened.
@@ -68,6 +77,8 @@ pub(super) struct Dial {
     pub(super) client_id: String,
     /// Ask the broker to forget what it knows of this client.
     pub(super) clean: bool,
+    /// What was published and not confirmed.
+    pub(super) session: Session,
     /// What to subscribe to.
     pub(super) wanted: Option<Wanted>,
 }
@@ -83,9 +94,19 @@ pub(super) struct Wanted {
 }
 
 impl Network {
-    /// Connections to the broker at `address`, until `stop` is set.
-    pub fn new(board: Arc<Board>, address: &str, stop: watch::Receiver<bool>) -> Network {
-        Network { board, address: address.into(), gate: Arc::new(Semaphore::new(CONNECTING)), stop }
+    /// Connections to these brokers until `stop` is set; nobody moves once it is `calm`.
+    pub fn new(
+        board: Arc<Board>,
+        atlas: Arc<Atlas>,
+        stop: watch::Receiver<bool>,
+        calm: watch::Receiver<bool>,
+    ) -> Network {
+        Network { board, atlas, gate: Arc::new(Semaphore::new(CONNECTING)), stop, calm }
+    }
+
+    /// The client of that number among those of its role, at home.
+    pub(super) fn travel(&self, role: Role, number: usize) -> Travel {
+        Travel::new(self.board.clone(), self.atlas.clone(), (Class::from(role), number), self.calm.clone())
     }
 
     /// Opens the connections of all vehicles; gives the way to each, in the order of the trace's vehicles. Their tasks,
@@ -93,15 +114,21 @@ impl Network {
     pub async fn open_vehicles(&self, tasks: &mut JoinSet<()>) -> anyhow::Result<Vec<mpsc::Sender<Order>>> {
         let mut opening = JoinSet::new();
         for (vehicle, name) in (0..).zip(&self.board.trace.vehicles) {
-            let dial = Dial { role: Role::Vehicle, client_id: name.clone(), clean: true, wanted: None };
-            let network = self.clone();
-            opening.spawn(async move { (vehicle, network.open(&dial).await, dial) });
+            let dial = Dial {
+                role: Role::Vehicle,
+                client_id: name.clone(),
+                clean: true,
+                session: Session::new(),
+                wanted: None,
+            };
+            let (network, mut travel) = (self.clone(), self.travel(Role::Vehicle, vehicle as usize));
+            opening.spawn(async move { (vehicle, network.open(&dial, &mut travel).await, dial, travel) });
         }
         let mut ways: Vec<Option<mpsc::Sender<Order>>> = vec![None; self.board.trace.vehicles.len()];
         while let Some(opened) = opening.join_next().await {
-            let (vehicle, connection, dial) = opened.context("opening a connection was interrupted")?;
+            let (vehicle, connection, dial, travel) = opened.context("opening a connection was interrupted")?;
             let (way, orders) = mpsc::channel(VEHICLE_QUEUE);
-            tasks.spawn(Vehicle { network: self.clone(), vehicle, dial, seq: 0 }.run(connection?, orders));
+            tasks.spawn(Vehicle::new(self.clone(), vehicle, dial, travel).run(connection?, orders));
             ways[vehicle as usize] = Some(way);
         }
         Ok(ways.into_iter().flatten().collect())
@@ -110,15 +137,15 @@ impl Network {
     /// Opens the connections of these subscribers and subscribes; their tasks run until `stop` is set.
     pub async fn open_subscribers(&self, wanted: Vec<Asked>, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
         let mut opening = JoinSet::new();
-        for Asked { role, interest, client_id, named } in wanted {
+        for (number, Asked { role, interest, client_id, named }) in wanted.into_iter().enumerate() {
             let qos = if role == Role::Viewer { QoS::AtMostOnce } else { QoS::AtLeastOnce };
             let wanted = Wanted { named, ..self.wanted(interest, qos) };
-            let dial = Dial { role, client_id, clean: true, wanted: Some(wanted) };
-            let network = self.clone();
+            let dial = Dial { role, client_id, clean: true, session: Session::new(), wanted: Some(wanted) };
+            let (network, mut travel) = (self.clone(), self.travel(role, number));
             opening.spawn(async move {
-                let connection = network.open(&dial).await?;
+                let connection = network.open(&dial, &mut travel).await?;
                 let seat = network.board.subscribed(role, interest);
-                anyhow::Ok((Subscriber { network, dial }, connection, seat))
+                anyhow::Ok((Subscriber { network, dial, travel, connections: 1 }, connection, seat))
             });
         }
         while let Some(opened) = opening.join_next().await {
@@ -143,10 +170,16 @@ impl Network {
     }
 
     /// Connects and subscribes.
-    async fn open(&self, dial: &Dial) -> anyhow::Result<(Client, Events)> {
-        let connection = self.connect(dial).await?;
-        if let Some(Wanted { filter, selector, qos, named }) = &dial.wanted {
+    async fn open(&self, dial: &Dial, travel: &mut Travel) -> anyhow::Result<(Client, Events)> {
+        let connection = self.connect(dial, travel).await?;
+        // A session that came along from another broker has its subscription.
+        let has_come_along = travel.has_several() && !dial.clean && connection.0.session_present();
+        if let Some(Wanted { filter, selector, qos, named }) = dial.wanted.as_ref().filter(|_| !has_come_along) {
             let mut subscription = Subscription::to(filter).qos(*qos);
+            if travel.has_several() {
+                // What vehicles said before is no use to anybody here, and comes from all brokers at once.
+                subscription = subscription.retained(RetainHandling::DoNotSend);
+            }
             if let Some(selector) = selector {
                 subscription = subscription.selector(selector);
             }
@@ -162,146 +195,151 @@ impl Network {
             }
         }
         self.board.connected(dial.role);
+        travel.settles();
         Ok(connection)
     }
 
-    /// Opens a lost connection again. The broker has kept the session of a reliable subscriber, and what it missed;
-    /// subscribing again changes nothing then. None once the run stops.
-    async fn come_back(&self, dial: &Dial, lost: String) -> Option<(Client, Events)> {
-        self.board.dropped(dial.role, lost);
-        let mut pause = FIRST_PAUSE;
-        let mut stop = self.stop.clone();
-        while timeout(pause, stop.wait_for(|stop| *stop)).await.is_err() {
-            match self.open(dial).await {
-                Ok(connection) => return Some(connection),
-                Err(error) => self.board.lost_connection(format!("{error:#}")),
+    /// Opens a connection again that was lost, or given up for another region, after this `pause`. The broker has kept the session of a
+    /// reliable subscriber, and what it missed; subscribing again changes nothing then. What is `pending` of a vehicle goes to whoever answers.
+    /// None once the run stops.
+    pub(super) async fn come_back(
+        &self,
+        dial: &Dial,
+        travel: &mut Travel,
+        (mut pause, pending): (Duration, Option<(u32, u64)>),
+    ) -> Option<(Client, Events)> {
+        let (mut stop, mut has_set_out) = (self.stop.clone(), pause.is_zero());
+        let mut found = None;
+        while found.is_none() && timeout(pause, stop.wait_for(|stop| *stop)).await.is_err() {
+            if let Some((vehicle, seq)) = pending {
+                self.board.handing(vehicle, seq, travel.at());
             }
-            pause = (pause * 2).min(LAST_PAUSE);
+            match self.open(dial, travel).await {
+                Ok(connection) => found = Some(connection),
+                Err(error) => {
+                    self.board.lost_connection(format!("{error:#}"));
+                    travel.fails();
+                    pause = (pause * 2).clamp(FIRST_PAUSE, LAST_PAUSE);
+                }
+            }
+            if std::mem::take(&mut has_set_out) {
+                self.board.has_set_out(dial.role);
+            }
         }
-        None
+        found
     }
 
     /// Tells the board what a subscriber got.
-    pub(super) fn tell(&self, seat: Seat, message: &Message, may_repeat: bool) {
+    pub(super) fn tell(&self, seat: Seat, message: &Message, how: How) {
         let attributes = message.properties.iter().map(|(name, value)| (&**name, &**value));
-        let arrival = Arrival { topic: &message.topic, body: &message.payload, id: message.id(), may_repeat };
-        self.board.arrived(seat, arrival, attributes);
+        let is_doubtful = message.properties.iter().any(|(name, _)| name == MAYBE_REPEAT);
+        let how = How { id: message.id(), is_doubtful, ..how };
+        self.board.arrived(seat, Arrival { topic: &message.topic, body: &message.payload, how }, attributes);
+        self.board.regions.delivered(how.region);
     }
 
-    pub(super) async fn connect(&self, dial: &Dial) -> anyhow::Result<(Client, Events)> {
+    pub(super) async fn connect(&self, dial: &Dial, travel: &Travel) -> anyhow::Result<(Client, Events)> {
         let _turn = self.gate.acquire().await.context("no connection is opened any more")?;
         let session_expiry = if matches!(dial.role, Role::Console | Role::Watcher) { SESSION_EXPIRY } else { 0 };
-        let options = Options::new(&*self.address)
+        let address = travel.address();
+        let options = Options::new(address)
+            .session(dial.session.clone())
             .client_id(&dial.client_id)
             .keep_alive(KEEP_ALIVE)
             .clean_start(dial.clean)
             .session_expiry(session_expiry)
             .timeout(CONNECT_LIMIT);
         let connected = Client::connect(options).await;
-        connected.with_context(|| format!("cannot connect {} to the broker at {}", dial.client_id, self.address))
-    }
-}
-
-struct Vehicle {
-    network: Network,
-    vehicle: u32,
-    dial: Dial,
-    seq: u64,
-}
-
-impl Vehicle {
-    async fn run(mut self, connection: (Client, Events), mut orders: mpsc::Receiver<Order>) {
-        let (mut client, mut events) = connection;
-        loop {
-            let lost = tokio::select! {
-                order = orders.recv() => match order {
-                    None => break,
-                    Some(_) if *self.network.stop.borrow() => {
-                        self.network.board.held_back();
-                        continue;
-                    }
-                    Some(order) => self.publish(&client, order).await.err(),
-                },
-                event = events.next() => match event {
-                    Some(Event::Disconnected { reason }) => Some(format!("{reason}")),
-                    None => Some("the connection was closed".to_owned()),
-                    Some(_) => None,
-                },
-            };
-            let Some(lost) = lost else { continue };
-            let Some(connection) = self.network.come_back(&self.dial, lost).await else { return };
-            (client, events) = connection;
-        }
-        client.disconnect().await;
-        self.network.board.left(Role::Vehicle);
-    }
-
-    /// Publishes a position and waits until the broker has it; the reason if the connection is lost.
-    async fn publish(&mut self, client: &Client, order: Order) -> Result<(), String> {
-        let board = self.network.board.clone();
-        self.seq += 1;
-        let outgoing = Outgoing::new(&board.trace, &order.position, self.seq);
-        board.publishing(&order.position, self.seq, &outgoing, order.at);
-        let mut publish = Publish::new(outgoing.topic, outgoing.body).qos(QoS::AtLeastOnce).retain(true);
-        for (name, value) in outgoing.attributes {
-            publish = publish.property(name, value);
-        }
-        let published = timeout(CONFIRM_LIMIT, client.publish(publish)).await;
-        if matches!(&published, Ok(Ok(published)) if !published.reason.is_error()) {
-            board.confirmed();
-            return Ok(());
-        }
-        board.unconfirmed(self.vehicle, self.seq);
-        match published {
-            Ok(Ok(published)) => {
-                board.trouble(format!("a message was refused: {}", published.reason));
-                Ok(())
-            }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("a message was not confirmed within {CONFIRM_LIMIT:?}")),
-        }
+        connected.with_context(|| format!("cannot connect {} to the broker at {address}", dial.client_id))
     }
 }
 
 struct Subscriber {
     network: Network,
     dial: Dial,
+    travel: Travel,
+    /// Connections up to now.
+    connections: u32,
+}
+
+/// Why a subscriber has no connection any more.
+enum End {
+    /// It goes to another region.
+    Moves,
+    /// The connection was lost.
+    Lost(String),
+    /// The run is over.
+    Stop,
 }
 
 impl Subscriber {
     async fn run(mut self, connection: (Client, Events), seat: Seat) {
         let (mut client, mut events) = connection;
-        let mut stop = self.network.stop.clone();
         loop {
-            let lost = tokio::select! {
-                biased;
-                event = events.next() => match event {
-                    Some(Event::Message(message)) => {
-                        // A retained message is what was published before; the subscription's own messages follow.
-                        if !message.retain {
-                            self.tell(seat, &message);
-                        }
-                        continue;
-                    }
-                    Some(Event::Disconnected { reason }) => format!("{reason}"),
-                    None => "the connection was closed".to_owned(),
-                },
-                _ = stop.wait_for(|stop| *stop) => break,
-            };
+            let end = self.listen(&mut events, seat).await;
             self.dial.clean = false;
-            let Some(connection) = self.network.come_back(&self.dial, lost).await else { return };
+            let come_back = match end {
+                End::Stop => break,
+                End::Lost(lost) => {
+                    self.travel.is_lost();
+                    self.network.board.dropped(self.dial.role, lost);
+                    self.network.come_back(&self.dial, &mut self.travel, (FIRST_PAUSE, None)).await
+                }
+                End::Moves => {
+                    if self.travel.tosses() {
+                        client.disconnect().await;
+                    } else {
+                        client.abandon();
+                    }
+                    // What the library has acknowledged counts as received.
+                    while let Some(Event::Message(message)) = events.next().await {
+                        self.take(seat, &message);
+                    }
+                    self.network.board.sets_out(self.dial.role);
+                    self.travel.goes();
+                    self.network.come_back(&self.dial, &mut self.travel, (Duration::ZERO, None)).await
+                }
+            };
+            let Some(connection) = come_back else { return };
+            self.connections += 1;
             (client, events) = connection;
         }
         client.disconnect().await;
         self.network.board.left(self.dial.role);
     }
 
-    fn tell(&self, seat: Seat, message: &Message) {
+    /// Takes what comes until the connection ends.
+    async fn listen(&self, events: &mut Events, seat: Seat) -> End {
+        let mut stop = self.network.stop.clone();
+        let mut leaves = std::pin::pin!(self.travel.leaves());
+        loop {
+            tokio::select! {
+                biased;
+                event = events.next() => match event {
+                    Some(Event::Message(message)) => self.take(seat, &message),
+                    Some(Event::Disconnected { reason }) => return End::Lost(reason.to_string()),
+                    None => return End::Lost("the connection was closed".to_owned()),
+                },
+                _ = stop.wait_for(|stop| *stop) => return End::Stop,
+                () = &mut leaves => return End::Moves,
+            }
+        }
+    }
+
+    fn take(&self, seat: Seat, message: &Message) {
+        // A retained message is what was published before; the subscription's own messages follow.
+        if message.retain {
+            return;
+        }
         match message.notice() {
             Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
             Some(Notice::Silence { .. }) => {}
-            // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
-            None => self.network.tell(seat, message, message.dup && !self.dial.clean),
+            None => {
+                // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
+                let may_repeat = message.dup && !self.dial.clean;
+                let (connection, region) = (self.connections, self.travel.at());
+                self.network.tell(seat, message, How { may_repeat, connection, region, ..How::default() });
+            }
         }
     }
 }

@@ -16,6 +16,8 @@ mod link;
 pub mod message;
 mod outages;
 mod own_broker;
+mod own_brokers;
+pub mod regions;
 mod replay;
 mod roamer;
 pub mod roaming;
@@ -25,6 +27,7 @@ pub mod selection;
 mod snapshot;
 pub mod summary;
 pub mod trace;
+mod vehicle;
 pub mod view;
 
 pub use args::Args;
@@ -41,7 +44,8 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use board::Board;
-use own_broker::OwnBroker;
+use own_brokers::OwnBrokers;
+use regions::{Atlas, Layout};
 use selection::Selection;
 use summary::Summary;
 use trace::Trace;
@@ -74,22 +78,31 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let subscribers = u64::from(args.consoles + args.watchers + 2 * (semi_durable + nondurable));
     let subscribers = subscribers + selection.conditions.len() as u64;
     raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
+    let layout = Layout::load(&args.choice(), Path::new(regions::MEASURED))?;
     let mut own = match args.broker {
-        None => Some(OwnBroker::start(&configuration(&trace, &selection), args.data.as_deref()).await?),
+        None => {
+            let text = configuration(&trace, &selection, layout.count());
+            Some(OwnBrokers::start(&text, args.data.as_deref(), &layout, args.seed).await?)
+        }
         Some(_) => None,
     };
-    let address = own.as_ref().map(|own| own.address.clone()).or(args.broker.clone()).unwrap_or_default();
-    let broker = if own.is_some() { format!("own broker at {address}") } else { format!("broker at {address}") };
+    let addresses = match &own {
+        Some(own) => own.addresses(),
+        None => args.broker.iter().cloned().collect(),
+    };
     let titles = Titles {
         trace: trace.name.clone(),
         lines: trace.lines.len(),
         vehicles: trace.vehicles.len(),
         speed_up: args.speed_up,
-        broker,
-        address,
-        notice,
+        broker: describe(own.is_some(), &layout, &addresses),
+        address: addresses[0].clone(),
+        console: own.as_ref().map(OwnBrokers::console),
+        notice: join(notice, own.as_ref().and_then(|_| layout.notice())),
     };
     let board = Arc::new(Board::new(trace.clone(), &lines, selection));
+    board.regions.open(&layout, &addresses);
+    let atlas = Arc::new(Atlas::new(layout.names.clone(), addresses, args.move_every.0, args.seed));
     let (quit, quitting) = watch::channel(false);
     let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
@@ -104,7 +117,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
         None
     };
     let beating = tokio::spawn(beat(board.clone(), (!is_live).then_some(args.json)));
-    let ended = replay::run(&args, board.clone(), &titles, own.as_mut(), quitting).await;
+    let ended = replay::run(&args, board.clone(), &titles, (atlas, own.as_mut()), quitting).await;
     beating.abort();
     watching_signals.abort();
     if let Some(view) = view {
@@ -134,10 +147,28 @@ fn load(args: &Args) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
     Ok((Arc::new(trace), notice))
 }
 
+/// Where the brokers are and whose.
+fn describe(is_own: bool, layout: &Layout, addresses: &[String]) -> String {
+    let first = &addresses[0];
+    match (is_own, layout.count()) {
+        (false, _) => format!("broker at {first}"),
+        (true, 1) => format!("own broker at {first}"),
+        (true, _) => format!("in {}; {}'s own broker at {first}", layout.names.join(", "), layout.names[0]),
+    }
+}
+
+fn join(notice: Option<String>, other: Option<&str>) -> Option<String> {
+    let notices: Vec<&str> = notice.as_deref().into_iter().chain(other).collect();
+    (!notices.is_empty()).then(|| notices.join(" "))
+}
+
 /// An own broker's: the fences, positions that are never logged, and too small a cache for the busiest line, so that there are gaps
-/// to be told.
-fn configuration(trace: &Trace, selection: &Selection) -> String {
+/// to be told. In several regions each keeps all positions for whoever comes from another one.
+fn configuration(trace: &Trace, selection: &Selection, regions: usize) -> String {
     let mut text = fence::configuration(&selection.fences);
+    if regions > 1 {
+        text += &format!("[buffer]\nsubscribe = [\"{}\"]\n", message::all_filter());
+    }
     text += &format!("[[topic]]\nfilter = \"{}\"\npersistence = \"volatile\"\n", message::all_filter());
     for line in busiest_lines(trace, 1) {
         // Strings of JSON are strings of TOML, too.

@@ -1,147 +1,172 @@
-//! The broker that the run starts for itself: this same program, as a process of its own, with a data directory. The run kills it now
-//! and then, as a machine without power would, and starts it again.
+//! A broker that the run starts for itself: this same program, as a process of its own, with a data directory.
 
 use std::collections::VecDeque;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tempfile::{NamedTempFile, TempDir};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
-
-use super::board::Board;
+use tokio::time::timeout;
 
 /// How long the broker may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How long it may take to end; longer than its own drain.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How long it stays down after it was killed.
-const DOWN: Duration = Duration::from_millis(500);
-/// Time between two looks at whether all are served again.
-const LOOK: Duration = Duration::from_millis(10);
-/// After so long the next kill comes although not all were served.
-const SERVED_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take to tell its metrics.
+const METRICS_LIMIT: Duration = Duration::from_secs(2);
 /// How many of its last log lines are kept.
 const LOG_LINES: usize = 20;
+/// Any free port of this machine.
+const ANY: &str = "127.0.0.1:0";
+/// Where documentation says that a broker is found.
+const HTTP: &str = "127.0.0.1:8080";
+const WS: &str = "127.0.0.1:8083";
+/// The metric that tells how many links to other brokers are up.
+const LINKS: &str = "whimbrel_links ";
 
-/// A running broker.
+/// How a broker is started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Its name among others; none if it is alone.
+    pub name: Option<String>,
+    /// Its configuration, at which it looks again and again.
+    pub configuration: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Overlay addresses of those that it links with.
+    pub peers: Vec<SocketAddr>,
+    /// It takes the documented ports for HTTP and WebSocket, if they are free.
+    pub is_first: bool,
+}
+
+/// A running broker, or one that was killed.
 pub struct OwnBroker {
     child: Child,
     log: Log,
-    /// Its configuration; it looks at it again and again.
-    configuration: NamedTempFile,
-    data: PathBuf,
-    /// What is removed in the end: its data, unless they are somebody else's.
-    _fresh: Option<TempDir>,
-    /// Where MQTT clients connect: `127.0.0.1:PORT`.
-    pub address: String,
+    start: Start,
+    addresses: Addresses,
+}
+
+/// Where it listens.
+#[derive(Clone, Debug)]
+struct Addresses {
+    mqtt: String,
+    http: String,
+    ws: String,
+    overlay: String,
 }
 
 #[derive(serde::Deserialize)]
 struct Ready {
     ready: bool,
     mqtt: Option<String>,
+    http: Option<String>,
+    ws: Option<String>,
+    overlay: Option<String>,
 }
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<VecDeque<String>>>);
 
 impl OwnBroker {
-    /// Starts the broker with this configuration on free ports and waits until it is ready. Its data are in that directory, or
-    /// in a fresh one that is removed in the end.
-    pub async fn start(text: &str, data: Option<&Path>) -> anyhow::Result<OwnBroker> {
-        let mut configuration =
-            NamedTempFile::with_suffix(".toml").context("cannot make the broker's configuration")?;
-        configuration.write_all(text.as_bytes()).context("cannot write the broker's configuration")?;
-        let fresh = match data {
-            Some(_) => None,
-            None => Some(TempDir::with_prefix("whimbrel-demo-").context("cannot make the broker's data directory")?),
-        };
-        let of_fresh = || fresh.as_ref().map(|fresh| fresh.path().to_owned()).unwrap_or_default();
-        let data = data.map_or_else(of_fresh, Path::to_owned);
-        let log = Log::default();
-        let (child, address) = launch(configuration.path(), &data, "127.0.0.1:0", &log).await?;
-        Ok(OwnBroker { child, log, configuration, data, _fresh: fresh, address })
-    }
-
-    /// Kills the broker without a word (SIGKILL) every now and then, `every` after all were served again on average, and starts it again.
-    /// Returns once the run is `calm` and the broker up.
+    /// Starts the broker and waits until it is ready.
     ///
     /// # Errors
-    /// The broker ended by itself, or did not start again.
-    pub async fn live(
-        &mut self,
-        board: &Board,
-        every: Option<Duration>,
-        seed: u64,
-        mut calm: watch::Receiver<bool>,
-    ) -> anyhow::Result<()> {
-        let mut random = fastrand::Rng::with_seed(seed);
-        loop {
-            let pause = every.map(|every| every.mul_f64(0.5 + random.f64()));
-            let next = async {
-                match pause {
-                    Some(pause) => sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                error = self.ended() => return Err(error),
-                () = next => {}
-                _ = calm.wait_for(|calm| *calm) => return Ok(()),
-            }
-            self.kill_and_start(board).await?;
-            self.await_served(board, &mut calm).await?;
+    /// It cannot be started, or ends or hangs before it is ready.
+    pub async fn start(start: Start) -> Result<OwnBroker> {
+        let (log, any) = (Log::default(), || ANY.to_owned());
+        let mut wanted = Addresses { mqtt: any(), http: any(), ws: any(), overlay: any() };
+        if start.is_first {
+            (wanted.http, wanted.ws) = (if_free(HTTP), if_free(WS));
         }
+        let (child, addresses) = match launch(&start, &wanted, &log).await {
+            // Somebody else may just have taken the port.
+            Err(_) if wanted.http != ANY || wanted.ws != ANY => {
+                (wanted.http, wanted.ws) = (any(), any());
+                launch(&start, &wanted, &log).await?
+            }
+            launched => launched?,
+        };
+        Ok(OwnBroker { child, log, start, addresses })
     }
 
-    async fn kill_and_start(&mut self, board: &Board) -> anyhow::Result<()> {
-        board.crashes.killed(board.now());
-        self.child.kill().await.context("cannot kill the broker")?;
-        sleep(DOWN).await;
-        // The same address: its clients know no other.
-        (self.child, _) = launch(self.configuration.path(), &self.data, &self.address, &self.log).await?;
-        board.crashes.is_up(board.now());
+    /// Where MQTT clients connect: `127.0.0.1:PORT`.
+    pub fn address(&self) -> &str {
+        &self.addresses.mqtt
+    }
+
+    /// Where a browser finds its console.
+    pub fn console(&self) -> String {
+        format!("http://{}/", self.addresses.http)
+    }
+
+    /// Where other brokers connect.
+    ///
+    /// # Errors
+    /// Never, unless the broker has told something that is no address.
+    pub fn overlay(&self) -> Result<SocketAddr> {
+        let overlay = &self.addresses.overlay;
+        overlay.parse().with_context(|| format!("the broker listens for others at {overlay}, which is no address"))
+    }
+
+    /// Ends it without a word (SIGKILL).
+    ///
+    /// # Errors
+    /// It cannot be killed.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.child.kill().await.context("cannot kill the broker")
+    }
+
+    /// Starts it again with its data, at the same addresses: its clients know no others.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_again(&mut self) -> Result<()> {
+        (self.child, _) = launch(&self.start, &self.addresses, &self.log).await?;
         Ok(())
     }
 
-    /// Waits until everybody is back and has what was sent before the broker was up again.
-    async fn await_served(&mut self, board: &Board, calm: &mut watch::Receiver<bool>) -> anyhow::Result<()> {
-        let (up, limit) = (board.now(), Instant::now() + SERVED_LIMIT);
-        while Instant::now() < limit && !*calm.borrow() {
-            if board.is_served(up) {
-                board.crashes.all_served(board.now());
-                break;
-            }
-            tokio::select! {
-                error = self.ended() => return Err(error),
-                () = sleep(LOOK) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until the broker ends, which it should not; gives the reason.
-    pub async fn ended(&mut self) -> anyhow::Error {
-        match self.child.wait().await {
-            Ok(status) => anyhow::anyhow!("the broker ended while the fleet was running ({status}){}", self.log.tail()),
-            Err(error) => anyhow::Error::new(error).context("cannot wait for the broker"),
+    /// Why the run cannot go on, if the broker has ended by itself.
+    pub fn has_ended(&mut self) -> Option<anyhow::Error> {
+        let ended = |status: ExitStatus| {
+            anyhow::anyhow!("the broker ended while the fleet was running ({status}){}", self.log.tail())
+        };
+        match self.child.try_wait() {
+            Ok(status) => status.map(ended),
+            Err(error) => Some(anyhow::Error::new(error).context("cannot look after the broker")),
         }
     }
 
-    /// Asks the broker to end, and waits until it has.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
-        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        let Some(pid) = pid else { return Ok(()) };
-        kill(pid, Signal::SIGTERM).context("cannot ask the broker to end")?;
+    /// How many of its links are up; none if it does not say.
+    pub async fn links(&self) -> Option<usize> {
+        let page = timeout(METRICS_LIMIT, metrics(&self.addresses.http)).await.ok()?.ok()?;
+        let line = page.lines().find_map(|line| line.strip_prefix(LINKS))?;
+        line.trim().parse::<f64>().ok().map(|links| links as usize)
+    }
+
+    /// Asks the broker to end.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn ask_to_stop(&self) -> Result<()> {
+        match self.child.id().and_then(|id| i32::try_from(id).ok()) {
+            Some(pid) => kill(Pid::from_raw(pid), Signal::SIGTERM).context("cannot ask the broker to end"),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the broker has ended, as it was asked to.
+    ///
+    /// # Errors
+    /// It does not end in time, or not in good order.
+    pub async fn stopped(mut self) -> Result<()> {
         let Ok(status) = timeout(STOP_LIMIT, self.child.wait()).await else {
             self.child.kill().await.context("cannot end the broker")?;
             bail!("the broker did not end within {STOP_LIMIT:?} and was killed{}", self.log.tail());
@@ -154,14 +179,35 @@ impl OwnBroker {
     }
 }
 
-/// Starts a process and waits until it is ready; gives its MQTT address.
-async fn launch(configuration: &Path, data: &Path, mqtt: &str, log: &Log) -> anyhow::Result<(Child, String)> {
+/// This address, if nobody listens there, else any.
+fn if_free(address: &str) -> String {
+    if std::net::TcpListener::bind(address).is_ok() { address.to_owned() } else { ANY.to_owned() }
+}
+
+async fn metrics(http: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(http).await?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n").await?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await?;
+    Ok(page)
+}
+
+/// Starts a process and waits until it is ready; gives where it listens.
+async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, Addresses)> {
     let program = std::env::current_exe().context("cannot find this program's own file to start the broker with")?;
     let mut command = Command::new(&program);
-    command.args(["serve", "--dev", "--config"]).arg(configuration).arg("--data").arg(data);
-    command.args(["--listen-mqtt", mqtt]);
-    for listener in ["tls", "ws", "wss", "http", "overlay"] {
-        command.args([format!("--listen-{listener}"), "127.0.0.1:0".to_owned()]);
+    command.args(["serve", "--dev", "--config"]).arg(&start.configuration).arg("--data").arg(&start.data);
+    let Addresses { mqtt, http, ws, overlay } = wanted;
+    let any = ANY.to_owned();
+    for (listener, address) in
+        [("mqtt", mqtt), ("http", http), ("ws", ws), ("overlay", overlay), ("tls", &any), ("wss", &any)]
+    {
+        command.args([format!("--listen-{listener}"), address.clone()]);
+    }
+    if let Some(name) = &start.name {
+        // The links are those that are asked for: whatever goes from region to region takes the time that it takes there.
+        command.args(["--name", name, "--overlay-links=0"]);
+        command.args(start.peers.iter().map(|peer| format!("--peer={peer}")));
     }
     // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.
     command.process_group(0).kill_on_drop(true);
@@ -181,10 +227,18 @@ async fn launch(configuration: &Path, data: &Path, mqtt: &str, log: &Log) -> any
         bail!("the broker ended before it was ready ({status}){}", log.tail());
     };
     let ready: Ready = serde_json::from_str(&line).with_context(|| format!("the broker's ready line is {line:?}"))?;
-    let address = ready.mqtt.filter(|_| ready.ready).context("the broker is ready without an MQTT listener")?;
+    let is = |listener: Option<String>, name: &str| {
+        listener.filter(|_| ready.ready).with_context(|| format!("the broker is ready without its {name} listener"))
+    };
+    let addresses = Addresses {
+        mqtt: is(ready.mqtt, "MQTT")?,
+        http: is(ready.http, "HTTP")?,
+        ws: is(ready.ws, "WebSocket")?,
+        overlay: is(ready.overlay, "overlay")?,
+    };
     // Nothing more is expected there, but a full pipe would stop the broker.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok((child, address))
+    Ok((child, addresses))
 }
 
 impl Log {

@@ -15,7 +15,8 @@ use super::checker::Interest;
 use super::freight;
 use super::link::{Asked, CONFIRM_LIMIT, Network, Order};
 use super::outages::Outages;
-use super::own_broker::OwnBroker;
+use super::own_brokers::OwnBrokers;
+use super::regions::Atlas;
 use super::roamer::Roamers;
 use super::schedule::Schedule;
 use super::summary::Summary;
@@ -41,7 +42,7 @@ pub async fn run(
     args: &Args,
     board: Arc<Board>,
     titles: &Titles,
-    mut own: Option<&mut OwnBroker>,
+    (atlas, mut own): (Arc<Atlas>, Option<&mut OwnBrokers>),
     mut quit: watch::Receiver<bool>,
 ) -> Result<Summary> {
     let (stop_publishing, publishing_stops) = watch::channel(false);
@@ -49,15 +50,15 @@ pub async fn run(
     let (calm, calms) = watch::channel(false);
     let (mut subscribers, mut vehicles) = (JoinSet::new(), JoinSet::new());
     let connecting = async {
-        let receiving = Network::new(board.clone(), &titles.address, receiving_stops);
-        let publishing = Network::new(board.clone(), &titles.address, publishing_stops);
+        let receiving = Network::new(board.clone(), atlas.clone(), receiving_stops, calms.clone());
+        let publishing = Network::new(board.clone(), atlas.clone(), publishing_stops, calms.clone());
         let wanted = subscriptions(args, &board);
         board.want(Role::Vehicle, board.trace.vehicles.len() as u32);
         receiving.open_subscribers(wanted, &mut subscribers).await?;
         let wanted = roamers(args, &board);
-        receiving.open_roamers(Roamers { wanted, calm: calms.clone() }, &mut subscribers).await?;
+        receiving.open_roamers(Roamers { wanted }, &mut subscribers).await?;
         let freight = match args.freight() {
-            Some(habits) => Some(freight::Open::new(board.clone(), &titles.address, habits).await?),
+            Some(habits) => Some(freight::Open::new(board.clone(), &atlas, habits).await?),
             None => None,
         };
         anyhow::Ok((publishing.open_vehicles(&mut vehicles).await?, freight))
@@ -151,7 +152,7 @@ fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)>
 
 /// Kills and restarts the broker, if it is ours, until all is calm.
 async fn live(
-    own: &mut Option<&mut OwnBroker>,
+    own: &mut Option<&mut OwnBrokers>,
     board: &Board,
     args: &Args,
     mut calm: watch::Receiver<bool>,
@@ -166,7 +167,7 @@ async fn live(
 }
 
 /// Never ends if the broker is not ours.
-async fn ends_by_itself(own: &mut Option<&mut OwnBroker>) -> anyhow::Error {
+async fn ends_by_itself(own: &mut Option<&mut OwnBrokers>) -> anyhow::Error {
     match own {
         Some(own) => own.ended().await,
         None => std::future::pending().await,

@@ -4,24 +4,27 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use whimbrel_client::{
-    Client, Durability, Event, Events, Message, Notice, Position, QoS, RetainHandling, Start, Subscription,
+    Client, Durability, Event, Events, Message, Notice, Position, QoS, RetainHandling, Session, Start, Subscription,
 };
 
 use super::board::{Role, Seat};
-use super::checker::Interest;
+use super::checker::{How, Interest};
 use super::link::{Dial, FIRST_PAUSE, LAST_PAUSE, Network, Wanted};
 use super::outages::Outages;
+use super::regions::{Sites, Travel};
+
+/// Of so many times that one has its signal back it has it in another region once.
+const MOVES: usize = 3;
+/// The property of a broker's answer that names brokers that have not confirmed a subscription yet.
+const PENDING: &str = "w-pending";
 
 /// Consoles that lose their signal.
 pub struct Roamers {
     /// Which, what they get, and when they lose their signal.
     pub wanted: Vec<(Role, Interest, String, Outages)>,
-    /// Once it is set, nobody loses the signal any more, and whoever has none gets it back.
-    pub calm: watch::Receiver<bool>,
 }
 
 struct Roamer {
@@ -29,9 +32,13 @@ struct Roamer {
     dial: Dial,
     wanted: Wanted,
     outages: Outages,
-    calm: watch::Receiver<bool>,
+    travel: Travel,
+    /// Connections up to now.
+    connections: u32,
     /// Where it is; what is nondurable has none.
     position: Option<Position>,
+    /// Brokers that had not confirmed its subscription when it was answered.
+    pending: Sites,
 }
 
 /// Why a console has no connection any more.
@@ -48,11 +55,12 @@ impl Network {
     /// Opens the connections of these consoles and subscribes; their tasks run until the network stops.
     pub async fn open_roamers(&self, roamers: Roamers, tasks: &mut JoinSet<()>) -> Result<()> {
         let mut opening = JoinSet::new();
-        for (role, interest, client_id, outages) in roamers.wanted {
+        for (number, (role, interest, client_id, outages)) in roamers.wanted.into_iter().enumerate() {
             let wanted = self.wanted(interest, QoS::AtLeastOnce);
-            let dial = Dial { role, client_id, clean: true, wanted: None };
-            let (network, calm) = (self.clone(), roamers.calm.clone());
-            let mut roamer = Roamer { network, dial, wanted, outages, calm, position: None };
+            let dial = Dial { role, client_id, clean: true, session: Session::new(), wanted: None };
+            let (network, travel) = (self.clone(), self.travel(role, number));
+            let (connections, position, pending) = (0, None, Sites::NONE);
+            let mut roamer = Roamer { network, dial, wanted, outages, travel, connections, position, pending };
             opening.spawn(async move {
                 let connection = roamer.open().await?;
                 let seat = roamer.network.board.subscribed(role, interest);
@@ -71,7 +79,7 @@ impl Network {
 impl Roamer {
     /// Connects, and subscribes from where it is.
     async fn open(&mut self) -> Result<(Client, Events)> {
-        let connection = self.network.connect(&self.dial).await?;
+        let connection = self.network.connect(&self.dial, &self.travel).await?;
         let Wanted { filter, selector, qos, .. } = &self.wanted;
         let mut subscription = Subscription::to(filter).qos(*qos).retained(RetainHandling::DoNotSend);
         if let Some(selector) = selector {
@@ -80,6 +88,8 @@ impl Roamer {
         let semi_durable = self.dial.role == Role::SemiDurable;
         subscription = match semi_durable {
             true => subscription.durability(Durability::SemiDurable).notices(),
+            // What a broker in another region took with it is told as a gap.
+            false if self.travel.has_several() => subscription.durability(Durability::Nondurable).notices(),
             false => subscription.durability(Durability::Nondurable),
         };
         if let Some(position) = &self.position {
@@ -91,6 +101,7 @@ impl Roamer {
             let words = answer.text.unwrap_or_default();
             bail!("{} was granted {:?} for {filter}: {words}", self.dial.client_id, answer.reasons);
         }
+        self.pending = self.network.atlas.named(answer.properties.iter().filter(|(name, _)| name == PENDING));
         if semi_durable {
             let Some(token) = answer.tokens().next().flatten() else { bail!("the broker gives no position") };
             match &mut self.position {
@@ -98,6 +109,8 @@ impl Roamer {
                 None => self.position = Some(Position::at(token)),
             }
         }
+        self.connections += 1;
+        self.travel.settles();
         Ok(connection)
     }
 
@@ -113,12 +126,14 @@ impl Roamer {
                     return board.left(self.dial.role);
                 }
                 Cut::NoSignal(until) => {
+                    self.travel.is_away();
                     outages += 1;
                     // Every other time the broker notices at once; otherwise it goes on sending into nowhere until this console is back.
                     held = outages.is_multiple_of(2).then_some((client, events));
                     until
                 }
                 Cut::Lost(why) => {
+                    self.travel.is_lost();
                     board.lost_connection(why);
                     Instant::now() + FIRST_PAUSE
                 }
@@ -128,6 +143,7 @@ impl Roamer {
             drop(held);
             if connection.is_some() {
                 board.signal(seat, true);
+                board.pending(seat, self.pending);
             }
         }
     }
@@ -136,7 +152,7 @@ impl Roamer {
     async fn listen(&mut self, events: &mut Events, seat: Seat) -> Cut {
         let (residence, outage) = self.outages.next().unwrap_or((Duration::MAX, Duration::ZERO));
         let cut = Instant::now().checked_add(residence);
-        let (mut stop, mut calm) = (self.network.stop.clone(), self.calm.clone());
+        let (mut stop, mut calm) = (self.network.stop.clone(), self.network.calm.clone());
         loop {
             let ends = async {
                 match cut.filter(|_| !*calm.borrow_and_update()) {
@@ -166,17 +182,24 @@ impl Roamer {
         match message.notice() {
             Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
             Some(Notice::Silence { .. }) => {}
-            None => self.network.tell(seat, message, false),
+            None => {
+                let (connection, region) = (self.connections, self.travel.at());
+                self.network.tell(seat, message, How { connection, region, ..How::default() });
+            }
         }
     }
 
     /// Waits for the signal and connects again; none once the run stops.
     async fn come_back(&mut self, until: Instant) -> Option<(Client, Events)> {
-        let (mut stop, mut calm) = (self.network.stop.clone(), self.calm.clone());
+        let (mut stop, mut calm) = (self.network.stop.clone(), self.network.calm.clone());
         tokio::select! {
             () = sleep_until(until) => {}
             _ = calm.wait_for(|calm| *calm) => {}
             _ = stop.wait_for(|stop| *stop) => return None,
+        }
+        // Whoever was cut off by its broker's end has chosen another one already.
+        if !self.travel.is_waiting() {
+            self.travel.may_go(MOVES);
         }
         let mut pause = FIRST_PAUSE;
         loop {
@@ -184,6 +207,7 @@ impl Roamer {
                 Ok(connection) => return Some(connection),
                 Err(error) => self.network.board.lost_connection(format!("{error:#}")),
             }
+            self.travel.fails();
             if timeout(pause, stop.wait_for(|stop| *stop)).await.is_ok() {
                 return None;
             }

@@ -43,6 +43,9 @@ pub const ROLES: [Role; 6] =
 /// Connections of one role.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Seats {
+    /// Those that are on their way to another region.
+    #[serde(skip)]
+    pub moving: u32,
     /// Open now.
     pub connected: u32,
     /// How many there should be.

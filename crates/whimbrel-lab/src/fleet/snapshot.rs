@@ -7,6 +7,7 @@ use super::crashes::Crashes;
 use super::delays::Quantiles;
 use super::freight;
 use super::geo::{Motion, Place};
+use super::regions;
 use super::roaming::Roaming;
 use super::roles::{ROLES, Seats};
 use super::selection::Watch;
@@ -35,6 +36,15 @@ pub struct Published {
     pub held_back: u64,
     /// How much later than due a position was handed to its vehicle at worst, µs.
     pub latest_micros: u64,
+}
+
+/// How far the trace is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Replayed {
+    /// The recording's time, ms since the Unix epoch.
+    pub millis: i64,
+    /// How often it was replayed to its end.
+    pub laps: u64,
 }
 
 /// Where the viewer last saw a vehicle.
@@ -113,16 +123,16 @@ pub struct Snapshot {
     pub watches: Vec<Watch>,
     /// Vehicles as the viewer saw them.
     pub sightings: Vec<Option<Sighting>>,
-    /// The recording's time, ms since the Unix epoch.
-    pub replayed: i64,
-    /// How often the trace was replayed to its end.
-    pub laps: u64,
+    /// How far the trace is.
+    pub replayed: Replayed,
     /// What went wrong, and how often.
     pub troubles: Vec<(String, u64)>,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
     /// How often the broker was killed.
     pub crashes: Crashes,
+    /// The regions, if there are several.
+    pub regions: Option<regions::Snapshot>,
 }
 
 impl Snapshot {

@@ -8,6 +8,7 @@ use super::crashes::Crashes;
 use super::delays::Quantiles;
 use super::freight;
 use super::freight::ledger::Counts;
+use super::regions;
 use super::roaming::Roaming;
 use super::selection::{Kind, Watch};
 use super::trace::Trace;
@@ -51,6 +52,8 @@ pub struct Summary {
     pub freight: Option<freight::Snapshot>,
     /// How often the broker was killed.
     pub crashes: Crashes,
+    /// The regions, if there are several.
+    pub regions: Option<regions::Snapshot>,
     /// What went wrong, and how often.
     pub troubles: Vec<(String, u64)>,
     /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to anyone.
@@ -125,7 +128,7 @@ impl Summary {
             malformed_examples: trace.malformed.examples.clone(),
             repeats: trace.repeats,
             speed_up: titles.speed_up,
-            laps: end.laps,
+            laps: end.replayed.laps,
         };
         let of = |role| {
             let index = ROLES.iter().position(|other| *other == role);
@@ -164,6 +167,7 @@ impl Summary {
             roaming: end.roaming,
             freight: end.freight,
             crashes: end.crashes,
+            regions: end.regions,
         }
     }
 
@@ -234,6 +238,7 @@ impl Summary {
         rows.extend(self.selected.rows());
         rows.extend(self.freight.iter().flat_map(freight::Snapshot::rows));
         rows.extend(self.crashes.row());
+        rows.extend(self.regions.iter().flat_map(regions::Snapshot::rows));
         for (count, what) in [
             (unconfirmed, "not confirmed by the broker"),
             (held_back, "held back, since their vehicle still waited for the broker"),
@@ -291,6 +296,7 @@ fn tally(name: &str, tally: &Tally) -> String {
         altered,
         foreign,
         excused,
+        overtaken,
         reported,
         ..
     } = tally;
@@ -302,6 +308,7 @@ fn tally(name: &str, tally: &Tally) -> String {
     for (count, what) in [
         (*reported, "told as missing"),
         (*redelivered, "sent again after a broken connection"),
+        (*overtaken, "overtaken while their broker was out of reach"),
         (*excused, "not confirmed"),
     ] {
         if count > 0 {

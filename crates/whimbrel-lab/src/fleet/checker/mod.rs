@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use whimbrel_client::{EventId, Gap};
 
+use super::regions::{Disturbances, Sites};
 use super::selection::{Content, Selection, Want};
 use names::Names;
 use subscriber::Subscriber;
@@ -64,6 +65,27 @@ pub struct Message {
     pub digest: u64,
 }
 
+/// How a message came.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct How {
+    /// The broker says that the subscriber may have got it before its connection broke (MQTT's DUP).
+    pub may_repeat: bool,
+    /// The broker says that its publisher may have sent it twice, to another broker as well (`w-maybe-repeat`).
+    pub is_doubtful: bool,
+    /// Its name, if the subscriber is told names.
+    pub id: Option<EventId>,
+    /// The subscriber's connections up to now.
+    pub connection: u32,
+    /// The region where it came.
+    pub region: usize,
+}
+
+impl From<bool> for How {
+    fn from(may_repeat: bool) -> How {
+        How { may_repeat, ..How::default() }
+    }
+}
+
 /// What an arrival is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -75,7 +97,7 @@ pub enum Verdict {
     OutOfOrder(Duration),
     /// It came before.
     Duplicate,
-    /// It came before, and the broker said that it may have.
+    /// It came before, and may come again.
     Repeated,
     /// Its number is right, its content is not.
     Altered,
@@ -91,14 +113,21 @@ pub struct Checker {
     published: Vec<u64>,
     names: Names,
     selection: Arc<Selection>,
+    disturbances: Arc<Disturbances>,
     subscribers: Vec<Subscriber>,
 }
 
 impl Checker {
     /// A checker of so many vehicles, and of subscribers to these conditions.
     pub fn new(vehicles: usize, selection: Arc<Selection>) -> Checker {
-        let names = Names::new(vehicles);
-        Checker { published: vec![0; vehicles], names, selection, subscribers: Vec::new() }
+        let (names, disturbances) = (Names::new(vehicles), Arc::default());
+        Checker { published: vec![0; vehicles], names, selection, disturbances, subscribers: Vec::new() }
+    }
+
+    /// What is promised only of brokers that can be reached is judged by when they could not.
+    #[must_use]
+    pub fn during(self, disturbances: Arc<Disturbances>) -> Checker {
+        Checker { disturbances, ..self }
     }
 
     /// A subscription is in force from now on: everything published from now on that matches has to arrive.
@@ -115,6 +144,7 @@ impl Checker {
         let last = &mut self.published[message.vehicle as usize];
         assert_eq!(message.seq, *last + 1, "a vehicle numbers its messages consecutively");
         *last = message.seq;
+        self.names.hand(message.vehicle, message.seq, Sites::NONE);
         for subscriber in &mut self.subscribers {
             match subscriber.interest.want(&self.selection, message.content) {
                 Want::Yes => subscriber.expect(message, at, false, &self.names),
@@ -122,6 +152,13 @@ impl Checker {
                 Want::No => {}
             }
         }
+    }
+
+    /// A vehicle hands its last message to the broker of a region, which may be the second one that gets it; to be told before it can have it.
+    pub fn handed(&mut self, vehicle: u32, seq: u64, region: usize, at: Duration) {
+        self.names.hand(vehicle, seq, Sites::one(region));
+        let Checker { subscribers, disturbances, .. } = self;
+        subscribers.iter_mut().for_each(|subscriber| subscriber.handed((vehicle, seq), (region, at), disturbances));
     }
 
     /// The broker never confirmed this message to its publisher: it may arrive or not.
@@ -137,6 +174,11 @@ impl Checker {
     /// Its subscription is in force again.
     pub fn back(&mut self, subscriber: SubscriberId) {
         self.subscribers[subscriber.0].back();
+    }
+
+    /// The brokers of these regions have not confirmed it, the answer said: what is published there may be missed until they know of it.
+    pub fn pending(&mut self, subscriber: SubscriberId, sites: Sites, at: Duration) {
+        self.subscribers[subscriber.0].pending(sites, at);
     }
 
     /// A subscriber was told that everything in this range of a stream may be missing.
@@ -161,13 +203,19 @@ impl Checker {
         self.subscribers[subscriber.0].owed()
     }
 
-    /// A subscriber got a message, marked as one that `may_repeat` an earlier one after its connection had broken.
-    pub fn arrived(&mut self, subscriber: SubscriberId, message: Message, may_repeat: bool, at: Duration) -> Verdict {
+    /// A subscriber got a message.
+    pub fn arrived(
+        &mut self,
+        subscriber: SubscriberId,
+        message: Message,
+        how: impl Into<How>,
+        at: Duration,
+    ) -> Verdict {
         let known = self.published.get(message.vehicle as usize).is_some_and(|&last| message.seq <= last);
         let subscriber = &mut self.subscribers[subscriber.0];
         let wanted = subscriber.interest.want(&self.selection, message.content) != Want::No;
         if known && message.seq > 0 && wanted {
-            return subscriber.judge(message, &self.names, may_repeat, at);
+            return subscriber.judge((message, how.into()), &self.names, &self.disturbances, at);
         }
         subscriber.tally.foreign += 1;
         Verdict::Foreign

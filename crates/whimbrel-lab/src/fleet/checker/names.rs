@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use whimbrel_client::{EventId, Gap};
+use whimbrel_client::{EventId, Gap, HostId, PubendId, Tick};
 
 use super::MAX_BEHIND;
+use crate::fleet::regions::{REGIONS_MAX, Sites};
 
 /// Gaps of one subscriber that are remembered; beyond it the oldest is forgotten, and what is in it counts as lost without a word.
 const GAPS: usize = 4_096;
@@ -18,42 +19,122 @@ pub(super) enum Told {
     Yes,
 }
 
-/// Names of events by vehicle and number, as subscribers were told them.
+/// So far may the ticks of two brokers be apart at the same moment, ns: they follow their clocks, and a stream is at most so much ahead.
+const SKEW: u64 = 2_000_000_000;
+/// So many messages of its vehicle before and after one without a name are looked at for where it may lie.
+const LOOKED_AT: usize = 64;
+
+/// What is known of a message.
+struct Known {
+    seq: u64,
+    /// The brokers that it was handed to.
+    sites: Sites,
+    /// Its name, once a subscriber was told it; the later one, if it was accepted twice.
+    id: Option<EventId>,
+}
+
+/// Messages by vehicle and number: which brokers may have them, and their names as subscribers were told them.
 #[derive(Default)]
-pub(super) struct Names(Vec<VecDeque<(u64, EventId)>>);
+pub(super) struct Names {
+    vehicles: Vec<VecDeque<Known>>,
+    /// Whose streams those of a region's broker are.
+    hosts: [Option<HostId>; REGIONS_MAX],
+}
 
 impl Names {
     pub(super) fn new(vehicles: usize) -> Names {
-        Names((0..vehicles).map(|_| VecDeque::new()).collect())
+        let hosts = [None; REGIONS_MAX];
+        Names { vehicles: (0..vehicles).map(|_| VecDeque::new()).collect(), hosts }
+    }
+
+    fn entry(&mut self, vehicle: u32, seq: u64) -> &mut Known {
+        let known = &mut self.vehicles[vehicle as usize];
+        let at = match known.binary_search_by_key(&seq, |known| known.seq) {
+            Ok(at) => at,
+            Err(at) => {
+                known.insert(at, Known { seq, sites: Sites::NONE, id: None });
+                at
+            }
+        };
+        // A subscriber is never further behind.
+        let at = if known.len() > 2 * MAX_BEHIND && at > 0 {
+            known.pop_front();
+            at - 1
+        } else {
+            at
+        };
+        &mut known[at]
+    }
+
+    /// A vehicle hands a message to this broker.
+    pub(super) fn hand(&mut self, vehicle: u32, seq: u64, sites: Sites) {
+        let known = self.entry(vehicle, seq);
+        known.sites = known.sites.and(sites);
     }
 
     /// A subscriber was told the name of a vehicle's message.
     pub(super) fn learn(&mut self, vehicle: u32, seq: u64, id: EventId) {
-        let names = &mut self.0[vehicle as usize];
-        let Err(place) = names.binary_search_by_key(&seq, |(seq, _)| *seq) else { return };
-        names.insert(place, (seq, id));
-        // A subscriber is never further behind.
-        if names.len() > 2 * MAX_BEHIND {
-            names.pop_front();
+        let known = self.entry(vehicle, seq);
+        if known.id.is_none_or(|before| before.tick < id.tick) {
+            known.id = Some(id);
+        }
+        if let Some(region) = known.sites.single() {
+            self.hosts[region] = Some(id.pubend.host());
         }
     }
 
+    fn of(&self, vehicle: usize, seq: u64) -> Option<&Known> {
+        let known = &self.vehicles[vehicle];
+        known.binary_search_by_key(&seq, |known| known.seq).ok().map(|at| &known[at])
+    }
+
+    /// The brokers that a message was handed to.
+    pub(super) fn sites(&self, vehicle: usize, seq: u64) -> Sites {
+        self.of(vehicle, seq).map_or(Sites::NONE, |known| known.sites)
+    }
+
+    /// The stream of a message, once somebody was told it.
+    pub(super) fn stream(&self, vehicle: usize, seq: u64) -> Option<PubendId> {
+        self.of(vehicle, seq)?.id.map(|id| id.pubend)
+    }
+
     /// Whether a message lies in one of these gaps. If nobody was told its name yet, it lies somewhere between its vehicle's messages before
-    /// and after, and a gap has to be there.
+    /// and after in a stream of a broker that it was handed to, and a gap has to be there.
     pub(super) fn look(&self, vehicle: usize, seq: u64, gaps: &Gaps) -> Told {
-        let names = &self.0[vehicle];
-        match names.binary_search_by_key(&seq, |(seq, _)| *seq) {
-            Ok(at) if gaps.contains(names[at].1) => Told::Yes,
-            Ok(_) => Told::No,
-            Err(at) => {
-                let before = at.checked_sub(1).map(|before| names[before].1);
-                let neighbours = before.zip(names.get(at));
-                match neighbours.is_some_and(|(before, (_, after))| gaps.touches(before, *after)) {
-                    true => Told::Perhaps,
-                    false => Told::No,
-                }
-            }
+        let (names, sites) = (&self.vehicles[vehicle], self.sites(vehicle, seq));
+        let after = names.partition_point(|known| known.seq < seq);
+        if let Some(id) = names.get(after).filter(|known| known.seq == seq).and_then(|known| known.id) {
+            return if gaps.contains(id) { Told::Yes } else { Told::No };
         }
+        let before = || names.range(..after).rev().take(LOOKED_AT).filter_map(|known| known.id);
+        let after = || names.range(after..).take(LOOKED_AT).filter_map(|known| known.id);
+        let is_told = match (0..REGIONS_MAX).any(|region| sites.meets(Sites::one(region))) {
+            // A single broker, of which nothing more is known.
+            false => before().next().zip(after().next()).is_some_and(|(before, after)| {
+                before.pubend == after.pubend && gaps.touch(before.pubend, before.tick, after.tick)
+            }),
+            true => {
+                let hosts = (0..REGIONS_MAX).filter(|region| sites.meets(Sites::one(*region)));
+                let mut hosts = hosts.filter_map(|region| self.hosts[region]);
+                hosts.any(|host| is_between(host, (before().collect(), after().collect()), gaps))
+            }
+        };
+        if is_told { Told::Perhaps } else { Told::No }
+    }
+}
+
+/// Whether a gap is in a stream of that host where a message lies between those of its vehicle with these names, the nearest first. Other
+/// brokers' streams tell the time only.
+fn is_between(host: HostId, (before, after): (Vec<EventId>, Vec<EventId>), gaps: &Gaps) -> bool {
+    let of_host = |ids: &[EventId]| ids.iter().copied().find(|id| id.pubend.host() == host);
+    let (low, high) = (of_host(&before), of_host(&after));
+    let earliest = before.first().map_or(Tick(0), |id| Tick(id.tick.0.saturating_sub(SKEW)));
+    let latest = after.first().map_or(Tick(u64::MAX), |id| Tick(id.tick.0.saturating_add(SKEW)));
+    let from = low.map_or(earliest, |id| id.tick);
+    let to = high.map_or(latest, |id| id.tick);
+    match low.or(high) {
+        Some(id) => gaps.touch(id.pubend, from, to),
+        None => gaps.touch_host(host, from, to),
     }
 }
 
@@ -73,13 +154,18 @@ impl Gaps {
         self.0.is_empty()
     }
 
-    /// Whether a gap is somewhere between two events of a stream.
-    fn touches(&self, before: EventId, after: EventId) -> bool {
-        let between = |gap: &Gap| gap.from < after.tick && before.tick < gap.to;
-        before.pubend == after.pubend && self.0.iter().any(|gap| gap.pubend == before.pubend && between(gap))
+    /// Whether a gap is somewhere between two ticks of a stream.
+    fn touch(&self, pubend: PubendId, before: Tick, after: Tick) -> bool {
+        self.0.iter().any(|gap| gap.pubend == pubend && gap.from < after && before < gap.to)
     }
 
-    fn contains(&self, id: EventId) -> bool {
+    /// Whether one is there in any stream of a host.
+    fn touch_host(&self, host: HostId, before: Tick, after: Tick) -> bool {
+        self.0.iter().any(|gap| gap.pubend.host() == host && gap.from < after && before < gap.to)
+    }
+
+    /// Whether an event is in one.
+    pub(super) fn contains(&self, id: EventId) -> bool {
         self.0.iter().any(|gap| gap.pubend == id.pubend && gap.from < id.tick && id.tick <= gap.to)
     }
 }

@@ -6,7 +6,13 @@ use std::time::Duration;
 use whimbrel_client::Gap;
 
 use super::names::{Gaps, Names, Told};
-use super::{Interest, MAX_BEHIND, Message, Promise, Tally, Verdict};
+use super::{How, Interest, MAX_BEHIND, Message, Promise, Tally, Verdict};
+use crate::fleet::regions::{Disturbances, Sites};
+
+/// Messages of one vehicle that are remembered after they have come, to tell what may come again, or before another one.
+const REMEMBERED: usize = 64;
+/// A broker that was late, and runs, knows of a subscription after so long at most.
+const PENDING_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Subscriber {
     pub(super) interest: Interest,
@@ -21,6 +27,8 @@ pub(super) struct Subscriber {
     owed: u64,
     /// It has no connection.
     is_away: bool,
+    /// Brokers that did not know of its subscription when it came back, and when that was.
+    pending: (Sites, Duration),
     gaps: Gaps,
 }
 
@@ -33,6 +41,16 @@ struct Stream {
     highest: u64,
     /// What has to arrive, by number.
     expected: VecDeque<Expected>,
+    /// The last ones that have arrived, in that order.
+    came: VecDeque<Came>,
+}
+
+/// A message that has arrived.
+struct Came {
+    seq: u64,
+    how: How,
+    published: Duration,
+    at: Duration,
 }
 
 struct Expected {
@@ -52,7 +70,7 @@ struct Expected {
 impl Subscriber {
     /// A subscriber from now on; `published` are the highest numbers that vehicles have published.
     pub(super) fn new(interest: Interest, promise: Promise, published: &[u64]) -> Subscriber {
-        let stream = |&since: &u64| Stream { since, highest: since, expected: VecDeque::new() };
+        let stream = |&since: &u64| Stream { since, highest: since, ..Stream::default() };
         Subscriber {
             interest,
             promise,
@@ -62,6 +80,7 @@ impl Subscriber {
             overtaken: 0,
             owed: 0,
             is_away: false,
+            pending: (Sites::NONE, Duration::ZERO),
             gaps: Gaps::default(),
         }
     }
@@ -111,6 +130,26 @@ impl Subscriber {
 
     pub(super) fn back(&mut self) {
         self.is_away = false;
+    }
+
+    pub(super) fn pending(&mut self, sites: Sites, at: Duration) {
+        self.pending = (sites, at);
+    }
+
+    /// The last message of a vehicle goes to a broker, which may not know yet of the subscription of somebody who has no position.
+    pub(super) fn handed(&mut self, (vehicle, seq): (u32, u64), (region, at): (usize, Duration), known: &Disturbances) {
+        let (sites, since) = self.pending;
+        if self.promise != Promise::Nondurable || !sites.meets(Sites::one(region)) {
+            return;
+        }
+        if at > since + PENDING_MAX && !known.touch(Sites::one(region), at, at) {
+            return;
+        }
+        let expected = self.vehicles[vehicle as usize].expected.back_mut().filter(|expected| expected.seq == seq);
+        if let Some(expected) = expected.filter(|expected| !expected.missed && !expected.bordering) {
+            expected.missed = true;
+            (self.in_flight, self.tally.expected) = (self.in_flight - 1, self.tally.expected - 1);
+        }
     }
 
     pub(super) fn owed(&self) -> u64 {
@@ -172,29 +211,37 @@ impl Subscriber {
         expected.bordering || (expected.missed && self.promise == Promise::Nondurable)
     }
 
-    pub(super) fn judge(&mut self, message: Message, names: &Names, may_repeat: bool, at: Duration) -> Verdict {
+    pub(super) fn judge(
+        &mut self,
+        (message, how): (Message, How),
+        names: &Names,
+        disturbances: &Disturbances,
+        at: Duration,
+    ) -> Verdict {
         let vehicle = message.vehicle as usize;
         if message.seq <= self.vehicles[vehicle].since {
             return Verdict::Early;
         }
         let found = self.vehicles[vehicle].expected.binary_search_by_key(&message.seq, |expected| expected.seq);
-        let Ok(index) = found else {
-            if may_repeat {
-                self.tally.redelivered += 1;
-                return Verdict::Repeated;
-            }
-            self.tally.duplicated += 1;
-            return Verdict::Duplicate;
-        };
+        let Ok(index) = found else { return self.again(message, how, disturbances, at) };
         self.overtake(vehicle, index);
+        let is_first = message.seq > self.vehicles[vehicle].highest;
+        let in_order = is_first || self.may_be_late(message, how, names, disturbances);
         let stream = &mut self.vehicles[vehicle];
-        let in_order = message.seq > stream.highest;
         stream.highest = stream.highest.max(message.seq);
         let mut expected = stream.expected.remove(index).expect("it was found at this index");
-        if expected.presumed && names.look(vehicle, message.seq, &self.gaps) == Told::Yes {
+        let is_told = |gaps: &Gaps| match how.id {
+            Some(id) => gaps.contains(id),
+            None => names.look(vehicle, message.seq, gaps) == Told::Yes,
+        };
+        if expected.presumed && is_told(&self.gaps) {
             self.tally.duplicated += 1;
             return Verdict::Duplicate;
         }
+        if stream.came.len() == REMEMBERED {
+            stream.came.pop_front();
+        }
+        stream.came.push_back(Came { seq: message.seq, how, published: expected.at, at });
         self.wait_again(&mut expected);
         let waived = self.is_waived(&expected);
         if !waived {
@@ -216,11 +263,61 @@ impl Subscriber {
             self.tally.reordered += 1;
             return Verdict::OutOfOrder(delay);
         }
+        self.tally.overtaken += u64::from(!is_first);
         if expected.missed && !waived {
             self.tally.recovered += 1;
             return Verdict::Recovered(delay);
         }
         Verdict::InOrder(delay)
+    }
+
+    /// A message comes that has come before, or that the subscriber was told to be missing. Each repeat is judged by what came last.
+    fn again(&mut self, message: Message, how: How, disturbances: &Disturbances, at: Duration) -> Verdict {
+        let keeper_is_broker = self.promise == Promise::Reliable;
+        let came = &mut self.vehicles[message.vehicle as usize].came;
+        let before = came.iter_mut().rev().find(|came| came.seq == message.seq);
+        let may_be = match before {
+            Some(before) => {
+                let first = std::mem::replace(&mut before.how, how);
+                let when = std::mem::replace(&mut before.at, at);
+                let is_same = first.id.is_none() || how.id.is_none() || first.id == how.id;
+                match is_same {
+                    true if how.may_repeat => true,
+                    true => {
+                        // A session whose broker died goes on from a copy that may not have what was acknowledged last.
+                        keeper_is_broker
+                            && first.connection < how.connection
+                            && disturbances.may_have_forgotten(first.region, when, at)
+                    }
+                    // Two events: its publisher has sent it to two brokers, of which one could not be asked.
+                    false => first.is_doubtful || how.is_doubtful,
+                }
+            }
+            None => how.may_repeat || how.is_doubtful,
+        };
+        if may_be {
+            self.tally.redelivered += 1;
+            return Verdict::Repeated;
+        }
+        self.tally.duplicated += 1;
+        Verdict::Duplicate
+    }
+
+    /// Whether a message may come although a later one of its vehicle has come: the vehicle has gone to another broker in between, and the
+    /// one that has the message could not be reached.
+    fn may_be_late(&self, message: Message, how: How, names: &Names, disturbances: &Disturbances) -> bool {
+        let vehicle = message.vehicle as usize;
+        let sites = names.sites(vehicle, message.seq);
+        let stream = how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, message.seq));
+        let is_same = |later: &Came| {
+            let other = later.how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, later.seq));
+            stream.is_some() && stream == other
+        };
+        let mut later = self.vehicles[vehicle].came.iter().filter(|came| came.seq > message.seq);
+        // One stream keeps its order whatever happens.
+        let first = later.clone().next();
+        let is_kept = later.any(is_same);
+        !is_kept && first.is_some_and(|first| disturbances.may_overtake(sites, first.published, first.at))
     }
 
     /// A message has arrived before these.

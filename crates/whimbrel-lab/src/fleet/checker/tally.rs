@@ -23,6 +23,9 @@ pub struct Tally {
     pub redelivered: u64,
     /// First arrivals after a later message of the same vehicle.
     pub reordered: u64,
+    /// First arrivals after a later one that their vehicle published at another broker, while the first one's could not be reached: no
+    /// promise is broken.
+    pub overtaken: u64,
     /// Arrivals with other content than was published.
     pub altered: u64,
     /// Arrivals that nobody published, or that do not match the subscription.
@@ -51,6 +54,7 @@ impl Tally {
         self.duplicated += other.duplicated;
         self.redelivered += other.redelivered;
         self.reordered += other.reordered;
+        self.overtaken += other.overtaken;
         self.altered += other.altered;
         self.foreign += other.foreign;
         self.bordering += other.bordering;

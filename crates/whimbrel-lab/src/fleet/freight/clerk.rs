@@ -12,6 +12,7 @@ use whimbrel_client::{Client, Error, Options, Publish, QoS, Receipt, Session};
 use super::{CLERKS, Habits, SESSION_EXPIRY, order};
 use crate::fleet::board::Board;
 use crate::fleet::link::FIRST_PAUSE;
+use crate::fleet::regions::Travel;
 
 /// Orders without an answer at most.
 const WINDOW: usize = 64;
@@ -23,7 +24,7 @@ pub(super) const LAST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Clerk {
     index: usize,
     board: Arc<Board>,
-    address: String,
+    travel: Travel,
     random: fastrand::Rng,
     session: Session,
     /// Numbers for the broker begin after this one, and so after those of any earlier run.
@@ -39,14 +40,22 @@ pub(super) struct Clerk {
     interval: Duration,
 }
 
+/// Why a clerk closes its connection.
+enum Rest {
+    /// Everything has its answer, and nothing more is to be sent.
+    Done,
+    /// It goes to another region.
+    Moves,
+}
+
 impl Clerk {
-    pub(super) fn new(index: usize, board: Arc<Board>, address: &str, habits: Habits) -> Clerk {
+    pub(super) fn new(index: usize, board: Arc<Board>, travel: Travel, habits: Habits) -> Clerk {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let interval = Duration::from_secs(1) * CLERKS as u32 / habits.rate.max(1);
         Clerk {
             index,
             board,
-            address: address.to_owned(),
+            travel,
             random: fastrand::Rng::with_seed(habits.seed.wrapping_add(index as u64)),
             session: Session::new(),
             base: since_epoch.as_millis() as u64,
@@ -59,20 +68,32 @@ impl Clerk {
     }
 
     /// Connects for the first time.
-    pub(super) async fn begin(&self) -> Result<Client> {
+    pub(super) async fn begin(&mut self) -> Result<Client> {
         let client = self.connect(true).await;
-        client.with_context(|| format!("cannot connect {} to the broker at {}", order::name(self.index), self.address))
+        let (name, address) = (order::name(self.index), self.travel.address());
+        client.with_context(|| format!("cannot connect {name} to the broker at {address}"))
     }
 
-    async fn connect(&self, clean: bool) -> Result<Client, Error> {
-        let options = Options::new(&self.address)
+    async fn connect(&mut self, clean: bool) -> Result<Client, Error> {
+        // Whatever has no answer is sent again with the connection.
+        if let Some(from) = self.sent.values().copied().chain(self.handing.iter().map(|(number, _)| *number)).min() {
+            self.hands(from);
+        }
+        let options = Options::new(self.travel.address())
             .client_id(order::name(self.index))
             .session(self.session.clone())
             .clean_start(clean)
             .session_expiry(SESSION_EXPIRY);
         let (client, _) = Client::connect(options).await?;
         self.board.freight.with(|state| state.clerks += 1);
+        self.travel.settles();
         Ok(client)
+    }
+
+    /// All orders from this one on go to the broker where it is now.
+    fn hands(&self, from: u64) {
+        let (index, region) = (self.index, self.travel.at());
+        self.board.freight.with(|state| state.ledger.handed(index, from, region));
     }
 
     /// Publishes until `stop` is set and everything has its answer.
@@ -80,22 +101,38 @@ impl Clerk {
         loop {
             let ended = self.work(&client, &mut stop).await;
             self.board.freight.with(|state| state.clerks -= 1);
-            let Err(why) = ended else { return client.disconnect().await };
-            self.board.lost_connection(why.to_string());
             let mut pause = FIRST_PAUSE;
+            match ended {
+                Ok(Rest::Done) => return client.disconnect().await,
+                Ok(Rest::Moves) => {
+                    // Half the time with orders on their way.
+                    if self.travel.tosses() {
+                        client.abandon();
+                    } else {
+                        client.disconnect().await;
+                    }
+                    self.travel.goes();
+                }
+                Err(why) => {
+                    self.board.lost_connection(why.to_string());
+                    self.travel.is_lost();
+                    sleep(pause).await;
+                }
+            }
             client = loop {
-                sleep(pause).await;
                 match self.connect(false).await {
                     Ok(client) => break client,
                     Err(error) => self.board.lost_connection(format!("{}: {error}", order::name(self.index))),
                 }
+                self.travel.fails();
+                sleep(pause).await;
                 pause = (pause * 2).min(LAST_PAUSE);
             };
         }
     }
 
     /// An error if the connection is over.
-    async fn work(&mut self, client: &Client, stop: &mut watch::Receiver<bool>) -> Result<(), Error> {
+    async fn work(&mut self, client: &Client, stop: &mut watch::Receiver<bool>) -> Result<Rest, Error> {
         let mut flying: VecDeque<Receipt> = client.resent().into();
         // The connection was over before it could be handed over.
         if let Some((number, publish)) = self.handing.take() {
@@ -104,7 +141,7 @@ impl Clerk {
         loop {
             let stopped = *stop.borrow_and_update();
             if stopped && flying.is_empty() {
-                return Ok(());
+                return Ok(Rest::Done);
             }
             let has_room = flying.len() < WINDOW;
             let answer = async {
@@ -121,6 +158,7 @@ impl Clerk {
                 }
                 () = sleep_until(self.due), if has_room && !stopped => flying.push_back(self.send(client).await?),
                 _ = stop.changed(), if !stopped => {}
+                () = self.travel.leaves() => return Ok(Rest::Moves),
             }
         }
     }
@@ -135,8 +173,11 @@ impl Clerk {
         let digest = order::digest(&topic, &body);
         let at = self.board.now();
         self.board.freight.with(|state| state.ledger.sent(index, number, digest, at));
+        self.hands(number);
         let publish = Publish::new(topic, body).property("pallets", pallets.to_string());
         let publish = match order::is_express(index) {
+            // Its packet identifiers go with the session from broker to broker; the number tells what a broker that died had.
+            true if self.travel.has_several() => publish.qos(QoS::ExactlyOnce).sequence(self.base + number),
             true => publish.qos(QoS::ExactlyOnce),
             false => publish.qos(QoS::AtLeastOnce).sequence(self.base + number),
         };

@@ -16,7 +16,8 @@ use super::clerk::LAST_PAUSE;
 use super::ledger::{Arrival, Keeper};
 use super::{DISPATCHERS, Presence, SESSION_EXPIRY, order};
 use crate::fleet::board::Board;
-use crate::fleet::link::FIRST_PAUSE;
+use crate::fleet::link::{FIRST_PAUSE, MAYBE_REPEAT};
+use crate::fleet::regions::Travel;
 
 /// How long it stays, ms.
 const STAYS: std::ops::Range<u64> = 1_000..7_000;
@@ -24,6 +25,8 @@ const STAYS: std::ops::Range<u64> = 1_000..7_000;
 const AWAY: std::ops::Range<u64> = 500..4_000;
 /// The first streams of a broker, whose events are reliable.
 const RELIABLE: u8 = 4;
+/// Of so many times that it comes back it comes back once to another region.
+const MOVES: usize = 2;
 /// How often it tells where it is, if it keeps the position itself.
 const ACKNOWLEDGES: Duration = Duration::from_millis(500);
 
@@ -31,7 +34,7 @@ pub(super) struct Dispatcher {
     index: usize,
     keeper: Keeper,
     board: Arc<Board>,
-    address: String,
+    travel: Travel,
     random: fastrand::Rng,
     session: Session,
     /// Where it stands, if it keeps that itself; it would be in its database.
@@ -58,7 +61,7 @@ impl Dispatcher {
     pub(super) fn new(
         index: usize,
         board: Arc<Board>,
-        address: &str,
+        travel: Travel,
         seed: u64,
         (calm, home): (watch::Receiver<bool>, watch::Receiver<bool>),
     ) -> Dispatcher {
@@ -67,7 +70,7 @@ impl Dispatcher {
             index,
             keeper: DISPATCHERS[index].1,
             board,
-            address: address.to_owned(),
+            travel,
             random: fastrand::Rng::with_seed(seed),
             session: Session::new(),
             position: None,
@@ -86,14 +89,15 @@ impl Dispatcher {
 
     async fn open(&mut self, clean: bool) -> Result<(Client, Events)> {
         let (name, ..) = DISPATCHERS[self.index];
-        let options = Options::new(&self.address)
+        let options = Options::new(self.travel.address())
             .client_id(name)
             .session(self.session.clone())
             .clean_start(clean)
             .session_expiry(SESSION_EXPIRY);
         let connected = Client::connect(options).await;
+        let address = self.travel.address();
         let (client, mut events) =
-            connected.with_context(|| format!("cannot connect {name} to the broker at {}", self.address))?;
+            connected.with_context(|| format!("cannot connect {name} to the broker at {address}"))?;
         self.connections += 1;
         if !clean && !client.session_present() {
             self.board.trouble(format!("the broker has forgotten the session of {name}"));
@@ -102,6 +106,7 @@ impl Dispatcher {
             self.subscribe(&client, &mut events).await?;
         }
         self.board.freight.is_there(self.index, Presence::There);
+        self.travel.settles();
         Ok((client, events))
     }
 
@@ -145,12 +150,15 @@ impl Dispatcher {
                 End::Leaves => {
                     self.board.freight.is_there(self.index, Presence::Away);
                     self.leave(client, events).await;
+                    self.travel.is_away();
                     self.stay_away().await;
+                    self.travel.may_go(MOVES);
                 }
                 End::Lost(why) => {
                     self.board.freight.is_there(self.index, Presence::Lost);
                     self.board.lost_connection(why);
                     self.take_rest(events).await;
+                    self.travel.is_lost();
                 }
             }
             let Some(connection) = self.come_back().await else { return };
@@ -234,7 +242,10 @@ impl Dispatcher {
             return desk.with(|state| state.ledger.arrived_unreadable(index));
         };
         let digest = order::digest(&message.topic, &message.payload);
-        desk.arrived(index, Arrival { clerk, number, digest, id: message.id(), connection: self.connections }, now);
+        let is_doubtful = message.properties.iter().any(|(name, _)| name == MAYBE_REPEAT);
+        let (id, connection, region) = (message.id(), self.connections, self.travel.at());
+        desk.arrived(index, Arrival { clerk, number, digest, id, connection, region, is_doubtful }, now);
+        self.board.regions.delivered(region);
     }
 
     /// Says goodbye, or breaks the connection off.
@@ -280,6 +291,7 @@ impl Dispatcher {
                 Err(error) => {
                     self.board.freight.is_there(self.index, Presence::Lost);
                     self.board.lost_connection(format!("{error:#}"));
+                    self.travel.fails();
                 }
             }
             sleep(pause).await;

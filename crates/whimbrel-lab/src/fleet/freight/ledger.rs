@@ -2,12 +2,17 @@
 //! got, and nothing else. It has no clock: time is an argument.
 //!
 //! An order that was accepted is due to each dispatcher that wants it, once, unaltered and in its clerk's order. An order without an answer may
-//! come or not. It may come again only under the rule of who keeps the position (see [`Keeper`]), and only as the same event.
+//! come or not. It may come again only under the rule of who keeps the position (see [`Keeper`]), and only as the same event; or as another one if the
+//! broker says that its clerk may have sent it twice, which is so if a broker could not be asked. While a broker cannot be reached, what a clerk sent
+//! to another one since may come first.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_client::EventId;
+
+use crate::fleet::regions::{Disturbances, Sites};
 
 /// Orders of one clerk that a dispatcher may wait for; the oldest beyond it counts as lost.
 pub const WAITING_MAX: usize = 65_536;
@@ -21,7 +26,7 @@ pub enum Keeper {
     Client,
     /// The broker, QoS 1: on a later connection, under the same event id, what it was not known to have.
     AtLeastOnce,
-    /// The broker, QoS 2: nothing.
+    /// The broker, QoS 2: nothing, but what the copy of its session lacks if its broker died.
     ExactlyOnce,
 }
 
@@ -38,6 +43,10 @@ pub struct Arrival {
     pub id: Option<EventId>,
     /// The dispatcher's connections up to now.
     pub connection: u32,
+    /// The region where it came.
+    pub region: usize,
+    /// The broker says that the clerk may have sent it twice, to another broker as well (`w-maybe-repeat`).
+    pub is_doubtful: bool,
 }
 
 /// What an arrival is.
@@ -49,6 +58,8 @@ pub enum Verdict {
     Repeated,
     /// It came before.
     Twice,
+    /// The first time, and after a later one of the same clerk, as it may be.
+    Overtaken(Duration),
     /// The first time, but after a later one of the same clerk.
     OutOfOrder,
     /// Its content is another one.
@@ -70,6 +81,8 @@ pub struct Counts {
     pub repeated: u64,
     /// Orders that came after later ones of their clerk.
     pub reordered: u64,
+    /// Those that may: later ones went to another broker, while that of the first could not be reached.
+    pub overtaken: u64,
     /// Orders that came altered.
     pub altered: u64,
     /// Arrivals that nobody sent.
@@ -93,6 +106,7 @@ impl Counts {
         self.twice += other.twice;
         self.repeated += other.repeated;
         self.reordered += other.reordered;
+        self.overtaken += other.overtaken;
         self.altered += other.altered;
         self.foreign += other.foreign;
         self.gaps += other.gaps;
@@ -104,6 +118,7 @@ impl Counts {
 pub struct Ledger {
     clerks: Vec<Clerk>,
     dispatchers: Vec<Dispatcher>,
+    disturbances: Arc<Disturbances>,
 }
 
 /// What became of a clerk's orders.
@@ -138,13 +153,15 @@ struct Waiting {
     number: u64,
     digest: u64,
     at: Duration,
+    /// The brokers that it was handed to.
+    sites: Sites,
     is_accepted: bool,
 }
 
 struct Came {
-    number: u64,
-    id: Option<EventId>,
-    connection: u32,
+    arrival: Arrival,
+    sent: Duration,
+    at: Duration,
 }
 
 impl Ledger {
@@ -155,7 +172,14 @@ impl Ledger {
             streams: wanted.iter().map(|wanted| wanted.then(Stream::default)).collect(),
             counts: Counts::default(),
         };
-        Ledger { clerks: vec![Clerk::default(); clerks], dispatchers: dispatchers.iter().map(dispatcher).collect() }
+        let dispatchers = dispatchers.iter().map(dispatcher).collect();
+        Ledger { clerks: vec![Clerk::default(); clerks], dispatchers, disturbances: Arc::default() }
+    }
+
+    /// What is promised only of brokers that can be reached is judged by when they could not.
+    #[must_use]
+    pub fn during(self, disturbances: Arc<Disturbances>) -> Ledger {
+        Ledger { disturbances, ..self }
     }
 
     /// A clerk is about to send its next order.
@@ -167,10 +191,18 @@ impl Ledger {
         self.clerks[clerk].sent = number;
         for Dispatcher { streams, counts, .. } in &mut self.dispatchers {
             let Some(stream) = &mut streams[clerk] else { continue };
-            stream.waiting.push_back(Waiting { number, digest, at, is_accepted: false });
+            stream.waiting.push_back(Waiting { number, digest, at, sites: Sites::NONE, is_accepted: false });
             if stream.waiting.len() > WAITING_MAX {
                 stream.give_up_oldest(counts);
             }
+        }
+    }
+
+    /// A clerk hands all of its orders from this one on to the broker of a region; to be told before it can have them.
+    pub fn handed(&mut self, clerk: usize, from: u64, region: usize) {
+        for stream in self.dispatchers.iter_mut().filter_map(|dispatcher| dispatcher.streams[clerk].as_mut()) {
+            let first = stream.waiting.partition_point(|order| order.number < from);
+            stream.waiting.range_mut(first..).for_each(|order| order.sites = order.sites.and(Sites::one(region)));
         }
     }
 
@@ -196,16 +228,18 @@ impl Ledger {
 
     /// A dispatcher got an order.
     pub fn arrived(&mut self, dispatcher: usize, arrival: Arrival, at: Duration) -> Verdict {
-        let Dispatcher { keeper, streams, counts } = &mut self.dispatchers[dispatcher];
+        let Ledger { dispatchers, disturbances, .. } = self;
+        let Dispatcher { keeper, streams, counts } = &mut dispatchers[dispatcher];
         let stream = streams.get_mut(arrival.clerk).and_then(Option::as_mut);
         let verdict = match stream {
-            Some(stream) => stream.judge(*keeper, arrival, at),
+            Some(stream) => stream.judge(*keeper, arrival, at, disturbances),
             None => Verdict::Foreign,
         };
         match verdict {
             Verdict::Received(_) => counts.received += 1,
             Verdict::Repeated => counts.repeated += 1,
             Verdict::Twice => counts.twice += 1,
+            Verdict::Overtaken(_) => (counts.received, counts.overtaken) = (counts.received + 1, counts.overtaken + 1),
             Verdict::OutOfOrder => (counts.received, counts.reordered) = (counts.received + 1, counts.reordered + 1),
             Verdict::Altered => counts.altered += 1,
             Verdict::Foreign => counts.foreign += 1,
@@ -272,29 +306,43 @@ impl Stream {
         self.waiting.binary_search_by_key(&number, |order| order.number)
     }
 
-    fn judge(&mut self, keeper: Keeper, arrival: Arrival, at: Duration) -> Verdict {
-        let Arrival { number, digest, id, connection, .. } = arrival;
-        if let Some(came) = self.came.iter_mut().rev().find(|came| came.number == number) {
-            let is_same = id.is_some() && came.id == id && came.connection < connection;
-            came.connection = connection;
-            return if is_same && keeper == Keeper::AtLeastOnce { Verdict::Repeated } else { Verdict::Twice };
+    fn judge(&mut self, keeper: Keeper, arrival: Arrival, at: Duration, disturbances: &Disturbances) -> Verdict {
+        let number = arrival.number;
+        // Each repeat is judged by what came last: one copy of a session excuses one repeat.
+        if let Some(came) = self.came.iter_mut().rev().find(|came| came.arrival.number == number) {
+            let may_be = may_repeat(keeper, (&*came, &arrival), at, disturbances);
+            (came.arrival, came.at) = (arrival, at);
+            return if may_be { Verdict::Repeated } else { Verdict::Twice };
         }
         let Ok(index) = self.find(number) else {
             // What came so long ago that it is forgotten, or was given up, is no less a second time.
             return if number > 0 && number <= self.highest { Verdict::Twice } else { Verdict::Foreign };
         };
         let Some(order) = self.waiting.remove(index) else { return Verdict::Foreign };
+        let is_first = number > self.highest;
+        let may_be_late = is_first || self.may_be_late(&order, arrival, disturbances);
         if self.came.len() == REMEMBERED {
             self.came.pop_front();
         }
-        self.came.push_back(Came { number, id, connection });
-        let in_order = number > self.highest;
+        self.came.push_back(Came { arrival, sent: order.at, at });
         self.highest = self.highest.max(number);
-        match (order.digest == digest, in_order) {
-            (false, _) => Verdict::Altered,
-            (true, false) => Verdict::OutOfOrder,
-            (true, true) => Verdict::Received(at.saturating_sub(order.at)),
+        let took = at.saturating_sub(order.at);
+        match (order.digest == arrival.digest, is_first, may_be_late) {
+            (false, ..) => Verdict::Altered,
+            (true, true, _) => Verdict::Received(took),
+            (true, false, true) => Verdict::Overtaken(took),
+            (true, false, false) => Verdict::OutOfOrder,
         }
+    }
+
+    /// Whether an order may come although a later one of its clerk has come: the clerk has gone to another broker in between, and the one that
+    /// has the order could not be reached. One stream keeps its order whatever happens.
+    fn may_be_late(&self, order: &Waiting, arrival: Arrival, disturbances: &Disturbances) -> bool {
+        let stream = arrival.id.map(|id| id.pubend);
+        let mut later = self.came.iter().filter(|came| came.arrival.number > order.number);
+        let first = later.clone().next();
+        let is_kept = later.any(|came| stream.is_none() || came.arrival.id.map(|id| id.pubend) == stream);
+        !is_kept && first.is_some_and(|first| disturbances.may_overtake(order.sites, first.sent, first.at))
     }
 
     fn give_up_oldest(&mut self, counts: &mut Counts) {
@@ -303,6 +351,21 @@ impl Stream {
             Some(_) => counts.unsure += 1,
             None => {}
         }
+    }
+}
+
+/// Whether an order may come again, by who keeps the position.
+fn may_repeat(keeper: Keeper, (came, again): (&Came, &Arrival), at: Duration, disturbances: &Disturbances) -> bool {
+    let first = &came.arrival;
+    let Some((one, other)) = first.id.zip(again.id) else { return false };
+    if one != other {
+        return first.is_doubtful || again.is_doubtful;
+    }
+    let is_later = first.connection < again.connection;
+    match keeper {
+        Keeper::Client => false,
+        Keeper::AtLeastOnce => is_later,
+        Keeper::ExactlyOnce => is_later && disturbances.may_have_forgotten(first.region, came.at, at),
     }
 }
 
@@ -315,7 +378,8 @@ mod tests {
 
     fn arrival(number: u64, connection: u32) -> Arrival {
         let id = EventId { pubend: HostId::new(0xabc0).pubend(1), tick: Tick(number) };
-        Arrival { clerk: 0, number, digest: number, id: Some(id), connection }
+        let (region, is_doubtful) = (0, false);
+        Arrival { clerk: 0, number, digest: number, id: Some(id), connection, region, is_doubtful }
     }
 
     /// A ledger with one dispatcher, to whom orders 1 to 5 are due.
@@ -358,6 +422,39 @@ mod tests {
             assert_eq!(ledger.arrived(0, other, NONE), Verdict::Twice, "another event");
             assert_eq!(ledger.counts(0).received, 1);
         }
+    }
+
+    #[test]
+    fn a_broker_that_could_not_be_reached_excuses_what_another_one_did_meanwhile() {
+        let (id, at) =
+            (|host: u64, tick| EventId { pubend: HostId::new(host).pubend(1), tick: Tick(tick) }, Duration::from_secs);
+        let disturbances = Arc::<Disturbances>::default();
+        let mut ledger = ledger(Keeper::ExactlyOnce).during(disturbances.clone());
+        ledger.handed(0, 1, 1);
+        ledger.handed(0, 3, 0);
+        let elsewhere = |number| Arrival { id: Some(id(0xdef0, number)), ..arrival(number, 1) };
+        // 3 and 4 were sent to another broker after 1 and 2, and 2 comes late: once while nobody could reach the first one, once not.
+        ledger.arrived(0, elsewhere(3), at(3));
+        assert_eq!(ledger.arrived(0, arrival(1, 1), at(3)), Verdict::OutOfOrder);
+        disturbances.begin(at(4), Sites::one(1));
+        ledger.arrived(0, Arrival { region: 1, ..elsewhere(4) }, at(4));
+        assert_eq!(ledger.arrived(0, arrival(2, 1), at(9)), Verdict::OutOfOrder, "3 came before anything happened");
+        disturbances.end(at(9));
+        // A copy of the session lacks it: so it comes again once, and not on the same connection.
+        let again = Arrival { connection: 2, ..elsewhere(4) };
+        assert_eq!(ledger.arrived(0, again, at(5)), Verdict::Repeated);
+        assert_eq!(ledger.arrived(0, again, at(5)), Verdict::Twice);
+        // A clerk sent it twice, and the broker says so.
+        let twice = Arrival { id: Some(id(0xabc0, 44)), is_doubtful: true, ..again };
+        assert_eq!(ledger.arrived(0, twice, at(6)), Verdict::Repeated);
+        ledger.sent(0, 6, 6, at(10));
+        ledger.handed(0, 6, 2);
+        ledger.sent(0, 7, 7, at(11));
+        ledger.handed(0, 7, 0);
+        disturbances.begin(at(10), Sites::one(2));
+        ledger.arrived(0, elsewhere(7), at(11));
+        assert_eq!(ledger.arrived(0, arrival(6, 1), at(14)), Verdict::Overtaken(at(4)));
+        assert_eq!((ledger.counts(0).overtaken, ledger.counts(0).reordered), (1, 2));
     }
 
     #[test]

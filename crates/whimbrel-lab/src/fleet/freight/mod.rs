@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::board::Board;
+use super::regions::{Atlas, Class, Disturbances, Travel};
 use ledger::{Arrival, Keeper, Ledger};
 
 /// Clerks: the first half publishes standard orders, the others express ones.
@@ -45,8 +46,10 @@ pub struct Habits {
 }
 
 /// What the run knows of the desk.
-#[derive(Default)]
-pub struct Desk(Mutex<Option<State>>);
+pub struct Desk {
+    state: Mutex<Option<State>>,
+    disturbances: Arc<Disturbances>,
+}
 
 struct State {
     ledger: Ledger,
@@ -57,8 +60,13 @@ struct State {
 }
 
 impl Desk {
+    /// A desk that is not open yet.
+    pub fn new(disturbances: Arc<Disturbances>) -> Desk {
+        Desk { state: Mutex::default(), disturbances }
+    }
+
     fn state(&self) -> MutexGuard<'_, Option<State>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -66,8 +74,9 @@ impl Desk {
     }
 
     fn open(&self) {
+        let ledger = Ledger::new(CLERKS, &DISPATCHERS.map(|(_, keeper, filter)| (keeper, order::clerks(filter))));
         *self.state() = Some(State {
-            ledger: Ledger::new(CLERKS, &DISPATCHERS.map(|(_, keeper, filter)| (keeper, order::clerks(filter)))),
+            ledger: ledger.during(self.disturbances.clone()),
             presence: [Presence::Away; DISPATCHERS.len()],
             departures: [0; DISPATCHERS.len()],
             clerks: 0,
@@ -130,19 +139,20 @@ pub struct Open {
 
 impl Open {
     /// Connects all, dispatchers first, so that every order is due to each that wants it.
-    pub async fn new(board: Arc<Board>, address: &str, habits: Habits) -> Result<Open> {
+    pub async fn new(board: Arc<Board>, atlas: &Arc<Atlas>, habits: Habits) -> Result<Open> {
         board.freight.open();
         let ((stop, stops), (calm, calms), (home, homes)) =
             (watch::channel(false), watch::channel(false), watch::channel(false));
         let (mut clerks, mut dispatchers) = (JoinSet::new(), JoinSet::new());
+        let travel = |class, index| Travel::new(board.clone(), atlas.clone(), (class, index), calms.clone());
         for index in 0..DISPATCHERS.len() {
-            let signals = (calms.clone(), homes.clone());
-            let mut dispatcher = dispatcher::Dispatcher::new(index, board.clone(), address, habits.seed, signals);
+            let (travel, signals) = (travel(Class::Dispatcher, index), (calms.clone(), homes.clone()));
+            let mut dispatcher = dispatcher::Dispatcher::new(index, board.clone(), travel, habits.seed, signals);
             let connection = dispatcher.begin().await?;
             dispatchers.spawn(dispatcher.run(connection));
         }
         for index in 0..CLERKS {
-            let clerk = clerk::Clerk::new(index, board.clone(), address, habits);
+            let mut clerk = clerk::Clerk::new(index, board.clone(), travel(Class::Clerk, index), habits);
             let client = clerk.begin().await?;
             clerks.spawn(clerk.run(client, stops.clone()));
         }
@@ -193,6 +203,7 @@ mod tests {
             speed_up: 1.0,
             broker: "own broker".to_owned(),
             address: "127.0.0.1:1883".to_owned(),
+            console: None,
             notice: None,
         };
         let extent = Extent::of(board.trace.positions.iter().map(|position| position.fix.place));
@@ -208,7 +219,10 @@ mod tests {
         let board = Board::new(trace, &[], Selection::default());
         assert!(!drawn(&board, 140, 45).contains("Freight"), "there is no desk yet");
         board.freight.open();
-        let arrival = |number| Arrival { clerk: 0, number, digest: number, id: None, connection: 1 };
+        let arrival = |number| {
+            let (id, connection, region, is_doubtful) = (None, 1, 0, false);
+            Arrival { clerk: 0, number, digest: number, id, connection, region, is_doubtful }
+        };
         for number in 1..=3 {
             board.freight.with(|state| {
                 state.ledger.sent(0, number, number, Duration::ZERO);

@@ -96,13 +96,14 @@ impl Snapshot {
 
     /// What is said in the end.
     pub(in crate::fleet) fn rows(&self) -> Vec<String> {
-        let Counts { lost, twice, reordered, altered, foreign, gaps, unsure, .. } = self.total;
+        let Counts { lost, twice, reordered, overtaken, altered, foreign, gaps, unsure, .. } = self.total;
         let (sent, accepted) = (grouped(self.sent), grouped(self.accepted));
         let mut verdict = format!("{:>14}{lost} lost, {twice} twice, {reordered} out of order", "");
         for (count, what) in [
             (altered, "altered"),
             (foreign, "not asked for"),
             (gaps, "gaps told"),
+            (overtaken, "overtaken while their broker was out of reach"),
             (unsure, "without an answer and not delivered"),
             (self.refused, "refused"),
         ] {

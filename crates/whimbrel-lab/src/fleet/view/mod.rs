@@ -2,6 +2,7 @@
 
 mod freight;
 pub mod plain;
+mod regions;
 mod roaming;
 pub mod screen;
 pub mod terminal;
@@ -25,6 +26,8 @@ pub struct Titles {
     pub broker: String,
     /// Where others can connect: `HOST:PORT`.
     pub address: String,
+    /// Where a browser finds the console of an own broker.
+    pub console: Option<String>,
     /// Whose data it is; none if it is nobody's.
     pub notice: Option<String>,
 }

@@ -1,13 +1,19 @@
 //! The run as lines of text.
 
+use std::time::Duration;
+
 use super::{Titles, clock, faults, grouped, millis};
-use crate::fleet::board::{Phase, Snapshot};
+use crate::fleet::board::{self, Phase};
+use crate::fleet::regions::{Health, Snapshot};
 use crate::fleet::selection::{Kind, Watch};
 
 /// What is said before the run.
 pub fn head(titles: &Titles) -> String {
     let Titles { trace, lines, vehicles, speed_up, broker, .. } = titles;
     let mut text = format!("{vehicles} vehicles on {lines} lines, {trace}, at {speed_up} times their speed; {broker}");
+    if let Some(console) = &titles.console {
+        text = format!("{text}\nconsole: {console}");
+    }
     if let Some(notice) = &titles.notice {
         text = format!("{text}\n{notice}");
     }
@@ -15,7 +21,7 @@ pub fn head(titles: &Titles) -> String {
 }
 
 /// The run at one moment, in one line.
-pub fn status(snapshot: &Snapshot) -> String {
+pub fn status(snapshot: &board::Snapshot) -> String {
     let connected: u32 = snapshot.seats.iter().map(|seats| seats.connected).sum();
     let wanted: u32 = snapshot.seats.iter().map(|seats| seats.wanted).sum();
     if snapshot.phase == Phase::Connecting {
@@ -67,8 +73,38 @@ pub fn status(snapshot: &Snapshot) -> String {
     if snapshot.crashes.kills > 0 {
         text.push_str(&format!("  kill -9 {}", snapshot.crashes.kills));
     }
+    if let Some(regions) = &snapshot.regions {
+        text.push_str(&format!("  moves {}  {}", grouped(regions.moves), places(regions)));
+    }
     if snapshot.phase == Phase::Draining {
         text.push_str(&format!("  in flight {}", snapshot.in_flight()));
     }
     text
+}
+
+/// Who is where, what became of brokers and links, and how long that took.
+fn places(regions: &Snapshot) -> String {
+    let seconds = |span: Option<Duration>| span.map(|span| format!(" {:.1} s", span.as_secs_f64())).unwrap_or_default();
+    let mut parts: Vec<String> = Vec::new();
+    for region in &regions.regions {
+        let mut part = format!("{} {}", region.name, region.total());
+        match (region.health, region.kills) {
+            (Health::Down, _) => part += " (killed)",
+            (Health::Returning, _) => part += " (returning)",
+            (Health::Serves, 0) => {}
+            (Health::Serves, kills) => {
+                part += &format!(" (killed {kills}, served after{})", seconds(region.worst_served))
+            }
+        }
+        parts.push(part);
+    }
+    for link in &regions.links {
+        let name = format!("{}–{}", link.between[0], link.between[1]);
+        match (link.is_cut, link.cuts) {
+            (true, _) => parts.push(format!("{name} is cut")),
+            (false, 0) => {}
+            (false, cuts) => parts.push(format!("{name} cut {cuts}")),
+        }
+    }
+    parts.join(", ")
 }

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::canvas::{Canvas, Line as Stroke, Points};
 use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, Wrap};
 
-use super::{Titles, clock, faults, freight, grouped, millis, roaming};
+use super::{Titles, clock, faults, freight, grouped, millis, regions, roaming};
 use crate::fleet::board::{Phase, ROLES, Role, Seats, Second, Sighting, Snapshot};
 use crate::fleet::fence::Fence;
 use crate::fleet::geo::Place;
@@ -112,16 +112,20 @@ impl Screen {
         let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&snapshot.watches, kind));
         // Where there is no room for a table of their own, watchers by content share one with the checks.
         let freight = freight::height(snapshot, side);
+        let places = regions::height(snapshot, side);
         let (checks, content) = match snapshot.watches.len() as u16 {
             0 => (6, 0),
-            each if side.height >= TALL + freight => (6, each + 5),
+            each if side.height >= TALL + freight + places => (6, each + 5),
             _ => (8, 0),
         };
         let roaming = roaming::height(snapshot, side);
-        let heights =
-            [6, checks, freight, roaming, content].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
-        let [traffic, checks, freight, roaming, content, lines] = Layout::vertical(heights).areas(side);
+        let heights = [6, places, checks, freight, roaming, content]
+            .map(Constraint::Length)
+            .into_iter()
+            .chain([Constraint::Min(0)]);
+        let [traffic, places, checks, freight, roaming, content, lines] = Layout::vertical(heights).areas(side);
         show_traffic(frame, traffic, snapshot);
+        regions::show(frame, places, snapshot);
         show_checks(frame, checks, snapshot, &sums);
         freight::show(frame, freight, snapshot);
         roaming::show(frame, roaming, snapshot);
@@ -163,7 +167,7 @@ impl Screen {
 
     fn map(&self, frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
         let moment =
-            jiff::Timestamp::from_millisecond(snapshot.replayed).map(|t| t.strftime("%H:%M:%S UTC").to_string());
+            jiff::Timestamp::from_millisecond(snapshot.replayed.millis).map(|t| t.strftime("%H:%M:%S UTC").to_string());
         let legend = Line::from(vec![
             " ● ".red(),
             "standing".into(),
@@ -210,7 +214,8 @@ impl Screen {
         }
         let (host, port) = self.titles.address.rsplit_once(':').unwrap_or((&self.titles.address, "1883"));
         let watch = format!("  watch along: mosquitto_sub -h {host} -p {port} -t 'fleet/#'");
-        Line::from(vec![" q ".black().on_gray(), " end".into(), watch.dim()])
+        let console = self.titles.console.as_ref().map(|console| format!("  console: {console}")).unwrap_or_default();
+        Line::from(vec![" q ".black().on_gray(), " end".into(), console.into(), watch.dim()])
     }
 }
 

@@ -1,0 +1,258 @@
+//! The brokers that the run starts for itself, one for each region, and the links between them. The run kills one of them now and then, as
+//! a machine without power would, and starts it again; or it cuts a link for some seconds.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::{NamedTempFile, TempDir};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use whimbrel_sim::wan::WanProfile;
+
+use super::board::Board;
+use super::own_broker::{OwnBroker, Start};
+use super::regions::{Layout, Sites};
+use crate::relay::Relay;
+
+/// How long a broker stays down after it was killed.
+const DOWN: Duration = Duration::from_millis(500);
+/// How long a link is cut, ms: some are back before anybody has noticed (2 s), some are not.
+const CUT: std::ops::Range<u64> = 1_000..6_000;
+/// Of so many disturbances one is a cut, where there are links; the others are kills.
+const CUTS: usize = 3;
+/// What was sent so long after a cut has met it.
+const MEETS_CUT: Duration = Duration::from_millis(500);
+/// Time between two looks at whether all are served again.
+const LOOK: Duration = Duration::from_millis(10);
+/// Time between two looks at whether all links are up: each asks a broker for all its metrics.
+const LOOK_AT_LINKS: Duration = Duration::from_millis(50);
+/// Time between two looks at whether a broker has ended by itself.
+const LOOK_AT_BROKERS: Duration = Duration::from_millis(100);
+/// After so long the next kill comes although not all were served.
+const SERVED_LIMIT: Duration = Duration::from_secs(60);
+/// How long links may take to come up.
+const LINKED_LIMIT: Duration = Duration::from_secs(30);
+
+/// A link between two regions, the first of which dials.
+struct Link {
+    ends: (usize, usize),
+    relay: Relay,
+}
+
+/// All brokers of a run.
+pub struct OwnBrokers {
+    brokers: Vec<OwnBroker>,
+    links: Vec<Link>,
+    _configuration: NamedTempFile,
+    /// What is removed in the end: their data, unless they are somebody else's.
+    _fresh: Option<TempDir>,
+}
+
+impl OwnBrokers {
+    /// Starts a broker with this configuration in each region, on free ports, and waits until all are linked. Their data are in that
+    /// directory, or in a fresh one that is removed in the end.
+    ///
+    /// # Errors
+    /// One does not start, or they do not come to be linked.
+    pub async fn start(text: &str, data: Option<&Path>, layout: &Layout, seed: u64) -> Result<OwnBrokers> {
+        let mut configuration =
+            NamedTempFile::with_suffix(".toml").context("cannot make the broker's configuration")?;
+        configuration.write_all(text.as_bytes()).context("cannot write the broker's configuration")?;
+        let fresh = match data {
+            Some(_) => None,
+            None => Some(TempDir::with_prefix("whimbrel-demo-").context("cannot make the broker's data directory")?),
+        };
+        let of_fresh = || fresh.as_ref().map(|fresh| fresh.path().to_owned()).unwrap_or_default();
+        let data: PathBuf = data.map_or_else(of_fresh, Path::to_owned);
+        let (mut brokers, mut links): (Vec<OwnBroker>, Vec<Link>) = (Vec::new(), Vec::new());
+        for region in 0..layout.count() {
+            // Each dials those that run already, over the relay that stands for the way.
+            let mut peers = Vec::new();
+            for (to, broker) in brokers.iter().enumerate() {
+                let relay = relay(broker, layout.one_way(region, to), seed.wrapping_add(links.len() as u64)).await?;
+                peers.push(relay.addr());
+                links.push(Link { ends: (to, region), relay });
+            }
+            let is_alone = layout.count() == 1;
+            let name = &layout.names[region];
+            let start = Start {
+                name: (!is_alone).then(|| name.clone()),
+                configuration: configuration.path().to_owned(),
+                data: if is_alone { data.clone() } else { data.join(name) },
+                peers,
+                is_first: region == 0,
+            };
+            brokers.push(OwnBroker::start(start).await.with_context(|| format!("the broker of {name}"))?);
+        }
+        let mut started = OwnBrokers { brokers, links, _configuration: configuration, _fresh: fresh };
+        if !started.await_links().await? {
+            bail!("the brokers were not linked within {LINKED_LIMIT:?}; is another program using their UDP ports?");
+        }
+        Ok(started)
+    }
+
+    /// Where MQTT clients connect, by region.
+    pub fn addresses(&self) -> Vec<String> {
+        self.brokers.iter().map(|broker| broker.address().to_owned()).collect()
+    }
+
+    /// Where a browser finds the console of the first.
+    pub fn console(&self) -> String {
+        self.brokers[0].console()
+    }
+
+    /// Disturbs them every now and then, `every` after all were served again on average: kills a broker without a word and starts it
+    /// again, or cuts a link. Returns once the run is `calm` and all is whole.
+    ///
+    /// # Errors
+    /// A broker ended by itself, or did not start again.
+    pub async fn live(
+        &mut self,
+        board: &Board,
+        every: Option<Duration>,
+        seed: u64,
+        mut calm: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        loop {
+            let pause = every.map(|every| every.mul_f64(0.5 + random.f64()));
+            let next = async {
+                match pause {
+                    Some(pause) => sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                error = self.ended() => return Err(error),
+                () = next => {}
+                _ = calm.wait_for(|calm| *calm) => return Ok(()),
+            }
+            if !self.links.is_empty() && random.usize(..CUTS) == 0 {
+                let (link, span) = (random.usize(..self.links.len()), Duration::from_millis(random.u64(CUT)));
+                self.cut_and_heal(board, link, span).await?;
+            } else {
+                self.kill_and_start(board, random.usize(..self.brokers.len())).await?;
+                self.await_served(board, board.now(), &mut calm).await?;
+            }
+            if !self.links.is_empty() && !self.await_links().await? {
+                board.trouble(format!("not all links were up again within {LINKED_LIMIT:?}"));
+            }
+            board.disturbances.end(board.now());
+        }
+    }
+
+    async fn kill_and_start(&mut self, board: &Board, region: usize) -> Result<()> {
+        let now = board.now();
+        board.crashes.killed(now);
+        board.regions.killed(region, now);
+        // A broker that is alone has nobody who could go on with its sessions, or overtake it.
+        board.disturbances.begin(now, if self.links.is_empty() { Sites::NONE } else { Sites::one(region) });
+        self.brokers[region].kill().await?;
+        sleep(DOWN).await;
+        self.brokers[region].start_again().await?;
+        board.crashes.is_up(board.now());
+        board.regions.is_up(region);
+        Ok(())
+    }
+
+    /// Cuts a link; waits until what has met the cut has come by another way, and until the link is whole again.
+    async fn cut_and_heal(&mut self, board: &Board, link: usize, span: Duration) -> Result<()> {
+        let (now, whole) = (board.now(), Instant::now() + span);
+        let Link { ends: (one, other), relay } = &self.links[link];
+        // With a third broker there is another way.
+        let alone = if self.brokers.len() == 2 { Sites::one(*one).and(Sites::one(*other)) } else { Sites::NONE };
+        board.regions.cut(link, now);
+        board.disturbances.begin(now, alone);
+        relay.cut();
+        let (mut is_served, mut is_whole) = (false, false);
+        let limit = whole + SERVED_LIMIT;
+        while !(is_served && is_whole) && Instant::now() < limit {
+            if !is_served && board.now() > now + MEETS_CUT && board.is_served(now + MEETS_CUT) {
+                is_served = true;
+                board.regions.all_served(board.now());
+            }
+            if !is_whole && Instant::now() >= whole {
+                is_whole = true;
+                self.links[link].relay.heal();
+                board.regions.healed(link);
+            }
+            self.look_for_one_that_ended(LOOK).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everybody is back and has what was sent before the broker was up again.
+    async fn await_served(&mut self, board: &Board, up: Duration, calm: &mut watch::Receiver<bool>) -> Result<()> {
+        let limit = Instant::now() + SERVED_LIMIT;
+        while Instant::now() < limit && !*calm.borrow() {
+            if board.is_served(up) {
+                let now = board.now();
+                board.crashes.all_served(now);
+                board.regions.all_served(now);
+                return Ok(());
+            }
+            self.look_for_one_that_ended(LOOK).await?;
+        }
+        board.regions.given_up();
+        Ok(())
+    }
+
+    /// Waits until each is linked with each; false if that takes too long.
+    async fn await_links(&mut self) -> Result<bool> {
+        let limit = Instant::now() + LINKED_LIMIT;
+        let (mut at, others) = (0, self.brokers.len() - 1);
+        while at < self.brokers.len() && others > 0 {
+            if self.brokers[at].links().await == Some(others) {
+                at += 1;
+                continue;
+            }
+            if Instant::now() >= limit {
+                return Ok(false);
+            }
+            self.look_for_one_that_ended(LOOK_AT_LINKS).await?;
+        }
+        Ok(true)
+    }
+
+    /// Lets some time pass; an error if a broker has ended by itself.
+    async fn look_for_one_that_ended(&mut self, pause: Duration) -> Result<()> {
+        sleep(pause).await;
+        match self.brokers.iter_mut().find_map(OwnBroker::has_ended) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until a broker ends, which none should; gives the reason.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        loop {
+            if let Err(error) = self.look_for_one_that_ended(LOOK_AT_BROKERS).await {
+                return error;
+            }
+        }
+    }
+
+    /// Asks all to end, and waits until they have.
+    ///
+    /// # Errors
+    /// One does not end in time, or not in good order.
+    pub async fn stop(self) -> Result<()> {
+        for broker in &self.brokers {
+            broker.ask_to_stop()?;
+        }
+        for broker in self.brokers {
+            broker.stopped().await?;
+        }
+        Ok(())
+    }
+}
+
+/// The way to a broker: so long, with some jitter and a little loss.
+async fn relay(broker: &OwnBroker, one_way: Duration, seed: u64) -> Result<Relay> {
+    let (any, profile) = (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), WanProfile::SITES.with_delay(one_way));
+    let relay = Relay::start(any, broker.overlay()?, profile, profile, seed).await;
+    relay.context("cannot open a UDP port of this machine for a link between two regions")
+}

@@ -1,0 +1,247 @@
+//! Who is in which region, and what happens there: what clients and whoever kills brokers write to, and the view reads.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::snapshot::{Health, LinkRow, PauseRow, RegionRow, Snapshot};
+use super::{Layout, REGIONS_MAX};
+use crate::fleet::roles::Role;
+
+/// Names of the classes of clients, in the order in which they are shown.
+pub const CLASSES: [&str; 8] =
+    ["vehicles", "consoles", "watchers", "map", "semi-durable", "nondurable", "clerks", "dispatchers"];
+
+/// What a client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// It publishes the positions of a vehicle.
+    Vehicle,
+    /// It gets everything, QoS 1.
+    Console,
+    /// It gets a line, or what a selector asks for, QoS 1.
+    Watcher,
+    /// It gets everything, QoS 0.
+    Viewer,
+    /// It loses its signal, and goes on where it was.
+    SemiDurable,
+    /// It loses its signal, and what it missed.
+    Nondurable,
+    /// It publishes orders.
+    Clerk,
+    /// It gets orders.
+    Dispatcher,
+}
+
+impl From<Role> for Class {
+    fn from(role: Role) -> Class {
+        match role {
+            Role::Vehicle => Class::Vehicle,
+            Role::Console => Class::Console,
+            Role::Watcher => Class::Watcher,
+            Role::Viewer => Class::Viewer,
+            Role::SemiDurable => Class::SemiDurable,
+            Role::Nondurable => Class::Nondurable,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Pauses {
+    count: u64,
+    longest: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    regions: Vec<RegionRow>,
+    links: Vec<LinkRow>,
+    is_measured: bool,
+    pauses: [Pauses; CLASSES.len()],
+    /// Since when the present cut or kill goes on.
+    since: Option<Duration>,
+    cut_served: Option<Duration>,
+}
+
+/// The regions of a run; nothing is counted until there are some.
+#[derive(Default)]
+pub struct Census(Mutex<State>);
+
+impl Census {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These are the regions, with brokers that clients reach there.
+    pub fn open(&self, layout: &Layout, addresses: &[String]) {
+        let mut state = self.state();
+        let row = |(name, address): (&String, &String)| RegionRow::new(name.clone(), address.clone());
+        state.regions = layout.names.iter().zip(addresses).map(row).take(REGIONS_MAX).collect();
+        let count = state.regions.len();
+        let pairs = (0..count).flat_map(|to| (0..to).map(move |from| (from, to)));
+        state.links = pairs.map(|(from, to)| LinkRow::new((from, to), layout)).collect();
+        state.is_measured = layout.is_measured;
+    }
+
+    /// A client has a connection there; whether it had its last one elsewhere, and how long it had none although it wanted one.
+    pub(super) fn arrives(&self, (class, region): (Class, usize), moved: bool, paused: Option<Duration>) {
+        let mut state = self.state();
+        let Some(row) = state.regions.get_mut(region) else { return };
+        row.here[class as usize] += 1;
+        row.moves += u64::from(moved);
+        if let Some(paused) = paused {
+            let pauses = &mut state.pauses[class as usize];
+            *pauses = Pauses { count: pauses.count + 1, longest: pauses.longest.max(paused) };
+        }
+    }
+
+    /// It has it no more.
+    pub(super) fn leaves(&self, class: Class, region: usize) {
+        if let Some(row) = self.state().regions.get_mut(region) {
+            row.here[class as usize] = row.here[class as usize].saturating_sub(1);
+        }
+    }
+
+    /// A vehicle has published there.
+    pub fn published(&self, region: usize) {
+        if let Some(row) = self.state().regions.get_mut(region) {
+            row.published += 1;
+        }
+    }
+
+    /// A subscriber has got something there.
+    pub fn delivered(&self, region: usize) {
+        if let Some(row) = self.state().regions.get_mut(region) {
+            row.delivered += 1;
+        }
+    }
+
+    /// The broker of a region is about to be killed.
+    pub fn killed(&self, region: usize, now: Duration) {
+        let mut state = self.state();
+        state.since = Some(now);
+        if let Some(row) = state.regions.get_mut(region) {
+            (row.kills, row.health) = (row.kills + 1, Health::Down);
+        }
+    }
+
+    /// It is ready again.
+    pub fn is_up(&self, region: usize) {
+        if let Some(row) = self.state().regions.get_mut(region) {
+            row.health = Health::Returning;
+        }
+    }
+
+    /// A link is about to be cut.
+    pub fn cut(&self, link: usize, now: Duration) {
+        let mut state = self.state();
+        state.since = Some(now);
+        if let Some(row) = state.links.get_mut(link) {
+            (row.cuts, row.is_cut) = (row.cuts + 1, true);
+        }
+    }
+
+    /// It is whole again.
+    pub fn healed(&self, link: usize) {
+        if let Some(row) = self.state().links.get_mut(link) {
+            row.is_cut = false;
+        }
+    }
+
+    /// All are served again, after a kill or after a cut.
+    pub fn all_served(&self, now: Duration) {
+        let mut state = self.state();
+        let Some(since) = state.since.take() else { return };
+        let took = now.saturating_sub(since);
+        match state.regions.iter_mut().find(|row| row.health != Health::Serves) {
+            Some(row) => {
+                (row.health, row.recoveries) = (Health::Serves, row.recoveries + 1);
+                row.worst_served = row.worst_served.max(Some(took));
+            }
+            None => state.cut_served = state.cut_served.max(Some(took)),
+        }
+    }
+
+    /// Nobody waits any more for all to be served.
+    pub fn given_up(&self) {
+        let mut state = self.state();
+        state.since = None;
+        state.regions.iter_mut().for_each(|row| row.health = Health::Serves);
+    }
+
+    /// What there is to show; none with a single region.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let state = self.state();
+        let pause = |(class, pauses): (&&'static str, &Pauses)| PauseRow {
+            class,
+            count: pauses.count,
+            longest: pauses.longest,
+        };
+        (state.regions.len() > 1).then(|| Snapshot {
+            regions: state.regions.clone(),
+            links: state.links.clone(),
+            is_measured: state.is_measured,
+            moves: state.regions.iter().map(|row| row.moves).sum(),
+            cuts: state.links.iter().map(|row| row.cuts).sum(),
+            worst_cut_served: state.cut_served,
+            pauses: CLASSES.iter().zip(&state.pauses).map(pause).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn census() -> Census {
+        let layout = Layout::load(&"3".parse().expect("a number"), Path::new("nowhere")).expect("cities");
+        let census = Census::default();
+        census.open(&layout, &["a:1", "b:2", "c:3"].map(str::to_owned));
+        census
+    }
+
+    #[test]
+    fn who_is_where_and_what_became_of_brokers_and_links_is_told() {
+        let (census, at) = (census(), Duration::from_millis);
+        census.arrives((Class::Vehicle, 0), false, None);
+        census.arrives((Class::Vehicle, 1), true, Some(at(40)));
+        census.arrives((Class::Dispatcher, 1), true, Some(at(400)));
+        census.leaves(Class::Vehicle, 0);
+        census.published(1);
+        census.delivered(2);
+        census.killed(1, at(1_000));
+        assert_eq!(census.snapshot().expect("three").regions[1].health, Health::Down);
+        census.is_up(1);
+        census.all_served(at(1_900));
+        census.cut(2, at(5_000));
+        census.healed(2);
+        census.all_served(at(7_500));
+        let told = census.snapshot().expect("three");
+        assert_eq!((told.regions[0].total(), told.regions[1].total(), told.moves, told.cuts), (0, 2, 2, 1));
+        let json = serde_json::to_value(&told).expect("JSON");
+        let number = |path: &str| json.pointer(path).unwrap_or_else(|| panic!("{path} in {json}")).as_u64();
+        for (path, expected) in [
+            ("/regions/1/kills", 1),
+            ("/regions/1/recoveries", 1),
+            ("/regions/1/worst_served_ms", 900),
+            ("/regions/1/published", 1),
+            ("/regions/2/delivered", 1),
+            ("/worst_cut_served_ms", 2_500),
+            ("/longest_pause_ms/vehicles", 40),
+            ("/longest_pause_ms/dispatchers", 400),
+        ] {
+            assert_eq!(number(path), Some(expected), "{path} in {json}");
+        }
+        assert_eq!(json["regions"][0]["name"], "warsaw");
+        let rows = told.rows().join("\n");
+        assert!(rows.contains("killed 1 time") && rows.contains("dispatchers 0.40 s"), "{rows}");
+    }
+
+    #[test]
+    fn a_single_region_is_not_shown() {
+        let census = Census::default();
+        census.arrives((Class::Vehicle, 0), false, None);
+        assert!(census.snapshot().is_none());
+    }
+}

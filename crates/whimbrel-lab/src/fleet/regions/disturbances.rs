@@ -1,0 +1,148 @@
+//! When brokers could not be reached, by the run's own doing: the judges allow then what is promised of crashes, and nothing more.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The first event that a publisher publishes at another broker waits so long for what it published before, at most.
+pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
+/// How old the copy of a session may be with which another broker goes on.
+const COPY_AGE: Duration = Duration::from_millis(250);
+/// What a client says has been read by whoever has its session by then: nothing orders that and the end of the broker, and a broker reads
+/// it when it has processor time.
+const KNOWN: Duration = Duration::from_secs(1);
+/// So long after its links are up again a broker may still be out of reach for some: they have to hear of it.
+const LINGERS: Duration = Duration::from_secs(1);
+/// Disturbances that are remembered, the last ones; beyond it the oldest is forgotten, and excuses nothing any more.
+const WINDOWS: usize = 1_024;
+
+/// Some of the regions.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Sites(u8);
+
+impl Sites {
+    /// None.
+    pub const NONE: Sites = Sites(0);
+    /// All.
+    pub const ALL: Sites = Sites(u8::MAX);
+
+    /// The region of this number.
+    pub fn one(region: usize) -> Sites {
+        Sites(1 << region)
+    }
+
+    /// Those of both.
+    pub fn and(self, other: Sites) -> Sites {
+        Sites(self.0 | other.0)
+    }
+
+    /// Whether some are in both.
+    pub fn meets(self, other: Sites) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The region, if it is one only.
+    pub fn single(self) -> Option<usize> {
+        (self.0.count_ones() == 1).then(|| self.0.trailing_zeros() as usize)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from: Duration,
+    /// None while it goes on.
+    until: Option<Duration>,
+    /// Brokers that nobody could reach.
+    sites: Sites,
+}
+
+impl Window {
+    fn is_over_before(&self, moment: Duration) -> bool {
+        self.until.is_some_and(|until| until + LINGERS < moment)
+    }
+}
+
+/// All of a run, on the board's clock.
+#[derive(Default, Debug)]
+pub struct Disturbances(Mutex<VecDeque<Window>>);
+
+impl Disturbances {
+    fn windows(&self) -> MutexGuard<'_, VecDeque<Window>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on these brokers cannot be reached by the others; none of them if a link is cut around which there is another way.
+    pub fn begin(&self, now: Duration, sites: Sites) {
+        let mut windows = self.windows();
+        if windows.len() == WINDOWS {
+            windows.pop_front();
+        }
+        windows.push_back(Window { from: now, until: None, sites });
+    }
+
+    /// Whatever went on is over.
+    pub fn end(&self, now: Duration) {
+        self.windows().iter_mut().filter(|window| window.until.is_none()).for_each(|window| window.until = Some(now));
+    }
+
+    /// Whether something goes on.
+    pub fn is_going_on(&self) -> bool {
+        self.windows().iter().any(|window| window.until.is_none())
+    }
+
+    /// Whether one of these brokers could not be reached at some moment from `from` to `to`.
+    pub fn touch(&self, sites: Sites, from: Duration, to: Duration) -> bool {
+        let touches = |window: &Window| window.sites.meets(sites) && window.from <= to && !window.is_over_before(from);
+        self.windows().iter().any(touches)
+    }
+
+    /// Whether a session may have gone on from a copy that did not have what came at this broker at `first`, when it came again at `again`.
+    pub fn may_have_forgotten(&self, region: usize, first: Duration, again: Duration) -> bool {
+        let sites = Sites::one(region);
+        let forgets = |window: &Window| {
+            let began = window.from.saturating_sub(COPY_AGE + KNOWN);
+            window.sites.meets(sites) && began <= first && !window.is_over_before(first) && window.from <= again
+        };
+        self.windows().iter().any(forgets)
+    }
+
+    /// Whether an event may have been passed before one that its publisher had published at these brokers before: it was published at
+    /// `published` at another one, and came at `came`.
+    pub fn may_overtake(&self, before: Sites, published: Duration, came: Duration) -> bool {
+        came.saturating_sub(published) >= PREDECESSOR_MAX || self.touch(before, published, came)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_broker_that_is_out_of_reach_excuses_and_only_as_long() {
+        let disturbances = Disturbances::default();
+        let at = Duration::from_millis;
+        disturbances.begin(at(10_000), Sites::one(1));
+        assert!(disturbances.is_going_on() && disturbances.touch(Sites::ALL, at(99_000), at(99_000)));
+        disturbances.end(at(12_000));
+        assert!(!disturbances.is_going_on());
+        // From a second and a quarter before it until it is back.
+        for (first, excused) in [(8_000, false), (9_000, true), (11_000, true), (14_000, false)] {
+            assert_eq!(disturbances.may_have_forgotten(1, at(first), at(20_000)), excused, "{first}");
+            assert!(!disturbances.may_have_forgotten(0, at(first), at(20_000)), "another broker");
+        }
+        assert!(!disturbances.may_have_forgotten(1, at(9_500), at(9_900)), "it came again before");
+        for (published, came, excused) in [(9_000, 9_900, false), (9_000, 10_100, true), (12_500, 12_600, true)] {
+            assert_eq!(disturbances.may_overtake(Sites::one(1), at(published), at(came)), excused, "{published}");
+            assert!(!disturbances.may_overtake(Sites::one(2), at(published), at(came)), "another broker");
+        }
+        assert!(disturbances.may_overtake(Sites::one(2), at(0), at(5_000)), "it has waited long enough");
+    }
+
+    #[test]
+    fn a_cut_with_another_way_around_it_excuses_nothing() {
+        let disturbances = Disturbances::default();
+        disturbances.begin(Duration::ZERO, Sites::NONE);
+        assert!(disturbances.is_going_on());
+        assert!(!disturbances.touch(Sites::ALL, Duration::ZERO, Duration::from_secs(1)));
+    }
+}

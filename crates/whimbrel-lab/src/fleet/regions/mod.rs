@@ -1,0 +1,13 @@
+//! The regions of a run: where their brokers are, who is where, and what happened to them.
+
+mod census;
+mod disturbances;
+mod layout;
+mod snapshot;
+mod travel;
+
+pub use census::{CLASSES, Census, Class};
+pub use disturbances::{Disturbances, PREDECESSOR_MAX, Sites};
+pub use layout::{Choice, Layout, MEASURED, REGIONS_MAX};
+pub use snapshot::{Health, LinkRow, PauseRow, RegionRow, Snapshot};
+pub use travel::{Atlas, Travel};

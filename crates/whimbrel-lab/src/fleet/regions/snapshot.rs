@@ -1,0 +1,178 @@
+//! What there is to show of the regions.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::{CLASSES, Layout};
+use crate::fleet::view::grouped;
+
+/// Columns before what is said of a region.
+const INDENT: usize = 14;
+
+/// How the broker of a region is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// It serves its clients.
+    Serves,
+    /// It was killed.
+    Down,
+    /// It runs again, and not everybody has what was sent before.
+    Returning,
+}
+
+/// A region.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionRow {
+    /// Its name.
+    pub name: String,
+    /// Where clients reach its broker.
+    pub address: String,
+    /// Positions that vehicles published there.
+    pub published: u64,
+    /// Positions and orders that subscribers got there.
+    pub delivered: u64,
+    /// Clients that came from another region.
+    pub moves: u64,
+    /// How often its broker was killed.
+    pub kills: u64,
+    /// How often all were served again after it.
+    pub recoveries: u64,
+    /// The longest time from a kill until then, ms.
+    #[serde(rename = "worst_served_ms", serialize_with = "as_millis")]
+    pub worst_served: Option<Duration>,
+    /// How its broker is.
+    #[serde(skip)]
+    pub health: Health,
+    /// Clients that are there, by class.
+    #[serde(skip)]
+    pub here: [u32; CLASSES.len()],
+}
+
+/// A link between two regions.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkRow {
+    /// The numbers of its regions.
+    #[serde(skip)]
+    pub ends: (usize, usize),
+    /// Their names.
+    pub between: [String; 2],
+    /// The time one way, ms.
+    pub one_way_ms: f64,
+    /// How often it was cut.
+    pub cuts: u64,
+    /// Nothing passes now.
+    #[serde(skip)]
+    pub is_cut: bool,
+}
+
+/// How long clients of a class had no connection although they wanted one.
+#[derive(Clone, Copy, Debug)]
+pub struct PauseRow {
+    /// The class.
+    pub class: &'static str,
+    /// How often.
+    pub count: u64,
+    /// For how long at most.
+    pub longest: Duration,
+}
+
+/// The regions at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// Each of them.
+    pub regions: Vec<RegionRow>,
+    /// The links between them.
+    pub links: Vec<LinkRow>,
+    /// Whether the links' times were measured; otherwise they follow from distances.
+    pub is_measured: bool,
+    /// How often a client went from one region to another.
+    pub moves: u64,
+    /// How often a link was cut.
+    pub cuts: u64,
+    /// The longest time from a cut until all were served again, ms.
+    #[serde(rename = "worst_cut_served_ms", serialize_with = "as_millis")]
+    pub worst_cut_served: Option<Duration>,
+    /// By class of clients, ms.
+    #[serde(rename = "longest_pause_ms", serialize_with = "by_class")]
+    pub pauses: Vec<PauseRow>,
+}
+
+impl RegionRow {
+    pub(super) fn new(name: String, address: String) -> RegionRow {
+        RegionRow {
+            name,
+            address,
+            published: 0,
+            delivered: 0,
+            moves: 0,
+            kills: 0,
+            recoveries: 0,
+            worst_served: None,
+            health: Health::Serves,
+            here: [0; CLASSES.len()],
+        }
+    }
+
+    /// Clients that are there.
+    pub fn total(&self) -> u32 {
+        self.here.iter().sum()
+    }
+}
+
+impl LinkRow {
+    pub(super) fn new(ends: (usize, usize), layout: &Layout) -> LinkRow {
+        let between = [ends.0, ends.1].map(|end| layout.names[end].clone());
+        let one_way_ms = layout.one_way(ends.0, ends.1).as_secs_f64() * 1_000.0;
+        LinkRow { ends, between, one_way_ms, cuts: 0, is_cut: false }
+    }
+}
+
+impl Snapshot {
+    /// What is said in the end.
+    pub(in crate::fleet) fn rows(&self) -> Vec<String> {
+        let seconds = |span: Duration| format!("{:.2} s", span.as_secs_f64());
+        let times = |count: u64| format!("{count} time{}", if count == 1 { "" } else { "s" });
+        let mut first = format!("moves       {:>12}  between {} regions", grouped(self.moves), self.regions.len());
+        if self.cuts > 0 {
+            let served = self.worst_cut_served.map(|span| format!("; all served again within {}", seconds(span)));
+            first += &format!(", a link was cut {}{}", times(self.cuts), served.unwrap_or_default());
+        }
+        let mut rows = vec![first];
+        rows.extend(self.regions.iter().map(|region| {
+            let RegionRow { name, published, delivered, moves, kills, worst_served, .. } = region;
+            let (published, delivered) = (grouped(*published), grouped(*delivered));
+            let mut row = format!(
+                "{:INDENT$}{name:<10} published {published}, delivered {delivered}, {} came from elsewhere",
+                "",
+                grouped(*moves)
+            );
+            if *kills > 0 {
+                row += &format!(", killed {}", times(*kills));
+                row += &worst_served.map(|span| format!(" (served after {})", seconds(span))).unwrap_or_default();
+            }
+            row
+        }));
+        let links = self.links.iter().map(|link| {
+            let LinkRow { between: [from, to], one_way_ms, .. } = link;
+            format!("{from}–{to} {one_way_ms:.1} ms")
+        });
+        let links = links.collect::<Vec<String>>().join(", ");
+        let source = if self.is_measured { "measured" } else { "by distance" };
+        rows.push(format!("{:INDENT$}one way, {source}: {links}", ""));
+        let pauses = self.pauses.iter().filter(|pause| pause.count > 0);
+        let pauses: Vec<String> = pauses.map(|pause| format!("{} {}", pause.class, seconds(pause.longest))).collect();
+        if !pauses.is_empty() {
+            rows.push(format!("{:INDENT$}longest pause: {}", "", pauses.join(", ")));
+        }
+        rows
+    }
+}
+
+fn as_millis<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    span.map(|span| span.as_millis() as u64).serialize(serializer)
+}
+
+fn by_class<S: Serializer>(pauses: &[PauseRow], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pauses.iter().map(|pause| (pause.class, pause.longest.as_millis() as u64)))
+}

@@ -1,0 +1,205 @@
+//! Where clients connect, and how they go from region to region.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Class, Sites};
+use crate::fleet::board::Board;
+
+/// A client that is abroad stays there for this part of the time that it stays at home.
+const ABROAD: u32 = 3;
+/// Of so many journeys of a client that is abroad one leads on, and the others lead home.
+const ONWARD: usize = 4;
+
+/// Where the brokers of all regions are, and how clients move between them.
+#[derive(Clone, Debug)]
+pub struct Atlas {
+    /// Names of the regions, and of their brokers.
+    names: Vec<String>,
+    /// `HOST:PORT` by region.
+    addresses: Vec<String>,
+    /// How long a client stays at home on average; none: for ever.
+    stays: Option<Duration>,
+    seed: u64,
+}
+
+impl Atlas {
+    /// Brokers of these names at these addresses, one for each region. With several, clients leave home after `stays` on average.
+    ///
+    /// # Panics
+    /// If there is no address.
+    pub fn new(names: Vec<String>, addresses: Vec<String>, stays: Option<Duration>, seed: u64) -> Atlas {
+        assert!(!addresses.is_empty(), "clients need a broker");
+        let stays = stays.filter(|_| addresses.len() > 1);
+        Atlas { names, addresses, stays, seed }
+    }
+
+    /// The regions that these properties of a broker's answer name; `*` stands for all.
+    pub fn named<'a>(&self, properties: impl Iterator<Item = &'a (String, String)>) -> Sites {
+        let site = |name: &str| match self.names.iter().position(|known| known == name) {
+            Some(region) => Sites::one(region),
+            None => Sites::ALL,
+        };
+        properties.map(|(_, name)| site(name)).fold(Sites::NONE, Sites::and)
+    }
+}
+
+/// A client on its way between regions. At first it is at home.
+pub struct Travel {
+    board: Arc<Board>,
+    atlas: Arc<Atlas>,
+    class: Class,
+    home: usize,
+    at: usize,
+    random: fastrand::Rng,
+    /// Once it is set, nobody leaves any more.
+    calm: watch::Receiver<bool>,
+    /// When it leaves.
+    leaves: Option<Instant>,
+    /// Since when it wants a connection and has none.
+    waits: Option<Instant>,
+    /// Where it had its last connection.
+    last: Option<usize>,
+    /// It has a connection.
+    is_there: bool,
+}
+
+impl Travel {
+    /// The client of that number in its class; homes are dealt out in turn.
+    pub fn new(
+        board: Arc<Board>,
+        atlas: Arc<Atlas>,
+        (class, number): (Class, usize),
+        calm: watch::Receiver<bool>,
+    ) -> Travel {
+        let home = number % atlas.addresses.len();
+        let seed = atlas.seed.wrapping_mul(1_000_003).wrapping_add((class as u64) << 32 | number as u64);
+        Travel {
+            board,
+            atlas,
+            class,
+            home,
+            at: home,
+            random: fastrand::Rng::with_seed(seed),
+            calm,
+            leaves: None,
+            waits: None,
+            last: None,
+            is_there: false,
+        }
+    }
+
+    /// The region where it is, or tries to be.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The broker there.
+    pub fn address(&self) -> &str {
+        &self.atlas.addresses[self.at]
+    }
+
+    /// How many regions there are.
+    pub fn regions(&self) -> usize {
+        self.atlas.addresses.len()
+    }
+
+    /// Whether there are several, so that publishers have to number what they send.
+    pub fn has_several(&self) -> bool {
+        self.regions() > 1
+    }
+
+    /// Whether it wants a connection and has none.
+    pub fn is_waiting(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// It has a connection, and what it wants is in force.
+    pub fn settles(&mut self) {
+        let now = Instant::now();
+        let part = if self.at == self.home { 1 } else { ABROAD };
+        let stay = self.atlas.stays.map(|mean| mean.mul_f64(0.5 + self.random.f64()) / part);
+        self.leaves = stay.and_then(|stay| now.checked_add(stay));
+        let paused = self.waits.take().map(|since| now - since);
+        let moved = self.last.replace(self.at).is_some_and(|last| last != self.at);
+        self.is_there = true;
+        self.board.regions.arrives((self.class, self.at), moved, paused);
+    }
+
+    /// It has no connection any more, and wants one.
+    pub fn is_lost(&mut self) {
+        self.is_away();
+        self.returns();
+        self.fails();
+    }
+
+    /// It has no connection any more, and wants none.
+    pub fn is_away(&mut self) {
+        if std::mem::take(&mut self.is_there) {
+            self.board.regions.leaves(self.class, self.at);
+        }
+        self.leaves = None;
+    }
+
+    /// It wants a connection from now on.
+    pub fn returns(&mut self) {
+        self.waits.get_or_insert_with(Instant::now);
+    }
+
+    /// Nobody is there: it tries the next region.
+    pub fn fails(&mut self) {
+        self.at = (self.at + 1) % self.atlas.addresses.len();
+    }
+
+    /// It leaves for another region.
+    pub fn goes(&mut self) {
+        self.is_away();
+        self.returns();
+        let others = self.atlas.addresses.len() - 1;
+        if others == 0 {
+            return;
+        }
+        self.at = match self.at == self.home || self.random.usize(..ONWARD) == 0 {
+            true => (self.at + self.random.usize(1..=others)) % self.atlas.addresses.len(),
+            false => self.home,
+        };
+    }
+
+    /// One of so many times it goes to another region when it comes back from somewhere else.
+    pub fn may_go(&mut self, one_of: usize) {
+        match self.atlas.stays.is_some() && !*self.calm.borrow() && self.random.usize(..one_of) == 0 {
+            true => self.goes(),
+            false => self.returns(),
+        }
+    }
+
+    /// Whether it says goodbye, or anything else that may be so or not.
+    pub fn tosses(&mut self) -> bool {
+        self.random.bool()
+    }
+
+    /// Whether it should be gone by now.
+    pub fn is_due(&self) -> bool {
+        !*self.calm.borrow() && self.leaves.is_some_and(|leaves| leaves <= Instant::now())
+    }
+
+    /// Returns when it leaves for another region, if ever.
+    pub async fn leaves(&self) {
+        if let Some(leaves) = self.leaves {
+            sleep_until(leaves).await;
+            if !*self.calm.borrow() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Travel {
+    fn drop(&mut self) {
+        self.is_away();
+    }
+}
