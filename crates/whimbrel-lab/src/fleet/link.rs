@@ -8,14 +8,15 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use whimbrel_client::{
-    Client, Event, Events, Message, Notice, Options, QoS, ReasonCode, RetainHandling, Session, Subscription,
+    Client, Durability, Event, Events, Message, Notice, Options, Position, QoS, ReasonCode, RetainHandling, Session,
+    Start, Subscription,
 };
 
 use super::board::{Arrival, Board, Role, Seat};
 use super::checker::{How, Interest};
 use super::message;
 use super::regions::{Atlas, Class, Travel};
-use super::trace::Position;
+use super::trace;
 use super::vehicle::Vehicle;
 
 /// Connections being opened at the same time.
@@ -42,7 +43,7 @@ pub(super) const MAYBE_REPEAT: &str = "w-maybe-repeat";
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// What.
-    pub position: Position,
+    pub position: trace::Position,
     /// When it was due, on the board's clock.
     pub at: Duration,
 }
@@ -81,6 +82,8 @@ pub(super) struct Dial {
     pub(super) session: Session,
     /// What to subscribe to.
     pub(super) wanted: Option<Wanted>,
+    /// Where it stands, if it keeps that itself.
+    pub(super) position: Option<Position>,
 }
 
 /// A subscription.
@@ -120,9 +123,13 @@ impl Network {
                 clean: true,
                 session: Session::new(),
                 wanted: None,
+                position: None,
             };
-            let (network, mut travel) = (self.clone(), self.travel(Role::Vehicle, vehicle as usize));
-            opening.spawn(async move { (vehicle, network.open(&dial, &mut travel).await, dial, travel) });
+            let (network, mut travel, mut dial) = (self.clone(), self.travel(Role::Vehicle, vehicle as usize), dial);
+            opening.spawn(async move {
+                let connection = network.open(&mut dial, &mut travel).await;
+                (vehicle, connection, dial, travel)
+            });
         }
         let mut ways: Vec<Option<mpsc::Sender<Order>>> = vec![None; self.board.trace.vehicles.len()];
         while let Some(opened) = opening.join_next().await {
@@ -140,12 +147,13 @@ impl Network {
         for (number, Asked { role, interest, client_id, named }) in wanted.into_iter().enumerate() {
             let qos = if role == Role::Viewer { QoS::AtMostOnce } else { QoS::AtLeastOnce };
             let wanted = Wanted { named, ..self.wanted(interest, qos) };
-            let dial = Dial { role, client_id, clean: true, session: Session::new(), wanted: Some(wanted) };
-            let (network, mut travel) = (self.clone(), self.travel(role, number));
+            let dial =
+                Dial { role, client_id, clean: true, session: Session::new(), wanted: Some(wanted), position: None };
+            let (network, mut travel, mut dial) = (self.clone(), self.travel(role, number), dial);
             opening.spawn(async move {
-                let connection = network.open(&dial, &mut travel).await?;
+                let connection = network.open(&mut dial, &mut travel).await?;
                 let seat = network.board.subscribed(role, interest);
-                anyhow::Ok((Subscriber { network, dial, travel, connections: 1 }, connection, seat))
+                anyhow::Ok((Subscriber { network, dial, travel }, connection, seat))
             });
         }
         while let Some(opened) = opening.join_next().await {
@@ -169,29 +177,42 @@ impl Network {
         Wanted { filter, selector, qos, named: false }
     }
 
-    /// Connects and subscribes.
-    async fn open(&self, dial: &Dial, travel: &mut Travel) -> anyhow::Result<(Client, Events)> {
+    /// Connects and subscribes. With several regions a subscriber of events that are never logged keeps its position itself: a broker that dies
+    /// takes what it knew of it along.
+    async fn open(&self, dial: &mut Dial, travel: &mut Travel) -> anyhow::Result<(Client, Events)> {
         let connection = self.connect(dial, travel).await?;
-        // A session that came along from another broker has its subscription.
-        let has_come_along = travel.has_several() && !dial.clean && connection.0.session_present();
-        if let Some(Wanted { filter, selector, qos, named }) = dial.wanted.as_ref().filter(|_| !has_come_along) {
+        if let Some(Wanted { filter, selector, qos, named }) = &dial.wanted {
+            let by_token = *named && travel.has_several();
             let mut subscription = Subscription::to(filter).qos(*qos);
-            if travel.has_several() {
-                // What vehicles said before is no use to anybody here, and comes from all brokers at once.
-                subscription = subscription.retained(RetainHandling::DoNotSend);
-            }
             if let Some(selector) = selector {
                 subscription = subscription.selector(selector);
             }
             if *named {
                 subscription = subscription.notices();
             }
+            if travel.has_several() {
+                // What vehicles said before is no use to anybody here, and comes at each broker anew.
+                subscription = subscription.retained(RetainHandling::DoNotSend);
+            }
+            if by_token {
+                subscription = subscription.durability(Durability::SemiDurable);
+            }
+            if let Some(position) = &dial.position {
+                subscription = subscription.from(Start::After(position.clone()));
+            }
             let asked = connection.0.subscribe_to(&subscription).await;
             let what = || selector.as_ref().map_or_else(|| filter.clone(), |text| format!("{filter} where {text}"));
             let answer = asked.with_context(|| format!("{} cannot subscribe to {}", dial.client_id, what()))?;
-            let granted = answer.reasons;
-            if granted != [ReasonCode(*qos as u8)] {
+            if answer.reasons != [ReasonCode(*qos as u8)] {
+                let granted = &answer.reasons;
                 bail!("{} was granted {granted:?} instead of {qos:?} for {}", dial.client_id, what());
+            }
+            if by_token {
+                let Some(token) = answer.tokens().next().flatten() else { bail!("the broker gives no position") };
+                match &mut dial.position {
+                    Some(position) => position.resumed(token),
+                    None => dial.position = Some(Position::at(token)),
+                }
             }
         }
         self.board.connected(dial.role);
@@ -204,7 +225,7 @@ impl Network {
     /// None once the run stops.
     pub(super) async fn come_back(
         &self,
-        dial: &Dial,
+        dial: &mut Dial,
         travel: &mut Travel,
         (mut pause, pending): (Duration, Option<(u32, u64)>),
     ) -> Option<(Client, Events)> {
@@ -240,7 +261,8 @@ impl Network {
 
     pub(super) async fn connect(&self, dial: &Dial, travel: &Travel) -> anyhow::Result<(Client, Events)> {
         let _turn = self.gate.acquire().await.context("no connection is opened any more")?;
-        let session_expiry = if matches!(dial.role, Role::Console | Role::Watcher) { SESSION_EXPIRY } else { 0 };
+        let keeps_session = matches!(dial.role, Role::Console | Role::Watcher) && !travel.has_several();
+        let session_expiry = if keeps_session { SESSION_EXPIRY } else { 0 };
         let address = travel.address();
         let options = Options::new(address)
             .session(dial.session.clone())
@@ -258,8 +280,6 @@ struct Subscriber {
     network: Network,
     dial: Dial,
     travel: Travel,
-    /// Connections up to now.
-    connections: u32,
 }
 
 /// Why a subscriber has no connection any more.
@@ -277,13 +297,14 @@ impl Subscriber {
         let (mut client, mut events) = connection;
         loop {
             let end = self.listen(&mut events, seat).await;
-            self.dial.clean = false;
+            // Whoever keeps its position itself needs no session.
+            self.dial.clean = self.dial.position.is_some();
             let come_back = match end {
                 End::Stop => break,
                 End::Lost(lost) => {
                     self.travel.is_lost();
                     self.network.board.dropped(self.dial.role, lost);
-                    self.network.come_back(&self.dial, &mut self.travel, (FIRST_PAUSE, None)).await
+                    self.network.come_back(&mut self.dial, &mut self.travel, (FIRST_PAUSE, None)).await
                 }
                 End::Moves => {
                     if self.travel.tosses() {
@@ -293,15 +314,14 @@ impl Subscriber {
                     }
                     // What the library has acknowledged counts as received.
                     while let Some(Event::Message(message)) = events.next().await {
-                        self.take(seat, &message);
+                        take(&self.network, &mut self.dial, (seat, self.travel.at()), &message);
                     }
                     self.network.board.sets_out(self.dial.role);
                     self.travel.goes();
-                    self.network.come_back(&self.dial, &mut self.travel, (Duration::ZERO, None)).await
+                    self.network.come_back(&mut self.dial, &mut self.travel, (Duration::ZERO, None)).await
                 }
             };
             let Some(connection) = come_back else { return };
-            self.connections += 1;
             (client, events) = connection;
         }
         client.disconnect().await;
@@ -309,14 +329,15 @@ impl Subscriber {
     }
 
     /// Takes what comes until the connection ends.
-    async fn listen(&self, events: &mut Events, seat: Seat) -> End {
-        let mut stop = self.network.stop.clone();
-        let mut leaves = std::pin::pin!(self.travel.leaves());
+    async fn listen(&mut self, events: &mut Events, seat: Seat) -> End {
+        let Subscriber { network, dial, travel } = self;
+        let mut stop = network.stop.clone();
+        let mut leaves = std::pin::pin!(travel.leaves());
         loop {
             tokio::select! {
                 biased;
                 event = events.next() => match event {
-                    Some(Event::Message(message)) => self.take(seat, &message),
+                    Some(Event::Message(message)) => take(network, dial, (seat, travel.at()), &message),
                     Some(Event::Disconnected { reason }) => return End::Lost(reason.to_string()),
                     None => return End::Lost("the connection was closed".to_owned()),
                 },
@@ -325,21 +346,24 @@ impl Subscriber {
             }
         }
     }
+}
 
-    fn take(&self, seat: Seat, message: &Message) {
-        // A retained message is what was published before; the subscription's own messages follow.
-        if message.retain {
-            return;
-        }
-        match message.notice() {
-            Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
-            Some(Notice::Silence { .. }) => {}
-            None => {
-                // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
-                let may_repeat = message.dup && !self.dial.clean;
-                let (connection, region) = (self.connections, self.travel.at());
-                self.network.tell(seat, message, How { may_repeat, connection, region, ..How::default() });
-            }
+/// Takes what a subscriber gets in a region.
+fn take(network: &Network, dial: &mut Dial, (seat, region): (Seat, usize), message: &Message) {
+    // A retained message is what was published before; the subscription's own messages follow.
+    if message.retain {
+        return;
+    }
+    if let Some(position) = &mut dial.position {
+        position.note(message);
+    }
+    match message.notice() {
+        Some(Notice::Gap(gap)) => network.board.gap(seat, gap),
+        Some(Notice::Silence { .. }) => {}
+        None => {
+            // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
+            let may_repeat = message.dup && !dial.clean;
+            network.tell(seat, message, How { may_repeat, region, ..How::default() });
         }
     }
 }

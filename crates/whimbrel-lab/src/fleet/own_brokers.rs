@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::{NamedTempFile, TempDir};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use whimbrel_sim::wan::WanProfile;
@@ -42,10 +43,40 @@ struct Link {
     relay: Relay,
 }
 
+/// What relays run on: a thread of their own, so that a datagram takes as long as it should whatever the fleet is doing.
+struct Roads(Option<Runtime>);
+
+impl Roads {
+    fn open() -> Result<Roads> {
+        let roads = Builder::new_multi_thread().worker_threads(1).thread_name("roads").enable_all().build();
+        Ok(Roads(Some(roads.context("cannot start a thread for the links between regions")?)))
+    }
+
+    /// The way to a broker: so long, with some jitter and a little loss.
+    async fn lead(&self, broker: &OwnBroker, one_way: Duration, seed: u64) -> Result<Relay> {
+        let (any, profile) = (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), WanProfile::SITES.with_delay(one_way));
+        let roads = self.0.as_ref().context("the links between regions have ended")?;
+        let relay = roads.spawn(Relay::start(any, broker.overlay()?, profile, profile, seed)).await;
+        relay
+            .context("a link between two regions has ended")?
+            .context("cannot open a UDP port of this machine for a link")
+    }
+}
+
+impl Drop for Roads {
+    fn drop(&mut self) {
+        // Nobody waits for datagrams on their way.
+        if let Some(roads) = self.0.take() {
+            roads.shutdown_background();
+        }
+    }
+}
+
 /// All brokers of a run.
 pub struct OwnBrokers {
     brokers: Vec<OwnBroker>,
     links: Vec<Link>,
+    _roads: Roads,
     _configuration: NamedTempFile,
     /// What is removed in the end: their data, unless they are somebody else's.
     _fresh: Option<TempDir>,
@@ -67,12 +98,14 @@ impl OwnBrokers {
         };
         let of_fresh = || fresh.as_ref().map(|fresh| fresh.path().to_owned()).unwrap_or_default();
         let data: PathBuf = data.map_or_else(of_fresh, Path::to_owned);
+        let roads = Roads::open()?;
         let (mut brokers, mut links): (Vec<OwnBroker>, Vec<Link>) = (Vec::new(), Vec::new());
         for region in 0..layout.count() {
             // Each dials those that run already, over the relay that stands for the way.
             let mut peers = Vec::new();
             for (to, broker) in brokers.iter().enumerate() {
-                let relay = relay(broker, layout.one_way(region, to), seed.wrapping_add(links.len() as u64)).await?;
+                let relay =
+                    roads.lead(broker, layout.one_way(region, to), seed.wrapping_add(links.len() as u64)).await?;
                 peers.push(relay.addr());
                 links.push(Link { ends: (to, region), relay });
             }
@@ -87,7 +120,7 @@ impl OwnBrokers {
             };
             brokers.push(OwnBroker::start(start).await.with_context(|| format!("the broker of {name}"))?);
         }
-        let mut started = OwnBrokers { brokers, links, _configuration: configuration, _fresh: fresh };
+        let mut started = OwnBrokers { brokers, links, _roads: roads, _configuration: configuration, _fresh: fresh };
         if !started.await_links().await? {
             bail!("the brokers were not linked within {LINKED_LIMIT:?}; is another program using their UDP ports?");
         }
@@ -248,11 +281,4 @@ impl OwnBrokers {
         }
         Ok(())
     }
-}
-
-/// The way to a broker: so long, with some jitter and a little loss.
-async fn relay(broker: &OwnBroker, one_way: Duration, seed: u64) -> Result<Relay> {
-    let (any, profile) = (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), WanProfile::SITES.with_delay(one_way));
-    let relay = Relay::start(any, broker.overlay()?, profile, profile, seed).await;
-    relay.context("cannot open a UDP port of this machine for a link between two regions")
 }

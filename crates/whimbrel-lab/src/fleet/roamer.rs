@@ -33,10 +33,6 @@ struct Roamer {
     wanted: Wanted,
     outages: Outages,
     travel: Travel,
-    /// Connections up to now.
-    connections: u32,
-    /// Where it is; what is nondurable has none.
-    position: Option<Position>,
     /// Brokers that had not confirmed its subscription when it was answered.
     pending: Sites,
 }
@@ -57,10 +53,9 @@ impl Network {
         let mut opening = JoinSet::new();
         for (number, (role, interest, client_id, outages)) in roamers.wanted.into_iter().enumerate() {
             let wanted = self.wanted(interest, QoS::AtLeastOnce);
-            let dial = Dial { role, client_id, clean: true, session: Session::new(), wanted: None };
+            let dial = Dial { role, client_id, clean: true, session: Session::new(), wanted: None, position: None };
             let (network, travel) = (self.clone(), self.travel(role, number));
-            let (connections, position, pending) = (0, None, Sites::NONE);
-            let mut roamer = Roamer { network, dial, wanted, outages, travel, connections, position, pending };
+            let mut roamer = Roamer { network, dial, wanted, outages, travel, pending: Sites::NONE };
             opening.spawn(async move {
                 let connection = roamer.open().await?;
                 let seat = roamer.network.board.subscribed(role, interest);
@@ -92,7 +87,7 @@ impl Roamer {
             false if self.travel.has_several() => subscription.durability(Durability::Nondurable).notices(),
             false => subscription.durability(Durability::Nondurable),
         };
-        if let Some(position) = &self.position {
+        if let Some(position) = &self.dial.position {
             subscription = subscription.from(Start::After(position.clone()));
         }
         let asked = connection.0.subscribe_to(&subscription).await;
@@ -104,12 +99,11 @@ impl Roamer {
         self.pending = self.network.atlas.named(answer.properties.iter().filter(|(name, _)| name == PENDING));
         if semi_durable {
             let Some(token) = answer.tokens().next().flatten() else { bail!("the broker gives no position") };
-            match &mut self.position {
+            match &mut self.dial.position {
                 Some(position) => position.resumed(token),
-                None => self.position = Some(Position::at(token)),
+                None => self.dial.position = Some(Position::at(token)),
             }
         }
-        self.connections += 1;
         self.travel.settles();
         Ok(connection)
     }
@@ -176,15 +170,14 @@ impl Roamer {
     }
 
     fn tell(&mut self, seat: Seat, message: &Message) {
-        if let Some(position) = &mut self.position {
+        if let Some(position) = &mut self.dial.position {
             position.note(message);
         }
         match message.notice() {
             Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
             Some(Notice::Silence { .. }) => {}
             None => {
-                let (connection, region) = (self.connections, self.travel.at());
-                self.network.tell(seat, message, How { connection, region, ..How::default() });
+                self.network.tell(seat, message, How { region: self.travel.at(), ..How::default() });
             }
         }
     }

@@ -87,7 +87,7 @@ impl Vehicle {
 
     async fn come_back(&mut self, pause: Duration) -> Option<(Client, Events)> {
         let pending = self.is_pending.then_some((self.vehicle, self.seq));
-        self.network.come_back(&self.dial, &mut self.travel, (pause, pending)).await
+        self.network.come_back(&mut self.dial, &mut self.travel, (pause, pending)).await
     }
 
     /// Publishes until the connection ends, or has to.

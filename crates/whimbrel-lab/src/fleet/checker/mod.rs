@@ -74,8 +74,6 @@ pub struct How {
     pub is_doubtful: bool,
     /// Its name, if the subscriber is told names.
     pub id: Option<EventId>,
-    /// The subscriber's connections up to now.
-    pub connection: u32,
     /// The region where it came.
     pub region: usize,
 }
@@ -183,9 +181,7 @@ impl Checker {
 
     /// A subscriber was told that everything in this range of a stream may be missing.
     pub fn gap(&mut self, subscriber: SubscriberId, gap: Gap) {
-        let subscriber = &mut self.subscribers[subscriber.0];
-        subscriber.gap(gap);
-        subscriber.settle(&self.names);
+        self.subscribers[subscriber.0].gap(gap, &self.names);
     }
 
     /// A subscriber was told the name of a message, which tells whether it lies in a gap of another.

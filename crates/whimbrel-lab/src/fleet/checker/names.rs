@@ -1,13 +1,13 @@
 //! Which event is which message, and which messages lie in a gap.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_client::{EventId, Gap, HostId, PubendId, Tick};
 
 use super::MAX_BEHIND;
 use crate::fleet::regions::{REGIONS_MAX, Sites};
 
-/// Gaps of one subscriber that are remembered; beyond it the oldest is forgotten, and what is in it counts as lost without a word.
+/// Gaps of one subscriber that are remembered, those that touch each other being one; beyond it the oldest is forgotten, and what is in it counts as lost without a word.
 const GAPS: usize = 4_096;
 
 /// Whether a subscriber was told that a message is missing.
@@ -108,15 +108,15 @@ impl Names {
         }
         let before = || names.range(..after).rev().take(LOOKED_AT).filter_map(|known| known.id);
         let after = || names.range(after..).take(LOOKED_AT).filter_map(|known| known.id);
-        let is_told = match (0..REGIONS_MAX).any(|region| sites.meets(Sites::one(region))) {
+        let is_told = match sites == Sites::NONE {
             // A single broker, of which nothing more is known.
-            false => before().next().zip(after().next()).is_some_and(|(before, after)| {
+            true => before().next().zip(after().next()).is_some_and(|(before, after)| {
                 before.pubend == after.pubend && gaps.touch(before.pubend, before.tick, after.tick)
             }),
-            true => {
+            false => {
                 let hosts = (0..REGIONS_MAX).filter(|region| sites.meets(Sites::one(*region)));
                 let mut hosts = hosts.filter_map(|region| self.hosts[region]);
-                hosts.any(|host| is_between(host, (before().collect(), after().collect()), gaps))
+                hosts.any(|host| is_between(host, (before(), after()), gaps))
             }
         };
         if is_told { Told::Perhaps } else { Told::No }
@@ -125,11 +125,17 @@ impl Names {
 
 /// Whether a gap is in a stream of that host where a message lies between those of its vehicle with these names, the nearest first. Other
 /// brokers' streams tell the time only.
-fn is_between(host: HostId, (before, after): (Vec<EventId>, Vec<EventId>), gaps: &Gaps) -> bool {
-    let of_host = |ids: &[EventId]| ids.iter().copied().find(|id| id.pubend.host() == host);
-    let (low, high) = (of_host(&before), of_host(&after));
-    let earliest = before.first().map_or(Tick(0), |id| Tick(id.tick.0.saturating_sub(SKEW)));
-    let latest = after.first().map_or(Tick(u64::MAX), |id| Tick(id.tick.0.saturating_add(SKEW)));
+fn is_between(
+    host: HostId,
+    (mut before, mut after): (impl Iterator<Item = EventId>, impl Iterator<Item = EventId>),
+    gaps: &Gaps,
+) -> bool {
+    let (last, next) = (before.next(), after.next());
+    let of_host = |id: &EventId| id.pubend.host() == host;
+    let low = last.into_iter().chain(before).find(of_host);
+    let high = next.into_iter().chain(after).find(of_host);
+    let earliest = last.map_or(Tick(0), |id| Tick(id.tick.0.saturating_sub(SKEW)));
+    let latest = next.map_or(Tick(u64::MAX), |id| Tick(id.tick.0.saturating_add(SKEW)));
     let from = low.map_or(earliest, |id| id.tick);
     let to = high.map_or(latest, |id| id.tick);
     match low.or(high) {
@@ -138,34 +144,57 @@ fn is_between(host: HostId, (before, after): (Vec<EventId>, Vec<EventId>), gaps:
     }
 }
 
-/// What one subscriber was told to be missing.
+/// What one subscriber was told to be missing: by stream, ranges that do not touch, each from a tick (exclusive) to one (inclusive).
 #[derive(Default)]
-pub(super) struct Gaps(VecDeque<Gap>);
+pub(super) struct Gaps {
+    streams: BTreeMap<PubendId, BTreeMap<Tick, Tick>>,
+    count: usize,
+}
 
 impl Gaps {
+    /// This one alone.
+    pub(super) fn of(gap: Gap) -> Gaps {
+        let mut gaps = Gaps::default();
+        gaps.add(gap);
+        gaps
+    }
+
     pub(super) fn add(&mut self, gap: Gap) {
-        if self.0.len() == GAPS {
-            self.0.pop_front();
+        let ranges = self.streams.entry(gap.pubend).or_default();
+        let (mut from, mut to) = (gap.from, gap.to);
+        // It becomes one with those that it touches.
+        while let Some((&start, &end)) = ranges.range(..=to).next_back().filter(|(_, end)| **end >= from) {
+            (from, to) = (from.min(start), to.max(end));
+            ranges.remove(&start);
+            self.count -= 1;
         }
-        self.0.push_back(gap);
+        ranges.insert(from, to);
+        self.count += 1;
+        if self.count > GAPS {
+            let oldest = self.streams.values_mut().filter(|ranges| !ranges.is_empty());
+            let oldest = oldest.min_by_key(|ranges| ranges.first_key_value().map(|(_, to)| *to));
+            self.count -= usize::from(oldest.and_then(BTreeMap::pop_first).is_some());
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.count == 0
     }
 
     /// Whether a gap is somewhere between two ticks of a stream.
     fn touch(&self, pubend: PubendId, before: Tick, after: Tick) -> bool {
-        self.0.iter().any(|gap| gap.pubend == pubend && gap.from < after && before < gap.to)
+        let last = self.streams.get(&pubend).and_then(|ranges| ranges.range(..after).next_back());
+        last.is_some_and(|(_, to)| before < *to)
     }
 
     /// Whether one is there in any stream of a host.
     fn touch_host(&self, host: HostId, before: Tick, after: Tick) -> bool {
-        self.0.iter().any(|gap| gap.pubend.host() == host && gap.from < after && before < gap.to)
+        self.streams.keys().any(|pubend| pubend.host() == host && self.touch(*pubend, before, after))
     }
 
     /// Whether an event is in one.
     pub(super) fn contains(&self, id: EventId) -> bool {
-        self.0.iter().any(|gap| gap.pubend == id.pubend && gap.from < id.tick && id.tick <= gap.to)
+        let last = self.streams.get(&id.pubend).and_then(|ranges| ranges.range(..id.tick).next_back());
+        last.is_some_and(|(_, to)| id.tick <= *to)
     }
 }

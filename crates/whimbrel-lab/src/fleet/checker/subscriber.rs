@@ -162,26 +162,34 @@ impl Subscriber {
         expected.filter(|expected| !expected.bordering && self.is_waived(expected)).count() as u64
     }
 
-    pub(super) fn gap(&mut self, gap: Gap) {
-        self.gaps.add(gap);
+    /// It was told that something is missing: what lies there counts as reported.
+    pub(super) fn gap(&mut self, gap: Gap, names: &Names) {
+        self.gaps.add(gap.clone());
+        // Other gaps are known already, and looked at again with the next second.
+        self.settle_in(&Gaps::of(gap), names, false);
     }
 
-    /// Counts what lies in gaps as reported.
+    /// Counts what lies in gaps as reported, and what does not any more, now that more names may be known, as expected.
     pub(super) fn settle(&mut self, names: &Names) {
-        if self.gaps.is_empty() {
-            return;
+        if !self.gaps.is_empty() {
+            let gaps = std::mem::take(&mut self.gaps);
+            self.settle_in(&gaps, names, true);
+            self.gaps = gaps;
         }
+    }
+
+    fn settle_in(&mut self, gaps: &Gaps, names: &Names, are_all: bool) {
         for vehicle in 0..self.vehicles.len() {
             let mut expected = core::mem::take(&mut self.vehicles[vehicle].expected);
             expected.retain_mut(|expected| {
                 if self.is_waived(expected) {
                     return true;
                 }
-                let told = names.look(vehicle, expected.seq, &self.gaps);
+                let told = names.look(vehicle, expected.seq, gaps);
                 match (expected.presumed, told) {
-                    (true, Told::No) => self.wait_again(expected),
+                    (true, Told::No) if are_all => self.wait_again(expected),
                     (false, Told::Perhaps | Told::Yes) => self.report(expected),
-                    (true, Told::Perhaps | Told::Yes) | (false, Told::No) => {}
+                    (true, _) | (false, Told::No) => {}
                 }
                 told != Told::Yes
             });
@@ -223,7 +231,7 @@ impl Subscriber {
             return Verdict::Early;
         }
         let found = self.vehicles[vehicle].expected.binary_search_by_key(&message.seq, |expected| expected.seq);
-        let Ok(index) = found else { return self.again(message, how, disturbances, at) };
+        let Ok(index) = found else { return self.again(message, how) };
         self.overtake(vehicle, index);
         let is_first = message.seq > self.vehicles[vehicle].highest;
         let in_order = is_first || self.may_be_late(message, how, names, disturbances);
@@ -272,23 +280,14 @@ impl Subscriber {
     }
 
     /// A message comes that has come before, or that the subscriber was told to be missing. Each repeat is judged by what came last.
-    fn again(&mut self, message: Message, how: How, disturbances: &Disturbances, at: Duration) -> Verdict {
-        let keeper_is_broker = self.promise == Promise::Reliable;
+    fn again(&mut self, message: Message, how: How) -> Verdict {
         let came = &mut self.vehicles[message.vehicle as usize].came;
         let before = came.iter_mut().rev().find(|came| came.seq == message.seq);
         let may_be = match before {
             Some(before) => {
                 let first = std::mem::replace(&mut before.how, how);
-                let when = std::mem::replace(&mut before.at, at);
-                let is_same = first.id.is_none() || how.id.is_none() || first.id == how.id;
-                match is_same {
-                    true if how.may_repeat => true,
-                    true => {
-                        // A session whose broker died goes on from a copy that may not have what was acknowledged last.
-                        keeper_is_broker
-                            && first.connection < how.connection
-                            && disturbances.may_have_forgotten(first.region, when, at)
-                    }
+                match first.id.is_none() || how.id.is_none() || first.id == how.id {
+                    true => how.may_repeat,
                     // Two events: its publisher has sent it to two brokers, of which one could not be asked.
                     false => first.is_doubtful || how.is_doubtful,
                 }
