@@ -546,6 +546,22 @@ fn what_comes_again_as_another_event_is_excused_by_a_broker_that_says_why() {
 }
 
 #[test]
+fn only_a_nondurable_console_that_went_elsewhere_may_get_something_again() {
+    for (promise, elsewhere) in [(Promise::Nondurable, Verdict::Repeated), (Promise::SemiDurable, Verdict::Duplicate)] {
+        let mut run = Roaming::new(promise);
+        run.publish(1..=1);
+        let mut arrive = |region| {
+            let how = How { region, ..how(event(16, 100)) };
+            run.checker.arrived(run.console, message(0, 1), how, Duration::ZERO)
+        };
+        arrive(0);
+        assert_eq!(arrive(0), Verdict::Duplicate, "{promise:?}");
+        assert_eq!(arrive(1), elsewhere, "{promise:?}");
+        assert_eq!(arrive(1), Verdict::Duplicate, "{promise:?}");
+    }
+}
+
+#[test]
 fn a_console_without_a_position_may_miss_what_is_published_where_it_is_not_known_yet() {
     let mut run = Roaming::new(Promise::Nondurable);
     let disturbances = Arc::<Disturbances>::default();

@@ -128,7 +128,13 @@ impl Vehicle {
         };
         match receipt {
             Some(receipt) => self.await_answer(receipt).await,
-            None => Ok(()),
+            None => {
+                // The session has it no more: its answer came while the last connection ended.
+                if std::mem::take(&mut self.is_pending) {
+                    self.network.board.confirmed();
+                }
+                Ok(())
+            }
         }
     }
 

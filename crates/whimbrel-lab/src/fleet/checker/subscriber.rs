@@ -286,7 +286,9 @@ impl Subscriber {
         let may_be = match before {
             Some(before) => {
                 let first = std::mem::replace(&mut before.how, how);
-                match first.id.is_none() || how.id.is_none() || first.id == how.id {
+                // Its subscription elsewhere is a new one, which starts at what that broker has got by then.
+                let is_anew = self.promise == Promise::Nondurable && first.region != how.region;
+                is_anew || match first.id.is_none() || how.id.is_none() || first.id == how.id {
                     true => how.may_repeat,
                     // Two events: its publisher has sent it to two brokers, of which one could not be asked.
                     false => first.is_doubtful || how.is_doubtful,
