@@ -354,7 +354,21 @@ impl Board {
         let place = Place { lat: report.lat, lon: report.lon };
         let content = Content { line, place, speed: report.speed };
         let message = Message { vehicle, content, seq: report.seq, digest };
+        let before = state.checker.last_before(seat.subscriber, vehicle, report.seq);
         let verdict = state.checker.arrived(seat.subscriber, message, how, at);
+        if let Some(fault) = verdict.fault()
+            && seat.role.promise() != Promise::BestEffort
+            && state.troubles.len() < TROUBLES
+        {
+            let name = how.id.map(|id| format!(" ({id})")).unwrap_or_default();
+            let (vehicle, seq) = (&self.trace.vehicles[vehicle as usize], report.seq);
+            let (role, at, region) = (seat.role, at.as_secs_f64(), how.region);
+            let what = format!(
+                "{role:?} {:?}: message {seq}{name} of {vehicle} {fault} at {at:.3} s in region {region}; {before}",
+                seat.subscriber
+            );
+            state.troubles.push((what, 1));
+        }
         if let Some(id) = how.id {
             state.checker.named(vehicle, report.seq, id);
         }

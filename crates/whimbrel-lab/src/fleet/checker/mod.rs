@@ -105,6 +105,19 @@ pub enum Verdict {
     Early,
 }
 
+impl Verdict {
+    /// What is wrong, if anything.
+    pub fn fault(self) -> Option<&'static str> {
+        match self {
+            Verdict::OutOfOrder(_) => Some("came after a later one"),
+            Verdict::Duplicate => Some("came again"),
+            Verdict::Altered => Some("was altered"),
+            Verdict::Foreign => Some("was not to come"),
+            Verdict::InOrder(_) | Verdict::Recovered(_) | Verdict::Repeated | Verdict::Early => None,
+        }
+    }
+}
+
 /// The judge. See the module.
 pub struct Checker {
     /// The highest number that each vehicle has published.
@@ -242,6 +255,12 @@ impl Checker {
         let mut sum = Tally::default();
         self.with(promise).for_each(|subscriber| sum.add(&subscriber.tally));
         sum
+    }
+
+    /// What a subscriber got last of a vehicle, the last one at the end, for a person who looks into a fault; empty if it got nothing as late
+    /// as this number.
+    pub fn last_before(&self, subscriber: SubscriberId, vehicle: u32, seq: u64) -> String {
+        self.subscribers[subscriber.0].last_before(vehicle as usize, seq)
     }
 
     /// The counts of one subscriber.

@@ -11,6 +11,8 @@ use crate::fleet::regions::{Disturbances, Sites};
 
 /// Messages of one vehicle that are remembered after they have come, to tell what may come again, or before another one.
 const REMEMBERED: usize = 64;
+/// So many messages are told to a person who looks into a fault.
+const TOLD: usize = 6;
 /// A broker that was late, and runs, knows of a subscription after so long at most.
 const PENDING_MAX: Duration = Duration::from_secs(2);
 
@@ -152,6 +154,24 @@ impl Subscriber {
         }
     }
 
+    pub(super) fn last_before(&self, vehicle: usize, seq: u64) -> String {
+        let Stream { came, expected, highest, .. } = &self.vehicles[vehicle];
+        if seq > *highest {
+            return String::new();
+        }
+        let last = came.iter().skip(came.len().saturating_sub(TOLD)).map(|came| {
+            let Came { seq, how, published, at } = came;
+            let name = how.id.map(|id| format!(" {id}")).unwrap_or_default();
+            let marks = [(how.may_repeat, " DUP"), (how.is_doubtful, " doubtful")];
+            let marks: String = marks.into_iter().filter_map(|(is_so, mark)| is_so.then_some(mark)).collect();
+            let (published, at) = (published.as_secs_f64(), at.as_secs_f64());
+            format!("{seq}{name}{marks} (published {published:.3} s, came {at:.3} s in region {})", how.region)
+        });
+        let waiting = expected.iter().take(TOLD).map(|expected| expected.seq.to_string());
+        let (last, waiting) = (last.collect::<Vec<_>>().join(", "), waiting.collect::<Vec<_>>().join(", "));
+        format!("came before: {last}; expected: {waiting}")
+    }
+
     pub(super) fn owed(&self) -> u64 {
         self.owed
     }
@@ -288,11 +308,12 @@ impl Subscriber {
                 let first = std::mem::replace(&mut before.how, how);
                 // Its subscription elsewhere is a new one, which starts at what that broker has got by then.
                 let is_anew = self.promise == Promise::Nondurable && first.region != how.region;
-                is_anew || match first.id.is_none() || how.id.is_none() || first.id == how.id {
-                    true => how.may_repeat,
-                    // Two events: its publisher has sent it to two brokers, of which one could not be asked.
-                    false => first.is_doubtful || how.is_doubtful,
-                }
+                is_anew
+                    || match first.id.is_none() || how.id.is_none() || first.id == how.id {
+                        true => how.may_repeat,
+                        // Two events: its publisher has sent it to two brokers, of which one could not be asked.
+                        false => first.is_doubtful || how.is_doubtful,
+                    }
             }
             None => how.may_repeat || how.is_doubtful,
         };
