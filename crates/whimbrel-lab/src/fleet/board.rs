@@ -364,8 +364,10 @@ impl Board {
             let (vehicle, seq) = (&self.trace.vehicles[vehicle as usize], report.seq);
             let (role, at, region) = (seat.role, at.as_secs_f64(), how.region);
             let what = format!(
-                "{role:?} {:?}: message {seq}{name} of {vehicle} {fault} at {at:.3} s in region {region}; {before}",
-                seat.subscriber
+                "{role:?} {:?}: message {seq}{name} of {vehicle} {fault} at {at:.3} s in region {region}; {before}; \
+                 out of reach: {}",
+                seat.subscriber,
+                self.disturbances.last()
             );
             state.troubles.push((what, 1));
         }

@@ -13,6 +13,8 @@ const COPY_AGE: Duration = Duration::from_millis(250);
 const KNOWN: Duration = Duration::from_secs(1);
 /// So long after its links are up again a broker may still be out of reach for some: they have to hear of it.
 const LINGERS: Duration = Duration::from_secs(1);
+/// So many are told to a person who looks into a fault.
+const TOLD: usize = 3;
 /// Disturbances that are remembered, the last ones; beyond it the oldest is forgotten, and excuses nothing any more.
 const WINDOWS: usize = 1_024;
 
@@ -88,6 +90,20 @@ impl Disturbances {
     /// Whether something goes on.
     pub fn is_going_on(&self) -> bool {
         self.windows().iter().any(|window| window.until.is_none())
+    }
+
+    /// The last ones, for a person who looks into a fault.
+    pub fn last(&self) -> String {
+        let windows = self.windows();
+        let told = windows.iter().rev().take(TOLD).map(|Window { from, until, sites }| {
+            let until = until.map(|until| format!("{:.3} s", until.as_secs_f64()));
+            let until = until.as_deref().unwrap_or("now");
+            match sites.single() {
+                Some(region) => format!("region {region} from {:.3} s until {until}", from.as_secs_f64()),
+                None => format!("a link from {:.3} s until {until}", from.as_secs_f64()),
+            }
+        });
+        told.collect::<Vec<_>>().join(", ")
     }
 
     /// Whether one of these brokers could not be reached at some moment from `from` to `to`.
