@@ -246,6 +246,7 @@ impl Core {
         self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
+            publication.event.headers.maybe_repeat |= number.is_some() && self.may_have_forgotten(from);
             if number.is_some() || matches!(from, From::Will(_)) {
                 self.remember_unlogged(now, incoming);
             }
@@ -336,6 +337,12 @@ impl Core {
             );
         }
         tag.is_some()
+    }
+
+    /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as it is not logged.
+    fn may_have_forgotten(&self, from: From) -> bool {
+        let From::Publish(index) = from else { return false };
+        self.sessions.get(index).memory.roam.as_deref().is_some_and(|place| place.may_be_forgotten)
     }
 
     /// What an event that is not logged changes of what is remembered.

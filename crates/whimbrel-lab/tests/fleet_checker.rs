@@ -533,9 +533,15 @@ fn an_order_is_broken_only_where_a_broker_was_out_of_reach() {
 
 #[test]
 fn what_comes_again_as_another_event_is_excused_by_a_broker_that_says_why() {
-    let mut run = Roaming::new(Promise::Reliable);
+    let (mut run, disturbances) = (Roaming::new(Promise::Reliable), Arc::<Disturbances>::default());
+    run.checker = run.checker.during(disturbances.clone());
     run.publish(1..=1);
+    run.checker.handed(0, 1, 1, Duration::ZERO);
     let mut arrive = |how| run.checker.arrived(run.console, message(0, 1), how, Duration::ZERO);
+    arrive(how(event(16, 100)));
+    let doubtful = How { is_doubtful: true, ..how(event(32, 105)) };
+    assert_eq!(arrive(doubtful), Verdict::Duplicate, "everybody could be asked");
+    disturbances.begin(Duration::ZERO, Sites::one(1));
     arrive(how(event(16, 100)));
     assert_eq!(arrive(how(event(16, 100))), Verdict::Duplicate, "the same event");
     assert_eq!(arrive(how(event(32, 110))), Verdict::Duplicate, "another event, and nobody says why");

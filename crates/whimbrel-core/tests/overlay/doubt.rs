@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_core::{Input, Link, Publish, Settlement};
 use whimbrel_event::{EventId, Qos};
 
-use super::common::event;
+use super::common::{event, plain};
 use super::moving::{How, RETURN};
 use super::net::Net;
 
@@ -153,4 +153,34 @@ fn who_does_not_answer_is_not_waited_for_for_long() {
         }
     }
     assert!(marked > 0);
+}
+
+#[test]
+fn who_was_started_again_may_have_forgotten_what_it_had_not_logged() {
+    for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
+        let mut net = Net::mesh(3);
+        // A session that ends with its connection: nothing is logged for it.
+        net.connect_as(2, 1, "sub", WAYS[0]);
+        assert_eq!(net.answer(2, 1), Some(false));
+        net.subscribe(2, 1, plain("t", Qos::AtLeastOnce));
+        net.advance(SECOND);
+        net.arrive(0, client, how);
+        net.publish_numbered(0, 1);
+        assert_eq!(net.marks(), [("1".into(), false)], "{client}: nobody was started again yet");
+        net.kill(0);
+        net.revive(0, true);
+        net.advance(SECOND);
+        net.arrive(1, client, how);
+        net.publish_numbered(1, 2);
+        net.leave(1, 9);
+        net.arrive(2, client, how);
+        net.publish_numbered(2, 3);
+        assert_eq!(net.marks(), [("2".into(), true), ("3".into(), true)], "{client}");
+        // Who goes on after that long repeats nothing of then.
+        net.leave(2, 9);
+        net.advance(SECOND * 601);
+        net.arrive(1, client, how);
+        net.publish_numbered(1, 4);
+        assert_eq!(net.marks(), [("4".into(), false)], "{client}");
+    }
 }

@@ -195,10 +195,13 @@ impl OwnBrokers {
     async fn cut_and_heal(&mut self, board: &Board, link: usize, span: Duration) -> Result<()> {
         let (now, whole) = (board.now(), Instant::now() + span);
         let Link { ends: (one, other), relay } = &self.links[link];
-        // With a third broker there is another way.
-        let alone = if self.brokers.len() == 2 { Sites::one(*one).and(Sites::one(*other)) } else { Sites::NONE };
+        let ends = Sites::one(*one).and(Sites::one(*other));
         board.regions.cut(link, now);
-        board.disturbances.begin(now, alone);
+        match self.brokers.len() {
+            2 => board.disturbances.begin(now, ends),
+            // With a third broker there is another way.
+            _ => board.disturbances.begin_cut(now, ends),
+        }
         relay.cut();
         let (mut is_served, mut is_whole) = (false, false);
         let limit = whole + SERVED_LIMIT;

@@ -13,6 +13,9 @@ use crate::broker::Core;
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
 
+/// The first life of a broker begins so long after its streams at most.
+const FIRST_LIFE: Duration = Duration::from_secs(1);
+
 /// When the brokers have been the same for so long, all clerks and deputies know what they have to know.
 pub(super) const SETTLED: Duration = Duration::from_secs(20);
 
@@ -138,6 +141,19 @@ impl Core {
     pub(super) fn is_any_away(&self) -> bool {
         let has_ended = |host| self.streams.bygone(host).is_some();
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
+    }
+
+    /// Whether a broker was started again while publishers of before may still go on elsewhere. What it had not logged it may have passed on and forgotten, with the
+    /// number that its publisher gave it.
+    pub(super) fn was_any_restarted(&self, now: Time) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let own = (overlay.incarnation, self.streams.birth());
+        let all = overlay.topology.states().map(|state| (state.incarnation, state.birth)).chain([own]);
+        // Lives are named by when they began.
+        let is_within =
+            |later: u64, earlier: u64, span: Duration| u128::from(later.saturating_sub(earlier)) < span.as_nanos();
+        all.into_iter()
+            .any(|(life, birth)| is_within(now.as_nanos(), life, ENDED_LIFE) && !is_within(life, birth.0, FIRST_LIFE))
     }
 
     /// Whether others are about to be known again: this broker has just begun, or gone on after a standstill, and what it has of sessions may be older than what they have.

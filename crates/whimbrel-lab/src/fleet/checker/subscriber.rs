@@ -251,7 +251,7 @@ impl Subscriber {
             return Verdict::Early;
         }
         let found = self.vehicles[vehicle].expected.binary_search_by_key(&message.seq, |expected| expected.seq);
-        let Ok(index) = found else { return self.again(message, how) };
+        let Ok(index) = found else { return self.again((message, how), names, disturbances, at) };
         self.overtake(vehicle, index);
         let is_first = message.seq > self.vehicles[vehicle].highest;
         let in_order = is_first || self.may_be_late(message, how, names, disturbances);
@@ -300,7 +300,14 @@ impl Subscriber {
     }
 
     /// A message comes that has come before, or that the subscriber was told to be missing. Each repeat is judged by what came last.
-    fn again(&mut self, message: Message, how: How) -> Verdict {
+    fn again(
+        &mut self,
+        (message, how): (Message, How),
+        names: &Names,
+        disturbances: &Disturbances,
+        at: Duration,
+    ) -> Verdict {
+        let sites = names.sites(message.vehicle as usize, message.seq);
         let came = &mut self.vehicles[message.vehicle as usize].came;
         let before = came.iter_mut().rev().find(|came| came.seq == message.seq);
         let may_be = match before {
@@ -312,7 +319,10 @@ impl Subscriber {
                     || match first.id.is_none() || how.id.is_none() || first.id == how.id {
                         true => how.may_repeat,
                         // Two events: its publisher has sent it to two brokers, of which one could not be asked.
-                        false => first.is_doubtful || how.is_doubtful,
+                        false => {
+                            let is_told = first.is_doubtful || how.is_doubtful;
+                            is_told && disturbances.is_hard_to_ask(sites, before.published, at)
+                        }
                     }
             }
             None => how.may_repeat || how.is_doubtful,

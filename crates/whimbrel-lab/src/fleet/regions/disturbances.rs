@@ -56,9 +56,15 @@ struct Window {
     until: Option<Duration>,
     /// Brokers that nobody could reach.
     sites: Sites,
+    /// Brokers that did not reach one another until they had noticed, and gone around it.
+    ends: Sites,
 }
 
 impl Window {
+    fn is_within(&self, from: Duration, to: Duration) -> bool {
+        self.from <= to && !self.is_over_before(from)
+    }
+
     fn is_over_before(&self, moment: Duration) -> bool {
         self.until.is_some_and(|until| until + LINGERS < moment)
     }
@@ -73,13 +79,22 @@ impl Disturbances {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these brokers cannot be reached by the others; none of them if a link is cut around which there is another way.
+    /// From now on these brokers cannot be reached by the others.
     pub fn begin(&self, now: Duration, sites: Sites) {
+        self.begin_between(now, sites, Sites::NONE);
+    }
+
+    /// The link between these brokers is cut from now on, and there is another way around it.
+    pub fn begin_cut(&self, now: Duration, ends: Sites) {
+        self.begin_between(now, Sites::NONE, ends);
+    }
+
+    fn begin_between(&self, now: Duration, sites: Sites, ends: Sites) {
         let mut windows = self.windows();
         if windows.len() == WINDOWS {
             windows.pop_front();
         }
-        windows.push_back(Window { from: now, until: None, sites });
+        windows.push_back(Window { from: now, until: None, sites, ends });
     }
 
     /// Whatever went on is over.
@@ -95,7 +110,7 @@ impl Disturbances {
     /// The last ones, for a person who looks into a fault.
     pub fn last(&self) -> String {
         let windows = self.windows();
-        let told = windows.iter().rev().take(TOLD).map(|Window { from, until, sites }| {
+        let told = windows.iter().rev().take(TOLD).map(|Window { from, until, sites, .. }| {
             let until = until.map(|until| format!("{:.3} s", until.as_secs_f64()));
             let until = until.as_deref().unwrap_or("now");
             match sites.single() {
@@ -108,7 +123,13 @@ impl Disturbances {
 
     /// Whether one of these brokers could not be reached at some moment from `from` to `to`.
     pub fn touch(&self, sites: Sites, from: Duration, to: Duration) -> bool {
-        let touches = |window: &Window| window.sites.meets(sites) && window.from <= to && !window.is_over_before(from);
+        let touches = |window: &Window| window.sites.meets(sites) && window.is_within(from, to);
+        self.windows().iter().any(touches)
+    }
+
+    /// Whether one of these brokers could not be asked by some other at some moment from `from` to `to`.
+    pub fn is_hard_to_ask(&self, sites: Sites, from: Duration, to: Duration) -> bool {
+        let touches = |window: &Window| window.sites.and(window.ends).meets(sites) && window.is_within(from, to);
         self.windows().iter().any(touches)
     }
 
@@ -125,7 +146,7 @@ impl Disturbances {
     /// Whether an event may have been passed before one that its publisher had published at these brokers before: it was published at
     /// `published` at another one, and came at `came`.
     pub fn may_overtake(&self, before: Sites, published: Duration, came: Duration) -> bool {
-        came.saturating_sub(published) >= PREDECESSOR_MAX || self.touch(before, published, came)
+        came.saturating_sub(published) >= PREDECESSOR_MAX || self.is_hard_to_ask(before, published, came)
     }
 }
 
@@ -155,10 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_with_another_way_around_it_excuses_nothing() {
-        let disturbances = Disturbances::default();
-        disturbances.begin(Duration::ZERO, Sites::NONE);
+    fn a_cut_with_another_way_around_it_excuses_only_that_nobody_was_asked() {
+        let (disturbances, second) = (Disturbances::default(), Duration::from_secs(1));
+        disturbances.begin_cut(Duration::ZERO, Sites::one(0).and(Sites::one(1)));
         assert!(disturbances.is_going_on());
-        assert!(!disturbances.touch(Sites::ALL, Duration::ZERO, Duration::from_secs(1)));
+        assert!(!disturbances.touch(Sites::ALL, Duration::ZERO, second));
+        assert!(!disturbances.may_have_forgotten(0, Duration::ZERO, second));
+        assert!(disturbances.may_overtake(Sites::one(1), Duration::ZERO, second));
+        assert!(!disturbances.may_overtake(Sites::one(2), Duration::ZERO, second));
     }
 }
