@@ -14,6 +14,7 @@ mod logging;
 mod metrics;
 pub mod overlay;
 mod process;
+mod proxy;
 mod server;
 pub mod store;
 pub mod tls;

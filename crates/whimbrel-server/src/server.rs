@@ -21,11 +21,12 @@ use crate::api::{About, Api};
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
-use crate::http::{self, Pages};
+use crate::http::{self, Front, Pages};
 use crate::identity::credentials;
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
 use crate::overlay::{Plan, StartError};
+use crate::proxy::Proxies;
 use crate::store::{self, Lock, Opened};
 use crate::{control, logging, process, tls};
 
@@ -186,9 +187,11 @@ impl Server {
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
-                http.spawn(http::serve(socket, pages, api.router(&authorizer(config.dev, &access))));
+                let front = Front { socket, proxies: proxies(config, listener), metrics: metrics.listener(listener) };
+                http.spawn(http::serve(front, pages, api.router(&authorizer(config.dev, &access))));
             } else {
-                let door = Door::new(gate.clone(), listener, acceptor.clone(), metrics.listener(listener));
+                let (proxies, metrics) = (proxies(config, listener), metrics.listener(listener));
+                let door = Door::new(gate.clone(), listener, acceptor.clone(), proxies, metrics);
                 doors.spawn(door.serve(socket, watching.clone()));
             }
         }
@@ -203,7 +206,7 @@ impl Server {
             let path = place.path.display().to_string();
             let listening = opened.map_err(|cause| Error::Control { path, cause })?;
             ready.control = Some(place.path.clone());
-            http.spawn(control::serve(listening, api));
+            http.spawn(control::serve(listening, api, access));
         }
         phase.send_replace(Phase::Ready);
         Ok(Server { ready, hub, fences, drain, max_connections, phase, doors, http, _links: links, _lock: lock })
@@ -263,6 +266,12 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
         listeners: ready.open.clone(),
         started_ms: hub.clock().now().as_nanos() / 1_000_000,
     }
+}
+
+/// The proxies that a listener stands behind, if it does.
+fn proxies(config: &Config, listener: Listener) -> Option<Proxies> {
+    let stands_behind = config.proxy.listeners.contains(&listener);
+    stands_behind.then(|| Proxies { from: config.proxy.from.clone(), limit: config.limits.handshake_timeout })
 }
 
 /// Who may ask over the HTTP listener.

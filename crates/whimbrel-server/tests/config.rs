@@ -572,3 +572,26 @@ fn with_passwords_a_broker_needs_no_dev_and_no_certificate() {
     assert_says(&file.refusal(&[flag("listen_overlay", "127.0.0.1:0")]), "nothing tells who the other brokers are");
     assert_says(&file.refusal(&[flag("overlay.peers", "10.0.0.5:7117")]), "are given without `tls_ca`");
 }
+
+#[test]
+fn whoever_may_send_a_proxy_header_must_be_named() {
+    let dev = |text: &str| File::new(&format!("dev = true\n{text}"));
+    let config = dev("proxy_listeners = [\"tls\", \"mqtt\"]\nproxy_from = [\"10.0.0.0/8\", \"::1\"]\n").load(&[]);
+    let config = config.expect("a configuration");
+    assert_eq!(config.proxy.listeners, [Listener::Mqtt, Listener::Tls]);
+    let from: Vec<String> = config.proxy.from.iter().map(ToString::to_string).collect();
+    assert_eq!(from, ["10.0.0.0/8", "::1/128"]);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+
+    assert_says(&dev("proxy_listeners = [\"mqtt\"]\n").refusal(&[]), "nobody may send the PROXY header");
+    let text = dev("proxy_listeners = [\"overlay\"]\nproxy_from = [\"proxy.example\"]\n").refusal(&[]);
+    assert_says(&text, "`proxy_listeners` has \"overlay\", which is not known");
+    assert_says(&text, "write a list of some of mqtt, tls, ws, wss, http");
+    assert_says(&text, "`proxy_from` has \"proxy.example\", which is no network");
+
+    let flags = [flag("proxy_listeners", "mqtt,ws"), flag("proxy_from", "10.0.0.5"), flag("listen_ws", "off")];
+    let config = dev("").load(&flags).expect("a configuration");
+    assert!(config.warnings.iter().any(|warning| warning.contains("names ws, and `listen_ws` is off")));
+    let config = dev("proxy_from = \"10.0.0.5\"\n").load(&[]).expect("a configuration");
+    assert!(config.warnings.iter().any(|warning| warning.contains("means nothing without `proxy_listeners`")));
+}

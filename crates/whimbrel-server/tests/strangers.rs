@@ -103,7 +103,7 @@ impl Example {
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().expect("a header"));
         }
-        let asked = self.server.access().authorize_http(&headers, action);
+        let asked = self.server.access().authorize_http(&headers, "", action);
         soon("an answer", asked).await.map(|principal| principal.name().to_owned())
     }
 }

@@ -7,6 +7,7 @@ mod identity;
 pub mod overlay;
 pub mod partition;
 mod problem;
+pub mod proxy;
 pub mod schema;
 mod settings;
 mod source;
@@ -111,7 +112,7 @@ pub struct Log {
 pub struct Limits {
     /// Client connections at once; `None`: as many as the file limit allows.
     pub max_connections: Option<usize>,
-    /// For the TLS handshake and the WebSocket upgrade together.
+    /// For the TLS handshake and the WebSocket upgrade together, and as long for a header of the PROXY protocol before them.
     pub handshake_timeout: Duration,
     /// How often the files of fences, and the configuration file, are looked at for changes.
     pub fence_poll: Duration,
@@ -145,6 +146,8 @@ pub struct Config {
     pub overlay: overlay::Asked,
     /// What to listen on; a kind that is off is missing.
     pub listen: Vec<(Listener, SocketAddr)>,
+    /// Which listeners stand behind proxies, and where those are.
+    pub proxy: proxy::Asked,
     /// For TLS and WebSocket with TLS.
     pub certificate: Certificate,
     /// The server's own bounds.
@@ -203,6 +206,7 @@ impl Config {
         if dev {
             identity::check_reach(&listen, &mut settings, &mut warnings);
         }
+        let proxy = proxy::load(&listen, &mut settings, &mut warnings);
         let access = access::load(&mut settings, &mut warnings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
@@ -216,6 +220,7 @@ impl Config {
                 access: access.clone(),
                 overlay: overlay::load(&settings),
                 listen,
+                proxy,
                 certificate,
                 limits: Limits {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
