@@ -16,6 +16,7 @@ pub mod overlay;
 mod process;
 mod proxy;
 mod server;
+mod service;
 pub mod store;
 pub mod tls;
 mod websocket;

@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::overlay::{Plan, StartError};
 use crate::proxy::Proxies;
 use crate::store::{self, Lock, Opened};
-use crate::{control, logging, process, tls};
+use crate::{control, logging, process, service, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
@@ -317,7 +317,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result
     let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
-        addresses: Vec::new(),
+        addresses: asked.advertise.iter().map(|address| address.as_str().into()).collect(),
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
@@ -359,6 +359,8 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         let server = Server::start(config, version).await?;
         log_start(config, version, workers, &server);
         announce(server.ready());
+        service::ready().await;
+        tokio::spawn(service::live(server.hub.clone()));
         loop {
             let asked = tokio::select! {
                 asked = signals.next() => asked,
@@ -370,8 +372,9 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
                 Asked::AcceptClock => server.hub.accept_clock(),
             }
         }
+        service::stopping().await;
         tokio::select! {
-            () = server.drain(config.drain_timeout) => tracing::info!("drained"),
+            () = server.drain(config.limits.drain_timeout) => tracing::info!("drained"),
             () = signals.termination() => tracing::warn!("second signal: ending without draining"),
         }
         Ok(())

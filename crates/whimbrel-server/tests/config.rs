@@ -90,7 +90,7 @@ fn flags_before_variables_before_the_file() {
     ];
     let config = file.load(&overrides).expect("a configuration");
     assert_eq!(config.name, "flag");
-    assert_eq!(config.drain_timeout, Duration::from_secs(2));
+    assert_eq!(config.limits.drain_timeout, Duration::from_secs(2));
     assert_eq!(config.workers, 3);
     assert_eq!(listen(&config, Listener::Ws), None);
 }
@@ -594,4 +594,21 @@ fn whoever_may_send_a_proxy_header_must_be_named() {
     assert!(config.warnings.iter().any(|warning| warning.contains("names ws, and `listen_ws` is off")));
     let config = dev("proxy_from = \"10.0.0.5\"\n").load(&[]).expect("a configuration");
     assert!(config.warnings.iter().any(|warning| warning.contains("means nothing without `proxy_listeners`")));
+}
+
+#[test]
+fn others_are_told_addresses_that_can_be_dialled() {
+    let dev = |text: &str| File::new(&format!("dev = true\n{text}"));
+    let config = dev("[overlay]\nadvertise = [\"north.example.org:7117\", \"[2001:db8::1]:7117\"]\n").load(&[]);
+    let advertise = config.expect("a configuration").overlay.advertise;
+    assert_eq!(advertise, ["north.example.org:7117", "[2001:db8::1]:7117"]);
+    let wrong = |value: &str| dev(&format!("[overlay]\nadvertise = {value}\n")).refusal(&[]);
+    assert_says(&wrong("\"north\""), "`overlay.advertise` has \"north\", which is no host and port");
+    assert_says(&wrong("\"0.0.0.0:7117\""), "which nobody can dial");
+    assert_says(&wrong("\"[::]:7117\""), "which nobody can dial");
+    assert_says(&wrong(&format!("\"{}.example:7117\"", "n".repeat(60))), "which is longer than 64 bytes");
+    assert_says(&wrong("[\"a:1\", \"b:1\", \"c:1\", \"d:1\", \"e:1\"]"), "has more than 4 entries");
+    let off = [flag("listen_overlay", "off"), flag("overlay.advertise", "a:1")];
+    let warnings = dev("").load(&off).expect("a configuration").warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("nobody can dial it")), "{warnings:?}");
 }

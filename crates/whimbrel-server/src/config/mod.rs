@@ -114,6 +114,8 @@ pub struct Limits {
     pub max_connections: Option<usize>,
     /// For the TLS handshake and the WebSocket upgrade together, and as long for a header of the PROXY protocol before them.
     pub handshake_timeout: Duration,
+    /// How long clients may take, when the broker ends, to read what was sent to them.
+    pub drain_timeout: Duration,
     /// How often the files of fences, and the configuration file, are looked at for changes.
     pub fence_poll: Duration,
 }
@@ -156,8 +158,6 @@ pub struct Config {
     pub broker: whimbrel_mqtt::Config,
     /// Threads that serve connections; 0: one per CPU.
     pub workers: usize,
-    /// How long a shutdown may take.
-    pub drain_timeout: Duration,
     /// How logs are written.
     pub log: Log,
     /// Fences, and where they come from.
@@ -206,6 +206,7 @@ impl Config {
         if dev {
             identity::check_reach(&listen, &mut settings, &mut warnings);
         }
+        let overlay = overlay::load(&listen, &mut settings, &mut warnings);
         let proxy = proxy::load(&listen, &mut settings, &mut warnings);
         let access = access::load(&mut settings, &mut warnings);
         let fences = fence::load(&mut settings);
@@ -218,18 +219,18 @@ impl Config {
                 deployment,
                 dev,
                 access: access.clone(),
-                overlay: overlay::load(&settings),
+                overlay,
                 listen,
                 proxy,
                 certificate,
                 limits: Limits {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
+                    drain_timeout: settings.duration("drain_timeout"),
                     fence_poll: FENCE_POLL,
                 },
                 broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
-                drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
                 fences,
                 division,

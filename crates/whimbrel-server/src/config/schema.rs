@@ -140,6 +140,8 @@ keys! {
 
     "overlay" "peers" flag("peer", "WHIMBREL_PEER"), "HOST:PORT", Kind::Peers, "",
         "Other brokers that are dialled for as long as this one runs; the option is given once for each";
+    "overlay" "advertise" flag("overlay-advertise", "WHIMBREL_OVERLAY_ADVERTISE"), "HOST:PORT", Kind::Peers, "",
+        "Where other brokers are told to dial this one, at most 4, best first; the address of listen_overlay if none is named and it is one (0.0.0.0 is none)";
     "overlay" "links" flag("overlay-links", "WHIMBREL_OVERLAY_LINKS"), "N", Kind::Count(0, 256), "4",
         "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
     "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
