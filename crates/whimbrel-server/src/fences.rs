@@ -16,6 +16,7 @@ use crate::drive::Hub;
 use crate::identity::trust::{Revoked, Trust};
 use crate::metrics::FenceMetrics;
 pub use crate::metrics::Outcome;
+use crate::service;
 
 /// Names that one line of the log shows of each kind.
 const NAMES_MAX: usize = 20;
@@ -74,7 +75,15 @@ impl Keeper {
         self.reload_with(&mut *self.state.lock().await).await
     }
 
+    /// The same, and whoever manages the service is told when it begins and ends: also if there is nothing to read, as it may wait for that.
     async fn reload_with(&self, state: &mut State) -> Option<Outcome> {
+        service::reloading().await;
+        let outcome = self.read_again(state).await;
+        service::ready().await;
+        outcome
+    }
+
+    async fn read_again(&self, state: &mut State) -> Option<Outcome> {
         let (file, overrides) = (self.file.clone(), self.overrides.clone());
         if file.is_none() && self.trust.is_none() {
             return None;

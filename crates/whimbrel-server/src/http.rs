@@ -1,9 +1,10 @@
 //! The HTTP listener: the API, the console, metrics and health.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
@@ -20,8 +21,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
+use crate::api::access::Remote;
 use crate::console;
-use crate::metrics::Metrics;
+use crate::logging::Throttle;
+use crate::metrics::{ListenerMetrics, Metrics};
+use crate::proxy::Proxies;
 use crate::server::Phase;
 
 /// Connections at once. More wait in the system's queue.
@@ -39,6 +43,9 @@ const LAST_ANSWER: Duration = Duration::from_secs(60);
 /// The largest request header, in bytes.
 const MAX_HEADER: usize = 16 << 10;
 
+/// How often refusals are logged at most.
+const LOG_PERIOD: Duration = Duration::from_secs(5);
+
 /// How long accepting pauses after the system failed to hand over a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -53,8 +60,16 @@ pub(crate) struct Pages {
     pub(crate) certificate: Option<String>,
 }
 
+/// The socket of the listener, and what is said and counted of its connections.
+pub(crate) struct Front {
+    pub(crate) socket: TcpListener,
+    /// Each connection begins with a PROXY header of one of them.
+    pub(crate) proxies: Option<Proxies>,
+    pub(crate) metrics: ListenerMetrics,
+}
+
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listener: TcpListener, pages: Pages, api: Router) {
+pub(crate) async fn serve(front: Front, pages: Pages, api: Router) {
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "alive\n" }))
@@ -63,9 +78,29 @@ pub(crate) async fn serve(listener: TcpListener, pages: Pages, api: Router) {
         .with_state(Arc::new(pages))
         .merge(api)
         .fallback(console::pages());
-    let listener = &listener;
-    let accept = move || async move { Ok(listener.accept().await?.0) };
-    each_connection("HTTP", MAX_CONNECTIONS, accept, |stream: TcpStream| answer("HTTP", stream, routes.clone())).await;
+    let Front { socket, proxies, metrics } = front;
+    let (socket, refusals) = (&socket, Arc::new(Throttle::new(LOG_PERIOD)));
+    let accept = move || async move { socket.accept().await };
+    let answer = |(mut stream, mut address): (TcpStream, SocketAddr)| {
+        let (routes, proxies, metrics, refusals) = (routes.clone(), proxies.clone(), metrics.clone(), refusals.clone());
+        async move {
+            metrics.accepted();
+            if let Some(proxies) = &proxies {
+                match proxies.client(&mut stream, address).await {
+                    Ok(client) => address = client,
+                    Err(cause) => {
+                        metrics.failed(cause);
+                        if let Some((why, more)) = cause.of_proxy().zip(refusals.pass(Instant::now())) {
+                            tracing::warn!(listener = "http", from = %address, more, "connection refused: {why}");
+                        }
+                        return;
+                    }
+                }
+            }
+            answer("HTTP", stream, routes, Remote::at(address)).await;
+        }
+    };
+    each_connection("HTTP", MAX_CONNECTIONS, accept, answer).await;
 }
 
 /// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what` says in the log where they come from.
@@ -118,8 +153,8 @@ impl Lasting {
     }
 }
 
-/// Answers the requests of a connection, one after the other. `what` says in the log where it comes from.
-pub(crate) async fn answer<S>(what: &'static str, stream: S, routes: Router)
+/// Answers the requests of a connection, one after the other. `what` says in the log where it comes from, `remote` to whoever judges them.
+pub(crate) async fn answer<S>(what: &'static str, stream: S, routes: Router, remote: Remote)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -127,6 +162,7 @@ where
     let each = lasting.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(each.clone());
+        request.extensions_mut().insert(remote.clone());
         routes.clone().oneshot(request)
     });
     let mut connection = pin!(

@@ -22,13 +22,14 @@ use crate::drive::{Caller, Hub};
 use crate::identity::Identity;
 use crate::logging::Throttle;
 use crate::metrics::{Cause, ListenerMetrics};
+use crate::proxy::Proxies;
 use crate::server::Phase;
 use crate::websocket;
 
 /// Connections that the system may hold until they are accepted. The system may have a lower bound of its own.
 const BACKLOG: u32 = 4096;
 
-/// TLS handshakes and WebSocket upgrades at once, per listener. More connections wait in the backlog.
+/// PROXY headers, TLS handshakes and WebSocket upgrades at once, per listener. More connections wait in the backlog.
 const MAX_HANDSHAKES: usize = 1024;
 
 /// How long accepting pauses when the system has nothing to accept with.
@@ -55,7 +56,7 @@ pub struct Gate {
     pub hub: Arc<Hub>,
     /// Connections at once, those in their handshake included.
     pub max_connections: usize,
-    /// For TLS and WebSocket together.
+    /// For TLS and WebSocket together; a PROXY header before them has its own limit.
     pub handshake_timeout: Duration,
     /// The largest MQTT packet, in bytes.
     pub max_packet: usize,
@@ -89,6 +90,8 @@ pub struct Door {
     gate: Arc<Gate>,
     listener: Listener,
     tls: Option<TlsAcceptor>,
+    /// Each connection begins with a PROXY header of one of them.
+    proxies: Option<Proxies>,
     metrics: ListenerMetrics,
     permits: Arc<Semaphore>,
     /// Given up for a moment when the process has no file left, so that a connection can be accepted and closed.
@@ -97,9 +100,15 @@ pub struct Door {
 
 impl Door {
     /// A door of the given kind; `tls` is used where the kind has TLS.
-    pub fn new(gate: Arc<Gate>, listener: Listener, tls: Option<TlsAcceptor>, metrics: ListenerMetrics) -> Door {
-        let tls = tls.filter(|_| listener.is_tls());
-        Door { gate, listener, tls, metrics, permits: Arc::new(Semaphore::new(MAX_HANDSHAKES)), spare: spare_file() }
+    pub(crate) fn new(
+        gate: Arc<Gate>,
+        listener: Listener,
+        tls: Option<TlsAcceptor>,
+        proxies: Option<Proxies>,
+        metrics: ListenerMetrics,
+    ) -> Door {
+        let (tls, permits) = (tls.filter(|_| listener.is_tls()), Arc::new(Semaphore::new(MAX_HANDSHAKES)));
+        Door { gate, listener, tls, proxies, metrics, permits, spare: spare_file() }
     }
 
     /// Accepts until the server drains.
@@ -114,37 +123,40 @@ impl Door {
     async fn accept_all(&mut self, socket: &TcpListener) {
         loop {
             let permit = match self.listener {
-                Listener::Mqtt => None,
+                Listener::Mqtt if self.proxies.is_none() => None,
                 _ => Some(self.permits.clone().acquire_owned().await.expect("the semaphore is never closed")),
             };
             match socket.accept().await {
-                Ok((stream, _)) => self.admit(stream, permit),
+                Ok((stream, address)) => self.admit(stream, address, permit),
                 Err(error) => self.failed(socket, &error).await,
             }
         }
     }
 
-    fn admit(&self, stream: TcpStream, permit: Option<OwnedSemaphorePermit>) {
+    fn admit(&self, stream: TcpStream, address: SocketAddr, permit: Option<OwnedSemaphorePermit>) {
         self.metrics.accepted();
         if self.gate.is_full() {
             self.refuse(stream, Cause::ConnectionLimit);
             return;
         }
         let Some(permit) = permit else {
-            self.gate.hub.serve_tcp(stream);
+            self.gate.hub.serve_tcp(stream, Some(address));
             return;
         };
-        let (gate, tls, metrics) = (self.gate.clone(), self.tls.clone(), self.metrics.clone());
-        let listener = self.listener;
-        gate.handshakes.fetch_add(1, Ordering::Relaxed);
+        let handshake = Handshake {
+            gate: self.gate.clone(),
+            listener: self.listener,
+            tls: self.tls.clone(),
+            proxies: self.proxies.clone(),
+            metrics: self.metrics.clone(),
+        };
+        handshake.gate.handshakes.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
-            let handshake = shake_hands(&gate, listener, stream, tls, &metrics);
-            let outcome = tokio::time::timeout(gate.handshake_timeout, handshake).await;
-            if let Err(cause) = outcome.unwrap_or(Err(Cause::HandshakeTimeout)) {
-                metrics.failed(cause);
-                tracing::debug!(listener = listener.name(), cause = cause.name(), "a handshake failed");
+            if let Err(cause) = handshake.take(stream, address).await {
+                handshake.metrics.failed(cause);
+                handshake.tell(cause, address);
             }
-            gate.handshakes.fetch_sub(1, Ordering::Relaxed);
+            handshake.gate.handshakes.fetch_sub(1, Ordering::Relaxed);
             drop(permit);
         });
     }
@@ -184,34 +196,66 @@ fn spare_file() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// TLS and WebSocket, as far as the listener has them; then the connection is the hub's.
-async fn shake_hands(
-    gate: &Gate,
+/// What comes before MQTT, as far as the listener has it: a PROXY header, TLS, WebSocket.
+struct Handshake {
+    gate: Arc<Gate>,
     listener: Listener,
-    stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    metrics: &ListenerMetrics,
-) -> Result<(), Cause> {
-    // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
-    let _ = stream.set_nodelay(true);
-    let address = stream.peer_addr().ok();
-    let Some(tls) = tls else {
-        let stream = websocket::accept(stream, gate.max_packet, metrics.clone(), gate.access.clone()).await?;
-        gate.hub.serve_stream(stream, Origin::Ws, Caller { address, known: None });
-        return Ok(());
-    };
-    let stream = tls.accept(stream).await.map_err(|error| {
-        tracing::debug!(listener = listener.name(), %error, "TLS");
-        Cause::Tls
-    })?;
-    let caller = Caller { address, known: known(stream.get_ref().1.peer_certificates()) };
-    if listener.is_websocket() {
-        let stream = websocket::accept(stream, gate.max_packet, metrics.clone(), gate.access.clone()).await?;
-        gate.hub.serve_stream(stream, Origin::Wss, caller);
-    } else {
-        gate.hub.serve_stream(stream, Origin::Tls, caller);
+    proxies: Option<Proxies>,
+    metrics: ListenerMetrics,
+}
+
+impl Handshake {
+    /// Shakes hands within its limits; then the connection is the hub's.
+    async fn take(&self, mut stream: TcpStream, mut address: SocketAddr) -> Result<(), Cause> {
+        if let Some(proxies) = &self.proxies {
+            address = proxies.client(&mut stream, address).await?;
+        }
+        let secured = tokio::time::timeout(self.gate.handshake_timeout, self.secure(stream, address));
+        secured.await.unwrap_or(Err(Cause::HandshakeTimeout))
     }
-    Ok(())
+
+    /// TLS and WebSocket.
+    async fn secure(&self, stream: TcpStream, address: SocketAddr) -> Result<(), Cause> {
+        let (gate, metrics, address) = (&self.gate, &self.metrics, Some(address));
+        // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
+        let _ = stream.set_nodelay(true);
+        let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), gate.access.clone());
+        let Some(tls) = &self.tls else {
+            if !self.listener.is_websocket() {
+                gate.hub.serve_tcp(stream, address);
+                return Ok(());
+            }
+            let stream = websocket::accept(stream, max_packet, upgraded, access).await?;
+            gate.hub.serve_stream(stream, Origin::Ws, Caller { address, known: None });
+            return Ok(());
+        };
+        let stream = tls.accept(stream).await.map_err(|error| {
+            tracing::debug!(listener = self.listener.name(), %error, "TLS");
+            Cause::Tls
+        })?;
+        let caller = Caller { address, known: known(stream.get_ref().1.peer_certificates()) };
+        if self.listener.is_websocket() {
+            let stream = websocket::accept(stream, max_packet, upgraded, access).await?;
+            gate.hub.serve_stream(stream, Origin::Wss, caller);
+        } else {
+            gate.hub.serve_stream(stream, Origin::Tls, caller);
+        }
+        Ok(())
+    }
+
+    /// Tells why a connection came to nothing; a proxy that is not understood is the operator's to know.
+    fn tell(&self, cause: Cause, from: SocketAddr) {
+        let listener = self.listener.name();
+        match cause.of_proxy() {
+            Some(why) => {
+                if let Some(more) = self.gate.refusals.pass(Instant::now()) {
+                    tracing::warn!(listener, %from, more, "connection refused: {why}");
+                }
+            }
+            None => tracing::debug!(listener, %from, cause = cause.name(), "a handshake failed"),
+        }
+    }
 }
 
 /// Who has shown a certificate, which the handshake has judged.

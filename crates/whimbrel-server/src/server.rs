@@ -21,13 +21,14 @@ use crate::api::{About, Api};
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
-use crate::http::{self, Pages};
+use crate::http::{self, Front, Pages};
 use crate::identity::credentials;
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
 use crate::overlay::{Plan, StartError};
+use crate::proxy::Proxies;
 use crate::store::{self, Lock, Opened};
-use crate::{control, logging, process, tls};
+use crate::{control, logging, process, service, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
@@ -186,9 +187,11 @@ impl Server {
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
-                http.spawn(http::serve(socket, pages, api.router(&authorizer(config.dev, &access))));
+                let front = Front { socket, proxies: proxies(config, listener), metrics: metrics.listener(listener) };
+                http.spawn(http::serve(front, pages, api.router(&authorizer(config.dev, &access))));
             } else {
-                let door = Door::new(gate.clone(), listener, acceptor.clone(), metrics.listener(listener));
+                let (proxies, metrics) = (proxies(config, listener), metrics.listener(listener));
+                let door = Door::new(gate.clone(), listener, acceptor.clone(), proxies, metrics);
                 doors.spawn(door.serve(socket, watching.clone()));
             }
         }
@@ -203,7 +206,7 @@ impl Server {
             let path = place.path.display().to_string();
             let listening = opened.map_err(|cause| Error::Control { path, cause })?;
             ready.control = Some(place.path.clone());
-            http.spawn(control::serve(listening, api));
+            http.spawn(control::serve(listening, api, access));
         }
         phase.send_replace(Phase::Ready);
         Ok(Server { ready, hub, fences, drain, max_connections, phase, doors, http, _links: links, _lock: lock })
@@ -265,6 +268,12 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
     }
 }
 
+/// The proxies that a listener stands behind, if it does.
+fn proxies(config: &Config, listener: Listener) -> Option<Proxies> {
+    let stands_behind = config.proxy.listeners.contains(&listener);
+    stands_behind.then(|| Proxies { from: config.proxy.from.clone(), limit: config.limits.handshake_timeout })
+}
+
 /// Who may ask over the HTTP listener.
 fn authorizer(dev: bool, access: &Arc<Access>) -> Arc<dyn Authorizer> {
     if dev { Arc::new(Everyone("anonymous")) } else { Arc::new(ByRules(access.clone())) }
@@ -308,7 +317,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result
     let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
-        addresses: Vec::new(),
+        addresses: asked.advertise.iter().map(|address| address.as_str().into()).collect(),
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
@@ -350,6 +359,8 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         let server = Server::start(config, version).await?;
         log_start(config, version, workers, &server);
         announce(server.ready());
+        service::ready().await;
+        tokio::spawn(service::live(server.hub.clone()));
         loop {
             let asked = tokio::select! {
                 asked = signals.next() => asked,
@@ -361,8 +372,9 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
                 Asked::AcceptClock => server.hub.accept_clock(),
             }
         }
+        service::stopping().await;
         tokio::select! {
-            () = server.drain(config.drain_timeout) => tracing::info!("drained"),
+            () = server.drain(config.limits.drain_timeout) => tracing::info!("drained"),
             () = signals.termination() => tracing::warn!("second signal: ending without draining"),
         }
         Ok(())

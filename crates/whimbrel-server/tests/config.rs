@@ -90,7 +90,7 @@ fn flags_before_variables_before_the_file() {
     ];
     let config = file.load(&overrides).expect("a configuration");
     assert_eq!(config.name, "flag");
-    assert_eq!(config.drain_timeout, Duration::from_secs(2));
+    assert_eq!(config.limits.drain_timeout, Duration::from_secs(2));
     assert_eq!(config.workers, 3);
     assert_eq!(listen(&config, Listener::Ws), None);
 }
@@ -571,4 +571,44 @@ fn with_passwords_a_broker_needs_no_dev_and_no_certificate() {
     assert_says(&file.refusal(&[flag("listen_tls", "127.0.0.1:0")]), "there is no certificate to show");
     assert_says(&file.refusal(&[flag("listen_overlay", "127.0.0.1:0")]), "nothing tells who the other brokers are");
     assert_says(&file.refusal(&[flag("overlay.peers", "10.0.0.5:7117")]), "are given without `tls_ca`");
+}
+
+#[test]
+fn whoever_may_send_a_proxy_header_must_be_named() {
+    let dev = |text: &str| File::new(&format!("dev = true\n{text}"));
+    let config = dev("proxy_listeners = [\"tls\", \"mqtt\"]\nproxy_from = [\"10.0.0.0/8\", \"::1\"]\n").load(&[]);
+    let config = config.expect("a configuration");
+    assert_eq!(config.proxy.listeners, [Listener::Mqtt, Listener::Tls]);
+    let from: Vec<String> = config.proxy.from.iter().map(ToString::to_string).collect();
+    assert_eq!(from, ["10.0.0.0/8", "::1/128"]);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+
+    assert_says(&dev("proxy_listeners = [\"mqtt\"]\n").refusal(&[]), "nobody may send the PROXY header");
+    let text = dev("proxy_listeners = [\"overlay\"]\nproxy_from = [\"proxy.example\"]\n").refusal(&[]);
+    assert_says(&text, "`proxy_listeners` has \"overlay\", which is not known");
+    assert_says(&text, "write a list of some of mqtt, tls, ws, wss, http");
+    assert_says(&text, "`proxy_from` has \"proxy.example\", which is no network");
+
+    let flags = [flag("proxy_listeners", "mqtt,ws"), flag("proxy_from", "10.0.0.5"), flag("listen_ws", "off")];
+    let config = dev("").load(&flags).expect("a configuration");
+    assert!(config.warnings.iter().any(|warning| warning.contains("names ws, and `listen_ws` is off")));
+    let config = dev("proxy_from = \"10.0.0.5\"\n").load(&[]).expect("a configuration");
+    assert!(config.warnings.iter().any(|warning| warning.contains("means nothing without `proxy_listeners`")));
+}
+
+#[test]
+fn others_are_told_addresses_that_can_be_dialled() {
+    let dev = |text: &str| File::new(&format!("dev = true\n{text}"));
+    let config = dev("[overlay]\nadvertise = [\"north.example.org:7117\", \"[2001:db8::1]:7117\"]\n").load(&[]);
+    let advertise = config.expect("a configuration").overlay.advertise;
+    assert_eq!(advertise, ["north.example.org:7117", "[2001:db8::1]:7117"]);
+    let wrong = |value: &str| dev(&format!("[overlay]\nadvertise = {value}\n")).refusal(&[]);
+    assert_says(&wrong("\"north\""), "`overlay.advertise` has \"north\", which is no host and port");
+    assert_says(&wrong("\"0.0.0.0:7117\""), "which nobody can dial");
+    assert_says(&wrong("\"[::]:7117\""), "which nobody can dial");
+    assert_says(&wrong(&format!("\"{}.example:7117\"", "n".repeat(60))), "which is longer than 64 bytes");
+    assert_says(&wrong("[\"a:1\", \"b:1\", \"c:1\", \"d:1\", \"e:1\"]"), "has more than 4 entries");
+    let off = [flag("listen_overlay", "off"), flag("overlay.advertise", "a:1")];
+    let warnings = dev("").load(&off).expect("a configuration").warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("nobody can dial it")), "{warnings:?}");
 }

@@ -89,6 +89,43 @@ async fn what_is_published_at_one_broker_reaches_a_subscriber_at_another() {
     assert!(page.lines().any(received), "{page}");
 }
 
+#[tokio::test]
+async fn a_broker_that_listens_everywhere_is_dialled_where_it_says() {
+    let hub = start(|config| config.name = "hub".into()).await;
+    let peers = vec![address(&hub, Listener::Overlay).to_string()];
+    // What is told must be known before the socket is bound.
+    let port =
+        std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+    let everywhere = start(|config| {
+        config.name = "everywhere".into();
+        let overlay = config.listen.iter_mut().find(|(listener, _)| *listener == Listener::Overlay);
+        overlay.expect("it is open").1 = ([0, 0, 0, 0], port).into();
+        config.overlay.peers.clone_from(&peers);
+        config.overlay.advertise = vec![format!("127.0.0.1:{port}"), "everywhere.example:7117".into()];
+    })
+    .await;
+    metric(&hub, "whimbrel_links 1").await;
+    // It knows the hub only, and dials the other because it was told where.
+    let late = start(|config| {
+        config.name = "late".into();
+        config.overlay.peers = peers;
+    })
+    .await;
+    for server in [&hub, &everywhere, &late] {
+        metric(server, "whimbrel_links 2").await;
+    }
+    let known = async |server: &Server, name: &str| {
+        let page = get(server, "/api/v1/topology").await.1;
+        let topology: serde_json::Value = serde_json::from_str(&page).expect("it is JSON");
+        let brokers = topology["brokers"].as_array().expect("a list").clone();
+        let broker = brokers.into_iter().find(|broker| broker["name"] == name).expect("it is known");
+        broker["addresses"].clone()
+    };
+    let told = serde_json::json!([format!("127.0.0.1:{port}"), "everywhere.example:7117"]);
+    assert_eq!(known(&late, "everywhere").await, told);
+    assert_eq!(known(&everywhere, "late").await, serde_json::json!([address(&late, Listener::Overlay).to_string()]));
+}
+
 /// An authority, and what it has certified.
 struct Authority(TempDir);
 

@@ -13,14 +13,15 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use common::{DEADLINE, packet, raw, soon};
 use ring::hmac;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use whimbrel_access::Action;
 use whimbrel_server::Server;
 use whimbrel_server::access::HttpRefusal;
 use whimbrel_server::access::passwords;
 use whimbrel_server::config::schema::KEYS;
 use whimbrel_server::config::{Config, Given, Listener, Override};
+use whimbrel_server::control;
 
 const SECRET: &str = "a secret of the sign-in service, long enough";
 
@@ -56,7 +57,8 @@ impl Example {
             let path = directory.path().join("passwords");
             passwords::change(&path, user, Some(password.as_bytes())).expect("a new user");
         }
-        let config = load(directory.path());
+        let mut config = load(directory.path());
+        config.control = Some(control::Place { path: directory.path().join("control.sock"), is_guarded: false });
         assert!(!config.dev);
         let server = Server::start(&config, "1.2.3").await.expect("loopback ports are free");
         Example { directory, server }
@@ -103,7 +105,7 @@ impl Example {
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().expect("a header"));
         }
-        let asked = self.server.access().authorize_http(&headers, action);
+        let asked = self.server.access().authorize_http(&headers, "", action);
         soon("an answer", asked).await.map(|principal| principal.name().to_owned())
     }
 }
@@ -313,4 +315,33 @@ async fn many_who_sign_in_at_once_are_served_or_told_to_come_again() {
     }
     assert!(codes.get(&0x86).is_some_and(|count| *count >= 100), "{codes:?}");
     assert!(codes.keys().all(|code| [0x86, 0x97, 0x89].contains(code)) && codes.contains_key(&0x97), "{codes:?}");
+}
+
+#[tokio::test]
+async fn what_is_changed_over_the_control_socket_is_noted_with_its_user() {
+    let world = Example::start().await;
+    let from = format!("uid {}", rustix::process::getuid().as_raw());
+    for (method, path, status) in [
+        ("GET", "/status", "200"),
+        ("DELETE", "/sessions/bus-7", "404"),
+        ("POST", "/backup", "409"),
+        ("DELETE", "/brokers/south", "409"),
+        ("POST", "/reload", "200"),
+        ("POST", "/drain", "200"),
+    ] {
+        let socket = world.directory.path().join("control.sock");
+        let mut stream = UnixStream::connect(socket).await.expect("the broker listens");
+        let request = format!("{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("the connection is open");
+        let mut answer = String::new();
+        soon("an answer", stream.read_to_string(&mut answer)).await.expect("text");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
+        if method != "GET" {
+            let about = format!("{method} {path}");
+            let line = json!({ "event": "changed", "action": "administer", "principal": "control socket", "from": from, "about": about });
+            world.audited(line).await;
+        }
+    }
+    let audit = std::fs::read_to_string(world.directory.path().join("audit.jsonl")).expect("it is there");
+    assert!(!audit.contains("/status"), "who only looks changes nothing: {audit}");
 }

@@ -204,6 +204,7 @@ mod tests {
             name: path.last().expect("it has a name").to_string(),
             host: "10".into(),
             incarnation: 1,
+            addresses: Vec::new(),
             own: path.len() == 1,
             reachable: true,
             path: path.iter().map(ToString::to_string).collect(),

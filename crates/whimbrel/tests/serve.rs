@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,13 @@ impl Broker {
             }
             assert!(start.elapsed() < DEADLINE, "\"{line}\" is not among the metrics:\n{page}");
         }
+    }
+
+    /// Reads the log up to a line that has all of this.
+    fn logs(&mut self, words: &[&str]) -> String {
+        let mut lines = self.log.by_ref().map(|line| line.expect("the log is text"));
+        let found = lines.find(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("the log has ended without {words:?}"))
     }
 
     fn signal(&self, name: &str) {
@@ -175,6 +183,116 @@ fn deaf_client(broker: &Broker) -> TcpStream {
         }
         assert!(start.elapsed() < DEADLINE, "too little was dropped: {page}");
     }
+}
+
+/// What a service manager is told.
+struct Manager {
+    directory: tempfile::TempDir,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new() -> Manager {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = UnixDatagram::bind(directory.path().join("notify")).expect("a socket");
+        socket.set_read_timeout(Some(DEADLINE)).expect("a deadline can be set");
+        Manager { directory, socket }
+    }
+
+    fn next(&self) -> String {
+        let mut message = [0; 4096];
+        let length = self.socket.recv(&mut message).expect("a message in time");
+        String::from_utf8(message[..length].to_vec()).expect("it is text")
+    }
+
+    /// The next that is more than a sign of life.
+    fn news(&self) -> String {
+        loop {
+            let message = self.next();
+            if message != "WATCHDOG=1\n" {
+                return message;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_manager_is_told_of_the_start_reloads_life_and_the_end() {
+    let manager = Manager::new();
+    let mut command = serve();
+    command.env("NOTIFY_SOCKET", manager.directory.path().join("notify")).env("WATCHDOG_USEC", "100000");
+    let broker = Broker::start(&mut command);
+    assert!(manager.next().starts_with("READY=1\n"));
+    assert!(broker.get("/readyz").ends_with("ready\n"));
+    for _ in 0..3 {
+        assert_eq!(manager.next(), "WATCHDOG=1\n");
+    }
+    broker.signal("HUP");
+    let reloading = manager.news();
+    let moment = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").and_then(|rest| rest.trim_end().parse().ok());
+    assert!(moment.is_some_and(|moment: u64| moment > 0), "{reloading}");
+    assert!(manager.news().starts_with("READY=1\n"), "there is nothing to read, and whoever waits is told");
+    broker.signal("TERM");
+    assert!(manager.news().starts_with("STOPPING=1\n"));
+    let (code, _, err) = broker.end();
+    assert_eq!(code, Some(0), "{err}");
+}
+
+#[test]
+fn a_service_manager_that_is_gone_is_a_warning() {
+    let mut command = serve();
+    command.env("NOTIFY_SOCKET", "/nowhere/notify");
+    let mut broker = Broker::start(&mut command);
+    broker.logs(&["WARN", "NOTIFY_SOCKET"]);
+    drop(broker.client());
+}
+
+#[test]
+fn a_broker_that_is_refused_says_why_and_what_to_do() {
+    let named = |name: &str, deployment: &str, peer: Option<&Broker>| {
+        let mut command = serve();
+        command.args(["--name", name, "--deployment", deployment]);
+        if let Some(peer) = peer {
+            command.args(["--peer", peer.ready["overlay"].as_str().expect("the overlay is open")]);
+        }
+        Broker::start(&mut command)
+    };
+    let north = named("north", "city", None);
+    let mut second = named("north", "city", Some(&north));
+    second.logs(&["WARN", "another broker has its name", "give each broker a --name of its own"]);
+    let mut foreign = named("south", "harbour", Some(&north));
+    foreign.logs(&["WARN", "it belongs to another deployment", "give both brokers the same --deployment"]);
+}
+
+#[test]
+fn a_broker_whose_certificate_is_refused_says_why_and_what_to_do() {
+    let place = tempfile::tempdir().expect("a directory");
+    let run = |words: &str| {
+        let mut command = whimbrel();
+        command.current_dir(place.path()).args(words.split(' '));
+        let (code, _, err) = text(&command.output().expect("the binary starts"));
+        assert_eq!(code, Some(0), "{words}: {err}");
+    };
+    let broker = |name: &str, authority: &str, peer: Option<&Broker>| {
+        run(&format!("cert ca --out {authority} --deployment city"));
+        run(&format!("cert broker --ca {authority} --name {name} --out {authority}"));
+        let mut command = whimbrel();
+        command.current_dir(place.path()).args(["serve", "--listen-http", "off", "--listen-wss", "off"]);
+        command.args(["--listen-tls", "127.0.0.1:0", "--listen-overlay", "127.0.0.1:0"]);
+        command.args(["--tls-ca", &format!("{authority}/ca.pem")]);
+        command.args(["--tls-cert", &format!("{authority}/broker-{name}.pem")]);
+        command.args(["--tls-key", &format!("{authority}/broker-{name}.key")]);
+        if let Some(peer) = peer {
+            command.args(["--peer", peer.ready["overlay"].as_str().expect("the overlay is open")]);
+        }
+        Broker::start(&mut command)
+    };
+    let mut north = broker("north", "a", None);
+    let mut south = broker("south", "b", Some(&north));
+    let why = "the certificate is not of this deployment's authority";
+    // The one that dials judges first, so it is the other one that is refused.
+    south.logs(&["WARN", "another broker is refused", why]);
+    north.logs(&["WARN", "another broker refuses this one", why, "give both brokers certificates of one authority"]);
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub struct TopologyInfo {
     pub host: HostId,
     /// Which life of it this is.
     pub incarnation: u64,
+    /// Where it says that others reach it, best first.
+    pub addresses: Vec<Box<str>>,
     /// How long ago it has told its links.
     pub age: Duration,
     /// The brokers on the best way there, from this one to it; empty if there is no way.
@@ -116,6 +118,7 @@ impl Core {
             name: state.name.clone(),
             host: state.host,
             incarnation: state.incarnation,
+            addresses: state.addresses.clone(),
             age: overlay.topology.age(now, state.host).unwrap_or_default(),
             path: overlay.routes.path(state.host).into_iter().map(|host| overlay.name_of(host)).collect(),
             cost_us: overlay.routes.cost_us(state.host),

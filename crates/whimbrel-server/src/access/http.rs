@@ -14,7 +14,7 @@ use whimbrel_mqtt::Unidentified;
 
 use super::audit::Record;
 use super::{Access, Asked};
-use crate::api::access::{Action as Asking, Authorized, Authorizer};
+use crate::api::access::{Action as Asking, Authorized, Authorizer, Remote};
 
 /// The longest `Authorization` that is looked at, in bytes.
 const AUTHORIZATION_MAX: usize = 24 << 10;
@@ -78,6 +78,7 @@ impl Authorizer for ByRules {
     fn authorize<'a>(
         &'a self,
         headers: &'a HeaderMap,
+        remote: &'a Remote,
         action: Asking,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
         let action = match action {
@@ -85,45 +86,76 @@ impl Authorizer for ByRules {
             Asking::Administer => Action::Administer,
         };
         Box::pin(async move {
-            let authorized = self.0.authorize_http(headers, action).await;
+            let authorized = self.0.authorize_http(headers, remote.text(), action).await;
             authorized
                 .map(|principal| principal.name().to_owned())
                 .map_err(|refusal| (refusal.status(), refusal.text().to_owned()))
         })
     }
 
-    fn changes(&self, principal: &str, what: &str) {
-        let action = Action::Administer.name();
-        self.0.audit.note(&Record { event: "changed", action, principal, about: what, ..Record::default() });
+    fn changes(&self, principal: &str, remote: &Remote, what: &str) {
+        self.0.changed(principal, remote, what);
+    }
+}
+
+/// The API for whoever could open the control socket: everything is allowed, under this name, and noted.
+#[derive(Debug)]
+pub struct ByFile {
+    /// Keeps the audit.
+    pub access: Arc<Access>,
+    /// The name.
+    pub name: &'static str,
+}
+
+impl Authorizer for ByFile {
+    fn authorize<'a>(
+        &'a self,
+        _headers: &'a HeaderMap,
+        _remote: &'a Remote,
+        _action: Asking,
+    ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
+        Box::pin(async { Ok(self.name.to_owned()) })
+    }
+
+    fn changes(&self, principal: &str, remote: &Remote, what: &str) {
+        self.access.changed(principal, remote, what);
     }
 }
 
 impl Access {
-    /// Who asks, if some rule allows them the action.
+    /// Somebody changes something over the API.
+    fn changed(&self, principal: &str, remote: &Remote, about: &str) {
+        let (action, from) = (Action::Administer.name(), remote.text());
+        self.audit.note(&Record { event: "changed", action, principal, about, from, ..Record::default() });
+    }
+
+    /// Who asks, `from` where, if some rule allows them the action.
     ///
     /// # Errors
     /// What to answer otherwise; the audit has been told.
     pub async fn authorize_http(
         self: &Arc<Access>,
         headers: &HeaderMap,
+        from: &str,
         action: Action,
     ) -> Result<Principal, HttpRefusal> {
-        let principal = self.identify_http(headers, action).await?;
+        let principal = self.identify_http(headers, from, action).await?;
         if self.plan().rules.may(&principal, action).is_ok() {
             return Ok(principal);
         }
         let refusal = if principal.is_anonymous() { HttpRefusal::NotSignedIn } else { HttpRefusal::Forbidden };
-        self.refused_http(principal.name(), action.name(), refusal);
+        self.refused_http((principal.name(), from), action.name(), refusal);
         Err(refusal)
     }
 
-    /// Who asks; [`Principal::anonymous`] if they do not say.
+    /// Who asks, `from` where; [`Principal::anonymous`] if they do not say.
     ///
     /// # Errors
     /// What they say is not believed, or cannot be judged now; the audit has been told.
     pub async fn identify_http(
         self: &Arc<Access>,
         headers: &HeaderMap,
+        from: &str,
         action: Action,
     ) -> Result<Principal, HttpRefusal> {
         if self.plan().dev {
@@ -132,7 +164,7 @@ impl Access {
         let Some(value) = headers.get(AUTHORIZATION) else { return Ok(Principal::anonymous()) };
         let asked = value.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX).and_then(read);
         let Some(asked) = asked else {
-            self.refused_http("", action.name(), HttpRefusal::NotSignedIn);
+            self.refused_http(("", from), action.name(), HttpRefusal::NotSignedIn);
             return Err(HttpRefusal::NotSignedIn);
         };
         if let Some(who) = self.recall(&asked) {
@@ -146,14 +178,14 @@ impl Access {
         let refusal = match told.await {
             Ok(Ok(who)) => {
                 let (action, principal) = (action.name(), who.principal.name());
-                self.audit.note(&Record { event: "signed_in", action, principal, ..Record::default() });
+                self.audit.note(&Record { event: "signed_in", action, principal, from, ..Record::default() });
                 return Ok(who.principal);
             }
             Ok(Err(Unidentified::Refused)) => HttpRefusal::NotSignedIn,
             // The end of the threads is the end of the server.
             Ok(Err(Unidentified::Busy)) | Err(_) => HttpRefusal::Busy,
         };
-        self.refused_http("", action.name(), refusal);
+        self.refused_http(("", from), action.name(), refusal);
         Err(refusal)
     }
 
@@ -183,9 +215,9 @@ impl Access {
         Err(HttpRefusal::ForeignOrigin)
     }
 
-    fn refused_http(&self, principal: &str, action: &str, refusal: HttpRefusal) {
+    fn refused_http(&self, (principal, from): (&str, &str), action: &str, refusal: HttpRefusal) {
         let (code, why) = (Some(refusal.status().as_u16()), refusal.text());
-        self.audit.note(&Record { event: "refused", action, principal, code, why, ..Record::default() });
+        self.audit.note(&Record { event: "refused", action, principal, from, code, why, ..Record::default() });
     }
 }
 

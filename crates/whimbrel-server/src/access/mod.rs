@@ -21,7 +21,7 @@ use whimbrel_access::{Denied, Principal, Quota, Rule, RuleNo, Rules};
 use whimbrel_mqtt::Unidentified;
 
 use audit::{Audit, Record};
-pub use http::{ByRules, HttpRefusal};
+pub use http::{ByFile, ByRules, HttpRefusal};
 use passwords::{PASSWORD_MAX, Passwords};
 use remembered::Remembered;
 use tokens::{TOKEN_MAX, Tokens};

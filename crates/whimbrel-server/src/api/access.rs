@@ -1,6 +1,7 @@
 //! Who may ask what of the API.
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -34,6 +35,27 @@ impl Action {
     }
 }
 
+/// The other end of the connection over which is asked, in words: its address, or the user of the process at the other end of the control socket.
+#[derive(Clone, Debug, Default)]
+pub struct Remote(Arc<str>);
+
+impl Remote {
+    /// One at an address.
+    pub fn at(address: SocketAddr) -> Remote {
+        Remote(address.to_string().into())
+    }
+
+    /// A process of the user with this number.
+    pub fn of_user(uid: u32) -> Remote {
+        Remote(format!("uid {uid}").into())
+    }
+
+    /// The words; empty if it is not known.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Who asks, or the status and the words with which it is refused. With 401 the asker is told how to sign in.
 pub type Authorized = Result<String, (StatusCode, String)>;
 
@@ -43,14 +65,15 @@ pub trait Authorizer: Debug + Send + Sync {
     fn authorize<'a>(
         &'a self,
         headers: &'a HeaderMap,
+        remote: &'a Remote,
         action: Action,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>>;
 
     /// Somebody who may is about to change something.
-    fn changes(&self, _principal: &str, _what: &str) {}
+    fn changes(&self, _principal: &str, _remote: &Remote, _what: &str) {}
 }
 
-/// Everybody may do everything, under this name: whoever could open the control socket, and everyone with `--dev`.
+/// Everybody may do everything, under this name: everyone with `--dev`.
 #[derive(Debug)]
 pub struct Everyone(pub &'static str);
 
@@ -58,6 +81,7 @@ impl Authorizer for Everyone {
     fn authorize<'a>(
         &'a self,
         _headers: &'a HeaderMap,
+        _remote: &'a Remote,
         _action: Action,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
         Box::pin(async { Ok(self.0.to_owned()) })
@@ -80,11 +104,12 @@ pub(super) async fn check(State(gate): State<Gate>, request: Request, next: Next
             return refuse(StatusCode::FORBIDDEN, error);
         }
         if let Some(action) = gate.action {
-            match gate.authorizer.authorize(request.headers(), action).await {
+            let remote = request.extensions().get::<Remote>().cloned().unwrap_or_default();
+            match gate.authorizer.authorize(request.headers(), &remote, action).await {
                 Ok(principal) if action == Action::Administer => {
                     let (method, path) = (request.method(), request.uri().path());
-                    tracing::info!(principal, %method, path, "asked over the API");
-                    gate.authorizer.changes(&principal, &format!("{method} {path}"));
+                    tracing::info!(principal, from = remote.text(), %method, path, "asked over the API");
+                    gate.authorizer.changes(&principal, &remote, &format!("{method} {path}"));
                 }
                 Ok(_) => {}
                 Err(refusal) => return refused(refusal),

@@ -94,6 +94,7 @@ fn broker(info: TopologyInfo) -> Broker {
         name: info.name.into(),
         host: info.host.to_string(),
         incarnation: info.incarnation,
+        addresses: info.addresses.into_iter().map(String::from).collect(),
         own: false,
         reachable: !info.path.is_empty(),
         path: info.path.into_iter().map(String::from).collect(),

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use whimbrel_core::Stats;
 
-use super::access::{Action, Authorizer, refused};
+use super::access::{Action, Authorizer, Remote, refused};
 use super::answers::{Counters, Lost, Sample, Status, WhoAmI};
 use super::{Shared, json, millis};
 use crate::drive::Hub;
@@ -50,11 +50,13 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
 pub(super) async fn who(
     State(shared): State<Arc<Shared>>,
     Extension(authorizer): Extension<Arc<dyn Authorizer>>,
+    remote: Option<Extension<Remote>>,
     headers: HeaderMap,
 ) -> Response {
+    let remote = remote.map(|Extension(remote)| remote).unwrap_or_default();
     let (mut known, mut may, mut refusal) = (None, Vec::new(), None);
     for action in Action::ALL {
-        match authorizer.authorize(&headers, action).await {
+        match authorizer.authorize(&headers, &remote, action).await {
             Ok(principal) => {
                 known = Some(principal);
                 may.push(action.name().to_owned());

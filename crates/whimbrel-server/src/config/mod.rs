@@ -7,6 +7,7 @@ mod identity;
 pub mod overlay;
 pub mod partition;
 mod problem;
+pub mod proxy;
 pub mod schema;
 mod settings;
 mod source;
@@ -111,8 +112,10 @@ pub struct Log {
 pub struct Limits {
     /// Client connections at once; `None`: as many as the file limit allows.
     pub max_connections: Option<usize>,
-    /// For the TLS handshake and the WebSocket upgrade together.
+    /// For the TLS handshake and the WebSocket upgrade together, and as long for a header of the PROXY protocol before them.
     pub handshake_timeout: Duration,
+    /// How long clients may take, when the broker ends, to read what was sent to them.
+    pub drain_timeout: Duration,
     /// How often the files of fences, and the configuration file, are looked at for changes.
     pub fence_poll: Duration,
 }
@@ -145,6 +148,8 @@ pub struct Config {
     pub overlay: overlay::Asked,
     /// What to listen on; a kind that is off is missing.
     pub listen: Vec<(Listener, SocketAddr)>,
+    /// Which listeners stand behind proxies, and where those are.
+    pub proxy: proxy::Asked,
     /// For TLS and WebSocket with TLS.
     pub certificate: Certificate,
     /// The server's own bounds.
@@ -153,8 +158,6 @@ pub struct Config {
     pub broker: whimbrel_mqtt::Config,
     /// Threads that serve connections; 0: one per CPU.
     pub workers: usize,
-    /// How long a shutdown may take.
-    pub drain_timeout: Duration,
     /// How logs are written.
     pub log: Log,
     /// Fences, and where they come from.
@@ -203,6 +206,8 @@ impl Config {
         if dev {
             identity::check_reach(&listen, &mut settings, &mut warnings);
         }
+        let overlay = overlay::load(&listen, &mut settings, &mut warnings);
+        let proxy = proxy::load(&listen, &mut settings, &mut warnings);
         let access = access::load(&mut settings, &mut warnings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
@@ -214,17 +219,18 @@ impl Config {
                 deployment,
                 dev,
                 access: access.clone(),
-                overlay: overlay::load(&settings),
+                overlay,
                 listen,
+                proxy,
                 certificate,
                 limits: Limits {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
+                    drain_timeout: settings.duration("drain_timeout"),
                     fence_poll: FENCE_POLL,
                 },
                 broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
-                drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
                 fences,
                 division,

@@ -1,22 +1,74 @@
-//! Links to other brokers: whom to dial, and how much to tell.
+//! Links to other brokers: whom to dial, where to be dialled, and how much to tell.
 
+use std::net::{IpAddr, SocketAddr};
+
+use super::Listener;
+use super::problem::Problem;
 use super::settings::Settings;
+
+/// Addresses that a broker tells others at most: as many as the protocol of links takes.
+const ADVERTISE_MAX: usize = 4;
+
+/// The longest of them, in bytes: the bound of the protocol, too.
+const ADVERTISE_BYTES_MAX: usize = 64;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// `HOST:PORT` of brokers that are dialled.
     pub peers: Vec<String>,
+    /// `HOST:PORT` where others are told to dial this broker, best first; empty: where it listens.
+    pub advertise: Vec<String>,
     /// With fewer links than this, brokers that others tell of are dialled too.
     pub links_wanted: usize,
     /// Entries of the interest that is told, at most.
     pub interest_max: usize,
 }
 
-pub(super) fn load(settings: &Settings) -> Asked {
+/// Judges what was asked for.
+pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) -> Asked {
+    let advertise = settings.peers("overlay.advertise");
+    if let Some((message, help)) = mistake(&advertise) {
+        let problem = Problem::new(message).at(settings.place("overlay.advertise"), "here").help(help);
+        settings.problems.push(problem);
+    }
+    let open = listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| address);
+    match open {
+        None if !advertise.is_empty() => {
+            warnings.push("`overlay.advertise` means nothing, as `listen_overlay` is off: nobody can dial it".into());
+        }
+        Some(address) if advertise.is_empty() && address.ip().is_unspecified() => warnings.push(format!(
+            "`listen_overlay` is {address}, which is no address that others could dial, so they are told none: only brokers \
+             that have this one among their peers dial it; name the address in `overlay.advertise`"
+        )),
+        _ => {}
+    }
     Asked {
         peers: settings.peers("overlay.peers"),
+        advertise,
         links_wanted: settings.number("overlay.links") as usize,
         interest_max: settings.number("overlay.interest_max") as usize,
     }
+}
+
+/// What is wrong with addresses that others are to be told, and what to write.
+fn mistake(advertise: &[String]) -> Option<(String, &'static str)> {
+    if advertise.len() > ADVERTISE_MAX {
+        let message = format!("`overlay.advertise` has more than {ADVERTISE_MAX} entries");
+        return Some((message, "name the one that most other brokers reach; others dial the first"));
+    }
+    for address in advertise {
+        if address.len() > ADVERTISE_BYTES_MAX {
+            let message =
+                format!("`overlay.advertise` has \"{address}\", which is longer than {ADVERTISE_BYTES_MAX} bytes");
+            return Some((message, "name a shorter host name, or the numeric address"));
+        }
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        if ip.is_ok_and(|ip| ip.to_canonical().is_unspecified()) {
+            let message = format!("`overlay.advertise` has \"{address}\", which nobody can dial");
+            return Some((message, "name an address or a host name that leads to this machine, such as 10.0.0.6:7117"));
+        }
+    }
+    None
 }

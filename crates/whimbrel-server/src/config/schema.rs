@@ -105,6 +105,10 @@ keys! {
         "Where the API, the console, /metrics, /healthz and /readyz are served";
     "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Listen, "127.0.0.1:7117",
         "Where other brokers connect over QUIC (UDP)";
+    "" "proxy_listeners" flag("proxy-listeners", "WHIMBREL_PROXY_LISTENERS"), "LIST", Kind::Words(&["mqtt", "tls", "ws", "wss", "http"]), "",
+        "Listeners whose connections must begin with a header of the PROXY protocol (version 1 or 2), which tells the client's address";
+    "" "proxy_from" flag("proxy-from", "WHIMBREL_PROXY_FROM"), "NETWORKS", Kind::Networks, "",
+        "Where the proxies are that send it; connections to these listeners from elsewhere are refused";
     "" "tls_cert" flag("tls-cert", "WHIMBREL_TLS_CERT"), "FILE", Kind::Text, "",
         "Certificate chain in PEM, the server's own first; with --dev one is made if none is given";
     "" "tls_key" flag("tls-key", "WHIMBREL_TLS_KEY"), "FILE", Kind::Text, "",
@@ -136,6 +140,8 @@ keys! {
 
     "overlay" "peers" flag("peer", "WHIMBREL_PEER"), "HOST:PORT", Kind::Peers, "",
         "Other brokers that are dialled for as long as this one runs; the option is given once for each";
+    "overlay" "advertise" flag("overlay-advertise", "WHIMBREL_OVERLAY_ADVERTISE"), "HOST:PORT", Kind::Peers, "",
+        "Where other brokers are told to dial this one, at most 4, best first; the address of listen_overlay if none is named and it is one (0.0.0.0 is none)";
     "overlay" "links" flag("overlay-links", "WHIMBREL_OVERLAY_LINKS"), "N", Kind::Count(0, 256), "4",
         "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
     "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
@@ -151,7 +157,7 @@ keys! {
     "limits" "max_connections" None, "N", Kind::Count(0, 10_000_000), "0",
         "Client connections at once; 0 means as many as the file limit of the process allows";
     "limits" "handshake_timeout" None, "DURATION", Kind::Duration(100, 60 * SECOND), "10s",
-        "How long a TLS handshake and a WebSocket upgrade may take together";
+        "How long a TLS handshake and a WebSocket upgrade may take together, and before them a header of the PROXY protocol";
     "limits" "connect_timeout" None, "DURATION", Kind::Duration(100, 60 * SECOND), "10s",
         "How long a client may take from its connection to its complete CONNECT packet";
     "limits" "max_keep_alive" None, "DURATION", Kind::Duration(0, 65_535 * SECOND), "0s",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use miette::NamedSource;
 use toml::de::{DeTable, DeValue};
 
@@ -213,6 +214,11 @@ impl Settings {
     /// A list of texts.
     pub fn texts(&self, path: &str) -> Vec<String> {
         if let Value::Texts(texts) = self.value(path) { texts } else { Vec::new() }
+    }
+
+    /// A list of networks.
+    pub fn networks(&self, path: &str) -> Vec<IpNet> {
+        if let Value::Networks(networks) = self.value(path) { networks } else { Vec::new() }
     }
 
     /// A text that is known from elsewhere, at `place`; it counts if none was given.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use ipnet::IpNet;
 use toml::de::DeValue;
 
 /// Peers at most.
@@ -36,6 +37,10 @@ pub enum Kind {
     Peers,
     /// A list of texts, at most [`TEXTS_MAX`].
     Texts,
+    /// A list of some of these words; as text, with commas between them.
+    Words(&'static [&'static str]),
+    /// A list of networks such as `10.0.0.0/8`, or single addresses, at most [`TEXTS_MAX`]; as text, with commas between them.
+    Networks,
     /// Something that this version does not have: nothing but `off`, `false` or an empty list is taken.
     Later,
 }
@@ -55,8 +60,10 @@ pub enum Value {
     Duration(Duration),
     /// Of [`Kind::Peers`].
     Peers(Vec<String>),
-    /// Of [`Kind::Texts`].
+    /// Of [`Kind::Texts`] and [`Kind::Words`].
     Texts(Vec<String>),
+    /// Of [`Kind::Networks`].
+    Networks(Vec<IpNet>),
     /// Of [`Kind::Later`], and of settings that were not given and have no default.
     Nothing,
 }
@@ -90,6 +97,10 @@ impl Kind {
             Kind::Choice(_) => format!("one of {}", self.values()),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
             Kind::Texts => "a list of texts".into(),
+            Kind::Words(_) => format!("a list of some of {}", self.values()),
+            Kind::Networks => {
+                "networks such as \"10.0.0.0/8\" or \"fd00::/8\", or single addresses, or a list of them".into()
+            }
             Kind::Later => "nothing yet".into(),
         }
     }
@@ -104,9 +115,10 @@ impl Kind {
             Kind::Count(min, max) => format!("{min} to {max}"),
             Kind::Size(min, max) => format!("{} to {}", ByteSize(min), ByteSize(max)),
             Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
-            Kind::Choice(words) => words.join(", "),
+            Kind::Choice(words) | Kind::Words(words) => words.join(", "),
             Kind::Peers => "list of `HOST:PORT`".into(),
             Kind::Texts => "list of texts".into(),
+            Kind::Networks => "list of `ADDR/BITS`".into(),
             Kind::Later => String::new(),
         }
     }
@@ -139,6 +151,7 @@ impl Kind {
             Kind::Choice(_) => self.mismatch("is not known"),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
             Kind::Texts => Ok(Value::Texts(vec![text.to_owned()])),
+            Kind::Words(_) | Kind::Networks => self.read_list(text.split(',').map(str::trim)),
             Kind::Later if matches!(text, "off" | "false") => Ok(Value::Nothing),
             Kind::Later => not_available(),
         }
@@ -154,6 +167,14 @@ impl Kind {
                 texts.map_or_else(
                     || self.mismatch("has an entry that is no text"),
                     |texts| read_peers(texts.into_iter()),
+                )
+            }
+            (Kind::Words(_) | Kind::Networks, DeValue::String(text)) => self.read_text(text),
+            (Kind::Words(_) | Kind::Networks, DeValue::Array(items)) => {
+                let texts: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
+                texts.map_or_else(
+                    || self.mismatch("has an entry that is no text"),
+                    |texts| self.read_list(texts.into_iter()),
                 )
             }
             (Kind::Texts, DeValue::String(text)) => self.read_text(text),
@@ -178,6 +199,25 @@ impl Kind {
             }
             (_, other) => self.mismatch(format!("has the wrong type: {}", other.type_str())),
         }
+    }
+
+    /// Reads the entries of [`Kind::Words`] and [`Kind::Networks`].
+    fn read_list<'a>(self, texts: impl Iterator<Item = &'a str>) -> Result<Value, Refusal> {
+        let (mut words, mut networks) = (Vec::new(), Vec::new());
+        for text in texts {
+            match self {
+                Kind::Words(known) if known.contains(&text) => words.push(text.to_owned()),
+                Kind::Networks => match text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
+                    Ok(network) => networks.push(network),
+                    Err(_) => return self.mismatch(format!("has \"{text}\", which is no network")),
+                },
+                _ => return self.mismatch(format!("has \"{text}\", which is not known")),
+            }
+            if words.len() + networks.len() > TEXTS_MAX {
+                return self.mismatch(format!("has more than {TEXTS_MAX} entries"));
+            }
+        }
+        Ok(if matches!(self, Kind::Networks) { Value::Networks(networks) } else { Value::Texts(words) })
     }
 
     fn read_number(self, number: u64) -> Result<Value, Refusal> {
@@ -287,6 +327,24 @@ mod tests {
         assert!(
             peers(&vec!["a:1"; PEERS_MAX].join(",")).is_ok() && peers(&vec!["a:1"; PEERS_MAX + 1].join(",")).is_err()
         );
+    }
+
+    #[test]
+    fn networks() {
+        let networks = |text: &str| Kind::Networks.read_text(text);
+        let value = |texts: &[&str]| {
+            Ok(Value::Networks(texts.iter().map(|text| text.parse().expect("a literal network")).collect()))
+        };
+        assert_eq!(networks("10.0.0.0/8"), value(&["10.0.0.0/8"]));
+        assert_eq!(networks("192.0.2.7, fd00::/8"), value(&["192.0.2.7/32", "fd00::/8"]));
+        for wrong in ["", "10.0.0.0/33", "10.0.0/8", "proxy.example", "10.0.0.0/8,"] {
+            assert!(networks(wrong).is_err(), "{wrong:?} was taken");
+        }
+        let many = |number: usize| networks(&vec!["10.0.0.0/8"; number].join(","));
+        assert!(many(TEXTS_MAX).is_ok() && many(TEXTS_MAX + 1).is_err());
+        let words = |text: &str| Kind::Words(&["mqtt", "tls"]).read_text(text);
+        assert_eq!(words("tls,mqtt"), Ok(Value::Texts(vec!["tls".into(), "mqtt".into()])));
+        assert_eq!(words("tls,overlay").expect_err("it is none").what, "has \"overlay\", which is not known");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use tokio::net::UnixStream;
 
+use crate::access::{Access, ByFile};
 use crate::api::Api;
-use crate::api::access::{Authorizer, Everyone};
+use crate::api::access::{Authorizer, Remote};
 use crate::http;
 use socket::Listening;
 
@@ -31,16 +32,20 @@ pub struct Place {
 }
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listening: Listening, api: Api) {
+pub(crate) async fn serve(listening: Listening, api: Api, access: Arc<Access>) {
     let listener = listening.listener.try_clone().and_then(tokio::net::UnixListener::from_std);
     let listener = match listener {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the control socket cannot be served"),
     };
-    let authorizer: Arc<dyn Authorizer> = Arc::new(Everyone(OWNER));
+    let authorizer: Arc<dyn Authorizer> = Arc::new(ByFile { access, name: OWNER });
     let routes = api.router(&authorizer);
     let listener = &listener;
     let accept = move || async move { Ok(listener.accept().await?.0) };
-    let answer = |stream: UnixStream| http::answer("control socket", stream, routes.clone());
+    let answer = |stream: UnixStream| {
+        // Who it is was settled when it connected; without it the audit only lacks the number.
+        let remote = stream.peer_cred().map(|who| Remote::of_user(who.uid())).unwrap_or_default();
+        http::answer("control socket", stream, routes.clone(), remote)
+    };
     http::each_connection("control socket", MAX_CONNECTIONS, accept, answer).await;
 }

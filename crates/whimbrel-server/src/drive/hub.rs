@@ -1,5 +1,6 @@
 //! The machine, its owner at the moment, and the table of connections.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -127,11 +128,11 @@ impl Hub {
         hub
     }
 
-    /// Serves one plain TCP connection in a task of its own.
-    pub fn serve_tcp(self: &Arc<Self>, stream: TcpStream) {
+    /// Serves one plain TCP connection in a task of its own. `address` is the client's, if that is known.
+    pub fn serve_tcp(self: &Arc<Self>, stream: TcpStream, address: Option<SocketAddr>) {
         // Without it small packets would wait for the peer's delayed acknowledgement; a failure costs only latency.
         let _ = stream.set_nodelay(true);
-        let caller = Caller { address: stream.peer_addr().ok(), known: None };
+        let caller = Caller { address, known: None };
         let (read, write) = stream.into_split();
         let (line, port) = self.open(Some(write), Origin::Tcp, caller);
         tokio::spawn(task::run_tcp(self.clone(), line, port, read));

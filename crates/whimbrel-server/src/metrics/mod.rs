@@ -49,10 +49,16 @@ pub enum Cause {
     TextFrame,
     /// A malformed or too large WebSocket message.
     BadFrame,
+    /// A connection to a listener with the PROXY protocol from an address that is not believed.
+    ProxyUntrusted,
+    /// No valid header of the PROXY protocol where there must be one, or a longer one than is taken.
+    ProxyHeader,
+    /// The header of the PROXY protocol took too long.
+    ProxyTimeout,
 }
 
 impl Cause {
-    const ALL: [Cause; 10] = [
+    const ALL: [Cause; 13] = [
         Cause::ConnectionLimit,
         Cause::FileLimit,
         Cause::HandshakeTimeout,
@@ -63,6 +69,9 @@ impl Cause {
         Cause::BadRequest,
         Cause::TextFrame,
         Cause::BadFrame,
+        Cause::ProxyUntrusted,
+        Cause::ProxyHeader,
+        Cause::ProxyTimeout,
     ];
 
     /// Its label.
@@ -78,13 +87,33 @@ impl Cause {
             Cause::BadRequest => "bad_request",
             Cause::TextFrame => "text_frame",
             Cause::BadFrame => "bad_frame",
+            Cause::ProxyUntrusted => "proxy_untrusted",
+            Cause::ProxyHeader => "proxy_header",
+            Cause::ProxyTimeout => "proxy_timeout",
+        }
+    }
+
+    /// If it concerns the PROXY protocol: what happened, and what to do, in words.
+    pub fn of_proxy(self) -> Option<&'static str> {
+        match self {
+            Cause::ProxyUntrusted => Some(
+                "the listener is in proxy_listeners, and no network of proxy_from has this address; add the proxy's, or connect by way of it",
+            ),
+            Cause::ProxyHeader => Some(
+                "it does not begin with a PROXY header that is valid and not too long; have the proxy send one, or take the listener out of proxy_listeners",
+            ),
+            Cause::ProxyTimeout => Some(
+                "no complete PROXY header came within limits.handshake_timeout; have the proxy send one, or take the listener out of proxy_listeners",
+            ),
+            _ => None,
         }
     }
 
     /// Whether it can occur at this kind of listener.
     fn concerns(self, listener: Listener) -> bool {
         match self {
-            Cause::ConnectionLimit | Cause::FileLimit => true,
+            Cause::ConnectionLimit | Cause::FileLimit => listener != Listener::Http,
+            Cause::ProxyUntrusted | Cause::ProxyHeader | Cause::ProxyTimeout => true,
             Cause::HandshakeTimeout => listener.is_tls() || listener.is_websocket(),
             Cause::Tls => listener.is_tls(),
             _ => listener.is_websocket(),

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn::ConnectionError;
-use whimbrel_core::HangUp;
 
 use super::LINKS_MAX;
 use super::counts::{Counts, Failure};
-use super::port::HUNG_UP;
+use super::refused::Said;
 use crate::identity::trust::Refusal;
 use crate::logging::Throttle;
 
@@ -50,7 +49,10 @@ impl Gate {
 
     /// Counts and tells why there is no link with `who`.
     pub(super) fn failed(&self, who: &str, error: &ConnectionError) {
-        let (why, of_peer) = judge(error);
+        if let Some(said) = Said::of(error) {
+            return self.refused_by_peer(who, &said);
+        }
+        let why = judge(error);
         match why {
             Why::Refusal(refusal) => self.counts.refused(refusal),
             Why::Failure(failure) => self.counts.failed(failure),
@@ -60,11 +62,19 @@ impl Gate {
             Why::Failure(_) => error.to_string(),
         };
         if let Some(more) = self.throttle.pass(Instant::now()) {
-            match (why, of_peer) {
-                (Why::Refusal(_), _) => tracing::warn!(peer = who, why = words, more, "another broker is refused"),
-                (_, true) => tracing::warn!(peer = who, why = words, more, "another broker refuses this one"),
-                _ => tracing::info!(peer = who, why = words, more, "no link to another broker"),
+            match why {
+                Why::Refusal(_) => tracing::warn!(peer = who, why = words, more, "another broker is refused"),
+                Why::Failure(_) => tracing::info!(peer = who, why = words, more, "no link to another broker"),
             }
+        }
+    }
+
+    /// Counts and tells that another broker will not have a link with this one: why, and what to do.
+    pub(super) fn refused_by_peer(&self, who: &str, said: &Said) {
+        self.counts.failed(Failure::RefusedByPeer);
+        if let Some(more) = self.throttle.pass(Instant::now()) {
+            let (why, help) = (said.text(), said.advice());
+            tracing::warn!(peer = who, why, help, more, "another broker refuses this one");
         }
     }
 
@@ -91,32 +101,25 @@ enum Why {
     Failure(Failure),
 }
 
-/// Why there is no link, and whether the other end said so. Of a judgement within the handshake QUIC passes on the words only.
-fn judge(error: &ConnectionError) -> (Why, bool) {
+/// Why there is no link, if the other end did not say so. Of a judgement within the handshake QUIC passes on the words only.
+fn judge(error: &ConnectionError) -> Why {
     match error {
         ConnectionError::TransportError(error) => {
             let said = |refusal: &Refusal| error.reason.contains(refusal.text());
             if let Some(refusal) = Refusal::ALL.into_iter().find(said) {
-                return (Why::Refusal(refusal), false);
+                return Why::Refusal(refusal);
             }
             if error.reason.contains("peer sent no certificates") {
-                return (Why::Refusal(Refusal::NoCertificate), false);
+                return Why::Refusal(Refusal::NoCertificate);
             }
-            (Why::Failure(Failure::Protocol), false)
+            Why::Failure(Failure::Protocol)
         }
         ConnectionError::ConnectionClosed(_) | ConnectionError::ApplicationClosed(_) => {
-            (Why::Failure(Failure::RefusedByPeer), true)
+            Why::Failure(Failure::RefusedByPeer)
         }
-        ConnectionError::TimedOut | ConnectionError::Reset => (Why::Failure(Failure::Unreachable), false),
+        ConnectionError::TimedOut | ConnectionError::Reset => Why::Failure(Failure::Unreachable),
         ConnectionError::VersionMismatch | ConnectionError::CidsExhausted | ConnectionError::LocallyClosed => {
-            (Why::Failure(Failure::Protocol), false)
+            Why::Failure(Failure::Protocol)
         }
     }
-}
-
-/// Why the other end's core hung up, if it did.
-pub(super) fn hung_up(error: &ConnectionError) -> Option<HangUp> {
-    let ConnectionError::ApplicationClosed(close) = error else { return None };
-    let place = u64::from(close.error_code).checked_sub(u64::from(HUNG_UP))?;
-    HangUp::ALL.get(usize::try_from(place).ok()?).copied()
 }

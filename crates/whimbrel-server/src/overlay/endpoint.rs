@@ -20,10 +20,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use whimbrel_core::HangUp;
 
-use super::admit::{Gate, Place, hung_up};
+use super::admit::{Gate, Place};
 use super::beat::Beat;
 use super::counts::{Counts, LinkCounts};
 use super::link::{self, Streams};
+use super::refused::{self, Said};
 use super::runtime::Runtime;
 use super::{LINKS_MAX, Uplink, dial};
 use crate::access::Access;
@@ -78,7 +79,7 @@ const SOCKET_BYTES: usize = 2 << 20;
 const DIALED_MAX: usize = 2 * LINKS_MAX;
 
 /// With this code a link is closed to a broker that no rule allows; other codes are those of the core.
-const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
+pub(super) const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
 
 /// How long the end of a broker waits until the others have been told.
 const PARTING: Duration = Duration::from_secs(1);
@@ -342,12 +343,24 @@ impl Shared {
         let here = link::run(uplink, (connection.clone(), streams), counts, beat, (dialed, name)).await;
         drop(up);
         let why = connection.close_reason().unwrap_or(ConnectionError::LocallyClosed);
-        match here {
-            Some(here) => tracing::info!(peer, %address, why = here.text(), "a link to another broker is hung up"),
-            None => tracing::info!(peer, %address, %why, "a link to another broker has ended"),
-        }
+        self.tell_end((&peer, address), here, &why);
         self.ends.send_modify(|ends| *ends += 1);
-        here.or_else(|| hung_up(&why))
+        here.or_else(|| refused::hung_up(&why))
+    }
+
+    /// Tells how a link has ended: `here` says why this broker's core has hung up, if it has.
+    fn tell_end(&self, (peer, address): (&str, SocketAddr), here: Option<HangUp>, why: &ConnectionError) {
+        match (here, Said::of(why)) {
+            (Some(here), _) if here.is_passing() => {
+                tracing::info!(peer, %address, why = here.text(), "a link to another broker is hung up");
+            }
+            (Some(here), _) => {
+                let help = refused::of_hang_up(here);
+                tracing::warn!(peer, %address, why = here.text(), help, "another broker is refused");
+            }
+            (None, Some(said)) if said.is_lasting() => self.gate.refused_by_peer(peer, &said),
+            (None, _) => tracing::info!(peer, %address, %why, "a link to another broker has ended"),
+        }
     }
 
     /// Whether an address is of a kind that the socket can send to.

@@ -11,6 +11,7 @@ mod endpoint;
 mod gather;
 mod link;
 mod port;
+mod refused;
 mod runtime;
 
 pub use channel::CHANNELS;

@@ -57,6 +57,11 @@ pub async fn tcp(server: &Server, listener: Listener) -> TcpStream {
 }
 
 pub async fn tls(server: &Server, listener: Listener) -> TlsStream<TcpStream> {
+    tls_over(server, tcp(server, listener).await).await
+}
+
+/// TLS over a connection that is open already.
+pub async fn tls_over(server: &Server, stream: TcpStream) -> TlsStream<TcpStream> {
     let pem = get(server, "/certificate.pem").await.1;
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate in PEM");
     let mut roots = rustls::RootCertStore::empty();
@@ -68,7 +73,6 @@ pub async fn tls(server: &Server, listener: Listener) -> TlsStream<TcpStream> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").expect("a name");
-    let stream = tcp(server, listener).await;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("the certificate is for localhost")
 }
 

@@ -210,6 +210,9 @@ pub struct Broker {
     pub host: String,
     /// Its life: greater after each start.
     pub incarnation: u64,
+    /// Where it says that other brokers reach it, best first.
+    #[serde(default)]
+    pub addresses: Vec<String>,
     /// It is the one that answers.
     pub own: bool,
     /// There is a way to it.
