@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
+use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal, Step};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
@@ -252,6 +252,9 @@ impl Core {
             let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
             if is_safe && self.streams.own.waiting(id.pubend) == 1 {
                 self.note_retained(retain, event.topic);
+                if out.wants_steps() {
+                    out.step(&publication.accepted(), Step::Passed { is_logged });
+                }
                 let matched = Some(self.pass_own(now, route, &mut publication, retain, out));
                 return Ok(Taken { matched, is_written: false });
             }
@@ -455,6 +458,9 @@ impl Core {
                     }
                     let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
                     let mut publication = Publication::of(&held.event, 0);
+                    if out.wants_steps() {
+                        out.step(&publication.accepted(), Step::Passed { is_logged: held.is_logged });
+                    }
                     let matched = self.pass_own(now, route, &mut publication, held.retain, out);
                     if let (Some(whom), Some((_, tag))) = (present, held.answer) {
                         let (qos, result) = (held.event.qos(), Accepted::Routed { matched });

@@ -42,8 +42,8 @@ mod timers;
 pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
-    Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell,
-    Will,
+    Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Step,
+    Tell, Will,
 };
 pub use broker::Core;
 pub use caching::Interest;

@@ -16,6 +16,7 @@ pub mod overlay;
 mod process;
 mod server;
 pub mod store;
+pub mod telemetry;
 pub mod tls;
 mod websocket;
 

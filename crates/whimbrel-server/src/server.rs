@@ -27,6 +27,7 @@ use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
 use crate::overlay::{Plan, StartError};
 use crate::store::{self, Lock, Opened};
+use crate::telemetry::{self, Flusher, Service};
 use crate::{control, logging, process, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
@@ -37,6 +38,9 @@ const MAX_CONNECTIONS: u64 = 10_000_000;
 
 /// How long a broker that ends waits for others to take what they need to go on without it.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a broker that ends waits for the collector to take the last traces.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,8 @@ pub struct Server {
     /// The API was asked for a drain.
     drain: Arc<Notify>,
     max_connections: usize,
+    /// Sends traces that wait, if there is a collector for them.
+    traces: Option<Flusher>,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
     /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
@@ -175,14 +181,16 @@ impl Server {
         let (links, address) = open_overlay(config, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
-        let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
+        let mut http = JoinSet::new();
+        let (traces, traced) = trace(config, version, &hub, &mut http);
+        let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, (max_connections, traced)));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
         let max_packet = config.broker.limits.max_packet_size as usize;
         let handshake = config.limits.handshake_timeout;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet, access.clone()));
         let (phase, watching) = watch::channel(Phase::Starting);
         let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
-        let (mut doors, mut http) = (JoinSet::new(), JoinSet::new());
+        let mut doors = JoinSet::new();
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
@@ -206,7 +214,19 @@ impl Server {
             http.spawn(control::serve(listening, api));
         }
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, fences, drain, max_connections, phase, doors, http, _links: links, _lock: lock })
+        Ok(Server {
+            ready,
+            hub,
+            fences,
+            drain,
+            max_connections,
+            traces,
+            phase,
+            doors,
+            http,
+            _links: links,
+            _lock: lock,
+        })
     }
 
     /// What it listens on.
@@ -244,6 +264,11 @@ impl Server {
             tracing::warn!(limit = ?HAND_OVER_LIMIT, "other brokers do not have all that they need to go on without this one");
         }
         self.hub.close_overlay().await;
+        if let Some(traces) = &self.traces
+            && tokio::time::timeout(FLUSH_LIMIT, traces.flush()).await.is_err()
+        {
+            tracing::warn!(limit = ?FLUSH_LIMIT, "the last traces were not sent in time");
+        }
         self.http.shutdown().await;
         let hub = self.hub.clone();
         // What is not written in time is found as it would be after a crash.
@@ -263,6 +288,27 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
         listeners: ready.open.clone(),
         started_ms: hub.clock().now().as_nanos() / 1_000_000,
     }
+}
+
+/// Begins to make traces if there is a collector for them; what is counted of them is all 0 otherwise.
+fn trace(
+    config: &Config,
+    version: &str,
+    hub: &Hub,
+    tasks: &mut JoinSet<()>,
+) -> (Option<Flusher>, Arc<telemetry::Counts>) {
+    let counts = Arc::default();
+    let Some(plan) = &config.telemetry else { return (None, counts) };
+    let service = Service {
+        name: config.name.clone(),
+        version: version.to_owned(),
+        deployment: config.deployment.clone(),
+        host: hub.look(|broker, _, _| broker.core().host()),
+    };
+    let (tracer, flusher, export) = telemetry::start(plan, &service, &counts);
+    hub.set_tracer(tracer);
+    tasks.spawn(export);
+    (Some(flusher), counts)
 }
 
 /// Who may ask over the HTTP listener.

@@ -29,6 +29,7 @@ use crate::access as access_plan;
 use crate::control;
 use crate::identity::credentials::Known;
 use crate::store::Opening;
+use crate::telemetry::Plan;
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
@@ -157,6 +158,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// How logs are written.
     pub log: Log,
+    /// Where traces go, if they go anywhere.
+    pub telemetry: Option<Plan>,
     /// Fences, and where they come from.
     pub fences: fence::Sources,
     /// The cache for semi-durable subscriptions.
@@ -226,6 +229,7 @@ impl Config {
                 workers: settings.number("workers") as usize,
                 drain_timeout: settings.duration("drain_timeout"),
                 log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
+                telemetry: telemetry(&settings),
                 fences,
                 division,
                 topics,
@@ -282,6 +286,12 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
         sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
         ..whimbrel_mqtt::Config::default()
     }
+}
+
+/// Where traces go, if a collector is named.
+fn telemetry(settings: &Settings) -> Option<Plan> {
+    let endpoint = Some(settings.text("telemetry.otlp_endpoint")).filter(|endpoint| !endpoint.is_empty())?;
+    Some(Plan { endpoint, sample: settings.ratio("telemetry.sample") })
 }
 
 /// Where the control socket is to be: in the data directory, unless something else was asked for.

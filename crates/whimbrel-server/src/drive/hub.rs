@@ -19,6 +19,7 @@ use crate::access::Access;
 use crate::config::partition::Division;
 use crate::overlay::{Counts, Overlay};
 use crate::store::{Signal, Store};
+use crate::telemetry::Tracer;
 
 use super::account::Account;
 use super::brake::Brake;
@@ -186,6 +187,11 @@ impl Hub {
             machine.broker.handle(now, Input::Cache(&division.plan), &mut machine.ports);
             machine.broker.handle(now, Input::Buffer(&division.buffer), &mut machine.ports);
         });
+    }
+
+    /// From now on makes traces of events.
+    pub(crate) fn set_tracer(&self, tracer: Tracer) {
+        self.run(|machine, _| machine.ports.tracer = Some(Box::new(tracer)));
     }
 
     /// Looks at the broker and its journal between two turns.

@@ -8,6 +8,7 @@ mod journal;
 mod links;
 mod overlay;
 mod selectors;
+mod traces;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use fences::{FenceMetrics, Outcome};
 use crate::config::Listener;
 use crate::drive::{Account, Hub};
 use crate::process;
+use crate::telemetry::Counts;
 
 /// Why a connection did not come to speak MQTT, or stopped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +136,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// The metrics of `hub` and of this process.
-    pub fn new(hub: Arc<Hub>, name: &str, version: &str, max_connections: usize) -> Metrics {
+    pub fn new(hub: Arc<Hub>, name: &str, version: &str, (max_connections, traced): (usize, Arc<Counts>)) -> Metrics {
         let mut registry = Registry::default();
         let (accepted, failures) = (Family::default(), Family::default());
         let help = "Connections accepted from the system";
@@ -143,7 +145,7 @@ impl Metrics {
         registry.register("whimbrel_listener_failures", help, failures.clone());
         let fences = FenceMetrics::new(&mut registry);
         let build = vec![("name".to_owned(), name.to_owned()), ("version".to_owned(), version.to_owned())];
-        let snapshot = Snapshot { hub, build, max_connections, started: Instant::now() };
+        let snapshot = Snapshot { hub, build, max_connections, traced, started: Instant::now() };
         registry.register_collector(Box::new(snapshot));
         Metrics { registry, accepted, failures, fences }
     }
@@ -175,6 +177,7 @@ struct Snapshot {
     hub: Arc<Hub>,
     build: Vec<(String, String)>,
     max_connections: usize,
+    traced: Arc<Counts>,
     started: Instant,
 }
 
@@ -218,6 +221,7 @@ impl Collector for Snapshot {
         }
         journal::encode(&mut encoder, &store, congested)?;
         links::encode(&mut encoder, &self.hub.overlay_account())?;
+        traces::encode(&mut encoder, &self.traced)?;
         self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
