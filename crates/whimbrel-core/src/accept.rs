@@ -242,8 +242,10 @@ impl Core {
         if retain {
             self.retained.note_assigned(id.tick);
         }
-        self.sessions.stats.events_accepted += 1;
-        self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        if from != From::Broker {
+            self.sessions.stats.events_accepted += 1;
+            self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        }
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
             if number.is_some() || matches!(from, From::Will(_)) {
@@ -360,15 +362,6 @@ impl Core {
         }
         if from == From::Will(index) {
             store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
-        }
-    }
-
-    /// An event that is not logged is passed: if it is retained, that is written lazily.
-    pub(crate) fn note_retained(&mut self, retain: bool, topic: &str) {
-        // What the broker says of itself it says anew.
-        let is_kept = retain && self.has_log() && !topic.starts_with('$');
-        if is_kept && !self.store.lazy_topics.contains(topic) {
-            self.store.lazy_topics.insert(topic.into());
         }
     }
 

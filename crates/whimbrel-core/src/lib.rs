@@ -48,6 +48,6 @@ pub use api::{
 pub use broker::Core;
 pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
-pub use inspect::{Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
+pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
-pub use stats::Stats;
+pub use stats::{GapClass, GapCounts, Stats};

@@ -27,8 +27,8 @@ use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
 use crate::overlay::{Plan, StartError};
 use crate::store::{self, Lock, Opened};
-use crate::telemetry::{self, Flusher, Service};
-use crate::{control, logging, process, tls};
+use crate::telemetry::Flusher;
+use crate::{control, logging, process, telemetry, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
@@ -38,9 +38,6 @@ const MAX_CONNECTIONS: u64 = 10_000_000;
 
 /// How long a broker that ends waits for others to take what they need to go on without it.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
-
-/// How long a broker that ends waits for the collector to take the last traces.
-const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where a server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,8 +179,8 @@ impl Server {
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
         let mut http = JoinSet::new();
-        let (traces, traced) = trace(config, version, &hub, &mut http);
-        let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, (max_connections, traced)));
+        let (traces, traced) = telemetry::begin(config, version, &hub, &mut http);
+        let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced)));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
         let max_packet = config.broker.limits.max_packet_size as usize;
         let handshake = config.limits.handshake_timeout;
@@ -264,10 +261,8 @@ impl Server {
             tracing::warn!(limit = ?HAND_OVER_LIMIT, "other brokers do not have all that they need to go on without this one");
         }
         self.hub.close_overlay().await;
-        if let Some(traces) = &self.traces
-            && tokio::time::timeout(FLUSH_LIMIT, traces.flush()).await.is_err()
-        {
-            tracing::warn!(limit = ?FLUSH_LIMIT, "the last traces were not sent in time");
+        if let Some(traces) = &self.traces {
+            traces.flush().await;
         }
         self.http.shutdown().await;
         let hub = self.hub.clone();
@@ -288,27 +283,6 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
         listeners: ready.open.clone(),
         started_ms: hub.clock().now().as_nanos() / 1_000_000,
     }
-}
-
-/// Begins to make traces if there is a collector for them; what is counted of them is all 0 otherwise.
-fn trace(
-    config: &Config,
-    version: &str,
-    hub: &Hub,
-    tasks: &mut JoinSet<()>,
-) -> (Option<Flusher>, Arc<telemetry::Counts>) {
-    let counts = Arc::default();
-    let Some(plan) = &config.telemetry else { return (None, counts) };
-    let service = Service {
-        name: config.name.clone(),
-        version: version.to_owned(),
-        deployment: config.deployment.clone(),
-        host: hub.look(|broker, _, _| broker.core().host()),
-    };
-    let (tracer, flusher, export) = telemetry::start(plan, &service, &counts);
-    hub.set_tracer(tracer);
-    tasks.spawn(export);
-    (Some(flusher), counts)
 }
 
 /// Who may ask over the HTTP listener.
@@ -374,7 +348,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result
 /// # Errors
 /// It could not start.
 pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Result<(), Error> {
-    logging::start(&config.log);
+    logging::start(&config.telling.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{address, get, metric, packet, soon, speaks_mqtt_as, start, tcp};
+use common::{address, get, keep_all, metric, packet, publish, soon, speaks_mqtt_as, start, tcp, user_property};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -17,10 +17,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_server::Server;
 use whimbrel_server::config::{Config, Listener};
-use whimbrel_server::store::Opening;
 use whimbrel_server::telemetry::Plan;
 
 /// A span that the publisher says it has.
@@ -107,36 +105,16 @@ async fn broker(name: &str, plan: Plan, peers: Vec<String>) -> (Server, TempDir)
     let server = start(|config: &mut Config| {
         config.name = name.to_owned();
         config.overlay.peers = peers;
-        config.telemetry = Some(plan);
-        config.topics = vec![Profile { filter: "#".into(), persistence: Persistence::Persistent }];
-        config.data = Some(Opening {
-            directory: directory.path().to_owned(),
-            segment_bytes: 1 << 20,
-            max_bytes: 16 << 20,
-            accept_clock: false,
-            topics: config.topics.clone(),
-        });
+        config.telling.telemetry = Some(plan);
+        keep_all(config, directory.path());
     })
     .await;
     (server, directory)
 }
 
-/// A PUBLISH to `t` at QoS 1, with a user property if there is one.
-fn publish(id: u16, traceparent: Option<&str>) -> Vec<u8> {
-    let mut properties = Vec::new();
-    if let Some(text) = traceparent {
-        properties.push(0x26);
-        for part in ["traceparent", text] {
-            properties.extend((part.len() as u16).to_be_bytes());
-            properties.extend(part.as_bytes());
-        }
-    }
-    let mut body = b"\x00\x01t".to_vec();
-    body.extend(id.to_be_bytes());
-    body.push(properties.len() as u8);
-    body.extend(properties);
-    body.extend(b"hello");
-    [&[0x32, body.len() as u8][..], &body].concat()
+/// What a PUBLISH says of the trace that it belongs to.
+fn traced(traceparent: Option<&str>) -> Vec<u8> {
+    traceparent.map(|text| user_property("traceparent", text)).unwrap_or_default()
 }
 
 /// Subscribes at one broker and publishes at the other until something comes; what came, acknowledged.
@@ -149,7 +127,10 @@ async fn pass(from: &Server, to: &Server, traceparent: impl Fn(u16) -> Option<St
     // What is published before the brokers have told each other what is wanted stays where it is.
     let came = async {
         for id in 1.. {
-            publisher.write_all(&publish(id, traceparent(id).as_deref())).await.expect("the connection is open");
+            publisher
+                .write_all(&publish(id, &traced(traceparent(id).as_deref())))
+                .await
+                .expect("the connection is open");
             assert_eq!(packet(&mut publisher).await.expect("an answer").0, 0x40);
             let mut first = [0];
             if let Ok(1) = subscriber.try_read(&mut first) {
@@ -246,7 +227,7 @@ async fn without_a_publishers_trace_both_brokers_choose_the_same_one() {
     let before = collector.spans.lock().len();
     let mut publisher = tcp(&north, Listener::Mqtt).await;
     speaks_mqtt_as(&mut publisher, b'q').await;
-    publisher.write_all(&publish(1, None)).await.expect("the connection is open");
+    publisher.write_all(&publish(1, &[])).await.expect("the connection is open");
     assert_eq!(soon("PUBACK", packet(&mut publisher)).await.expect("an answer").0, 0x40);
     north.drain(common::DEADLINE).await;
     assert!(collector.spans.lock().len() > before, "the last spans were not sent");

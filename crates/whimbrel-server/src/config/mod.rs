@@ -30,6 +30,7 @@ use crate::control;
 use crate::identity::credentials::Known;
 use crate::store::Opening;
 use crate::telemetry::Plan;
+use crate::tls;
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
@@ -131,6 +132,18 @@ pub enum Certificate {
     Known(Box<Known>),
 }
 
+/// What a broker tells of itself.
+#[derive(Clone, Debug)]
+pub struct Telling {
+    /// How logs are written.
+    pub log: Log,
+    /// Where traces go, if they go anywhere.
+    pub telemetry: Option<Plan>,
+    /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority` for those that it believes; of several the
+    /// first.
+    pub not_after: Vec<(&'static str, i64)>,
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -156,10 +169,8 @@ pub struct Config {
     pub workers: usize,
     /// How long a shutdown may take.
     pub drain_timeout: Duration,
-    /// How logs are written.
-    pub log: Log,
-    /// Where traces go, if they go anywhere.
-    pub telemetry: Option<Plan>,
+    /// What it tells of itself.
+    pub telling: Telling,
     /// Fences, and where they come from.
     pub fences: fence::Sources,
     /// The cache for semi-durable subscriptions.
@@ -228,8 +239,7 @@ impl Config {
                 broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
                 drain_timeout: settings.duration("drain_timeout"),
-                log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
-                telemetry: telemetry(&settings),
+                telling: telling(&settings),
                 fences,
                 division,
                 topics,
@@ -286,6 +296,18 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
         sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
         ..whimbrel_mqtt::Config::default()
     }
+}
+
+fn telling(settings: &Settings) -> Telling {
+    let log = Log { json: settings.text("log.format") == "json", level: settings.text("log.level") };
+    Telling { log, telemetry: telemetry(settings), not_after: not_after(settings) }
+}
+
+/// When certificates from files end.
+fn not_after(settings: &Settings) -> Vec<(&'static str, i64)> {
+    let files = [("broker", "tls_cert"), ("authority", "tls_ca")];
+    let ends = files.into_iter().filter_map(|(which, key)| Some((which, settings.path(key)?)));
+    ends.filter_map(|(which, path)| Some((which, tls::not_after(&path)?))).collect()
 }
 
 /// Where traces go, if a collector is named.

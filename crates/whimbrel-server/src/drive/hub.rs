@@ -157,7 +157,8 @@ impl Hub {
         let mut account = Account::default();
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
         self.run(|machine, now| {
-            account = Account::of(&machine.broker);
+            account = Account::of(&machine.broker, now);
+            account.latency = machine.store.as_ref().map(|store| store.latency().clone());
             account.store = machine.store.as_ref().map(|store| store.account()).unwrap_or_default();
             account.congested = self.brake.total(now);
         });

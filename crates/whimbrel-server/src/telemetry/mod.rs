@@ -13,16 +13,23 @@ mod tracer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use whimbrel_event::HostId;
 
+use crate::config::Config;
+use crate::drive::Hub;
 use export::Exporter;
 pub(crate) use tracer::Tracer;
 
 /// Spans that wait to be sent; those that find it full are dropped.
 pub const QUEUE_MAX: usize = 4096;
+
+/// How long a broker that ends waits for the collector to take the last spans.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,16 +41,12 @@ pub struct Plan {
 }
 
 /// Who sends the spans.
-#[derive(Clone, Debug)]
-pub struct Service {
-    /// The broker's name.
-    pub name: String,
-    /// The version of its program.
-    pub version: String,
-    /// The deployment that it belongs to.
-    pub deployment: String,
+struct Service {
+    name: String,
+    version: String,
+    deployment: String,
     /// The number that its streams bear.
-    pub host: HostId,
+    host: HostId,
 }
 
 /// What became of spans. All of it is 0 if no collector is named.
@@ -84,24 +87,38 @@ enum Item {
 pub(crate) struct Flusher(mpsc::Sender<Item>);
 
 impl Flusher {
-    /// Waits until everything up to now is sent or has failed; the caller has a limit for it.
+    /// Waits until everything up to now is sent or has failed, or for a second.
     pub(crate) async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.0.send(Item::Flush(done)).await.is_ok() {
-            // An exporter that has ended has nothing left to send.
-            let _ = is_done.await;
+        let flushed = async {
+            if self.0.send(Item::Flush(done)).await.is_ok() {
+                // An exporter that has ended has nothing left to send.
+                let _ = is_done.await;
+            }
+        };
+        if tokio::time::timeout(FLUSH_LIMIT, flushed).await.is_err() {
+            tracing::warn!(limit = ?FLUSH_LIMIT, "the last traces were not sent in time");
         }
     }
 }
 
-/// A tracer, and what sends its spans: to be spawned, it never ends by itself.
-pub(crate) fn start(
-    plan: &Plan,
-    service: &Service,
-    counts: &Arc<Counts>,
-) -> (Tracer, Flusher, impl Future<Output = ()> + use<>) {
+/// Begins to make traces if there is a collector for them; what is counted of them is all 0 otherwise.
+pub(crate) fn begin(
+    config: &Config,
+    version: &str,
+    hub: &Hub,
+    tasks: &mut JoinSet<()>,
+) -> (Option<Flusher>, Arc<Counts>) {
+    let counts: Arc<Counts> = Arc::default();
+    let Some(plan) = &config.telling.telemetry else { return (None, counts) };
+    let service = Service {
+        name: config.name.clone(),
+        version: version.to_owned(),
+        deployment: config.deployment.clone(),
+        host: hub.look(|broker, _, _| broker.core().host()),
+    };
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    let exporter = Exporter::new(plan, service, counts.clone());
-    let tracer = Tracer::new(plan.sample, service.host, sender.clone(), counts.clone());
-    (tracer, Flusher(sender), exporter.run(receiver))
+    hub.set_tracer(Tracer::new(plan.sample, service.host, sender.clone(), counts.clone()));
+    tasks.spawn(Exporter::new(plan, &service, counts.clone()).run(receiver));
+    (Some(Flusher(sender)), counts)
 }
