@@ -218,3 +218,53 @@ fn whole(key: &str, value: i64) -> KeyValue {
 fn pair(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_event::{Attributes, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability, Tick};
+
+    use super::*;
+
+    fn event(topic: &str) -> AcceptedEvent<'_> {
+        AcceptedEvent {
+            id: EventId { pubend: PubendId(16), tick: Tick(7) },
+            accepted: Time::from_nanos(10),
+            event: EventRef {
+                topic,
+                attributes: Attributes::default(),
+                payload: b"x",
+                headers: Headers::EMPTY,
+                qos: Qos::AtLeastOnce,
+                reliability: Reliability::Reliable,
+                importance: IMPORTANCE_DEFAULT,
+                expires: None,
+                deadline_ms: None,
+                publisher: Publisher::UNKNOWN,
+            },
+        }
+    }
+
+    #[test]
+    fn what_finds_the_queue_full_is_dropped_and_counted() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        let counts = Arc::new(Counts::default());
+        let mut tracer = Tracer::new(1.0, HostId::new(16), sender, counts.clone());
+        let (now, step) = (Time::from_nanos(30), Step::Passed { is_logged: true });
+        tracer.step(now, &event("$SYS/uptime"), step);
+        assert!(receiver.try_recv().is_err(), "what the broker says of itself is not traced");
+        tracer.step(now, &event("t"), step);
+        assert_eq!(counts.dropped()[0], ("queue_full", 1), "of two spans");
+        let Ok(Item::Span(span)) = receiver.try_recv() else { panic!("the first span is there") };
+        assert_eq!((&span.name[..], span.start_time_unix_nano, span.end_time_unix_nano), ("accept", 10, 30));
+    }
+
+    #[test]
+    fn what_is_remembered_has_its_bound() {
+        let (sender, _receiver) = mpsc::channel(1);
+        let mut tracer = Tracer::new(1.0, HostId::new(16), sender, Arc::default());
+        for tick in 0..2 * RECENT_MAX as u64 {
+            tracer.note_recent(EventId { pubend: PubendId(16), tick: Tick(tick) }, Time::ZERO);
+        }
+        assert_eq!((tracer.recent.len(), tracer.order.len()), (RECENT_MAX, RECENT_MAX));
+    }
+}
