@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn only_a_valid_traceparent_that_asks_for_it_is_followed() {
         let asked =
-            Context { trace: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, parent: Some(SpanId(0xf067_aa0b_a902_b7)) };
+            Context { trace: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, parent: Some(SpanId(0x00f0_67aa_0ba9_02b7)) };
         assert_eq!(parse(ASKED), Some(asked));
         assert_eq!(
             parse(&ASKED.replace("00-4", "cc-4")).map(|known| known.trace),
