@@ -20,6 +20,11 @@ def rate(metric, by=""):
     return f"sum by ({labels}) (rate({metric}{{{AT}}}[{EVERY}]))"
 
 
+def quantile(share, metric):
+    """That share of what a histogram has seen at each broker took no longer."""
+    return f"histogram_quantile({share}, sum by (instance,le) (rate({metric}_bucket{{{AT}}}[{EVERY}])))"
+
+
 def gauge(metric, by=""):
     labels = ",".join(["instance", *by.split(",")] if by else ["instance"])
     return f"max by ({labels}) ({metric}{{{AT}}})"
@@ -88,8 +93,10 @@ ROWS = [
         (LINES, "Nondurable: dropped", "ops", "Deliveries that nobody gets: best-effort ones to clients that read too slowly, too large for their client, and of sessions that ended or were full.",
          [(rate("whimbrel_dropped_slow_total"), "{{instance}} slow"), (rate("whimbrel_dropped_too_large_total"), "{{instance}} too large"),
           (rate("whimbrel_dropped_queue_full_total"), "{{instance}} queue full"), (rate("whimbrel_dropped_session_ended_total"), "{{instance}} session ended")]),
-        (LINES, "Semi-durable and durable: gaps", "ops", "Gaps by reason. overwritten: the cache was too small; lost: a stream ended or a broker lost that part; released: given up by max_retain, or acknowledged before; not-buffered: nobody here had asked for it.",
-         [(rate("whimbrel_gaps_total", "reason"), "{{instance}} {{reason}}")]),
+        (LINES, "Lost by class", "ops", "What subscriptions lost by what they are promised: dropped deliveries of those that are promised nothing, gaps of all.",
+         [(rate("whimbrel_lost_total", "class"), "{{instance}} {{class}}")]),
+        (LINES, "Gaps by class and reason", "ops", "Gaps by reason. overwritten: the cache was too small; lost: a stream ended or a broker lost that part; released: given up by max_retain, or acknowledged before; not-buffered: nobody here had asked for it.",
+         [(rate("whimbrel_class_gaps_total", "class,reason"), "{{instance}} {{class}} {{reason}}")]),
         (LINES, "Clients with most gaps", "ops", "Gaps by client id, of the clients that have most.",
          [(f"topk(10, {rate('whimbrel_client_gaps_total', 'client')})", "{{instance}} {{client}}")]),
         (LINES, "Durable: given up, order broken", "ops", "Ranges that were declared lost to other brokers, brokers for which nothing is kept any more, and events passed before one that their publisher had published elsewhere before.",
@@ -112,8 +119,10 @@ ROWS = [
          [(gauge("whimbrel_journal_bytes"), "{{instance}} files"), (gauge("whimbrel_journal_retained_bytes"), "{{instance}} kept")]),
         (LINES, "Commits", "ops", "Commits per second, each with one sync, and the records that they made durable.",
          [(rate("whimbrel_journal_commits_total"), "{{instance}} commits"), (rate("whimbrel_journal_records_total"), "{{instance}} records")]),
-        (LINES, "Time between commits under load", "s", "Seconds per commit. While publishers wait for the disk there is always one commit after another, and this is how long one takes; on a quiet broker it only says how seldom something is logged.",
-         [(f"1 / {rate('whimbrel_journal_commits_total')}", "{{instance}}")]),
+        (LINES, "Time to commit", "s", "How long what is given to the journal takes to become durable: half of it, and 99 of 100, took no longer. Publishers of logged events wait that long at least.",
+         [(quantile(0.5, "whimbrel_journal_commit_seconds"), "{{instance}} 50 %"), (quantile(0.99, "whimbrel_journal_commit_seconds"), "{{instance}} 99 %")]),
+        (LINES, "Use of max_log", "percentunit", "Bytes of the journal's files as a share of those that they may take.",
+         [(f"max by (instance) (whimbrel_journal_bytes{{{AT}}} / (whimbrel_journal_max_bytes{{{AT}}} > 0))", "{{instance}}")]),
         (LINES, "Clients held up by the disk", "percentunit", "Share of the time in which clients were not read because too much waited for the disk.",
          [(rate("whimbrel_journal_congested_seconds_total"), "{{instance}}")]),
         (LINES, "Bytes written", "Bps", "Bytes to the disk with directories and padding, the records in them, and records that were written again to free their files.",
@@ -136,6 +145,8 @@ ROWS = [
          [(rate("whimbrel_link_events_sent_total", "peer"), "{{instance}} to {{peer}}"),
           (rate("whimbrel_link_events_held_back_total", "peer"), "{{instance}} to {{peer}} held back")]),
         (LINES, "Unsent", "bytes", "Bytes that wait to be sent over a link, where they are more than 64 KiB.", [(gauge("whimbrel_link_unsent_bytes", "peer"), "{{instance}} to {{peer}}")]),
+        (LINES, "Brokers", "none", "Brokers to which each broker has a way, and those that it knows, both with itself. Less reachable than known: the overlay is split, or a broker is down.",
+         [(gauge("whimbrel_brokers_reachable"), "{{instance}} reachable"), (gauge("whimbrel_brokers_known"), "{{instance}} known")]),
         (LINES, "Links", "none", "Links that are up at each broker.", [(gauge("whimbrel_links"), "{{instance}}")]),
         (LINES, "Links lost and refused", "ops", "Links that ended, and links that came to nothing, by cause.",
          [(rate("whimbrel_overlay_links_lost_total"), "{{instance}} ended"), (rate("whimbrel_link_failures_total", "cause"), "{{instance}} {{cause}}")]),

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal};
+use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal, Step};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
@@ -242,8 +242,10 @@ impl Core {
         if retain {
             self.retained.note_assigned(id.tick);
         }
-        self.sessions.stats.events_accepted += 1;
-        self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        if from != From::Broker {
+            self.sessions.stats.events_accepted += 1;
+            self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        }
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
             publication.event.headers.maybe_repeat |= number.is_some() && self.may_have_forgotten(from);
@@ -253,6 +255,9 @@ impl Core {
             let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
             if is_safe && self.streams.own.waiting(id.pubend) == 1 {
                 self.note_retained(retain, event.topic);
+                if out.wants_steps() {
+                    out.step(&publication.accepted(), Step::Passed { is_logged });
+                }
                 let matched = Some(self.pass_own(now, route, &mut publication, retain, out));
                 return Ok(Taken { matched, is_written: false });
             }
@@ -367,15 +372,6 @@ impl Core {
         }
     }
 
-    /// An event that is not logged is passed: if it is retained, that is written lazily.
-    pub(crate) fn note_retained(&mut self, retain: bool, topic: &str) {
-        // What the broker says of itself it says anew.
-        let is_kept = retain && self.has_log() && !topic.starts_with('$');
-        if is_kept && !self.store.lazy_topics.contains(topic) {
-            self.store.lazy_topics.insert(topic.into());
-        }
-    }
-
     /// Whether an event has to be logged: its topic says so, or a durable subscription wants it. Notes which do.
     fn must_log(&mut self, now: Time, route: RouteAt, incoming: &Incoming<'_>) -> bool {
         let Incoming { event, binding, .. } = *incoming;
@@ -462,6 +458,9 @@ impl Core {
                     }
                     let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
                     let mut publication = Publication::of(&held.event, 0);
+                    if out.wants_steps() {
+                        out.step(&publication.accepted(), Step::Passed { is_logged: held.is_logged });
+                    }
                     let matched = self.pass_own(now, route, &mut publication, held.retain, out);
                     if let (Some(whom), Some((_, tag))) = (present, held.answer) {
                         let (qos, result) = (held.event.qos(), Accepted::Routed { matched });

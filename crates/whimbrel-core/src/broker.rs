@@ -15,7 +15,7 @@ use crate::retained::Retained;
 use crate::route::Router;
 use crate::session::Sessions;
 use crate::shared::Groups;
-use crate::stats::Stats;
+use crate::stats::{GapCounts, Stats};
 use crate::store::{Answer, Atom, AtomNo, Fetch, Profile, Profiles, Store};
 use crate::stream::{Sources, split_mix};
 use crate::timers::Timers;
@@ -306,6 +306,11 @@ impl Core {
     /// first.
     pub fn gappy_clients(&self) -> Vec<(String, u64)> {
         self.sessions.gappy()
+    }
+
+    /// The gaps in what subscriptions got, by what these are promised and why.
+    pub fn gap_counts(&self) -> GapCounts {
+        self.sessions.gaps
     }
 
     /// What the broker's own streams have in common.

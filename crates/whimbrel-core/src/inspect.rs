@@ -3,14 +3,14 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{PubendId, Qos, Tick, Time};
+use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
 use crate::api::Durability;
 use crate::broker::Core;
 use crate::follow::NOTHING;
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Session, own_client_id, shown};
-use crate::store::{OWN, OwnTicks};
+use crate::store::{Debt, OWN, OwnTicks};
 
 /// Subscriptions that one call of [`Core::sessions`] looks at, unless a single session has more.
 const SUBSCRIPTIONS_MAX: usize = 4096;
@@ -115,6 +115,21 @@ pub struct Holder {
     pub is_here: bool,
 }
 
+/// Another broker for whose durable subscriptions the log is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Debtor {
+    /// Which.
+    pub host: HostId,
+    /// Its name.
+    pub name: Box<str>,
+    /// For each of the reliable streams up to where all of its subscriptions have acknowledged it, as it reported last; `None`: it needs nothing of it.
+    pub upto: [Option<Tick>; OWN],
+    /// When it reported last.
+    pub heard: Time,
+    /// It will not come back: what it is owed waits for whoever goes on with its sessions.
+    pub is_gone: bool,
+}
+
 /// What [`Core::holders`] has found so far: for each stream who holds it longest, and how many do.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
@@ -182,6 +197,19 @@ impl Core {
             logged: release.logged[own],
             chopped: release.chopped[own],
         })
+    }
+
+    /// The other brokers for which the log is kept, in the order of their hosts: all that a broker can be owed to, some thousands at most.
+    pub fn debtors(&self) -> Vec<Debtor> {
+        let debts = self.store.debts.of.iter().filter(|(_, debt)| !debt.is_forfeited());
+        let debtor = |(host, debt): (&HostId, &Debt)| Debtor {
+            host: *host,
+            name: debt.hold.name.clone(),
+            upto: debt.holds().map(|upto| Some(upto).filter(|upto| *upto != NOTHING)),
+            heard: debt.hold.at,
+            is_gone: debt.hold.has_ended,
+        };
+        debts.map(debtor).collect()
     }
 
     /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with 0, returns where to go on.

@@ -42,12 +42,12 @@ mod timers;
 pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
-    Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Tell,
-    Will,
+    Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Step,
+    Tell, Will,
 };
 pub use broker::Core;
 pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
-pub use inspect::{Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
+pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
-pub use stats::Stats;
+pub use stats::{GapClass, GapCounts, Stats};

@@ -30,6 +30,15 @@ impl Core {
         matched
     }
 
+    /// An event that is not logged is passed: if it is retained, that is written lazily.
+    pub(crate) fn note_retained(&mut self, retain: bool, topic: &str) {
+        // What the broker says of itself it says anew.
+        let is_kept = retain && self.has_log() && !topic.starts_with('$');
+        if is_kept && !self.store.lazy_topics.contains(topic) {
+            self.store.lazy_topics.insert(topic.into());
+        }
+    }
+
     /// The consolidated stream passes an event: it goes to everyone who wants it, and into the cache. Tells whether a subscription
     /// wanted it.
     pub(crate) fn pass(

@@ -14,7 +14,7 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Events that got their id.
+    /// Events of clients that got their id: what the broker says of itself is not among them.
     events_accepted,
     /// Payload bytes of these.
     payload_bytes_accepted,
@@ -124,6 +124,57 @@ stats! {
     selector_steps,
     /// Selectors found true.
     selector_matches,
+}
+
+/// What a subscription that was told a gap is promised of the time in which its client is away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GapClass {
+    /// Nothing: it has notices only.
+    Nondurable,
+    /// What the cache has.
+    SemiDurable,
+    /// All.
+    Durable,
+}
+
+impl GapClass {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [GapClass; 3] = [GapClass::Nondurable, GapClass::SemiDurable, GapClass::Durable];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            GapClass::Nondurable => "nondurable",
+            GapClass::SemiDurable => "semi_durable",
+            GapClass::Durable => "durable",
+        }
+    }
+}
+
+/// Gaps since the start, by class and reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GapCounts([[u64; GapReason::ALL.len()]; GapClass::ALL.len()]);
+
+impl GapCounts {
+    pub(crate) fn count(&mut self, class: GapClass, reason: GapReason) {
+        self.0[class as usize][reason.index()] += 1;
+    }
+
+    /// Gaps of one class and reason.
+    pub fn of(&self, class: GapClass, reason: GapReason) -> u64 {
+        self.0[class as usize][reason.index()]
+    }
+
+    /// Gaps of one class in which something may be lost: all but those of clients that named no position.
+    pub fn lost(&self, class: GapClass) -> u64 {
+        let reasons = GapReason::ALL.into_iter().filter(|reason| *reason != GapReason::Assumed);
+        reasons.map(|reason| self.of(class, reason)).sum()
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
 }
 
 impl Stats {

@@ -18,6 +18,7 @@ mod proxy;
 mod server;
 mod service;
 pub mod store;
+pub mod telemetry;
 pub mod tls;
 mod websocket;
 

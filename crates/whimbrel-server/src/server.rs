@@ -28,7 +28,8 @@ use crate::metrics::Metrics;
 use crate::overlay::{Plan, StartError};
 use crate::proxy::Proxies;
 use crate::store::{self, Lock, Opened};
-use crate::{control, logging, process, service, tls};
+use crate::telemetry::Flusher;
+use crate::{control, logging, process, service, telemetry, tls};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
@@ -141,6 +142,8 @@ pub struct Server {
     /// The API was asked for a drain.
     drain: Arc<Notify>,
     max_connections: usize,
+    /// Sends traces that wait, if there is a collector for them.
+    traces: Option<Flusher>,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
     /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
@@ -176,14 +179,16 @@ impl Server {
         let (links, address) = open_overlay(config, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
-        let metrics = Arc::new(Metrics::new(hub.clone(), &config.name, version, max_connections));
+        let mut http = JoinSet::new();
+        let (traces, traced) = telemetry::begin(config, version, &hub, &mut http);
+        let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced)));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
         let max_packet = config.broker.limits.max_packet_size as usize;
         let handshake = config.limits.handshake_timeout;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet, access.clone()));
         let (phase, watching) = watch::channel(Phase::Starting);
         let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
-        let (mut doors, mut http) = (JoinSet::new(), JoinSet::new());
+        let mut doors = JoinSet::new();
         for (listener, socket) in sockets {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
@@ -209,7 +214,19 @@ impl Server {
             http.spawn(control::serve(listening, api, access));
         }
         phase.send_replace(Phase::Ready);
-        Ok(Server { ready, hub, fences, drain, max_connections, phase, doors, http, _links: links, _lock: lock })
+        Ok(Server {
+            ready,
+            hub,
+            fences,
+            drain,
+            max_connections,
+            traces,
+            phase,
+            doors,
+            http,
+            _links: links,
+            _lock: lock,
+        })
     }
 
     /// What it listens on.
@@ -247,6 +264,9 @@ impl Server {
             tracing::warn!(limit = ?HAND_OVER_LIMIT, "other brokers do not have all that they need to go on without this one");
         }
         self.hub.close_overlay().await;
+        if let Some(traces) = &self.traces {
+            traces.flush().await;
+        }
         self.http.shutdown().await;
         let hub = self.hub.clone();
         // What is not written in time is found as it would be after a crash.
@@ -337,7 +357,7 @@ fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result
 /// # Errors
 /// It could not start.
 pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Result<(), Error> {
-    logging::start(&config.log);
+    logging::start(&config.telling.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

@@ -82,6 +82,16 @@ pub(crate) fn read_pair(cert: &Path, key: &Path) -> Result<CertifiedKey, FileErr
     })
 }
 
+/// When the first of the certificates in a PEM file ends, in seconds since 1970; `None` if it cannot be read.
+pub(crate) fn not_after(path: &Path) -> Option<i64> {
+    let chain: Vec<_> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect).ok()?;
+    let end = |der: &CertificateDer<'_>| {
+        let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    };
+    chain.iter().filter_map(end).min()
+}
+
 /// Makes a self-signed certificate for loopback and `addresses`.
 ///
 /// # Errors

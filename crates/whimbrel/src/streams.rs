@@ -11,11 +11,15 @@ use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size, spa
 /// A stream that is held for longer than this is shown as something to look at.
 const LONG_HOLD: u64 = 60_000;
 
+/// The columns of what other brokers are owed.
+const OWED: [&str; 5] = ["STREAM", "OWED TO", "ACKNOWLEDGED>", "BEHIND>", "HEARD>"];
+
 const DETAILS: &str = "\
 LAST is the last moment that the stream has passed, LOGGED its last event that is in the journal, KEPT the bytes
 of its events there, and OLDEST how old they are at most. HELD BY is the subscription that has not acknowledged
-for the longest time; when it does, or its session ends (whimbrel sessions drop), they are given up. Below stands what
-each broker's journal has.
+for the longest time; when it does, or its session ends (whimbrel sessions drop), they are given up. Below stand the
+other brokers for whose durable subscriptions streams are kept: up to when they have ACKNOWLEDGED everything, how far
+that is BEHIND if more was logged since, and when they were HEARD of last. Then what each broker's journal has.
 
 Examples:
   whimbrel streams --data /var/lib/whimbrel
@@ -46,8 +50,13 @@ impl Streams {
                 return print_json(&answer);
             }
             let mut table = Table::new(&columns);
-            answer.streams.iter().for_each(|stream| table.row(row(stream, answer.now_ms)));
-            return failure::print((table.text(is_coloured()) + &journal(&answer, "journal")).as_bytes());
+            let mut owed = Table::new(&OWED);
+            for stream in &answer.streams {
+                table.row(row(stream, answer.now_ms));
+                owed_rows(stream, answer.now_ms).for_each(|cells| owed.row(cells));
+            }
+            let text = table.text(is_coloured()) + &owed_text(&owed) + &journal(&answer, "journal");
+            return failure::print(text.as_bytes());
         }
         let all: All<Answer> = system::ask(&control, "streams")?;
         if self.json {
@@ -55,17 +64,44 @@ impl Streams {
         }
         columns.insert(0, "BROKER");
         let mut table = Table::new(&columns);
+        let mut owed = Table::new(&[&["BROKER"], &OWED[..]].concat());
         let mut journals = String::new();
         for (broker, answer) in system::answers(&all) {
             for stream in &answer.streams {
                 let mut cells = row(stream, answer.now_ms);
                 cells.insert(0, name(broker).into());
                 table.row(cells);
+                for mut cells in owed_rows(stream, answer.now_ms) {
+                    cells.insert(0, name(broker).into());
+                    owed.row(cells);
+                }
             }
             journals += &journal(answer, &name(broker));
         }
-        failure::print((table.text(is_coloured()) + &journals + &system::absent(&all)).as_bytes())
+        failure::print((table.text(is_coloured()) + &owed_text(&owed) + &journals + &system::absent(&all)).as_bytes())
     }
+}
+
+/// What other brokers are owed, below the streams; nothing if that is nothing.
+fn owed_text(owed: &Table) -> String {
+    if owed.is_empty() { String::new() } else { format!("\n{}", owed.text(is_coloured())) }
+}
+
+/// How far other brokers are with a stream.
+fn owed_rows(stream: &Stream, now: u64) -> impl Iterator<Item = Vec<Cell>> {
+    let ago = move |at: u64| format!("{} ago", span(now.saturating_sub(at)));
+    stream.owed.iter().map(move |owed| {
+        let gone = if owed.gone { " (will not be back)" } else { "" };
+        let tone = |behind: &u64| if *behind >= LONG_HOLD { Tone::Warn } else { Tone::Plain };
+        let behind = owed.behind_ms.as_ref();
+        vec![
+            stream.stream.clone().into(),
+            format!("{}{gone}", name(&owed.broker)).into(),
+            ago(owed.acknowledged_ms).into(),
+            behind.map_or_else(Cell::none, |behind| Cell::new(span(*behind), tone(behind))),
+            ago(owed.heard_ms).into(),
+        ]
+    })
 }
 
 /// What is to be said of a broker's journal; `whose` is its name.
@@ -121,4 +157,38 @@ fn words(journal: &JournalUse, whose: &str) -> String {
         out += "         a backup is being made: nothing is given back until it is done\n";
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_server::api::answers::Owed;
+
+    use super::*;
+
+    #[test]
+    fn other_brokers_are_listed_with_how_far_they_are() {
+        let owed = |broker: &str, behind_ms| Owed {
+            broker: broker.into(),
+            host: "10".into(),
+            acknowledged_ms: 40_000,
+            behind_ms,
+            heard_ms: 99_000,
+            gone: broker == "old",
+        };
+        let (stream, holder) = ("c37cc497bf3d2300".into(), None);
+        let owed = vec![owed("tower", Some(60_000)), owed("old", None)];
+        let stream =
+            Stream { stream, last_ms: 100_000, logged_ms: Some(90_000), bytes: 1, oldest_ms: None, holder, owed };
+        let mut table = Table::new(&OWED);
+        assert_eq!(owed_text(&table), "");
+        owed_rows(&stream, 100_000).for_each(|cells| table.row(cells));
+        let text = table.text(false);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split("  ").filter(|cell| !cell.is_empty()).collect()).collect();
+        assert_eq!(
+            rows[1].iter().map(|cell| cell.trim()).collect::<Vec<_>>(),
+            ["c37cc497bf3d2300", "tower", "1m ago", "1m", "1s ago"]
+        );
+        assert!(rows[2].contains(&"old (will not be back)") && rows[2].iter().any(|cell| cell.trim() == "-"), "{text}");
+    }
 }

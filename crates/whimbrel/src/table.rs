@@ -63,6 +63,11 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// As text; coloured if asked.
     pub fn text(&self, coloured: bool) -> String {
         let heads = self.head.iter().enumerate();

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, EventRef, HostId, Qos};
+use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Qos};
 
 use super::{Channel, Granted, HangUp, Link, PeerLink, Segment};
 
@@ -99,6 +99,30 @@ pub enum Sent {
     TooLarge,
 }
 
+/// What becomes of an event at this broker, for [`Output::step`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It was accepted here and is passed on now.
+    Passed {
+        /// It is durable in the log since just now.
+        is_logged: bool,
+    },
+    /// It was given to the link to a neighbour.
+    Sent {
+        /// Which.
+        to: HostId,
+        /// Somebody lacked it and had asked for it.
+        is_answer: bool,
+    },
+    /// It came over the link from a neighbour.
+    Came {
+        /// Which.
+        from: HostId,
+        /// Somebody lacked it and had asked for it.
+        is_answer: bool,
+    },
+}
+
 /// One event on its way to one subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
@@ -155,6 +179,12 @@ pub trait Output {
     fn resume(&mut self, _link: Link) {}
     /// Something is known of an own stream, for whoever carries it to other brokers.
     fn knowledge(&mut self, _segment: &Segment<'_>) {}
+    /// Whether [`Output::step`] is wanted; if not, events are not even read for it.
+    fn wants_steps(&self) -> bool {
+        false
+    }
+    /// Something became of an event. Told only if [`Output::wants_steps`].
+    fn step(&mut self, _event: &AcceptedEvent<'_>, _step: Step) {}
     /// Send bytes to another broker: the next of a stream, or one datagram. Returns how many bytes are unsent on that way now; a datagram is sent
     /// at once or never.
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {

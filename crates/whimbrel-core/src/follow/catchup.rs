@@ -444,7 +444,7 @@ impl<O: Output> Reader<'_, O> {
             assert!(taken, "it was asked whether it takes the notice");
             self.track.told_at = self.now;
         }
-        self.sessions.count_gap(self.track.session, gap.reason);
+        self.sessions.count_gap(self.track.session, self.track.gap_class(), gap.reason);
         self.lag.gaps.passed(gap.pubend, gap.to);
         self.lag.positions.advance(gap.pubend, gap.to);
         self.track.note_told(gap);

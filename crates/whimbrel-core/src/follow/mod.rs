@@ -39,6 +39,7 @@ pub(crate) use verdicts::Verdicts;
 use crate::cache::PartitionSet;
 use crate::route::NO_GROUP;
 use crate::session::Terms;
+use crate::stats::GapClass;
 
 /// Stands for a tracked subscription that has ended, where something of it is still in flight.
 pub(crate) const ENDED: u32 = u32::MAX - 1;
@@ -95,6 +96,15 @@ pub(crate) struct Track {
 }
 
 impl Track {
+    /// What it is promised, for counting gaps.
+    pub(crate) fn gap_class(&self) -> GapClass {
+        match (&self.durable, self.keeps) {
+            (Some(_), _) => GapClass::Durable,
+            (None, true) => GapClass::SemiDurable,
+            (None, false) => GapClass::Nondurable,
+        }
+    }
+
     /// Whether it does not want events of that publisher.
     pub(crate) fn is_own(&self, publisher: Publisher) -> bool {
         self.without != Publisher::UNKNOWN && self.without == publisher

@@ -11,7 +11,7 @@ use super::routes::{Node, Tree};
 use super::stats::OverlayStats;
 use super::traces::What;
 use super::{Overlay, Traffic, wants};
-use crate::api::{Channel, Output, PeerLink};
+use crate::api::{Channel, Output, PeerLink, Step};
 use crate::broker::Core;
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less what it adds to its event.
@@ -286,6 +286,7 @@ impl Carrier<'_> {
         frame.extend_from_slice(sending.event);
         self.send(link, channel, &frame, out);
         self.traffic.traces.note(self.now, sending.id, What::Sent(to));
+        tell_step(sending, Step::Sent { to, is_answer: sending.answer }, out);
         self.traffic.frame = frame;
     }
 
@@ -296,6 +297,15 @@ impl Carrier<'_> {
         peer.counters.frames_out += 1;
         peer.counters.bytes_out += frame.len() as u64;
         peer.set_unsent(self.now, channel, unsent);
+    }
+}
+
+/// Tells whoever wants to know it what became of an event; one that cannot be read is left to whom it is for.
+pub(super) fn tell_step(sending: &Sending<'_>, step: Step, out: &mut impl Output) {
+    if out.wants_steps()
+        && let Ok(event) = compact::read(sending.event, sending.id)
+    {
+        out.step(&event, step);
     }
 }
 

@@ -6,9 +6,9 @@ use whimbrel_event::{PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Frame, Invalid, Silence, TreeReader, compact};
 
 use super::Overlay;
-use super::forward::Sending;
+use super::forward::{Sending, tell_step};
 use super::traces::What;
-use crate::api::{Channel, HangUp, Output, PeerLink};
+use crate::api::{Channel, HangUp, Output, PeerLink, Step};
 use crate::broker::Core;
 use crate::remote::Learnt;
 
@@ -125,6 +125,7 @@ impl Core {
             repairers: frame.repairers,
             event: frame.event,
         };
+        tell_step(&sending, Step::Came { from, is_answer: frame.answer }, out);
         let mut is_relayed = false;
         for part in tree.children() {
             is_relayed = true;

@@ -2,6 +2,7 @@
 
 use super::{Session, Sessions, shown};
 use crate::follow::GapReason;
+use crate::stats::GapClass;
 
 /// Clients that are named for the gaps they were told of.
 pub(super) const GAPPY_MAX: usize = 16;
@@ -19,9 +20,10 @@ fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
 
 impl Sessions {
     /// A subscription of that session has been told that something may be missing, or would have been.
-    pub(crate) fn count_gap(&mut self, index: u32, reason: GapReason) {
-        let Sessions { slots, stats, gappy, .. } = self;
+    pub(crate) fn count_gap(&mut self, index: u32, class: GapClass, reason: GapReason) {
+        let Sessions { slots, stats, gappy, gaps, .. } = self;
         stats.count_gap(reason);
+        gaps.count(class, reason);
         let session = slots[index as usize].as_mut().expect("a session index in use");
         session.gaps += 1;
         note_gappy(gappy, session);

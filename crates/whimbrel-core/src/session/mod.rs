@@ -27,7 +27,7 @@ pub(crate) use whom::Pause;
 use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};
 use crate::overlay::Attachment;
-use crate::stats::Stats;
+use crate::stats::{GapCounts, Stats};
 use crate::store::{AtomNo, SessionNo};
 use crate::stream::Streams;
 
@@ -266,6 +266,8 @@ pub(crate) struct Sessions {
     pub(crate) fulfilled: Vec<Fulfilled>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
+    /// Gaps by class and reason.
+    pub(crate) gaps: GapCounts,
     /// Clients with most gaps, in no order; at most [`gappy::GAPPY_MAX`].
     gappy: Vec<(Box<str>, u64)>,
 }
@@ -286,6 +288,7 @@ impl Sessions {
             handed: VecDeque::new(),
             fulfilled: Vec::new(),
             overflowed: Vec::new(),
+            gaps: GapCounts::default(),
             gappy: Vec::new(),
         }
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use whimbrel_access::Principal;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{AtomNo, Disk, Fetched};
-use whimbrel_core::{Channel, HangUp, Interest, PeerInput, PeerLink};
-use whimbrel_event::HostId;
+use whimbrel_core::{Channel, Delivery, HangUp, Interest, PeerInput, PeerLink, Step};
+use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_selector::Fences;
 
 use super::Origin;
@@ -171,6 +171,16 @@ pub trait Output {
     fn identify(&mut self, _conn: ConnId, _ticket: u64, _credentials: Credentials<'_>) {}
     /// Something was refused.
     fn refused(&mut self, _conn: ConnId, _decision: &Decision<'_>) {}
+    /// Whether [`Output::step`], [`Output::delivered`] and [`Output::settled`] are wanted.
+    fn wants_steps(&self) -> bool {
+        false
+    }
+    /// As [`whimbrel_core::Output::step`], now.
+    fn step(&mut self, _now: Time, _event: &AcceptedEvent<'_>, _step: Step) {}
+    /// An event was handed to the client of a connection.
+    fn delivered(&mut self, _now: Time, _conn: ConnId, _delivery: &Delivery<'_>) {}
+    /// The client of a connection acknowledges the delivery with that tag for good, or refuses it. It need not have had one.
+    fn settled(&mut self, _now: Time, _conn: ConnId, _tag: u16, _is_refused: bool) {}
     /// As [`whimbrel_core::Output::peer_bytes`].
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
         0

@@ -102,6 +102,9 @@ impl Broker {
     }
 
     fn settle(&mut self, now: Time, id: u32, tag: u16, by: Settlement, out: &mut impl Output) {
+        if out.wants_steps() && by != Settlement::Received {
+            out.settled(now, ConnId(id), tag, by == Settlement::Refused);
+        }
         self.core_input(now, CoreInput::Settle { link: Link(id), tag, by }, out);
     }
 

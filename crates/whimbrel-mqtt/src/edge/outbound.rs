@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent,
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent, Step,
 };
-use whimbrel_event::{AttributesBuf, EventRef, HostId, Qos, Time};
+use whimbrel_event::{AcceptedEvent, AttributesBuf, EventRef, HostId, Qos, Time};
 
 use super::conn::{Aliased, State};
 use super::recent::Recent;
@@ -77,9 +77,9 @@ impl Templates {
     }
 }
 
-impl<O: Output> CoreOutput for Outbound<'_, O> {
+impl<O: Output> Outbound<'_, O> {
     #[inline]
-    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+    fn hand_out(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         let id = link.0;
         let conn = &self.edge.conns[id as usize];
         if let Some(who) = conn.who.as_ref().filter(|who| who.is_strict)
@@ -134,6 +134,25 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             return Sent::Full;
         }
         Sent::Open
+    }
+}
+
+impl<O: Output> CoreOutput for Outbound<'_, O> {
+    #[inline]
+    fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
+        let sent = self.hand_out(link, delivery);
+        if self.driver.wants_steps() && sent != Sent::TooLarge {
+            self.driver.delivered(self.now, ConnId(link.0), delivery);
+        }
+        sent
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.driver.wants_steps()
+    }
+
+    fn step(&mut self, event: &AcceptedEvent<'_>, step: Step) {
+        self.driver.step(self.now, event, step);
     }
 
     fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {

@@ -13,6 +13,7 @@ pub mod percent;
 mod routes;
 mod sessions;
 mod status;
+pub(crate) use status::lost;
 mod streams;
 mod system;
 mod trace;

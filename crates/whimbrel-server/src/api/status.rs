@@ -6,12 +6,12 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use whimbrel_core::Stats;
+use whimbrel_core::{GapClass, GapCounts, Stats};
 
 use super::access::{Action, Authorizer, Remote, refused};
 use super::answers::{Counters, Lost, Sample, Status, WhoAmI};
 use super::{Shared, json, millis};
-use crate::drive::Hub;
+use crate::drive::{self, Hub};
 use crate::process;
 use crate::server::Phase;
 
@@ -23,7 +23,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
         (core.host(), core.topology(now), broker.stats().core.subscriptions, now)
     });
     let own = brokers.iter().find(|broker| broker.host == host);
-    let reachable = brokers.iter().filter(|broker| broker.host == host || !broker.path.is_empty()).count();
+    let (known, reachable) = drive::brokers(&brokers, host);
     let about = &shared.about;
     let status = Status {
         now_ms: millis(now),
@@ -39,8 +39,8 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
         connections: sample.connections,
         sessions: sample.sessions,
         subscriptions,
-        brokers_reachable: reachable.max(1) as u64,
-        brokers_known: brokers.len().max(1) as u64,
+        brokers_reachable: reachable,
+        brokers_known: known,
         counters: sample.counters,
     };
     json(StatusCode::OK, &status)
@@ -80,8 +80,10 @@ fn phase(phase: Phase) -> &'static str {
 
 /// The broker's numbers at this moment.
 pub(super) fn sample(hub: &Hub) -> Sample {
-    let (stats, journal_bytes, now) =
-        hub.look(|broker, store, now| (broker.stats(), store.map_or(0, |store| store.account().bytes), now));
+    let (stats, gaps, journal_bytes, now) = hub.look(|broker, store, now| {
+        let journal_bytes = store.map_or(0, |store| store.account().bytes);
+        (broker.stats(), broker.core().gap_counts(), journal_bytes, now)
+    });
     let (overlay_bytes_in, overlay_bytes_out) = hub.overlay_bytes();
     let core = &stats.core;
     let counters = Counters {
@@ -93,8 +95,8 @@ pub(super) fn sample(hub: &Hub) -> Sample {
         packets_in: stats.packets_in,
         packets_out: stats.packets_out,
         refused: stats.refused.total() + stats.publishes_refused.total() + core.subscriptions_refused,
-        lost: lost(core),
-        gaps: lost(core).semi_durable + lost(core).durable + core.gaps_assumed,
+        lost: lost(core, &gaps),
+        gaps: gaps.total(),
         overlay_bytes_in,
         overlay_bytes_out,
         cpu_ms: (process::cpu_seconds() * 1e3) as u64,
@@ -104,10 +106,11 @@ pub(super) fn sample(hub: &Hub) -> Sample {
     Sample { at_ms: millis(now), connections: stats.connections, sessions: core.sessions, counters }
 }
 
-fn lost(core: &Stats) -> Lost {
+/// What subscriptions lost, by what they are promised: deliveries of those that are promised nothing, gaps of all.
+pub(crate) fn lost(core: &Stats, gaps: &GapCounts) -> Lost {
     Lost {
-        nondurable: core.dropped_slow + core.dropped_queue_full,
-        semi_durable: core.gaps_overwritten + core.gaps_not_buffered + core.gaps_slow,
-        durable: core.gaps_released + core.gaps_lost,
+        nondurable: core.dropped_slow + core.dropped_queue_full + gaps.lost(GapClass::Nondurable),
+        semi_durable: gaps.lost(GapClass::SemiDurable),
+        durable: gaps.lost(GapClass::Durable),
     }
 }

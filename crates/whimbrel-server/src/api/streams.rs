@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::Holders;
+use whimbrel_core::{Debtor, Holders, StreamInfo};
+use whimbrel_event::Time;
 
-use super::answers::{Holder, JournalUse, Stream, Streams};
+use super::answers::{Holder, JournalUse, Owed, Stream, Streams};
 use super::{Shared, age, json, millis, moment};
 
 /// Places of subscriptions that are looked at while nobody else has the broker.
@@ -21,8 +22,10 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         // Others have their turn.
         tokio::task::yield_now().await;
     }
-    let (streams, account, now) = hub
-        .look(|broker, store, now| (broker.core().streams(), store.map(|store| (store.account(), store.usage())), now));
+    let (streams, debtors, account, now) = hub.look(|broker, store, now| {
+        let core = broker.core();
+        (core.streams(), core.debtors(), store.map(|store| (store.account(), store.usage())), now)
+    });
     let usage = account.as_ref().map(|(_, usage)| usage);
     let mut rows = Vec::new();
     for (own, info) in streams.iter().enumerate() {
@@ -43,6 +46,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
             // What a stream began with is not known until a part of it was given up.
             oldest_ms: used.oldest.filter(|tick| is_any && *tick > 0).map(|tick| tick / 1_000_000),
             holder,
+            owed: debtors.iter().filter_map(|debtor| owed(debtor, (own, info), now)).collect(),
         });
     }
     let journal = account.map(|(account, usage)| JournalUse {
@@ -62,4 +66,17 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         backup: shared.backups.available_permits() == 0,
     });
     json(StatusCode::OK, &Streams { now_ms: millis(now), streams: rows, journal })
+}
+
+/// How far another broker is with one of the streams, if it needs anything of it.
+fn owed(debtor: &Debtor, (own, info): (usize, &StreamInfo), now: Time) -> Option<Owed> {
+    let upto = debtor.upto[own]?;
+    Some(Owed {
+        broker: debtor.name.to_string(),
+        host: debtor.host.to_string(),
+        acknowledged_ms: millis(moment(upto)),
+        behind_ms: (upto < info.logged).then(|| age(now, upto)),
+        heard_ms: millis(debtor.heard),
+        gone: debtor.is_gone,
+    })
 }

@@ -30,6 +30,8 @@ use crate::access as access_plan;
 use crate::control;
 use crate::identity::credentials::Known;
 use crate::store::Opening;
+use crate::telemetry::Plan;
+use crate::tls;
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
@@ -133,6 +135,18 @@ pub enum Certificate {
     Known(Box<Known>),
 }
 
+/// What a broker tells of itself.
+#[derive(Clone, Debug)]
+pub struct Telling {
+    /// How logs are written.
+    pub log: Log,
+    /// Where traces go, if they go anywhere.
+    pub telemetry: Option<Plan>,
+    /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority` for those that it believes; of several the
+    /// first.
+    pub not_after: Vec<(&'static str, i64)>,
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -158,8 +172,8 @@ pub struct Config {
     pub broker: whimbrel_mqtt::Config,
     /// Threads that serve connections; 0: one per CPU.
     pub workers: usize,
-    /// How logs are written.
-    pub log: Log,
+    /// What it tells of itself.
+    pub telling: Telling,
     /// Fences, and where they come from.
     pub fences: fence::Sources,
     /// The cache for semi-durable subscriptions.
@@ -231,7 +245,7 @@ impl Config {
                 },
                 broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
-                log: Log { json: settings.text("log.format") == "json", level: settings.text("log.level") },
+                telling: telling(&settings),
                 fences,
                 division,
                 topics,
@@ -288,6 +302,24 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
         sys_interval: Some(duration("sys_interval")).filter(|interval| !interval.is_zero()),
         ..whimbrel_mqtt::Config::default()
     }
+}
+
+fn telling(settings: &Settings) -> Telling {
+    let log = Log { json: settings.text("log.format") == "json", level: settings.text("log.level") };
+    Telling { log, telemetry: telemetry(settings), not_after: not_after(settings) }
+}
+
+/// When certificates from files end.
+fn not_after(settings: &Settings) -> Vec<(&'static str, i64)> {
+    let files = [("broker", "tls_cert"), ("authority", "tls_ca")];
+    let ends = files.into_iter().filter_map(|(which, key)| Some((which, settings.path(key)?)));
+    ends.filter_map(|(which, path)| Some((which, tls::not_after(&path)?))).collect()
+}
+
+/// Where traces go, if a collector is named.
+fn telemetry(settings: &Settings) -> Option<Plan> {
+    let endpoint = Some(settings.text("telemetry.otlp_endpoint")).filter(|endpoint| !endpoint.is_empty())?;
+    Some(Plan { endpoint, sample: settings.ratio("telemetry.sample") })
 }
 
 /// Where the control socket is to be: in the data directory, unless something else was asked for.

@@ -34,7 +34,7 @@ impl Key {
 }
 
 /// Tables of `whimbrel.toml` that hold settings.
-pub const SECTIONS: &[&str] = &["identity", "journal", "limits", "log", "overlay"];
+pub const SECTIONS: &[&str] = &["identity", "journal", "limits", "log", "overlay", "telemetry"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
@@ -146,6 +146,11 @@ keys! {
         "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
     "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
         "Entries of the interest that the broker tells others; beyond it, similar ones are merged and others send more than is wanted";
+
+    "telemetry" "otlp_endpoint" None, "URL", Kind::Endpoint, "",
+        "The OpenTelemetry collector that gets traces, by OTLP over HTTP; /v1/traces is added to it; none if it is not given";
+    "telemetry" "sample" None, "RATIO", Kind::Ratio, "0.01",
+        "The share of events that are traced although their publishers do not ask for it; give all brokers the same";
 
     "journal" "max_log" None, "SIZE", Kind::Size(6 * MIB, 1024 * GIB), "64 GiB",
         "Bytes that the journal's files may take; above it publishes that must be logged are refused until subscribers acknowledge";

@@ -241,6 +241,11 @@ impl Settings {
         if let Value::Number(number) = self.value(path) { number } else { 0 }
     }
 
+    /// A number from 0 to 1.
+    pub fn ratio(&self, path: &str) -> f64 {
+        if let Value::Ratio(ratio) = self.value(path) { ratio } else { 0.0 }
+    }
+
     /// A duration.
     pub fn duration(&self, path: &str) -> Duration {
         if let Value::Duration(duration) = self.value(path) { duration } else { Duration::ZERO }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use axum::http::Uri;
 use bytesize::ByteSize;
 use ipnet::IpNet;
 use toml::de::DeValue;
@@ -33,6 +34,10 @@ pub enum Kind {
     Duration(u64, u64),
     /// One of a few words.
     Choice(&'static [&'static str]),
+    /// A number from 0 to 1, both included.
+    Ratio,
+    /// `http://HOST:PORT`, with a path or without.
+    Endpoint,
     /// A list of `HOST:PORT`, at most [`PEERS_MAX`]; as text, with commas between them.
     Peers,
     /// A list of texts, at most [`TEXTS_MAX`].
@@ -50,8 +55,10 @@ pub enum Kind {
 pub enum Value {
     /// Of [`Kind::Switch`].
     Switch(bool),
-    /// Of [`Kind::Text`] and [`Kind::Choice`].
+    /// Of [`Kind::Text`], [`Kind::Choice`] and [`Kind::Endpoint`].
     Text(String),
+    /// Of [`Kind::Ratio`].
+    Ratio(f64),
     /// Of [`Kind::Listen`]; `None` is `off`.
     Listen(Option<SocketAddr>),
     /// Of [`Kind::Count`] and [`Kind::Size`].
@@ -95,6 +102,8 @@ impl Kind {
                 format!("a duration with its unit, such as {examples}, from {}", self.values())
             }
             Kind::Choice(_) => format!("one of {}", self.values()),
+            Kind::Ratio => format!("a number from {}", self.values()),
+            Kind::Endpoint => "an address such as \"http://127.0.0.1:4318\"".into(),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
             Kind::Texts => "a list of texts".into(),
             Kind::Words(_) => format!("a list of some of {}", self.values()),
@@ -116,6 +125,8 @@ impl Kind {
             Kind::Size(min, max) => format!("{} to {}", ByteSize(min), ByteSize(max)),
             Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
             Kind::Choice(words) | Kind::Words(words) => words.join(", "),
+            Kind::Ratio => "0 to 1".into(),
+            Kind::Endpoint => "`http://HOST:PORT`".into(),
             Kind::Peers => "list of `HOST:PORT`".into(),
             Kind::Texts => "list of texts".into(),
             Kind::Networks => "list of `ADDR/BITS`".into(),
@@ -149,6 +160,10 @@ impl Kind {
             },
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(_) => self.mismatch("is not known"),
+            Kind::Ratio => {
+                text.parse().map_or_else(|_| self.mismatch("is not a number"), |ratio| self.read_ratio(ratio))
+            }
+            Kind::Endpoint => self.read_endpoint(text),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
             Kind::Texts => Ok(Value::Texts(vec![text.to_owned()])),
             Kind::Words(_) | Kind::Networks => self.read_list(text.split(',').map(str::trim)),
@@ -194,9 +209,12 @@ impl Kind {
                     Err(_) => self.mismatch("is out of range"),
                 }
             }
-            (Kind::Text | Kind::Listen | Kind::Size(..) | Kind::Duration(..) | Kind::Choice(_), DeValue::String(s)) => {
-                self.read_text(s)
-            }
+            (Kind::Ratio, DeValue::Integer(number)) => self.read_text(number.as_str()),
+            (Kind::Ratio, DeValue::Float(number)) => self.read_text(number.as_str()),
+            (
+                Kind::Text | Kind::Listen | Kind::Size(..) | Kind::Duration(..) | Kind::Choice(_) | Kind::Endpoint,
+                DeValue::String(s),
+            ) => self.read_text(s),
             (_, other) => self.mismatch(format!("has the wrong type: {}", other.type_str())),
         }
     }
@@ -225,6 +243,23 @@ impl Kind {
             Kind::Count(min, max) | Kind::Size(min, max) if (min..=max).contains(&number) => Ok(Value::Number(number)),
             _ => self.mismatch("is out of range"),
         }
+    }
+
+    fn read_ratio(self, ratio: f64) -> Result<Value, Refusal> {
+        if (0.0..=1.0).contains(&ratio) { Ok(Value::Ratio(ratio)) } else { self.mismatch("is out of range") }
+    }
+
+    fn read_endpoint(self, text: &str) -> Result<Value, Refusal> {
+        let Ok(uri) = text.parse::<Uri>() else { return self.mismatch("is no address") };
+        if uri.scheme_str() == Some("https") {
+            let help = "name a collector beside the broker with http://, and have that one speak TLS with the rest";
+            return refuse("asks for TLS, which is not spoken to collectors", help);
+        }
+        let is_known = uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty());
+        if !is_known || uri.query().is_some() || uri.authority().is_some_and(|who| who.as_str().contains('@')) {
+            return self.mismatch("is no address of a collector");
+        }
+        Ok(Value::Text(text.to_owned()))
     }
 
     fn mismatch(self, what: impl Into<String>) -> Result<Value, Refusal> {
@@ -353,6 +388,25 @@ mod tests {
         assert_eq!(count.read_text("10"), Ok(Value::Number(10)));
         for text in ["0", "11", "-1", "ten", "", "99999999999999999999"] {
             assert!(count.read_text(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn ratios_lie_between_nothing_and_all() {
+        assert_eq!(Kind::Ratio.read_text("0.25"), Ok(Value::Ratio(0.25)));
+        assert_eq!(Kind::Ratio.read_text("1"), Ok(Value::Ratio(1.0)));
+        for wrong in ["-0.1", "1.01", "NaN", "inf", "", "half"] {
+            assert!(Kind::Ratio.read_text(wrong).is_err(), "{wrong:?} was taken");
+        }
+    }
+
+    #[test]
+    fn endpoints_are_plain_http() {
+        for right in ["http://127.0.0.1:4318", "http://collector", "http://[::1]:4318/otlp"] {
+            assert_eq!(Kind::Endpoint.read_text(right), Ok(Value::Text(right.into())));
+        }
+        for wrong in ["", "127.0.0.1:4318", "https://a:4318", "ftp://a", "http://", "http://u:p@a", "http://a/?b"] {
+            assert!(Kind::Endpoint.read_text(wrong).is_err(), "{wrong:?} was taken");
         }
     }
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::Histogram;
+use whimbrel_core::GapCounts;
 use whimbrel_core::cache::PartitionGauges;
-use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges};
+use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges, TopologyInfo};
+use whimbrel_event::{HostId, Time};
 use whimbrel_mqtt::{Broker, Stats};
 use whimbrel_selector::Expensive;
 
@@ -20,6 +23,10 @@ pub struct Account {
     pub filters: Vec<String>,
     /// What the partitions hold and did, the default one last.
     pub partitions: Vec<PartitionGauges>,
+    /// The gaps in what subscriptions got.
+    pub gaps: GapCounts,
+    /// Brokers that are known, and those to which there is a way, this one included.
+    pub brokers: (u64, u64),
     /// The clients with most gaps, and how many.
     pub gappy: Vec<(String, u64)>,
     /// What the overlay has counted; zeros without one.
@@ -30,24 +37,36 @@ pub struct Account {
     pub links: Vec<LinkInfo>,
     /// What the journal holds and did; nothing without one.
     pub store: StoreAccount,
+    /// How long what was given to it took to become durable, in seconds; nothing without one.
+    pub latency: Option<Histogram>,
     /// How long clients have been held up for it.
     pub congested: Duration,
 }
 
 impl Account {
-    pub(super) fn of(broker: &Broker) -> Account {
+    pub(super) fn of(broker: &Broker, now: Time) -> Account {
         let filters = broker.cache_plan().partitions.iter().map(|partition| partition.filter.to_string());
         Account {
             stats: broker.stats(),
             expensive: broker.expensive_selectors(),
             filters: filters.collect(),
             partitions: broker.cache_gauges(),
+            gaps: broker.core().gap_counts(),
+            brokers: brokers(&broker.core().topology(now), broker.core().host()),
             gappy: broker.gappy_clients(),
             overlay: broker.core().overlay_stats().cloned().unwrap_or_default(),
             roaming: broker.core().roam_gauges().unwrap_or_default(),
             links: broker.core().links(),
             store: StoreAccount::default(),
+            latency: None,
             congested: Duration::ZERO,
         }
     }
+}
+
+/// Brokers that are known, and those to which there is a way, both with this one, `host`.
+pub(crate) fn brokers(topology: &[TopologyInfo], host: HostId) -> (u64, u64) {
+    let is_reachable = |broker: &&TopologyInfo| broker.host == host || !broker.path.is_empty();
+    let reachable = topology.iter().filter(is_reachable).count();
+    (topology.len().max(1) as u64, reachable.max(1) as u64)
 }

@@ -20,6 +20,7 @@ use crate::access::Access;
 use crate::config::partition::Division;
 use crate::overlay::{Counts, Overlay};
 use crate::store::{Signal, Store};
+use crate::telemetry::Tracer;
 
 use super::account::Account;
 use super::brake::Brake;
@@ -157,7 +158,8 @@ impl Hub {
         let mut account = Account::default();
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
         self.run(|machine, now| {
-            account = Account::of(&machine.broker);
+            account = Account::of(&machine.broker, now);
+            account.latency = machine.store.as_ref().map(|store| store.latency().clone());
             account.store = machine.store.as_ref().map(|store| store.account()).unwrap_or_default();
             account.congested = self.brake.total(now);
         });
@@ -187,6 +189,11 @@ impl Hub {
             machine.broker.handle(now, Input::Cache(&division.plan), &mut machine.ports);
             machine.broker.handle(now, Input::Buffer(&division.buffer), &mut machine.ports);
         });
+    }
+
+    /// From now on makes traces of events.
+    pub(crate) fn set_tracer(&self, tracer: Tracer) {
+        self.run(|machine, _| machine.ports.tracer = Some(Box::new(tracer)));
     }
 
     /// Looks at the broker and its journal between two turns.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use whimbrel_core::{Channel, HangUp, PeerInput, PeerLink};
-use whimbrel_event::{HostId, Time};
+use whimbrel_core::{Channel, Delivery, HangUp, PeerInput, PeerLink, Step};
+use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output};
 
 use crate::access::audit::Record;
 use crate::access::{Access, Asked};
 use crate::overlay;
 use crate::store::Store;
+use crate::telemetry::Tracer;
 
 use super::inbox::{self, PIECE, Piece, Source};
 use super::port::{self, Port};
@@ -54,6 +55,8 @@ pub(super) struct Ports {
     pub(super) questions: Vec<Question>,
     /// Who notes what is refused.
     pub(super) access: Option<Arc<Access>>,
+    /// Who makes traces, if there is a collector for them.
+    pub(super) tracer: Option<Box<Tracer>>,
 }
 
 /// Who is the client of a connection?
@@ -233,6 +236,28 @@ impl Output for Ports {
         }
     }
 
+    fn wants_steps(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    fn step(&mut self, now: Time, event: &AcceptedEvent<'_>, step: Step) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.step(now, event, step);
+        }
+    }
+
+    fn delivered(&mut self, now: Time, conn: ConnId, delivery: &Delivery<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.delivered(now, conn, delivery);
+        }
+    }
+
+    fn settled(&mut self, now: Time, conn: ConnId, tag: u16, is_refused: bool) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.settled(now, conn, tag, is_refused);
+        }
+    }
+
     fn copy_used(&mut self, client: &str, age: Duration) {
         tracing::debug!(client, age_ms = age.as_millis() as u64, "a session goes on from a copy");
     }
@@ -290,6 +315,9 @@ impl Machine {
             (Source::Conn(conn), inbox::Input::Gone { tell }) => {
                 if tell {
                     self.broker.handle(now, Input::Closed { conn }, &mut self.ports);
+                }
+                if let Some(tracer) = &mut self.ports.tracer {
+                    tracer.gone(conn);
                 }
                 self.ports.slots[conn.0 as usize] = None;
                 self.ports.free.push(conn.0);

@@ -23,6 +23,7 @@ mod post;
 mod task;
 
 pub use account::Account;
+pub(crate) use account::brokers;
 pub use clock::Clock;
 pub use hub::Hub;
 pub use port::Caller;

@@ -29,8 +29,8 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_reserved_properties_unknown", "User properties that begin with w- and are not known", |s| {
         s.reserved_properties_unknown
     }),
-    ("whimbrel_events_accepted", "Events that got their id", |s| s.core.events_accepted),
-    ("whimbrel_payload_bytes_accepted", "Payload bytes of accepted events", |s| s.core.payload_bytes_accepted),
+    ("whimbrel_events_accepted", "Events of clients that got their id", |s| s.core.events_accepted),
+    ("whimbrel_payload_bytes_accepted", "Payload bytes of these", |s| s.core.payload_bytes_accepted),
     ("whimbrel_events_logged", "Events that were given to the journal", |s| s.core.events_logged),
     ("whimbrel_filter_records", "Filter records that were given to the journal", |s| s.core.filter_records),
     (

@@ -7,11 +7,13 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use whimbrel_core::Stats;
 use whimbrel_core::cache::PartitionGauges;
+use whimbrel_core::{GapClass, GapCounts, GapReason, Stats};
 
 use super::put_family;
 use super::selectors::label;
+use crate::api::answers::Lost;
+use crate::api::lost;
 
 /// Name, help text, whether it only grows, and where the number is found.
 type Row = (&'static str, &'static str, bool, fn(&PartitionGauges) -> u64);
@@ -52,7 +54,12 @@ pub fn encode(encoder: &mut DescriptorEncoder, filters: &[String], partitions: &
 }
 
 /// Puts out the gaps by reason, and the clients that have most of them.
-pub fn encode_gaps(encoder: &mut DescriptorEncoder, stats: &Stats, gappy: &[(String, u64)]) -> fmt::Result {
+pub fn encode_gaps(
+    encoder: &mut DescriptorEncoder,
+    stats: &Stats,
+    gaps: &GapCounts,
+    gappy: &[(String, u64)],
+) -> fmt::Result {
     let reasons = [
         ("overwritten", stats.gaps_overwritten),
         ("not-buffered", stats.gaps_not_buffered),
@@ -63,6 +70,26 @@ pub fn encode_gaps(encoder: &mut DescriptorEncoder, stats: &Stats, gappy: &[(Str
     ];
     let help = "Gaps in what subscriptions got, told or not, by reason";
     put_family(encoder, "whimbrel_gaps", help, "reason", reasons.into_iter())?;
+    let help = "The same gaps by what their subscriptions are promised, and by reason";
+    let kind = ConstCounter::new(0u64).metric_type();
+    let mut metric = encoder.encode_descriptor("whimbrel_class_gaps", help, None, kind)?;
+    for class in GapClass::ALL {
+        for reason in GapReason::ALL {
+            let labels = [("class", class.name()), ("reason", reason.name())];
+            ConstCounter::new(gaps.of(class, reason)).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let help = "What subscriptions lost by what they are promised: deliveries that were dropped of those promised nothing, gaps of all";
+    let Lost { nondurable, semi_durable, durable } = lost(stats, gaps);
+    let counts =
+        [(GapClass::Nondurable, nondurable), (GapClass::SemiDurable, semi_durable), (GapClass::Durable, durable)];
+    put_family(
+        encoder,
+        "whimbrel_lost",
+        help,
+        "class",
+        counts.into_iter().map(|(class, count)| (class.name(), count)),
+    )?;
     // Client ids that look the same when shortened are added up.
     let mut clients = BTreeMap::<String, u64>::new();
     for (client, gaps) in gappy {

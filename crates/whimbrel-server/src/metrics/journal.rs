@@ -6,6 +6,7 @@ use std::time::Duration;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 
 use super::put;
 use crate::store::StoreAccount;
@@ -29,7 +30,7 @@ const COUNTERS: [Row; 9] = [
     ("whimbrel_journal_reads", "Parts of the journal that were read for subscriptions that lag", |s| s.reads),
 ];
 
-const GAUGES: [Row; 7] = [
+const GAUGES: [Row; 8] = [
     ("whimbrel_journal_full", "1 while the journal has no room, and publishes that must be logged are refused", |s| {
         u64::from(s.is_full)
     }),
@@ -38,6 +39,7 @@ const GAUGES: [Row; 7] = [
     }),
     ("whimbrel_journal_segments", "Files of the journal", |s| s.files),
     ("whimbrel_journal_bytes", "Bytes of these files", |s| s.bytes),
+    ("whimbrel_journal_max_bytes", "Bytes that these files may take (journal.max_log)", |s| s.max_bytes),
     ("whimbrel_journal_retained_bytes", "Bytes of records that are kept", |s| s.retained_bytes),
     ("whimbrel_journal_entries", "Sessions, subscriptions, positions and retained messages that are remembered", |s| {
         s.map.keys as u64
@@ -46,7 +48,14 @@ const GAUGES: [Row; 7] = [
 ];
 
 /// Puts out what the journal holds and did, and for how long clients were held up for it.
-pub fn encode(encoder: &mut DescriptorEncoder, store: &StoreAccount, congested: Duration) -> fmt::Result {
+pub fn encode(
+    encoder: &mut DescriptorEncoder,
+    store: &StoreAccount,
+    latency: &Histogram,
+    congested: Duration,
+) -> fmt::Result {
+    let help = "How long what was given to the journal took to become durable";
+    put(encoder, "whimbrel_journal_commit_seconds", help, latency)?;
     for (name, help, read) in COUNTERS {
         put(encoder, name, help, &ConstCounter::new(read(store)))?;
     }

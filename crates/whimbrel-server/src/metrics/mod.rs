@@ -8,6 +8,7 @@ mod journal;
 mod links;
 mod overlay;
 mod selectors;
+mod traces;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,9 +23,11 @@ use prometheus_client::registry::Registry;
 
 pub use fences::{FenceMetrics, Outcome};
 
-use crate::config::Listener;
+use crate::config::{Config, Listener};
 use crate::drive::{Account, Hub};
 use crate::process;
+use crate::store::latency;
+use crate::telemetry::Counts;
 
 /// Why a connection did not come to speak MQTT, or stopped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +166,12 @@ pub struct Metrics {
 
 impl Metrics {
     /// The metrics of `hub` and of this process.
-    pub fn new(hub: Arc<Hub>, name: &str, version: &str, max_connections: usize) -> Metrics {
+    pub fn new(
+        hub: Arc<Hub>,
+        config: &Config,
+        version: &str,
+        (max_connections, traced): (usize, Arc<Counts>),
+    ) -> Metrics {
         let mut registry = Registry::default();
         let (accepted, failures) = (Family::default(), Family::default());
         let help = "Connections accepted from the system";
@@ -171,8 +179,15 @@ impl Metrics {
         let help = "Connections refused or ended before or below MQTT";
         registry.register("whimbrel_listener_failures", help, failures.clone());
         let fences = FenceMetrics::new(&mut registry);
-        let build = vec![("name".to_owned(), name.to_owned()), ("version".to_owned(), version.to_owned())];
-        let snapshot = Snapshot { hub, build, max_connections, started: Instant::now() };
+        let build = vec![("name".to_owned(), config.name.clone()), ("version".to_owned(), version.to_owned())];
+        let snapshot = Snapshot {
+            hub,
+            build,
+            max_connections,
+            traced,
+            certificates: config.telling.not_after.clone(),
+            started: Instant::now(),
+        };
         registry.register_collector(Box::new(snapshot));
         Metrics { registry, accepted, failures, fences }
     }
@@ -204,6 +219,9 @@ struct Snapshot {
     hub: Arc<Hub>,
     build: Vec<(String, String)>,
     max_connections: usize,
+    traced: Arc<Counts>,
+    /// When certificates end, by what they are for, in seconds since 1970.
+    certificates: Vec<(&'static str, i64)>,
     started: Instant,
 }
 
@@ -215,13 +233,14 @@ impl fmt::Debug for Snapshot {
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let Account { stats, expensive, filters, partitions, gappy, overlay, roaming, links, store, congested } =
-            self.hub.account();
+        let account = self.hub.account();
+        let Account { stats, filters, partitions, gaps, gappy, .. } = &account;
+        let Account { brokers: (known, reachable), overlay, roaming, links, store, .. } = &account;
         for (name, help, read) in broker::COUNTERS {
-            put(&mut encoder, name, help, &ConstCounter::new(read(&stats)))?;
+            put(&mut encoder, name, help, &ConstCounter::new(read(stats)))?;
         }
         for (name, help, read) in broker::GAUGES {
-            put(&mut encoder, name, help, &ConstGauge::new(read(&stats)))?;
+            put(&mut encoder, name, help, &ConstGauge::new(read(stats)))?;
         }
         let opened = Listener::CLIENTS.map(Listener::name).into_iter().zip(stats.connections_opened);
         put_family(
@@ -232,27 +251,45 @@ impl Collector for Snapshot {
             opened,
         )?;
         for (name, help, read) in broker::BY_REASON {
-            let counts = read(&stats).iter().map(|(code, count)| (format!("0x{code:02x}"), count));
+            let counts = read(stats).iter().map(|(code, count)| (format!("0x{code:02x}"), count));
             put_family(&mut encoder, name, help, "reason", counts)?;
         }
-        selectors::encode(&mut encoder, expensive)?;
-        cache::encode(&mut encoder, &filters, &partitions)?;
-        cache::encode_gaps(&mut encoder, &stats.core, &gappy)?;
-        overlay::encode(&mut encoder, &overlay, &links)?;
+        selectors::encode(&mut encoder, account.expensive.clone())?;
+        cache::encode(&mut encoder, filters, partitions)?;
+        cache::encode_gaps(&mut encoder, &stats.core, gaps, gappy)?;
+        overlay::encode(&mut encoder, overlay, links)?;
+        let help = "Brokers that are known, this one included";
+        put(&mut encoder, "whimbrel_brokers_known", help, &ConstGauge::new(*known))?;
+        let help = "Brokers to which there is a way, this one included";
+        put(&mut encoder, "whimbrel_brokers_reachable", help, &ConstGauge::new(*reachable))?;
         for (name, help, read) in overlay::ROAMING {
-            put(&mut encoder, name, help, &ConstGauge::new(read(&roaming)))?;
+            put(&mut encoder, name, help, &ConstGauge::new(read(roaming)))?;
         }
         if let Some(counts) = self.hub.access() {
             access::encode(&mut encoder, counts)?;
         }
-        journal::encode(&mut encoder, &store, congested)?;
+        let latency = account.latency.clone().unwrap_or_else(latency);
+        journal::encode(&mut encoder, store, &latency, account.congested)?;
         links::encode(&mut encoder, &self.hub.overlay_account())?;
+        traces::encode(&mut encoder, &self.traced)?;
+        self.encode_certificates(&mut encoder)?;
         self.encode_clock(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
 
 impl Snapshot {
+    fn encode_certificates(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let help = "When a certificate from a file ends, the first of its chain to do so, in seconds since 1970";
+        let name = "whimbrel_tls_certificate_not_after_seconds";
+        let kind = ConstGauge::new(0i64).metric_type();
+        let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+        for (which, at) in &self.certificates {
+            ConstGauge::new(*at).encode(metric.encode_family(&[("certificate", *which)])?)?;
+        }
+        Ok(())
+    }
+
     fn encode_clock(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let (offset, refused) = self.hub.clock().numbers();
         put(

@@ -18,6 +18,7 @@ use whimbrel_journal::{Counters, Journal, MapInfo, Storage, StreamUse};
 pub use open::{JOURNAL, Lock, OpenError, Opened, Opening, open};
 pub use signal::Signal;
 pub use submit::Store;
+pub(crate) use submit::latency;
 
 /// A journal on any kind of disk.
 pub(crate) type Disk = Journal<Arc<dyn Storage + Send + Sync>>;
@@ -42,6 +43,8 @@ pub struct StoreAccount {
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
+    /// Bytes that they may take.
+    pub max_bytes: u64,
     /// Bytes of records that are kept.
     pub retained_bytes: u64,
     /// The durable map of sessions, subscriptions and retained messages.

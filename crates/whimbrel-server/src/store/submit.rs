@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use whimbrel_core::store::{Atom, AtomNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
 use whimbrel_event::Time;
 use whimbrel_journal::{Log, Map, Need, Refused, Ticket};
@@ -32,6 +33,17 @@ const FULL_RETRY: Duration = Duration::from_secs(1);
 /// One log line about damage per this time.
 const DAMAGE_EVERY: Duration = Duration::from_secs(10);
 
+/// The first bound of the histogram of commits, in seconds; each next one is twice as large.
+const LATENCY_LEAST: f64 = 0.000_25;
+
+/// How many bounds it has: the last is 8.192 s.
+const LATENCY_BOUNDS: u16 = 16;
+
+/// A histogram for the time from a submission until it is durable.
+pub(crate) fn latency() -> Histogram {
+    Histogram::new(exponential_buckets(LATENCY_LEAST, 2.0, LATENCY_BOUNDS))
+}
+
 /// Why not everything was taken.
 #[derive(Debug)]
 struct Stuck {
@@ -58,8 +70,10 @@ pub struct Store {
     streams: Streams,
     map: Map,
     signal: Arc<Signal>,
-    /// The last ticket and atom of each submission that is not known to be durable, at most [`TICKETS_MAX`].
-    tickets: VecDeque<(Ticket, AtomNo)>,
+    /// The last ticket and atom of each submission that is not known to be durable, and when it was made, at most [`TICKETS_MAX`].
+    tickets: VecDeque<(Ticket, AtomNo, Time)>,
+    /// How long submissions took to become durable, in seconds.
+    latency: Histogram,
     state: State,
     /// The journal was busy: nothing is submitted before, unless something is committed.
     busy_until: Option<Time>,
@@ -87,6 +101,7 @@ impl Store {
             map,
             signal,
             tickets: VecDeque::new(),
+            latency: latency(),
             state: State::Open,
             busy_until: None,
             look_at: None,
@@ -110,16 +125,17 @@ impl Store {
     /// What is told of it in metrics.
     pub fn account(&self) -> StoreAccount {
         let Counts { full, busy, damaged, reads } = self.counts;
-        let (counters, files, retained_bytes, segment_bytes) = self
-            .journal
-            .submit(|log| {
-                Ok((log.counters(), log.files(), log.retained_bytes(), u64::from(log.options().segment_bytes)))
-            })
-            .expect("looking is not refused");
+        let looked = self.journal.submit(|log| {
+            let options = log.options();
+            let (segment_bytes, max_bytes) = (u64::from(options.segment_bytes), options.max_bytes);
+            Ok((log.counters(), log.files(), log.retained_bytes(), (segment_bytes, max_bytes)))
+        });
+        let (counters, files, retained_bytes, (segment_bytes, max_bytes)) = looked.expect("looking is not refused");
         StoreAccount {
             counters,
             files,
             bytes: files * segment_bytes,
+            max_bytes,
             retained_bytes,
             map: self.map.info(),
             is_full: self.state == State::Full,
@@ -129,6 +145,11 @@ impl Store {
             damaged,
             reads,
         }
+    }
+
+    /// How long what was submitted took to become durable, in seconds.
+    pub fn latency(&self) -> &Histogram {
+        &self.latency
     }
 
     /// What its streams of events take up, and what the journal may.
@@ -165,10 +186,11 @@ impl Store {
     fn tell_committed(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
         let committed = self.signal.upto();
         let mut upto = None;
-        while let Some((ticket, atom)) = self.tickets.front().copied()
+        while let Some((ticket, atom, at)) = self.tickets.front().copied()
             && ticket <= committed
         {
             upto = Some(atom);
+            self.latency.observe(now.since(at).as_secs_f64());
             self.tickets.pop_front();
         }
         // There is room in the next batch, and perhaps room for events.
@@ -182,7 +204,7 @@ impl Store {
 
     /// There is to be news with the next commit that means something.
     fn await_commit(&self) {
-        let oldest = self.tickets.front().map(|(ticket, _)| *ticket);
+        let oldest = self.tickets.front().map(|(ticket, ..)| *ticket);
         let is_any = self.busy_until.is_some() || self.look_at.is_some();
         self.signal.await_ticket(if is_any { Some(Ticket(self.signal.upto().0 + 1)) } else { oldest });
     }
@@ -233,7 +255,7 @@ impl Store {
                 self.look_for_room(broker, now, out);
             }
             broker.flush(now);
-            while let Err(stuck) = self.submit_once(broker) {
+            while let Err(stuck) = self.submit_once(broker, now) {
                 if self.is_stuck(stuck, broker, now, out) {
                     break;
                 }
@@ -264,8 +286,9 @@ impl Store {
 
     fn submit_first(&mut self, broker: &mut Broker, clock: &Clock) -> Result<(), Refused> {
         for _ in 0..FIRST_ROUNDS {
-            broker.flush(clock.now());
-            if self.submit_once(broker).is_ok() {
+            let now = clock.now();
+            broker.flush(now);
+            if self.submit_once(broker, now).is_ok() {
                 return Ok(());
             }
             let Some(atom) = broker.atom() else { return Ok(()) };
@@ -283,7 +306,7 @@ impl Store {
     }
 
     /// One hold of the journal's lock: what is submitted together is in one commit.
-    fn submit_once(&mut self, broker: &mut Broker) -> Result<(), Stuck> {
+    fn submit_once(&mut self, broker: &mut Broker, now: Time) -> Result<(), Stuck> {
         if broker.atom().is_none() && !self.has_piece {
             return Ok(());
         }
@@ -306,11 +329,11 @@ impl Store {
         });
         let (outcome, committed) = submitted.expect("what is refused is told apart");
         self.signal.committed(committed);
-        if let Some(newest) = last {
-            if self.tickets.len() == TICKETS_MAX {
-                self.tickets.pop_back();
-            }
-            self.tickets.push_back(newest);
+        if let Some((ticket, atom)) = last {
+            // What is told of together counts from the first of it.
+            let is_many = self.tickets.len() == TICKETS_MAX;
+            let first = if is_many { self.tickets.pop_back() } else { None };
+            self.tickets.push_back((ticket, atom, first.map_or(now, |(.., at)| at)));
             self.await_commit();
         }
         outcome

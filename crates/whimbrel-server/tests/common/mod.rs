@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_server::Server;
 use whimbrel_server::config::schema::KEYS;
 use whimbrel_server::config::{Config, Given, Listener, Override};
+use whimbrel_server::store::Opening;
 
 /// For anything that a test waits for.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -38,6 +41,30 @@ pub fn config(adapt: impl FnOnce(&mut Config)) -> Config {
 /// A server on free loopback ports.
 pub async fn start(adapt: impl FnOnce(&mut Config)) -> Server {
     Server::start(&config(adapt), "1.2.3").await.expect("loopback ports are free")
+}
+
+/// Has a broker keep everything that is published in a journal in that directory.
+pub fn keep_all(config: &mut Config, directory: &Path) {
+    config.topics = vec![Profile { filter: "#".into(), persistence: Persistence::Persistent }];
+    config.data = Some(Opening {
+        directory: directory.to_owned(),
+        segment_bytes: 1 << 20,
+        max_bytes: 16 << 20,
+        accept_clock: false,
+        topics: config.topics.clone(),
+    });
+}
+
+/// A user property.
+pub fn user_property(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
+    [vec![0x26], text(name), text(value)].concat()
+}
+
+/// A PUBLISH of MQTT 5 to `t` at QoS 1, of fewer than 128 bytes.
+pub fn publish(id: u16, properties: &[u8]) -> Vec<u8> {
+    let body = [b"\x00\x01t", &id.to_be_bytes()[..], &[properties.len() as u8], properties, b"hello"].concat();
+    [&[0x32, body.len() as u8][..], &body].concat()
 }
 
 pub fn address(server: &Server, listener: Listener) -> SocketAddr {

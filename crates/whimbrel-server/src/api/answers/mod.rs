@@ -139,6 +139,23 @@ pub struct Holder {
     pub holders: u64,
 }
 
+/// How far another broker is with a stream, for its durable subscriptions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Owed {
+    /// The broker's name.
+    pub broker: String,
+    /// Its host.
+    pub host: String,
+    /// It has acknowledged everything that came up to this moment.
+    pub acknowledged_ms: u64,
+    /// How old that position is, if there are logged events behind it: it may want some of them. Missing if there are none.
+    pub behind_ms: Option<u64>,
+    /// When it reported last.
+    pub heard_ms: u64,
+    /// It will not come back: what it is owed waits for whoever goes on with its sessions.
+    pub gone: bool,
+}
+
 /// A stream of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stream {
@@ -154,6 +171,9 @@ pub struct Stream {
     pub oldest_ms: Option<u64>,
     /// Who holds it back.
     pub holder: Option<Holder>,
+    /// Other brokers for whose durable subscriptions it is kept, in the order of their hosts.
+    #[serde(default)]
+    pub owed: Vec<Owed>,
 }
 
 /// The journal as a whole.

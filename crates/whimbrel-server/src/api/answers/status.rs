@@ -74,7 +74,7 @@ pub struct Listeners {
 /// What has happened since the start of the process, but for `memory_bytes` and `journal_bytes`, which are of this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
-    /// Events that got their id here, those that the broker publishes under `$SYS` included.
+    /// Events of clients that got their id here.
     pub events_accepted: u64,
     /// Events that were given to the journal.
     pub events_logged: u64,
@@ -106,15 +106,15 @@ pub struct Counters {
     pub journal_bytes: u64,
 }
 
-/// What subscribers did not get, by the kind of promise that they had.
+/// What subscribers did not get, by the kind of promise that they had. A gap counts once, however many events may have been in it; one that only says that a
+/// client named no position is in none of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lost {
-    /// Deliveries that were dropped because a client read too slowly or its queue was full.
+    /// Deliveries that were dropped because a client read too slowly or its queue was full, and gaps of subscriptions that have only notices.
     pub nondurable: u64,
-    /// Gaps because the cache had given up what was missed, had never had it, or the client took less than came; each counts once, however many events
-    /// may have been in it.
+    /// Gaps of semi-durable subscriptions.
     pub semi_durable: u64,
-    /// Gaps because a log was given up before it was acknowledged, or a broker has lost a part of it; each counts once.
+    /// Gaps of durable subscriptions.
     pub durable: u64,
 }
 
