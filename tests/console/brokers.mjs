@@ -134,11 +134,8 @@ export class Client {
 
   #ask(answer, packet) {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error(`no ${answer} within ${PATIENCE_MS} ms`)), PATIENCE_MS);
-      this.#waiting.set(answer, (found) => {
-        clearTimeout(timer);
-        resolve(found);
-      });
+      AbortSignal.timeout(PATIENCE_MS).addEventListener("abort", () => reject(new Error(`no ${answer} within ${PATIENCE_MS} ms`)));
+      this.#waiting.set(answer, resolve);
       if (packet) this.#send(packet);
     });
   }

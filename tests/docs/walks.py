@@ -54,28 +54,27 @@ def steps(document):
     for one in found:
         if one.re is COMMENT:
             step = annotation(document, text, one)
-            assert step is None or step.text, f"{step.place}: nothing is said after “{step.kind}”"
-            if step is not None and step.kind == "not run":
-                assert len(step.text.split()) >= 3, f"{step.place}: what keeps it from being run?"
+            is_name = step is not None and step.kind.startswith("file ") and not step.text
+            assert step is None or step.text or is_name, f"{step.place}: nothing is said after “{step.kind}”"
+            if step is not None and (step.kind == "not run" or is_name):
+                assert is_name or len(step.text.split()) >= 3, f"{step.place}: what keeps it from being run?"
                 waiting = (one.end(), step)
             elif step is not None:
                 todo.append(step)
             continue
         block = Block(document, text, one)
-        excuse, waiting = waiting, None
-        is_excused = excuse is not None and not text[excuse[0] : one.start()].strip()
-        assert excuse is None or is_excused, f"{excuse[1].place}: “not run” stands before no block"
-        name = next((word.removeprefix("file=") for word in block.words if word.startswith("file=")), None)
-        if name:
-            todo.append(Step(f"file {name}", block.text, block.place))
-        elif is_excused:
-            assert block.language in SHELL or is_session(block), f"{excuse[1].place}: “not run” stands before a block without commands"
+        before, waiting = waiting, None
+        assert before is None or not text[before[0] : one.start()].strip(), f"{before[1].place}: “{before[1].kind}” stands before no block"
+        if before is not None and before[1].kind != "not run":
+            todo.append(Step(before[1].kind, block.text, block.place))
+        elif before is not None:
+            assert block.language in SHELL or is_session(block), f"{before[1].place}: “not run” stands before a block without commands"
             marked += 1
         elif is_session(block):
             todo.append(Step("session", block.text, block.place))
         elif block.language in SHELL and "tour" not in block.words:
             todo.extend(Step("command", line, block.place) for line in commands_of(block.text))
-    assert waiting is None, f"{waiting[1].place}: “not run” stands before no block"
+    assert waiting is None, f"{waiting[1].place}: “{waiting[1].kind}” stands before no block"
     return todo, marked
 
 
