@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must hold before a change is taken: format, house rules, lints, documentation, all tests, and against the binary
-# real MQTT clients, the commands of the documentation, and what is under packaging/. Goes on after a failure, so that one run tells
+# real MQTT clients, the commands of the documentation, the console, and what is under packaging/. Goes on after a failure, so that one run tells
 # all; then prints what each step took and found, and as its last line how much passed and failed in all. A check without tests of
 # its own counts as one.
 set -euo pipefail
@@ -64,7 +64,7 @@ if step build cargo test --locked --workspace --profile $profile --no-run; then
     step tests cargo test --locked --workspace --profile $profile --no-fail-fast || true
     step clients env WHIMBREL_BIN="$target/$profile/whimbrel" tests/clients/run || true
     step book env WHIMBREL_BIN="$target/$profile/whimbrel" tests/docs/run || true
-    step console tests/console/run || true
+    step console env WHIMBREL_BIN="$target/$profile/whimbrel" tests/console/run || true
     step packaging env WHIMBREL_BIN="$target/$profile/whimbrel" tests/packaging/run || true
     step net scripts/test-net.sh || true
 else

@@ -51,7 +51,8 @@ export function show(main, { why, attempt }) {
     button.disabled = false;
     if (!failure) return;
     credentials.forget();
-    text(error, failure.kind === "signed-out" ? "The broker does not accept this: the name or the secret is wrong, or it has expired." : `${failure.message} ${failure.todo}`);
+    if (failure.kind === "signed-out") text(error, "The broker does not accept this: the name or the secret is wrong, or it has expired.");
+    else put(error, el("strong", {}, failure.message), ` ${failure.todo}`);
     error.hidden = false;
     inputs.querySelector("input").select();
   });

@@ -18,7 +18,8 @@ const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", "
 export const USERS = {
   ada: { password: "right", may: ["observe", "administer"] },
   bob: { password: "right", may: ["observe"] },
-  eve: { password: "right", may: [] },
+  // Real brokers let nobody in who may neither.
+  eve: { password: "right", may: ["administer"] },
 };
 export const TOKEN = "header.claims.signature";
 

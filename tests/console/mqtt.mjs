@@ -26,7 +26,7 @@ function reasonOf(filter) {
 }
 
 /** Vehicles on lines through a town: each goes to and fro between the ends of its line. */
-class Vehicle {
+export class Vehicle {
   constructor(number) {
     const at = number % LINES.length;
     const angle = (at / LINES.length) * Math.PI * 1.93 + 0.3;
