@@ -344,12 +344,6 @@ impl Core {
         tag.is_some()
     }
 
-    /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as it is not logged.
-    fn may_have_forgotten(&self, from: From) -> bool {
-        let From::Publish(index) = from else { return false };
-        self.sessions.get(index).memory.roam.as_deref().is_some_and(|place| place.may_be_forgotten)
-    }
-
     /// What an event that is not logged changes of what is remembered.
     fn remember_unlogged(&mut self, now: Time, incoming: &Incoming<'_>) {
         let Incoming { from, number, .. } = *incoming;

@@ -1,5 +1,7 @@
 //! A running broker: listeners, HTTP, signals and the way it ends.
 
+mod links;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +14,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use whimbrel_core::OverlayConfig;
 
 use crate::access::{Access, ByRules};
 use crate::api::access::{Authorizer, Everyone};
@@ -22,14 +23,13 @@ use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Front, Pages};
-use crate::identity::credentials;
 use crate::listen::{self, Door, Gate};
 use crate::metrics::Metrics;
-use crate::overlay::{Plan, StartError};
 use crate::proxy::Proxies;
 use crate::store::{self, Lock, Opened};
 use crate::telemetry::Flusher;
 use crate::{control, logging, process, service, telemetry, tls};
+use links::{Links, open_overlay};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
@@ -305,51 +305,6 @@ async fn open_data(config: &Config) -> Result<Option<Opened>, Error> {
     let (broker, seed) = (config.broker.clone(), seed().map_err(Error::System)?);
     let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed)).await;
     Ok(Some(opened.map_err(|error| Error::System(io::Error::other(error)))??))
-}
-
-/// Cuts the links to other brokers when it is dropped.
-#[derive(Debug)]
-struct Links(Arc<Hub>);
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        self.0.cut_overlay();
-    }
-}
-
-/// Makes the broker one of many, if it is to be: the address at which others may dial it.
-fn open_overlay(config: &Config, hub: &Arc<Hub>, access: &Arc<Access>) -> Result<(Links, Option<SocketAddr>), Error> {
-    let links = Links(hub.clone());
-    let open = config.listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| *address);
-    let asked = &config.overlay;
-    if open.is_none() && asked.peers.is_empty() {
-        return Ok((links, None));
-    }
-    let credentials = match &config.certificate {
-        Certificate::Known(known) => known.overlay.clone(),
-        Certificate::Files(_) | Certificate::Made | Certificate::None => {
-            credentials::of_development().map_err(Error::Certificate)?
-        }
-    };
-    // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless they are told to.
-    let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
-    let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
-    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
-    let broker = OverlayConfig {
-        name: config.name.as_str().into(),
-        addresses: asked.advertise.iter().map(|address| address.as_str().into()).collect(),
-        interest_max: asked.interest_max,
-        expects_peers: !asked.peers.is_empty(),
-        links_wanted: asked.links_wanted,
-        // Simulated worlds still find events that come twice or not at all where sessions move: see decision 13.
-        moves_sessions: true,
-    };
-    let address = hub.open_overlay(&plan, broker).map_err(|error| match error {
-        StartError::Bind(cause) => Error::Listen { key: Listener::Overlay.key(), address: listen, cause },
-        StartError::Credentials(cause) => Error::Certificate(io::Error::other(cause)),
-        StartError::Timer(cause) => Error::System(cause),
-    })?;
-    Ok((links, is_open.then_some(address)))
 }
 
 /// Runs a broker until SIGTERM or SIGINT. `announce` gets what it listens on as soon as it serves.

@@ -99,7 +99,7 @@ const POWER: &str = "power of n";
 fn power(all: &[Figures], x: fn(&Figures) -> usize, y: impl Fn(&Figures) -> f64) -> f64 {
     let [.., one, other] = all else { return 0.0 };
     let (before, after) = (y(one).max(f64::MIN_POSITIVE), y(other).max(f64::MIN_POSITIVE));
-    (after / before).ln() / (x(other) as f64 / x(one) as f64).ln()
+    (after.ln() - before.ln()) / (x(other) as f64 / x(one) as f64).ln()
 }
 
 fn brokers(effort: Effort, bar: &ProgressBar) -> Result<Part> {

@@ -211,7 +211,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/whoami",
         action: None,
         by: By::Itself,
-        summary: "Who asks, and what that one may do.",
+        summary: "Who asks, and what that one may do; refused to whoever may do nothing here.",
         fields: &[],
         gives: json::<WhoAmI>(),
         handler: || get(status::who),

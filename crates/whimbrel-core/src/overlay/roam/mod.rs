@@ -250,11 +250,6 @@ impl Roam {
     pub(super) fn note_standstill(&mut self, now: Time) {
         self.resumed = now;
     }
-
-    /// Whether this broker has stood still, and others have had no time to say anything since.
-    pub(super) fn has_stood_still(&self, now: Time, within: Duration) -> bool {
-        self.resumed != Time::ZERO && now.since(self.resumed) < within
-    }
 }
 
 impl Overlay {

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Time};
 
-use super::ENDED_LIFE;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
+use super::{ENDED_LIFE, Roam};
 use crate::broker::Core;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
@@ -123,6 +123,13 @@ impl Past {
             }
             None => !now.has(keeper) && !has_ended(keeper),
         }
+    }
+}
+
+impl Roam {
+    /// Whether this broker has stood still, and others have had no time to say anything since.
+    pub(in crate::overlay) fn has_stood_still(&self, now: Time, within: Duration) -> bool {
+        self.resumed != Time::ZERO && now.since(self.resumed) < within
     }
 }
 

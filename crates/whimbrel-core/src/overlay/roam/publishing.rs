@@ -9,6 +9,7 @@ use whimbrel_event::{
 };
 
 use super::{Attachment, ENDED_LIFE, ENDED_MAX, Ended};
+use crate::accept::From;
 use crate::api::{Output, Publish};
 use crate::broker::Core;
 use crate::overlay::{Due, PREDECESSOR_MAX};
@@ -162,6 +163,12 @@ impl Core {
             overlay.roam.ended.remove(&client);
             self.note_claim(now, &client);
         }
+    }
+
+    /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as it is not logged.
+    pub(crate) fn may_have_forgotten(&self, from: From) -> bool {
+        let From::Publish(index) = from else { return false };
+        self.sessions.get(index).memory.roam.as_deref().is_some_and(|place| place.may_be_forgotten)
     }
 
     /// A session's client has published an event, which was accepted.

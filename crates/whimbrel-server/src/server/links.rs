@@ -1,0 +1,63 @@
+//! What a running broker has to do with other brokers.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use whimbrel_core::OverlayConfig;
+
+use super::Error;
+use crate::access::Access;
+use crate::config::{Certificate, Config, Listener};
+use crate::drive::Hub;
+use crate::identity::credentials;
+use crate::overlay::{Plan, StartError};
+
+/// Cuts the links to other brokers when it is dropped.
+#[derive(Debug)]
+pub(super) struct Links(Arc<Hub>);
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.0.cut_overlay();
+    }
+}
+
+/// Makes the broker one of many, if it is to be: the address at which others may dial it.
+pub(super) fn open_overlay(
+    config: &Config,
+    hub: &Arc<Hub>,
+    access: &Arc<Access>,
+) -> Result<(Links, Option<SocketAddr>), Error> {
+    let links = Links(hub.clone());
+    let open = config.listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| *address);
+    let asked = &config.overlay;
+    if open.is_none() && asked.peers.is_empty() {
+        return Ok((links, None));
+    }
+    let credentials = match &config.certificate {
+        Certificate::Known(known) => known.overlay.clone(),
+        Certificate::Files(_) | Certificate::Made | Certificate::None => {
+            credentials::of_development().map_err(Error::Certificate)?
+        }
+    };
+    // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless they are told to.
+    let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
+    let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
+    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
+    let broker = OverlayConfig {
+        name: config.name.as_str().into(),
+        addresses: asked.advertise.iter().map(|address| address.as_str().into()).collect(),
+        interest_max: asked.interest_max,
+        expects_peers: !asked.peers.is_empty(),
+        links_wanted: asked.links_wanted,
+        // Simulated worlds still find events that come twice or not at all where sessions move: see decision 13.
+        moves_sessions: true,
+    };
+    let address = hub.open_overlay(&plan, broker).map_err(|error| match error {
+        StartError::Bind(cause) => Error::Listen { key: Listener::Overlay.key(), address: listen, cause },
+        StartError::Credentials(cause) => Error::Certificate(io::Error::other(cause)),
+        StartError::Timer(cause) => Error::System(cause),
+    })?;
+    Ok((links, is_open.then_some(address)))
+}
