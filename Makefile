@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak worlds audit deb format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak upgrade worlds audit deb format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -9,6 +9,8 @@ SECONDS ?= 60
 SEEDS ?= 5000
 # How long the soak takes.
 HOURS ?= 4
+# The older binary that an upgrade begins with.
+OLD ?=
 # Arguments for the demonstration, the report on selectors and the measurement of disturbance, e.g. `make run ARGS="--vehicles 1000"`.
 ARGS ?=
 
@@ -65,6 +67,10 @@ soak: ## run the main job for HOURS (4), and see that memory, files and disk of 
 	@scripts/require.sh cc=build-essential python3
 	cargo build --locked --release --package whimbrel
 	@scripts/soak.py "$${CARGO_TARGET_DIR:-target}/release/whimbrel" --hours $(HOURS) --demo-args "$(ARGS)"
+
+upgrade: ## roll brokers of an older binary (OLD=PATH) up to this one, one by one under load, and judge what clients saw
+	@test -x "$(OLD)" || { echo "OLD must name the binary to begin with, as: make upgrade OLD=/usr/bin/whimbrel"; exit 2; }
+	WHIMBREL_OLD_BIN="$(abspath $(OLD))" cargo test --locked --profile quick --package whimbrel --test overlay restarted_one_by_one -- --nocapture
 
 worlds: ## run the simulator over SEEDS (5000) seeds
 	WHIMBREL_SEEDS=$(SEEDS) cargo test --locked --profile quick --package whimbrel-sim

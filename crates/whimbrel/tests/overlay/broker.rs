@@ -86,9 +86,15 @@ impl Broker {
         self.files.path().join(name)
     }
 
+    /// What is tried, but in its first life what `WHIMBREL_OLD_BIN` names, if it does: whoever starts it again upgrades it.
+    fn binary(&self) -> String {
+        let old = std::env::var("WHIMBREL_OLD_BIN").ok().filter(|_| self.life == 0);
+        old.unwrap_or_else(|| env!("CARGO_BIN_EXE_whimbrel").to_owned())
+    }
+
     fn command(&self) -> Command {
         let mut words = self.before.clone();
-        words.extend([env!("CARGO_BIN_EXE_whimbrel").to_owned(), "serve".into(), "--name".into(), self.name.clone()]);
+        words.extend([self.binary(), "serve".into(), "--name".into(), self.name.clone()]);
         words.extend(["--config".to_owned(), self.file("whimbrel.toml").display().to_string()]);
         words.extend(self.identity.iter().cloned());
         if self.has_data {
