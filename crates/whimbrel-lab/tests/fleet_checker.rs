@@ -552,6 +552,22 @@ fn what_comes_again_as_another_event_is_excused_by_a_broker_that_says_why() {
 }
 
 #[test]
+fn a_mark_excuses_a_repeat_without_a_name_only_where_a_broker_was_out_of_reach() {
+    let (mut run, disturbances) = (Roaming::new(Promise::BestEffort), Arc::<Disturbances>::default());
+    run.checker = run.checker.during(disturbances.clone());
+    run.publish(1..=1);
+    run.checker.handed(0, 1, 1, Duration::ZERO);
+    let mut arrive = |how| run.checker.arrived(run.console, message(0, 1), how, Duration::ZERO);
+    let marked = How { is_doubtful: true, ..How::default() };
+    arrive(How::default());
+    assert_eq!(arrive(marked), Verdict::Duplicate);
+    disturbances.begin(Duration::ZERO, Sites::one(1));
+    assert_eq!(arrive(marked), Verdict::Repeated);
+    arrive(How::default());
+    assert_eq!(arrive(How::default()), Verdict::Duplicate);
+}
+
+#[test]
 fn only_a_nondurable_console_that_went_elsewhere_may_get_something_again() {
     for (promise, elsewhere) in [(Promise::Nondurable, Verdict::Repeated), (Promise::SemiDurable, Verdict::Duplicate)] {
         let mut run = Roaming::new(promise);

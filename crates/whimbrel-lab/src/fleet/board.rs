@@ -357,7 +357,6 @@ impl Board {
         let before = state.checker.last_before(seat.subscriber, vehicle, report.seq);
         let verdict = state.checker.arrived(seat.subscriber, message, how, at);
         if let Some(fault) = verdict.fault()
-            && seat.role.promise() != Promise::BestEffort
             && state.troubles.len() < TROUBLES
         {
             let name = how.id.map(|id| format!(" ({id})")).unwrap_or_default();

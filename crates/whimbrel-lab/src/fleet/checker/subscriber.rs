@@ -315,14 +315,15 @@ impl Subscriber {
                 let first = std::mem::replace(&mut before.how, how);
                 // Its subscription elsewhere is a new one, which starts at what that broker has got by then.
                 let is_anew = self.promise == Promise::Nondurable && first.region != how.region;
+                // Two events: its publisher has sent it to two brokers, of which one could not be asked.
+                let is_told = first.is_doubtful || how.is_doubtful;
+                let may_be_two = is_told && disturbances.is_hard_to_ask(sites, before.published, at);
                 is_anew
-                    || match first.id.is_none() || how.id.is_none() || first.id == how.id {
-                        true => how.may_repeat,
-                        // Two events: its publisher has sent it to two brokers, of which one could not be asked.
-                        false => {
-                            let is_told = first.is_doubtful || how.is_doubtful;
-                            is_told && disturbances.is_hard_to_ask(sites, before.published, at)
-                        }
+                    || match first.id.zip(how.id) {
+                        Some((first, again)) if first == again => how.may_repeat,
+                        Some(_) => may_be_two,
+                        // It is not told names.
+                        None => how.may_repeat || may_be_two,
                     }
             }
             None => how.may_repeat || how.is_doubtful,
