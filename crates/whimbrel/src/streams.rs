@@ -187,7 +187,7 @@ mod tests {
             text.lines().map(|line| line.split("  ").filter(|cell| !cell.is_empty()).collect()).collect();
         assert_eq!(
             rows[1].iter().map(|cell| cell.trim()).collect::<Vec<_>>(),
-            ["c37cc497bf3d2300", "tower", "1m ago", "1m", "1s ago"]
+            ["c37cc497bf3d2300", "tower", "1m ago", "1m", "1.0s ago"]
         );
         assert!(rows[2].contains(&"old (will not be back)") && rows[2].iter().any(|cell| cell.trim() == "-"), "{text}");
     }

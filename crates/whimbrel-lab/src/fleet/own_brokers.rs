@@ -22,7 +22,7 @@ use crate::relay::Relay;
 const DOWN: Duration = Duration::from_millis(500);
 /// How long a link is cut, ms: some are back before anybody has noticed (2 s), some are not.
 const CUT: std::ops::Range<u64> = 1_000..6_000;
-/// Of so many disturbances one is a cut, where there are links; the others are kills.
+/// Of so many disturbances the last is a cut, where there are links; the others are kills.
 const CUTS: usize = 3;
 /// What was sent so long after a cut has met it.
 const MEETS_CUT: Duration = Duration::from_millis(500);
@@ -150,6 +150,7 @@ impl OwnBrokers {
         mut calm: watch::Receiver<bool>,
     ) -> Result<()> {
         let mut random = fastrand::Rng::with_seed(seed);
+        let mut disturbances = 0usize;
         loop {
             let pause = every.map(|every| every.mul_f64(0.5 + random.f64()));
             let next = async {
@@ -163,7 +164,8 @@ impl OwnBrokers {
                 () = next => {}
                 _ = calm.wait_for(|calm| *calm) => return Ok(()),
             }
-            if !self.links.is_empty() && random.usize(..CUTS) == 0 {
+            disturbances += 1;
+            if !self.links.is_empty() && disturbances.is_multiple_of(CUTS) {
                 let (link, span) = (random.usize(..self.links.len()), Duration::from_millis(random.u64(CUT)));
                 self.cut_and_heal(board, link, span).await?;
             } else {
