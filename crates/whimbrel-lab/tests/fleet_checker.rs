@@ -584,6 +584,21 @@ fn only_a_nondurable_console_that_went_elsewhere_may_get_something_again() {
 }
 
 #[test]
+fn a_nondurable_console_gets_things_in_order_where_it_is() {
+    for (promise, is_anew) in [(Promise::Nondurable, true), (Promise::SemiDurable, false)] {
+        let mut run = Roaming::new(promise);
+        run.publish(1..=3);
+        let mut arrive = |seq, region| {
+            let how = How { region, ..how(event(16, seq)) };
+            run.checker.arrived(run.console, message(0, seq), how, Duration::ZERO)
+        };
+        arrive(3, 0);
+        assert_eq!(matches!(arrive(2, 1), Verdict::InOrder(_)), is_anew, "{promise:?}");
+        assert!(matches!(arrive(1, 1), Verdict::OutOfOrder(_)), "{promise:?}");
+    }
+}
+
+#[test]
 fn a_console_without_a_position_may_miss_what_is_published_where_it_is_not_known_yet() {
     let mut run = Roaming::new(Promise::Nondurable);
     let disturbances = Arc::<Disturbances>::default();

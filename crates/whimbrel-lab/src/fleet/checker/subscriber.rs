@@ -346,11 +346,14 @@ impl Subscriber {
             let other = later.how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, later.seq));
             stream.is_some() && stream == other
         };
-        let mut later = self.vehicles[vehicle].came.iter().filter(|came| came.seq > message.seq);
+        // Its subscription elsewhere was another one.
+        let is_anew = self.promise == Promise::Nondurable;
+        let is_later = |came: &&Came| came.seq > message.seq && (!is_anew || came.how.region == how.region);
+        let mut later = self.vehicles[vehicle].came.iter().filter(is_later);
         // One stream keeps its order whatever happens.
         let first = later.clone().next();
         let is_kept = later.any(is_same);
-        !is_kept && first.is_some_and(|first| disturbances.may_overtake(sites, first.published, first.at))
+        !is_kept && first.map_or(is_anew, |first| disturbances.may_overtake(sites, first.published, first.at))
     }
 
     /// A message has arrived before these.
