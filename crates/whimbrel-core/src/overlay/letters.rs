@@ -65,6 +65,7 @@ impl Core {
         match Message::decode(letter.kind, letter.body) {
             Ok(message) => {
                 let from = Sender { host: letter.from, incarnation: letter.incarnation };
+                overlay.note_life(now, from);
                 if let Message::ReadTold(told) = &message {
                     self.answer_passes(now, letter.to, from, (told, letter.body), out);
                 }

@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Input, Link, Publish, Settlement};
+use whimbrel_core::{Channel, Input, Link, PeerInput, Publish, Settlement};
 use whimbrel_event::{EventId, Qos};
+use whimbrel_wire::{Frame, Letter, Message, Reply};
 
 use super::common::{event, plain};
 use super::moving::{How, RETURN};
@@ -182,5 +183,29 @@ fn who_was_started_again_may_have_forgotten_what_it_had_not_logged() {
         net.arrive(1, client, how);
         net.publish_numbered(1, 4);
         assert_eq!(net.marks(), [("4".into(), false)], "{client}");
+    }
+}
+
+/// An answer of a broker that was started again may come by another way than its new link state, and before it.
+#[test]
+fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
+    for (is_later, mark) in [(false, false), (true, true)] {
+        let mut net = Net::mesh(3);
+        net.connect_as(2, 1, "sub", WAYS[0]);
+        net.subscribe(2, 1, plain("t", Qos::AtLeastOnce));
+        net.advance(SECOND);
+        let [one, other] = [0, 1].map(|node: usize| net.nodes[node].core.host());
+        let life = net.nodes[1].core.topology(net.now).into_iter().find(|broker| broker.host == one);
+        let incarnation = life.expect("it is there").incarnation + u64::from(is_later);
+        let (mut body, mut frame) = (Vec::new(), Vec::new());
+        let kind = Message::Reply(Reply { number: 7, text: "" }).encode(&mut body);
+        let letter = Letter { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
+        Frame::Letter(letter).encode(&mut frame);
+        // The third has passed it on.
+        let (_, link) = net.ends(2).into_iter().find(|(node, _)| *node == 1).expect("both ends have one");
+        net.input(1, Input::Peer(PeerInput::Bytes { link, channel: Channel::Control, bytes: &frame }));
+        net.arrive(1, "p", WAYS[0]);
+        net.publish_numbered(1, 1);
+        assert_eq!(net.marks(), [("1".into(), mark)]);
     }
 }

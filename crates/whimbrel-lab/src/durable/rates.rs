@@ -194,6 +194,7 @@ fn observe(crowd: &mut Crowd, topology: &mut Topology, span: Duration) -> Result
 }
 
 /// Adds subscribers until the broker does not keep up; gives the last number that it did, and how often each event was logged in all brokers.
+/// If it does not keep up with the first ones either, as on a machine that others use, what it delivered to these is the most that was seen.
 fn peak(
     scale: &Scale,
     mut topology: Topology,
@@ -209,13 +210,14 @@ fn peak(
     crowd.settle(scale.settle)?;
     ensure!(crowd.drain()?, "the first subscribers have not got everything");
     let (logged_before, accepted) = (topology.sum(LOGGED)?, crowd.accepted());
-    let mut best: Option<Step> = None;
+    let (mut best, mut first_step) = (None, None);
     let mut jumps = true;
     loop {
         bar.inc(1);
         crowd.run(scale.settle)?;
         let now = observe(&mut crowd, &mut topology, scale.measure)?;
         notes.push(format!("peak: {}", now.note()));
+        first_step.get_or_insert(now);
         if !now.is_sustained() {
             break;
         }
@@ -230,9 +232,9 @@ fn peak(
     let arrived = crowd.drain()?;
     let counts = crowd.counts();
     notes.extend(crowd.wrongs().into_iter().map(|wrong| format!("peak: {wrong}")));
-    ensure!(arrived || best.is_some(), "the broker does not keep up with {first} subscribers");
+    ensure!(arrived || best.is_some(), "the first {first} subscribers have not got everything");
     let writes = (topology.sum(LOGGED)? - logged_before) / (crowd.accepted() - accepted) as f64;
-    Ok((best.with_context(|| format!("the broker does not keep up with {first} subscribers"))?, writes, counts))
+    Ok((best.or(first_step).context("the first subscribers are observed")?, writes, counts))
 }
 
 /// What came of absences.

@@ -9,6 +9,8 @@ use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
 use super::{ENDED_LIFE, Roam};
 use crate::broker::Core;
+use crate::overlay::Overlay;
+use crate::overlay::letters::Sender;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
@@ -25,6 +27,8 @@ pub(super) struct Past {
     maps: VecDeque<Map>,
     /// When a broker was last found to have ended.
     ended_at: Option<Time>,
+    /// When a broker was last heard of in a life that its link state did not tell of yet.
+    restarted_at: Option<Time>,
 }
 
 /// Whether a broker of one of those sets cannot be reached now, and has not ended.
@@ -126,6 +130,15 @@ impl Past {
     }
 }
 
+impl Overlay {
+    /// Somebody has written. The answer of a broker that was started again may come before its new link state: what that forgot it cannot tell.
+    pub(in crate::overlay) fn note_life(&mut self, now: Time, from: Sender) {
+        if self.topology.get(from.host).is_some_and(|state| state.incarnation < from.incarnation) {
+            self.roam.past.restarted_at = Some(now);
+        }
+    }
+}
+
 impl Roam {
     /// Whether this broker has stood still, and others have had no time to say anything since.
     pub(in crate::overlay) fn has_stood_still(&self, now: Time, within: Duration) -> bool {
@@ -154,6 +167,9 @@ impl Core {
     /// number that its publisher gave it.
     pub(super) fn was_any_restarted(&self, now: Time) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
+        if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFE) {
+            return true;
+        }
         let own = (overlay.incarnation, self.streams.birth());
         let all = overlay.topology.states().map(|state| (state.incarnation, state.birth)).chain([own]);
         // Lives are named by when they began.

@@ -48,6 +48,13 @@ pub enum Promise {
     Nondurable,
 }
 
+impl Promise {
+    /// Whether its subscription is a new one with each connection: elsewhere it gets what that broker has got by then.
+    fn begins_anew(self) -> bool {
+        matches!(self, Promise::BestEffort | Promise::Nondurable)
+    }
+}
+
 /// A subscriber the checker watches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubscriberId(usize);

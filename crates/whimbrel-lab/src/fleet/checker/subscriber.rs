@@ -313,8 +313,7 @@ impl Subscriber {
         let may_be = match before {
             Some(before) => {
                 let first = std::mem::replace(&mut before.how, how);
-                // Its subscription elsewhere is a new one, which starts at what that broker has got by then.
-                let is_anew = self.promise == Promise::Nondurable && first.region != how.region;
+                let is_anew = self.promise.begins_anew() && first.region != how.region;
                 // Two events: its publisher has sent it to two brokers, of which one could not be asked.
                 let is_told = first.is_doubtful || how.is_doubtful;
                 let may_be_two = is_told && disturbances.is_hard_to_ask(sites, before.published, at);
@@ -346,8 +345,7 @@ impl Subscriber {
             let other = later.how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, later.seq));
             stream.is_some() && stream == other
         };
-        // Its subscription elsewhere was another one.
-        let is_anew = self.promise == Promise::Nondurable;
+        let is_anew = self.promise.begins_anew();
         let is_later = |came: &&Came| came.seq > message.seq && (!is_anew || came.how.region == how.region);
         let mut later = self.vehicles[vehicle].came.iter().filter(is_later);
         // One stream keeps its order whatever happens.

@@ -99,9 +99,11 @@ impl Clerk {
     /// Publishes until `stop` is set and everything has its answer.
     pub(super) async fn run(mut self, mut client: Client, mut stop: watch::Receiver<bool>) {
         loop {
-            let ended = self.work(&client, &mut stop).await;
+            let mut flying = client.resent().into();
+            let ended = self.work(&client, &mut flying, &mut stop).await;
             self.board.freight.with(|state| state.clerks -= 1);
             let mut pause = FIRST_PAUSE;
+            let is_lost = ended.is_err();
             match ended {
                 Ok(Rest::Done) => return client.disconnect().await,
                 Ok(Rest::Moves) => {
@@ -114,10 +116,19 @@ impl Clerk {
                     self.travel.goes();
                 }
                 Err(why) => {
+                    client.abandon();
                     self.board.lost_connection(why.to_string());
                     self.travel.is_lost();
-                    sleep(pause).await;
                 }
+            }
+            // Some may have been answered while the connection ended: the session has these no more.
+            for mut receipt in flying {
+                let answer = receipt.acknowledged().await;
+                // Whatever has no answer goes on with the session.
+                drop(self.answered(receipt.number(), answer));
+            }
+            if is_lost {
+                sleep(pause).await;
             }
             client = loop {
                 match self.connect(false).await {
@@ -131,9 +142,13 @@ impl Clerk {
         }
     }
 
-    /// An error if the connection is over.
-    async fn work(&mut self, client: &Client, stop: &mut watch::Receiver<bool>) -> Result<Rest, Error> {
-        let mut flying: VecDeque<Receipt> = client.resent().into();
+    /// Publishes, with what is `flying` without an answer; an error if the connection is over.
+    async fn work(
+        &mut self,
+        client: &Client,
+        flying: &mut VecDeque<Receipt>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Rest, Error> {
         // The connection was over before it could be handed over.
         if let Some((number, publish)) = self.handing.take() {
             flying.push_back(self.hand_over(client, number, publish).await?);

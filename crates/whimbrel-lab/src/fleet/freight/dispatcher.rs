@@ -244,7 +244,14 @@ impl Dispatcher {
         let digest = order::digest(&message.topic, &message.payload);
         let is_doubtful = message.properties.iter().any(|(name, _)| name == MAYBE_REPEAT);
         let (id, connection, region) = (message.id(), self.connections, self.travel.at());
-        desk.arrived(index, Arrival { clerk, number, digest, id, connection, region, is_doubtful }, now);
+        let arrival = Arrival { clerk, number, digest, id, connection, region, is_doubtful };
+        if let Some(fault) = desk.arrived(index, arrival, now) {
+            let ((name, ..), clerk, moment) = (DISPATCHERS[index], order::name(clerk), now.as_secs_f64());
+            let out_of_reach = self.board.disturbances.last();
+            self.board.trouble(format!(
+                "{name}: order {number} of {clerk} {fault}, at {moment:.3} s; out of reach: {out_of_reach}"
+            ));
+        }
         self.board.regions.delivered(region);
     }
 

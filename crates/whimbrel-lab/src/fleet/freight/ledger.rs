@@ -18,6 +18,8 @@ use crate::fleet::regions::{Disturbances, Sites};
 pub const WAITING_MAX: usize = 65_536;
 /// Orders of one clerk whose ids are remembered, to tell a repetition that is allowed.
 const REMEMBERED: usize = 4_096;
+/// So many orders are told to a person who looks into a fault.
+const TOLD: usize = 6;
 
 /// Who keeps a dispatcher's position, which decides what may come twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +68,19 @@ pub enum Verdict {
     Altered,
     /// Nobody sent it, or it does not match.
     Foreign,
+}
+
+impl Verdict {
+    /// What is wrong with it.
+    pub fn fault(self) -> Option<&'static str> {
+        match self {
+            Verdict::Twice => Some("came again"),
+            Verdict::OutOfOrder => Some("came after a later one"),
+            Verdict::Altered => Some("came altered"),
+            Verdict::Foreign => Some("was sent by nobody"),
+            Verdict::Received(_) | Verdict::Repeated | Verdict::Overtaken(_) => None,
+        }
+    }
 }
 
 /// Counts of one dispatcher, or of several.
@@ -162,6 +177,8 @@ struct Came {
     arrival: Arrival,
     sent: Duration,
     at: Duration,
+    /// The brokers that it had been handed to.
+    sites: Sites,
 }
 
 impl Ledger {
@@ -247,6 +264,27 @@ impl Ledger {
         verdict
     }
 
+    /// What a dispatcher got of a clerk about the time when it got this order, or a later one: for a person who looks into a fault.
+    pub fn history(&self, dispatcher: usize, clerk: usize, number: u64) -> String {
+        let Some(stream) = self.dispatchers[dispatcher].streams.get(clerk).and_then(Option::as_ref) else {
+            return String::new();
+        };
+        let told = |came: &Came| {
+            let Arrival { number, id, connection, region, is_doubtful, .. } = came.arrival;
+            let id = id.map(|id| format!(" {id}")).unwrap_or_default();
+            let doubtful = if is_doubtful { " doubtful" } else { "" };
+            let (sent, at) = (came.sent.as_secs_f64(), came.at.as_secs_f64());
+            let sites = came.sites;
+            format!(
+                "{number}{id}{doubtful} (handed to {sites:?} at {sent:.3} s, came {at:.3} s in region {region} by connection {connection})"
+            )
+        };
+        let later = stream.came.iter().filter(|came| came.arrival.number >= number).take(TOLD).map(told);
+        let last = stream.came.iter().rev().take(TOLD).map(told);
+        let (later, last) = (later.collect::<Vec<_>>().join(", "), last.collect::<Vec<_>>().join(", "));
+        format!("the first ones with a greater number were {later}; the last ones were {last}")
+    }
+
     /// A dispatcher got something that is no order.
     pub fn arrived_unreadable(&mut self, dispatcher: usize) {
         self.dispatchers[dispatcher].counts.foreign += 1;
@@ -324,7 +362,7 @@ impl Stream {
         if self.came.len() == REMEMBERED {
             self.came.pop_front();
         }
-        self.came.push_back(Came { arrival, sent: order.at, at });
+        self.came.push_back(Came { arrival, sent: order.at, at, sites: order.sites });
         self.highest = self.highest.max(number);
         let took = at.saturating_sub(order.at);
         match (order.digest == arrival.digest, is_first, may_be_late) {

@@ -119,8 +119,12 @@ impl Desk {
         });
     }
 
-    fn arrived(&self, dispatcher: usize, arrival: Arrival, now: Duration) {
-        self.with(|state| state.ledger.arrived(dispatcher, arrival, now));
+    /// What is wrong with an order, and what came before it, if something is.
+    fn arrived(&self, dispatcher: usize, arrival: Arrival, now: Duration) -> Option<String> {
+        self.with(|state| {
+            let fault = state.ledger.arrived(dispatcher, arrival, now).fault()?;
+            Some(format!("{fault}; {}", state.ledger.history(dispatcher, arrival.clerk, arrival.number)))
+        })
     }
 }
 
