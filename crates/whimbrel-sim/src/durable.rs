@@ -93,7 +93,7 @@ impl fmt::Display for Report {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
         }
-        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test durable replay -- --nocapture")
+        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test it durable::replay -- --nocapture")
     }
 }
 

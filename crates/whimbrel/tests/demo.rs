@@ -94,6 +94,8 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
     assert!(says.lines().any(|line| line.starts_with("console: http://127.0.0.1:")), "{says}");
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
     let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
+    assert_eq!(number("/faults"), 0, "{summary}");
+    assert!(output.status.success(), "{says}");
     assert!(number("/regions/moves") > 30 && number("/crashes/kills") > 0, "{summary}");
     let (mut published, mut kills) = (0, 0);
     for (index, name) in ["warsaw", "frankfurt", "stockholm"].into_iter().enumerate() {
@@ -111,12 +113,7 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
     for fault in ["lost", "twice", "reordered", "altered", "foreign", "gaps", "refused"] {
         assert_eq!(number(&format!("/freight/{fault}")), 0, "{fault}: {summary}");
     }
-    // Repeats without a mark, of vehicles that move as their broker is killed, are a known defect on busy machines (decision 14), and so not judged here.
-    for class in ["reliable", "roaming/semi_durable", "roaming/nondurable"] {
-        for fault in ["lost", "altered", "foreign"] {
-            assert_eq!(number(&format!("/{class}/{fault}")), 0, "{class} {fault}: {summary}");
-        }
-    }
+    assert_eq!(number("/freight/accepted"), number("/freight/sent"), "{summary}");
 }
 
 #[test]

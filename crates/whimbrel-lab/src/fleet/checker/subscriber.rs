@@ -325,7 +325,7 @@ impl Subscriber {
                         None => how.may_repeat || may_be_two,
                     }
             }
-            None => how.may_repeat || how.is_doubtful,
+            None => how.may_repeat || how.is_doubtful || self.was_told_of_another(message, how, names),
         };
         if may_be {
             self.tally.redelivered += 1;
@@ -333,6 +333,12 @@ impl Subscriber {
         }
         self.tally.duplicated += 1;
         Verdict::Duplicate
+    }
+
+    /// Whether a message was accepted twice, and of the two events it was told that the other one is missing.
+    fn was_told_of_another(&self, message: Message, how: How, names: &Names) -> bool {
+        let is_told = names.look(message.vehicle as usize, message.seq, &self.gaps) == Told::Yes;
+        is_told && how.id.is_some_and(|id| !self.gaps.contains(id))
     }
 
     /// Whether a message may come although a later one of its vehicle has come: the vehicle has gone to another broker in between, and the

@@ -61,7 +61,7 @@ impl fmt::Display for Report {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
         }
-        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test roam replay -- --nocapture")
+        write!(f, "replay: WHIMBREL_SEED={seed} cargo test -p whimbrel-sim --test it roam::replay -- --nocapture")
     }
 }
 

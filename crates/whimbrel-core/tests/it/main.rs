@@ -1,0 +1,15 @@
+//! All tests from outside that need no binary of their own: one is linked sooner than many.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod delivery;
+mod durable_edges;
+mod follow;
+mod interest;
+mod interest_traffic;
+mod knowledge;
+mod retained_bounds;
+mod selectors;
+mod sessions;
+mod shared;

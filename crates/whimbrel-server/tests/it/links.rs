@@ -1,0 +1,219 @@
+//! Brokers that are linked with each other, and clients that are known by certificates, on real sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{CONNECT, address, config, get, metric, packet, soon, speaks_mqtt, speaks_mqtt_as, start, tcp};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use whimbrel_server::Server;
+use whimbrel_server::config::{Certificate, Listener};
+use whimbrel_server::identity::Role;
+use whimbrel_server::identity::authority::{self, Made, Wanted};
+use whimbrel_server::identity::credentials;
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+#[tokio::test]
+async fn brokers_are_linked_and_linked_again_after_one_was_away() {
+    let north = start(|_| {}).await;
+    let at = address(&north, Listener::Overlay);
+    assert!(north.ready().line().ends_with(&format!(",\"overlay\":\"{at}\"}}")), "{}", north.ready().line());
+    let south = start(|config| {
+        config.name = "south".into();
+        config.overlay.peers = vec![at.to_string()];
+    })
+    .await;
+    metric(&north, "whimbrel_links 1").await;
+    metric(&south, "whimbrel_links 1").await;
+    let page = get(&south, "/metrics").await.1;
+    let labels = format!("{{peer=\"{at}\",address=\"{at}\"}}");
+    assert!(page.contains(&format!("whimbrel_link_up{labels} 1")), "{page}");
+    assert!(page.contains(&format!("whimbrel_link_rtt_seconds{labels} ")), "{page}");
+
+    north.drain(Duration::from_secs(5)).await;
+    metric(&south, "whimbrel_links 0").await;
+    let again = config(|config| {
+        let overlay = config.listen.iter_mut().find(|(listener, _)| *listener == Listener::Overlay);
+        overlay.expect("it is open").1 = at;
+    });
+    // The system has the port back once the endpoint's own task has ended.
+    let again = loop {
+        match Server::start(&again, "1.2.3").await {
+            Ok(again) => break again,
+            Err(error) => assert!(error.to_string().contains("listen_overlay"), "{error}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    metric(&south, "whimbrel_link_reconnects_total 1").await;
+    metric(&again, "whimbrel_links 1").await;
+}
+
+#[tokio::test]
+async fn what_is_published_at_one_broker_reaches_a_subscriber_at_another() {
+    let north = start(|config| config.name = "north".into()).await;
+    let at = address(&north, Listener::Overlay).to_string();
+    let south = start(|config| {
+        config.name = "south".into();
+        config.overlay.peers = vec![at];
+    })
+    .await;
+    metric(&south, "whimbrel_links 1").await;
+    let (mut subscriber, mut publisher) = (tcp(&south, Listener::Mqtt).await, tcp(&north, Listener::Mqtt).await);
+    speaks_mqtt_as(&mut subscriber, b's').await;
+    speaks_mqtt_as(&mut publisher, b'p').await;
+    subscriber.write_all(b"\x82\x07\x00\x01\x00\x00\x01t\x00").await.expect("the connection is open");
+    assert_eq!(soon("SUBACK", packet(&mut subscriber)).await.expect("an answer").0, 0x90);
+    // What is published before the brokers have told each other what is wanted stays where it is.
+    let came = async {
+        loop {
+            publisher.write_all(b"\x32\x0b\x00\x01t\x00\x07\x00hello").await.expect("the connection is open");
+            assert_eq!(packet(&mut publisher).await.expect("an answer").0, 0x40);
+            let mut first = [0];
+            if let Ok(1) = subscriber.try_read(&mut first) {
+                return first[0];
+            }
+        }
+    };
+    assert_eq!(soon("the message", came).await, 0x30, "a PUBLISH at QoS 0");
+    let page = get(&south, "/metrics").await.1;
+    let head = "whimbrel_link_received_bytes_total{";
+    let received = |line: &str| line.starts_with(head) && line.contains("reliable") && !line.ends_with(" 0");
+    assert!(page.lines().any(received), "{page}");
+}
+
+#[tokio::test]
+async fn a_broker_that_listens_everywhere_is_dialled_where_it_says() {
+    let hub = start(|config| config.name = "hub".into()).await;
+    let peers = vec![address(&hub, Listener::Overlay).to_string()];
+    // What is told must be known before the socket is bound.
+    let port =
+        std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+    let everywhere = start(|config| {
+        config.name = "everywhere".into();
+        let overlay = config.listen.iter_mut().find(|(listener, _)| *listener == Listener::Overlay);
+        overlay.expect("it is open").1 = ([0, 0, 0, 0], port).into();
+        config.overlay.peers.clone_from(&peers);
+        config.overlay.advertise = vec![format!("127.0.0.1:{port}"), "everywhere.example:7117".into()];
+    })
+    .await;
+    metric(&hub, "whimbrel_links 1").await;
+    // It knows the hub only, and dials the other because it was told where.
+    let late = start(|config| {
+        config.name = "late".into();
+        config.overlay.peers = peers;
+    })
+    .await;
+    for server in [&hub, &everywhere, &late] {
+        metric(server, "whimbrel_links 2").await;
+    }
+    let known = async |server: &Server, name: &str| {
+        let page = get(server, "/api/v1/topology").await.1;
+        let topology: serde_json::Value = serde_json::from_str(&page).expect("it is JSON");
+        let brokers = topology["brokers"].as_array().expect("a list").clone();
+        let broker = brokers.into_iter().find(|broker| broker["name"] == name).expect("it is known");
+        broker["addresses"].clone()
+    };
+    let told = serde_json::json!([format!("127.0.0.1:{port}"), "everywhere.example:7117"]);
+    assert_eq!(known(&late, "everywhere").await, told);
+    assert_eq!(known(&everywhere, "late").await, serde_json::json!([address(&late, Listener::Overlay).to_string()]));
+}
+
+/// An authority, and what it has certified.
+struct Authority(TempDir);
+
+impl Authority {
+    fn new() -> Authority {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        authority::make_authority(directory.path(), "city", YEAR).expect("an authority");
+        Authority(directory)
+    }
+
+    fn make(&self, role: Role, name: &str) -> Made {
+        let hosts = ["localhost".to_owned()];
+        let wanted = Wanted { role, name, hosts: &hosts, valid: YEAR };
+        authority::make(self.0.path(), self.0.path(), &wanted).expect("a certificate")
+    }
+
+    async fn broker(&self, name: &str, peers: Vec<String>) -> Server {
+        let made = self.make(Role::Broker, name);
+        let known = credentials::from_files((&made.certificate, &made.key), &self.0.path().join("ca.pem"), None, true);
+        let known = known.unwrap_or_else(|error| panic!("{}", error.message));
+        start(|config| {
+            config.dev = false;
+            config.name = name.to_owned();
+            config.certificate = Certificate::Known(Box::new(known));
+            config.listen.retain(|(listener, _)| !matches!(listener, Listener::Mqtt | Listener::Ws));
+            config.overlay.peers = peers;
+        })
+        .await
+    }
+}
+
+fn read(path: &Path) -> CertificateDer<'static> {
+    CertificateDer::from_pem_file(path).expect("a certificate")
+}
+
+/// Speaks MQTT over TLS with a certificate, or without one; whether the broker takes it.
+async fn is_let_in(server: &Server, authority: &Authority, shown: Option<Made>) -> bool {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(read(&authority.0.path().join("ca.pem"))).expect("it can be trusted");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_root_certificates(roots);
+    let config = match shown {
+        None => config.with_no_client_auth(),
+        Some(Made { certificate, key }) => {
+            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+            config.with_client_auth_cert(vec![read(&certificate)], key).expect("they belong together")
+        }
+    };
+    let stream = TcpStream::connect(address(server, Listener::Tls)).await.expect("the listener accepts");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await else { return false };
+    // The client's certificate is judged last: the refusal comes as the answer to what the client says first.
+    let _ = stream.write_all(CONNECT).await;
+    let mut answer = [0; 1];
+    matches!(soon("an answer", stream.read(&mut answer)).await, Ok(1))
+}
+
+#[tokio::test]
+async fn only_clients_with_a_certificate_of_the_authority_are_let_in() {
+    let (city, other) = (Authority::new(), Authority::new());
+    let server = city.broker("north", Vec::new()).await;
+    assert!(is_let_in(&server, &city, Some(city.make(Role::Client, "bus-7"))).await);
+    assert!(!is_let_in(&server, &city, None).await);
+    assert!(!is_let_in(&server, &city, Some(other.make(Role::Client, "bus-7"))).await);
+    assert!(!is_let_in(&server, &city, Some(city.make(Role::Broker, "south"))).await);
+    metric(&server, "whimbrel_listener_failures_total{listener=\"tls\",cause=\"tls\"} 3").await;
+}
+
+#[tokio::test]
+async fn brokers_with_an_authority_are_known_by_name_and_others_are_refused() {
+    let (city, other) = (Authority::new(), Authority::new());
+    let north = city.broker("north", Vec::new()).await;
+    let at = vec![address(&north, Listener::Overlay).to_string()];
+    let south = city.broker("south", at.clone()).await;
+    metric(&south, "whimbrel_links 1").await;
+    let page = get(&north, "/metrics").await.1;
+    assert!(page.contains("whimbrel_link_up{peer=\"south\","), "{page}");
+
+    let stranger = other.broker("south", at.clone()).await;
+    let refused = |page: String, cause: &str| {
+        let head = format!("whimbrel_link_failures_total{{cause=\"{cause}\"}} ");
+        page.lines().any(|line| line.strip_prefix(&head).is_some_and(|count| count != "0"))
+    };
+    while !refused(get(&stranger, "/metrics").await.1, "other_authority") {}
+    let developer = start(|config| config.overlay.peers = at).await;
+    while !refused(get(&developer, "/metrics").await.1, "no_development") {}
+    while !refused(get(&north, "/metrics").await.1, "refused_by_peer") {}
+    metric(&north, "whimbrel_links 1").await;
+    speaks_mqtt(&mut tcp(&developer, Listener::Mqtt).await).await;
+}

@@ -1,0 +1,20 @@
+//! All tests from outside that need no binary of their own: one is linked sooner than many.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod api;
+mod config;
+mod docs;
+mod fences;
+mod http;
+mod links;
+mod listeners;
+mod numbers;
+mod overlay;
+mod partitions;
+mod proxy;
+mod strangers;
+mod tokens;
+mod traces;
+mod websocket;

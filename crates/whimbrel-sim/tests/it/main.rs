@@ -1,0 +1,22 @@
+//! All tests from outside that need no binary of their own: one is linked sooner than many.
+
+#[path = "../seeds/mod.rs"]
+mod seeds;
+
+#[path = "../tamper/mod.rs"]
+mod tamper;
+
+mod bounds;
+mod durable;
+mod durable_mutants;
+mod mutants;
+mod overlay;
+mod overlay_mutants;
+mod overlay_traffic;
+mod rig;
+mod roam;
+mod roam_mutants;
+mod shared;
+mod simulation;
+mod tracked;
+mod tracked_mutants;

@@ -1,0 +1,16 @@
+//! All tests from outside that need no binary of their own: one is linked sooner than many.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod brokers;
+mod cert;
+mod data;
+mod follow;
+mod operations;
+mod passwd;
+mod pub_sub;
+mod serve;
+mod system;
+mod upgrade;
