@@ -349,6 +349,12 @@ impl<O: Output> Reader<'_, O> {
     /// Sends an event again that was on its way before the broker was restarted, under its tag.
     fn fly_again(&mut self, tag: u16, event: Event) -> ControlFlow<()> {
         let EventId { pubend, tick } = event.id();
+        // It was sent in its place then; its client may have got neither, and other streams are read at their own pace.
+        let missing = self.track.lacks_before(self.lag, event.id(), event.view().headers.after);
+        if !missing.is_empty() {
+            self.barred = Some((event.id(), missing));
+            return ControlFlow::Break(());
+        }
         let told = self.lag.gaps.before(pubend, tick).is_none_or(|gap| self.tell(gap));
         let session = self.track.session;
         if !told || !self.sessions.get(session).takes_repeated() {
@@ -367,7 +373,7 @@ impl<O: Output> Reader<'_, O> {
         match self.was_flying(packed.id()).filter(|_| !self.track.is_aside(packed.id().pubend)) {
             Some(tag) => {
                 let looked = self.fly_again(tag, Event::copied(packed));
-                if self.blocked {
+                if self.blocked || self.barred.is_some() {
                     self.lag.next = serial;
                 }
                 looked

@@ -407,7 +407,7 @@ impl Core {
             let lag = track.lag.as_deref().expect("it lags");
             let is_met = after.iter().all(|after| track.stands(lag, after.pubend) >= after.tick);
             let is_missing = |after: &EventId| track.stands(lag, after.pubend) < after.tick;
-            let may_come = after.iter().filter(is_missing).any(|after| self.may_come(after.pubend.host()));
+            let may_come = after.iter().filter(is_missing).any(|after| self.may_come(now, after.pubend.host()));
             if until <= now || !may_come {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.stats.order_breaks += u64::from(!is_met);
@@ -423,9 +423,9 @@ impl Core {
     }
 
     /// Whether something of a host may still come.
-    fn may_come(&self, host: HostId) -> bool {
+    fn may_come(&self, now: Time, host: HostId) -> bool {
         let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
-        let is_there = |overlay: &crate::overlay::Overlay| overlay.routes.is_reachable(host);
+        let is_there = |overlay: &crate::overlay::Overlay| overlay.may_come_from(now, host);
         is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host)
     }
 

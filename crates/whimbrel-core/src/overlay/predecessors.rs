@@ -40,8 +40,13 @@ impl Core {
             let stalled = self.streams.stalled.get(&pubend).copied().filter(|stalled| stalled.at == at);
             let missing: Vec<EventId> = before.into_iter().filter(|after| self.lacks(*after)).collect();
             let overlay = self.overlay.as_deref_mut()?;
+            overlay.routes.update(&overlay.topology);
             let is_over = stalled.is_some_and(|stalled| stalled.until <= now);
-            let next = missing.iter().copied().find(|after| !is_over && overlay.is_reachable(after.pubend.host()));
+            let may_come = |after: &EventId| {
+                let host = after.pubend.host();
+                overlay.may_come_from(now, host) && !self.streams.has_ended(host)
+            };
+            let next = missing.iter().copied().find(|after| !is_over && may_come(after));
             let Some(after) = next else {
                 overlay.stats.order_breaks += u64::from(!missing.is_empty());
                 self.streams.stalled.remove(&pubend);
@@ -111,8 +116,9 @@ impl Core {
     }
 
     fn must_still_wait(&self, now: Time, stalled: &Stalled) -> bool {
-        let is_reachable = |overlay: &super::Overlay| overlay.routes.is_reachable(stalled.after.pubend.host());
-        self.lacks(stalled.after) && stalled.until > now && self.overlay.as_deref().is_some_and(is_reachable)
+        let host = stalled.after.pubend.host();
+        let may_come = |overlay: &super::Overlay| overlay.may_come_from(now, host) && !self.streams.has_ended(host);
+        self.lacks(stalled.after) && stalled.until > now && self.overlay.as_deref().is_some_and(may_come)
     }
 }
 

@@ -87,3 +87,25 @@ fn at_a_broker_where_nobody_wants_anything_nothing_is_waited_for() {
         assert_eq!(net.settled(1, 1, MILLI * 100), ["two"]);
     }
 }
+
+/// What was on its way to a client as its broker was killed comes out of two logs, of which one answers later.
+#[test]
+fn what_was_on_its_way_keeps_its_order_through_a_restart() {
+    for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
+        let mut net = world(qos);
+        net.publish_all(0, 9, &["1", "2"]);
+        assert_eq!(net.connect(2, 9, "publisher"), Some(true));
+        net.publish_all(2, 9, &["3", "4"]);
+        net.advance(SECOND);
+        let first: Vec<String> = net.got(1, 1).into_iter().map(|got| got.payload).collect();
+        assert_eq!(first, ["1", "2", "3", "4"], "nobody acknowledges any of it");
+        net.kill(1);
+        net.advance(SECOND);
+        net.revive(1, true);
+        net.drops = Box::new(|from, channel, _| from == 0 && channel == Channel::BestEffort);
+        assert_eq!(net.connect(1, 1, "sub"), Some(true));
+        assert_eq!(net.settled(1, 1, SECOND), Vec::<String>::new(), "{qos:?}");
+        net.drops = Box::new(|_, _, _| false);
+        assert_eq!(net.settled(1, 1, SECOND * 3), ["1", "2", "3", "4"], "{qos:?}");
+    }
+}

@@ -109,7 +109,7 @@ impl Network {
 
     /// The client of that number among those of its role, at home.
     pub(super) fn travel(&self, role: Role, number: usize) -> Travel {
-        Travel::new(self.board.clone(), self.atlas.clone(), (Class::from(role), number), self.calm.clone())
+        Travel::new(self.board.clone(), self.atlas.clone(), (Class::Fleet(role), number), self.calm.clone())
     }
 
     /// Opens the connections of all vehicles; gives the way to each, in the order of the trace's vehicles. Their tasks,

@@ -137,6 +137,13 @@ impl Overlay {
             self.roam.past.restarted_at = Some(now);
         }
     }
+
+    /// Whether something of a host may still come: there is a way to it, or this broker has just begun, or gone on after a standstill, and may not know of it yet.
+    pub(crate) fn may_come_from(&self, now: Time, host: HostId) -> bool {
+        self.routes.is_reachable(host)
+            || now.since(self.roam.began) < SEEK_MAX
+            || self.roam.has_stood_still(now, SEEK_MAX)
+    }
 }
 
 impl Roam {

@@ -96,7 +96,7 @@ impl Core {
         }
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.
         let wants_any = overlay.wants.entries().next().is_some();
-        let may_come = |after: EventId| overlay.routes.is_reachable(after.pubend.host()) && self.lacks(after);
+        let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.lacks(after);
         now < place.came + PREDECESSOR_MAX && wants_any && place.after.iter().any(may_come)
     }
 

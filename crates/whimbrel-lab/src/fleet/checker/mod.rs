@@ -17,7 +17,7 @@ use whimbrel_client::{EventId, Gap};
 use super::regions::{Disturbances, Sites};
 use super::selection::{Content, Selection, Want};
 use names::Names;
-use subscriber::Subscriber;
+use subscriber::{Known, Subscriber};
 pub use tally::Tally;
 
 /// The most messages of one vehicle that one subscriber may be behind; the oldest beyond it counts as lost,
@@ -231,7 +231,8 @@ impl Checker {
         let subscriber = &mut self.subscribers[subscriber.0];
         let wanted = subscriber.interest.want(&self.selection, message.content) != Want::No;
         if known && message.seq > 0 && wanted {
-            return subscriber.judge((message, how.into()), &self.names, &self.disturbances, at);
+            return subscriber
+                .judge((message, how.into()), Known { names: &self.names, disturbances: &self.disturbances, at });
         }
         subscriber.tally.foreign += 1;
         Verdict::Foreign

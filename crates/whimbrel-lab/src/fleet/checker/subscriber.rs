@@ -69,6 +69,15 @@ struct Expected {
     presumed: bool,
 }
 
+/// By what an arrival is judged.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) names: &'a Names,
+    pub(super) disturbances: &'a Disturbances,
+    /// When it came.
+    pub(super) at: Duration,
+}
+
 impl Subscriber {
     /// A subscriber from now on; `published` are the highest numbers that vehicles have published.
     pub(super) fn new(interest: Interest, promise: Promise, published: &[u64]) -> Subscriber {
@@ -239,22 +248,17 @@ impl Subscriber {
         expected.bordering || (expected.missed && self.promise == Promise::Nondurable)
     }
 
-    pub(super) fn judge(
-        &mut self,
-        (message, how): (Message, How),
-        names: &Names,
-        disturbances: &Disturbances,
-        at: Duration,
-    ) -> Verdict {
+    pub(super) fn judge(&mut self, (message, how): (Message, How), known: Known<'_>) -> Verdict {
+        let Known { names, at, .. } = known;
         let vehicle = message.vehicle as usize;
         if message.seq <= self.vehicles[vehicle].since {
             return Verdict::Early;
         }
         let found = self.vehicles[vehicle].expected.binary_search_by_key(&message.seq, |expected| expected.seq);
-        let Ok(index) = found else { return self.again((message, how), names, disturbances, at) };
+        let Ok(index) = found else { return self.again((message, how), known) };
         self.overtake(vehicle, index);
         let is_first = message.seq > self.vehicles[vehicle].highest;
-        let in_order = is_first || self.may_be_late(message, how, names, disturbances);
+        let in_order = is_first || self.may_be_late(message, how, known);
         let stream = &mut self.vehicles[vehicle];
         stream.highest = stream.highest.max(message.seq);
         let mut expected = stream.expected.remove(index).expect("it was found at this index");
@@ -300,13 +304,8 @@ impl Subscriber {
     }
 
     /// A message comes that has come before, or that the subscriber was told to be missing. Each repeat is judged by what came last.
-    fn again(
-        &mut self,
-        (message, how): (Message, How),
-        names: &Names,
-        disturbances: &Disturbances,
-        at: Duration,
-    ) -> Verdict {
+    fn again(&mut self, (message, how): (Message, How), known: Known<'_>) -> Verdict {
+        let Known { names, disturbances, at } = known;
         let sites = names.sites(message.vehicle as usize, message.seq);
         let came = &mut self.vehicles[message.vehicle as usize].came;
         let before = came.iter_mut().rev().find(|came| came.seq == message.seq);
@@ -343,7 +342,7 @@ impl Subscriber {
 
     /// Whether a message may come although a later one of its vehicle has come: the vehicle has gone to another broker in between, and the
     /// one that has the message could not be reached.
-    fn may_be_late(&self, message: Message, how: How, names: &Names, disturbances: &Disturbances) -> bool {
+    fn may_be_late(&self, message: Message, how: How, Known { names, disturbances, .. }: Known<'_>) -> bool {
         let vehicle = message.vehicle as usize;
         let sites = names.sites(vehicle, message.seq);
         let stream = how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, message.seq));

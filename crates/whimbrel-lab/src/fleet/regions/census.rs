@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::snapshot::{Health, LinkRow, PauseRow, RegionRow, Snapshot};
 use super::{Layout, REGIONS_MAX};
-use crate::fleet::roles::Role;
+use crate::fleet::roles::{ROLES, Role};
 
 /// Names of the classes of clients, in the order in which they are shown.
 pub const CLASSES: [&str; 8] =
@@ -14,33 +14,21 @@ pub const CLASSES: [&str; 8] =
 /// What a client is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// It publishes the positions of a vehicle.
-    Vehicle,
-    /// It gets everything, QoS 1.
-    Console,
-    /// It gets a line, or what a selector asks for, QoS 1.
-    Watcher,
-    /// It gets everything, QoS 0.
-    Viewer,
-    /// It loses its signal, and goes on where it was.
-    SemiDurable,
-    /// It loses its signal, and what it missed.
-    Nondurable,
+    /// A vehicle, or who gets its positions.
+    Fleet(Role),
     /// It publishes orders.
     Clerk,
     /// It gets orders.
     Dispatcher,
 }
 
-impl From<Role> for Class {
-    fn from(role: Role) -> Class {
-        match role {
-            Role::Vehicle => Class::Vehicle,
-            Role::Console => Class::Console,
-            Role::Watcher => Class::Watcher,
-            Role::Viewer => Class::Viewer,
-            Role::SemiDurable => Class::SemiDurable,
-            Role::Nondurable => Class::Nondurable,
+impl Class {
+    /// Its place in [`CLASSES`].
+    pub fn index(self) -> usize {
+        match self {
+            Class::Fleet(role) => role as usize,
+            Class::Clerk => ROLES.len(),
+            Class::Dispatcher => ROLES.len() + 1,
         }
     }
 }
@@ -86,10 +74,10 @@ impl Census {
     pub(super) fn arrives(&self, (class, region): (Class, usize), moved: bool, paused: Option<Duration>) {
         let mut state = self.state();
         let Some(row) = state.regions.get_mut(region) else { return };
-        row.here[class as usize] += 1;
+        row.here[class.index()] += 1;
         row.moves += u64::from(moved);
         if let Some(paused) = paused {
-            let pauses = &mut state.pauses[class as usize];
+            let pauses = &mut state.pauses[class.index()];
             *pauses = Pauses { count: pauses.count + 1, longest: pauses.longest.max(paused) };
         }
     }
@@ -97,7 +85,7 @@ impl Census {
     /// It has it no more.
     pub(super) fn leaves(&self, class: Class, region: usize) {
         if let Some(row) = self.state().regions.get_mut(region) {
-            row.here[class as usize] = row.here[class as usize].saturating_sub(1);
+            row.here[class.index()] = row.here[class.index()].saturating_sub(1);
         }
     }
 
@@ -204,10 +192,10 @@ mod tests {
     #[test]
     fn who_is_where_and_what_became_of_brokers_and_links_is_told() {
         let (census, at) = (census(), Duration::from_millis);
-        census.arrives((Class::Vehicle, 0), false, None);
-        census.arrives((Class::Vehicle, 1), true, Some(at(40)));
+        census.arrives((Class::Fleet(Role::Vehicle), 0), false, None);
+        census.arrives((Class::Fleet(Role::Vehicle), 1), true, Some(at(40)));
         census.arrives((Class::Dispatcher, 1), true, Some(at(400)));
-        census.leaves(Class::Vehicle, 0);
+        census.leaves(Class::Fleet(Role::Vehicle), 0);
         census.published(1);
         census.delivered(2);
         census.killed(1, at(1_000));
@@ -241,7 +229,7 @@ mod tests {
     #[test]
     fn a_single_region_is_not_shown() {
         let census = Census::default();
-        census.arrives((Class::Vehicle, 0), false, None);
+        census.arrives((Class::Fleet(Role::Vehicle), 0), false, None);
         assert!(census.snapshot().is_none());
     }
 }

@@ -76,7 +76,7 @@ impl Travel {
         calm: watch::Receiver<bool>,
     ) -> Travel {
         let home = number % atlas.addresses.len();
-        let seed = atlas.seed.wrapping_mul(1_000_003).wrapping_add((class as u64) << 32 | number as u64);
+        let seed = atlas.seed.wrapping_mul(1_000_003).wrapping_add((class.index() as u64) << 32 | number as u64);
         Travel {
             board,
             atlas,

@@ -11,6 +11,7 @@ use super::roaming::{LOW, WIDE};
 use super::screen::block;
 use crate::fleet::board;
 use crate::fleet::regions::{Class, Health, LinkRow, RegionRow, Snapshot};
+use crate::fleet::roles::Role;
 
 /// Room for names of regions.
 const NAME: usize = 10;
@@ -72,7 +73,7 @@ fn mark(region: &RegionRow) -> Span<'static> {
 
 fn row(region: &RegionRow, is_wide: bool) -> Line<'static> {
     let name: String = region.name.chars().take(NAME).collect();
-    let vehicles = region.here[Class::Vehicle as usize];
+    let vehicles = region.here[Class::Fleet(Role::Vehicle).index()];
     let mut spans = vec![
         mark(region),
         format!(" {name:<NAME$}").into(),
