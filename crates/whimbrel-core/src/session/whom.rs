@@ -25,6 +25,11 @@ impl Session {
     pub(crate) fn comes_after_restart(&self) -> bool {
         self.standing.is_after_restart
     }
+
+    /// Nothing is read from the present link, as what came before over it waits.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.standing.paused.contains(&true)
+    }
 }
 
 impl Sessions {

@@ -245,9 +245,7 @@ fn who_subscribes_first_gets_nothing_from_before() {
 
 #[test]
 fn neighbours_tell_each_other_their_versions() {
-    let mut net = Net::new(3);
-    net.link(0, 1);
-    net.link(1, 2);
+    let mut net = Net::line(3);
     net.advance(SECOND);
     let versions = |node: usize| {
         let mut told: Vec<_> = net.nodes[node].core.links().into_iter().map(|link| (link.name, link.version)).collect();
