@@ -284,6 +284,7 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
         deployment: config.deployment.clone(),
         dev: config.dev,
         listeners: ready.open.clone(),
+        place: config.telling.place,
         started_ms: hub.clock().now().as_nanos() / 1_000_000,
     }
 }
