@@ -51,6 +51,20 @@ export const credentials = {
   },
 };
 
+const LOOK = "Ask whoever keeps the broker's rules for the action observe (to look) or administer (to change).";
+
+/** What is said, without asking, of what only those see who may look. */
+export const unseen = (principal) => new Failure("forbidden", `No rule allows ${principal} to observe.`, LOOK);
+
+/** A text of JSON, or a number. */
+const TEXT_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+/** The value of a JSON text. Whole numbers that this language would round become texts: they are names, such as that of a broker's life. */
+export function parse(json) {
+  const isRounded = (part) => /^-?\d{16,}$/.test(part) && !Number.isSafeInteger(Number(part));
+  return JSON.parse(json.replace(TEXT_OR_NUMBER, (part) => (isRounded(part) ? `"${part}"` : part)));
+}
+
 async function reason(response) {
   try {
     const { error } = await response.json();
@@ -66,8 +80,7 @@ async function refusal(response, path) {
     case 401:
       return new Failure("signed-out", why ?? "The broker does not know these credentials.", "Check them, or ask whoever runs the broker.");
     case 403:
-      return new Failure("forbidden", why ?? "You are signed in, but no rule allows you this.",
-        "Ask whoever keeps the broker's rules for the action observe (to look) or administer (to change).");
+      return new Failure("forbidden", why ?? "You are signed in, but no rule allows you this.", LOOK);
     case 404:
       return new Failure("missing", why ?? `This broker does not know ${path}.`, "It may be of an older version than the console.");
     default:
@@ -96,7 +109,7 @@ async function ask(method, path, query = {}) {
   if (!response.ok) throw await refusal(response, path);
   try {
     const body = await response.text();
-    return body.trim() === "" ? {} : JSON.parse(body);
+    return body.trim() === "" ? {} : parse(body);
   } catch {
     throw new Failure("garbled", `The answer to ${path} is not JSON.`, "Is something between here and the broker that answers in its place?");
   }

@@ -26,6 +26,12 @@ export class Traffic {
   }
 }
 
+/** What brokers told their neighbours of their versions, by their names: also of those that do not answer now. */
+export function versions(system) {
+  const links = answers(system).flatMap(({ answer }) => answer.links ?? []);
+  return new Map(links.filter(({ version }) => version).map(({ peer, version }) => [peer, version]));
+}
+
 function gain(before, now) {
   if (!before || now.at <= before.at || now.bytes < before.bytes) return null;
   return ((now.bytes - before.bytes) * 1000) / (now.at - before.at);

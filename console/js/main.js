@@ -1,5 +1,5 @@
 // The frame: who is there, which view is shown, keys, and what all views share.
-import { credentials, Failure, get } from "./api.js";
+import { credentials, Failure, get, unseen } from "./api.js";
 import * as dialogs from "./dialogs.js";
 import { el, put, text } from "./dom.js";
 import { many, moment } from "./format.js";
@@ -41,6 +41,11 @@ class App extends EventTarget {
     return Boolean(this.who && (this.who.dev || this.who.may?.includes(action)));
   }
 
+  /** Where the broker listens, as far as it is told to who asks. */
+  get listeners() {
+    return this.status?.listeners ?? this.who?.listeners;
+  }
+
   /** Tells of a failed request what concerns the page as a whole; the view shows the rest. */
   failed(failure) {
     if (!(failure instanceof Failure)) throw failure;
@@ -58,7 +63,23 @@ const views = new Map();
 let current = null;
 let since = 0;
 
+/** What those may see who may not look: that the broker is there, and whether they may by now. */
+async function askWho() {
+  try {
+    app.who = await get("/whoami");
+    app.failure = app.may("observe") ? null : unseen(app.who.principal);
+  } catch (failure) {
+    app.failure = app.failed(failure);
+  }
+}
+
 async function askStatus() {
+  if (!app.may("observe")) {
+    await askWho();
+    frame();
+    app.dispatchEvent(new Event("statuschange"));
+    return;
+  }
   const asked = await Promise.allSettled([get("/status"), get("/system/status")]);
   const [own, system] = asked;
   const failure = asked.find(({ status }) => status === "rejected")?.reason ?? null;
@@ -77,14 +98,16 @@ function frame() {
   const isGone = failure?.kind === "unreachable";
   if (isGone && since === 0) since = Date.now();
   if (!isGone) since = 0;
-  if (own) {
-    text(part("place"), own.deployment ? `${own.name} in ${own.deployment}` : own.name);
-    document.title = `${own.name} – Whimbrel`;
+  const [name, deployment] = own ? [own.name, own.deployment] : [app.who?.broker, app.who?.deployment];
+  if (name) {
+    text(part("place"), deployment ? `${name} in ${deployment}` : name);
+    document.title = `${name} – Whimbrel`;
   }
   const missing = (system?.silent?.length ?? 0) + (system?.missed?.length ?? 0);
   const [state, words] = isGone ? ["bad", "Not reachable"]
-    : own?.phase !== "ready" ? ["warn", PHASES[own?.phase] ?? "…"]
-      : missing > 0 ? ["warn", `${many(missing, "broker")} missing`] : ["good", many(system?.brokers?.length ?? 1, "broker")];
+    : app.who && !app.may("observe") ? ["good", "Connected"]
+      : own?.phase !== "ready" ? ["warn", PHASES[own?.phase] ?? "…"]
+        : missing > 0 ? ["warn", `${many(missing, "broker")} missing`] : ["good", many(system?.brokers?.length ?? 1, "broker")];
   part("health").className = `pill ${state}`;
   text(part("health"), words);
   const banner = part("banner");

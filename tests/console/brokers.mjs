@@ -17,6 +17,8 @@ import { Vehicle } from "./mqtt.mjs";
 
 export const BINARY = process.env.WHIMBREL_BIN;
 export const NAMES = ["north", "harbour", "tower"];
+/** Where they say that they are. */
+export const PLACES = { north: [54.352, 18.646], harbour: [53.428, -14.553], tower: [-52.23, 21.011] };
 /** Who is known to the brokers that ask who somebody is. */
 export const PASSWORDS = { ada: "right", bob: "right", carol: "right", eve: "right", vehicles: "wheels", desk: "orders" };
 const RULES = `
@@ -203,7 +205,7 @@ export class Deployment {
     for (const name of NAMES) {
       const overlay = await freeUdpPort();
       const flags = ["--listen-mqtt", "127.0.0.1:0", "--listen-ws", "127.0.0.1:0", "--listen-http", `127.0.0.1:${await freeTcpPort()}`,
-        "--listen-tls", "off", "--listen-wss", "off", "--listen-overlay", `127.0.0.1:${overlay}`, "--overlay-links", "0"];
+        "--listen-tls", "off", "--listen-wss", "off", "--listen-overlay", `127.0.0.1:${overlay}`, "--overlay-links", "0", "--place-lat", `${PLACES[name][0]}`, "--place-lon", `${PLACES[name][1]}`];
       if (before) flags.push("--peer", `127.0.0.1:${before}`);
       if (signIn) {
         whimbrel(["cert", "broker", "--ca", "ca", "--name", name, "--host", "127.0.0.1", "--out", name]);

@@ -18,8 +18,8 @@ const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", "
 export const USERS = {
   ada: { password: "right", may: ["observe", "administer"] },
   bob: { password: "right", may: ["observe"] },
-  // Real brokers let nobody in who may neither.
   eve: { password: "right", may: ["administer"] },
+  dan: { password: "right", may: [] },
 };
 export const TOKEN = "header.claims.signature";
 
@@ -105,6 +105,10 @@ export class Mock {
     createReadStream(file).pipe(response);
   }
 
+  get #ws() {
+    return `127.0.0.1:${this.mqtt.port}`;
+  }
+
   #api(request, url) {
     const { set } = this;
     const principal = set.users === null ? "anybody" : identify(request.headers.authorization, set.users);
@@ -113,7 +117,7 @@ export class Mock {
     const path = url.pathname.slice("/api/v1".length);
     const failing = set.failing[path];
     if (failing) return [failing.status, { error: failing.error }];
-    if (path === "/whoami") return [200, { principal, may, dev: set.users === null }];
+    if (path === "/whoami") return [200, { principal, may, dev: set.users === null, broker: NAMES[0], deployment: "baltic", listeners: { ws: this.#ws } }];
     const action = request.method === "GET" ? "observe" : "administer";
     if (action === "administer" && request.headers.origin !== `http://${request.headers.host}`) return [403, { error: "this request comes from a page of another site" }];
     if (!may.includes(action)) return [403, { error: `no rule allows ${principal} to ${action}` }];
@@ -138,7 +142,7 @@ export class Mock {
   #one(what, name, query) {
     const after = Number(query.get("after") ?? 0);
     switch (what) {
-      case "status": return status(name, this.set, { ws: `127.0.0.1:${this.mqtt.port}`, http: `127.0.0.1:${this.port}` });
+      case "status": return status(name, this.set, { ws: this.#ws, http: `127.0.0.1:${this.port}` });
       case "streams": return streams(name, this.set);
       case "topology": return topology(name, this.set);
       case "history": return history(name, Number(query.get("after_ms") ?? 0), Number(query.get("limit") ?? 900));

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { open, REAL, signIn, until, VIEWS, visit } from "./harness.mjs";
 import { HOSTILE_ID } from "./invented.mjs";
-import { Mock, TOKEN } from "./mock.mjs";
+import { Mock, TOKEN, USERS } from "./mock.mjs";
 
 const EVENT = "9d0c7b3a41e2f5c1:1795000000123456789";
 
@@ -83,6 +83,20 @@ function signInTests(at) {
       await page.locator(`#view-${view}`).getByText("no rule allows eve to observe").waitFor();
       await page.locator(`#view-${view}`).getByText("Ask whoever keeps the broker's rules for the action observe").waitFor();
     }
+  }, { expectsFailures: true }));
+
+  test("who may neither look nor change anything has the map, until the rules allow more", () => visit(at.mock.url, async (page) => {
+    await signIn(page, "dan", "right");
+    await page.locator(".map-state.good").waitFor();
+    await until("nodes", () => nodes(page), (count) => count > 0);
+    await page.locator("#health", { hasText: "Connected" }).waitFor();
+    assert.equal(await page.locator("#place").textContent(), "north in baltic");
+    await open(page, "status");
+    await page.locator("#view-status").getByText("no rule allows dan to observe").waitFor();
+    at.mock.set.users = { ...USERS, dan: { ...USERS.dan, may: ["observe"] } };
+    await page.locator("#health", { hasText: "3 brokers" }).waitFor();
+    await page.locator("#view-status .trouble").getByText("no rule allows").waitFor({ state: "detached" });
+    await page.locator(".status tbody tr", { hasText: "tower" }).waitFor();
   }, { expectsFailures: true }));
 }
 
@@ -279,6 +293,12 @@ function mapTests(at) {
       return new Set(new Uint32Array(data.buffer)).size;
     });
     assert.ok(colours > 10, `${colours} colours`);
+  }));
+
+  test("brokers stand on the map where they say, also in words", () => visit(at.mock.url, async (page) => {
+    await until("brokers", () => page.locator(".map-area li").allTextContents(), (names) => names.join() === "harbour: 53.428, 14.553,north: 54.352, 18.646,tower: 52.230, 21.011");
+    at.mock.set.missed = ["tower"];
+    await until("brokers that answer", () => page.locator(".map-area li").count(), (count) => count === 2);
   }));
 
   test("messages without a place are counted, and places in properties found", () => visit(at.mock.url, async (page) => {

@@ -1,5 +1,5 @@
 // The live map: nodes that tell where they are, by MQTT over WebSocket, and brokers whose place is known.
-import { el, facts, putNew, reconcile, svg, text } from "../dom.js";
+import { el, facts, put, putNew, reconcile, svg, text } from "../dom.js";
 import { count, many, rate, span } from "../format.js";
 import { ageOf, AGES_MS, LINE_COLOURS, MapCanvas } from "../map/canvas.js";
 import { addressOf, Feed } from "../map/feed.js";
@@ -115,6 +115,7 @@ class MapView {
   #before = { messages: 0, at: 0 };
   #address = null;
   #hasSubscribed = false;
+  #named = "";
 
   constructor(app) {
     this.#app = app;
@@ -173,18 +174,27 @@ class MapView {
       .filter(({ lat, lon }) => Number.isFinite(lat) && Number.isFinite(lon));
     if (!this.#hasView && this.#fleet.nodes.size === 0 && this.#canvas.brokers.length > 1) this.#fitTo(this.#brokersBox());
     this.#canvas.touch();
+    this.#nameBrokers();
     if (this.#hasSubscribed) return;
-    const { status, failure } = this.#app;
-    if (!status && failure) this.#say({ state: "bad", what: failure.message, todo: `${failure.todo} Or give the address of MQTT over WebSocket yourself, under Connection.` });
-    if (!status) return;
-    const address = addressOf(status.listeners);
+    const { listeners, failure } = this.#app;
+    if (!listeners && failure) this.#say({ state: "bad", what: failure.message, todo: `${failure.todo} Or give the address of MQTT over WebSocket yourself, under Connection.` });
+    if (!listeners) return;
+    const address = addressOf(listeners);
     if (!address) return this.#say({ state: "bad", what: "This broker does not listen for MQTT over WebSocket.", todo: "Start it with --listen-ws ADDR:PORT (behind HTTPS: --listen-wss)." });
     this.subscribe(address, FILTER);
   }
 
+  /** The brokers that are drawn, in words, for those who do not see the picture. */
+  #nameBrokers() {
+    const words = this.#canvas.brokers.map(({ name, lat, lon }) => `${name}: ${lat.toFixed(3)}, ${lon.toFixed(3)}`);
+    if (words.join("\n") === this.#named) return;
+    this.#named = words.join("\n");
+    put(this.area, el("ul", { "aria-label": "Brokers" }, ...words.map((line) => el("li", {}, line))));
+  }
+
   subscribe(address, filter) {
     this.#hasSubscribed = true;
-    this.#address = address || addressOf(this.#app.status?.listeners) || "";
+    this.#address = address || addressOf(this.#app.listeners) || "";
     this.onaddress?.(this.#address);
     this.#fleet.clear();
     this.pick(null);

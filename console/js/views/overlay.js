@@ -3,9 +3,9 @@ import { get } from "../api.js";
 import { el, facts, put, putNew, svg, text } from "../dom.js";
 import { bytes, count, delay, many, NONE, permille, rate, span } from "../format.js";
 import { layout } from "../layout.js";
-import { links, Traffic } from "../links.js";
+import { links, Traffic, versions } from "../links.js";
 import { Poller } from "../poll.js";
-import { Missing, Trouble } from "../system.js";
+import { answers, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
 
 const EVERY_MS = 2000;
@@ -99,6 +99,7 @@ function brokersTable(app) {
     columns: [
       { title: "Broker", first: true, value: (row) => row.name, show: (row) => row.name },
       { title: "State", value: (row) => row.state, show: (row) => el("span", { class: `pill ${row.own || row.reachable ? "good" : "bad"}` }, row.state) },
+      { title: "Version", value: (row) => row.version, show: (row) => row.version?.split(" ")[0] ?? NONE },
       { title: "Best way", value: (row) => row.path.length, show: (row) => (row.own ? NONE : row.path.join(" › ") || NONE) },
       { title: "Cost", numeric: true, value: (row) => row.cost_us, show: (row) => (row.own ? NONE : delay(row.cost_us)) },
       { title: "Links told", numeric: true, value: (row) => row.age_ms, show: (row) => (row.own ? NONE : el("span", { class: row.age_ms > OLD_MS ? "late" : "" }, `${span(row.age_ms)} ago`)) },
@@ -154,7 +155,12 @@ export function create(app) {
 
   function draw() {
     if (!last) return;
-    const rows = last.own.brokers.map((broker) => ({ ...broker, state: broker.own ? "this one" : broker.reachable ? "reachable" : "no way" }));
+    const said = new Map(answers(app.system).map(({ name, answer }) => [name, answer.version]));
+    const rows = last.own.brokers.map((broker) => ({
+      ...broker,
+      state: broker.own ? "this one" : broker.reachable ? "reachable" : "no way",
+      version: said.get(broker.name) ?? last.versions.get(broker.name),
+    }));
     graph.show({ brokers: rows, pairs: last.pairs, app, picked });
     brokers.show(rows);
     ends.show(last.pairs);
@@ -162,14 +168,14 @@ export function create(app) {
     text(words, last.alone ?? `${count(there)} of ${many(rows.length, "broker")} reachable from ${rows.find((row) => row.own)?.name ?? "here"}, ${many(last.pairs.length, "link")}.`);
     const one = rows.find((row) => row.name === picked);
     if (one) {
-      putNew(about, facts([["picked", one.name], ["best way", one.path.join(" › ") || NONE], ["cost", delay(one.cost_us)], ["host", el("code", {}, one.host)], ["life", count(one.incarnation)], ["links", one.links.map((link) => link.name).join(", ") || NONE]], "facts wide"));
+      putNew(about, facts([["picked", one.name], ["best way", one.path.join(" › ") || NONE], ["cost", delay(one.cost_us)], ["host", el("code", {}, one.host)], ["life", one.incarnation ?? NONE], ["links", one.links.map((link) => link.name).join(", ") || NONE]], "facts wide"));
     } else putNew(about, el("p", { class: "quiet" }, "Pick a broker to see the best way to it."));
   }
 
   const poller = new Poller(EVERY_MS, async () => {
     try {
       const asked = await ask(app);
-      last = { ...asked, pairs: links(asked.own, traffic.add(asked.system)) };
+      last = { ...asked, pairs: links(asked.own, traffic.add(asked.system)), versions: versions(asked.system) };
       trouble.show(null);
       missing.show(asked.system);
       draw();

@@ -45,7 +45,7 @@ function ownFacts(status) {
     ["deployment", status.deployment ?? NONE],
     ["version", status.version],
     ["host", el("code", {}, status.host ?? NONE)],
-    status.incarnation && ["life", count(status.incarnation)],
+    status.incarnation && ["life", status.incarnation],
     ["started", moment(status.started_ms)],
     ["clock", offset(status.now_ms)],
     ...listeners(status),

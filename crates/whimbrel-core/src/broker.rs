@@ -336,6 +336,14 @@ impl Core {
         }
     }
 
+    /// Whether answers that a link is owed wait to be durable, or for something else to come before.
+    pub fn owes_answers(&self, link: Link) -> bool {
+        self.sessions.attached_to(link).is_some_and(|index| {
+            let session = self.sessions.get(index);
+            session.in_line() > 0 || session.is_paused()
+        })
+    }
+
     /// Whether that link's publish `tag` waits for its release.
     pub fn is_unreleased(&self, link: Link, tag: u16) -> bool {
         self.sessions

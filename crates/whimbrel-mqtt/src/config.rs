@@ -30,6 +30,9 @@ pub const AWAIT_MAX: Duration = Duration::from_secs(5);
 /// A connection of which it was not found out who it is for so long is refused, also if the driver should never say so.
 pub const IDENTIFY_MAX: Duration = Duration::from_secs(10);
 
+/// How long a broker that is about to end waits at most for the answers that its clients are owed, before it tells them to go: several commits of a slow disk.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// Incomplete packets up to this size, in bytes, are held for every connection.
 pub const PARTIAL_FREE: usize = 16 << 10;
 

@@ -9,8 +9,8 @@ mod edge;
 mod stats;
 
 pub use config::{
-    AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, AWAIT_MAX, Access, Config, HIGH_WATER, IDENTIFY_MAX, LOW_WATER, Limits,
-    PARTIAL_FREE,
+    AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, ANSWERS_WITHIN, AWAIT_MAX, Access, Config, HIGH_WATER, IDENTIFY_MAX,
+    LOW_WATER, Limits, PARTIAL_FREE,
 };
 pub use edge::{Broker, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, Unidentified};
 pub use stats::{Reasons, Stats};

@@ -176,7 +176,7 @@ impl Server {
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
         };
         hub.set_access(access.clone());
-        let (links, address) = open_overlay(config, &hub, &access)?;
+        let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
         let mut http = JoinSet::new();
@@ -284,6 +284,7 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
         deployment: config.deployment.clone(),
         dev: config.dev,
         listeners: ready.open.clone(),
+        place: config.telling.place,
         started_ms: hub.clock().now().as_nanos() / 1_000_000,
     }
 }

@@ -280,7 +280,7 @@ impl Rig {
 
     /// The server shuts down.
     pub fn drain(&mut self) {
-        self.handle(Input::Drain);
+        self.handle(Input::Drain { within: Duration::ZERO });
     }
 
     fn handle(&mut self, input: Input<'_>) {

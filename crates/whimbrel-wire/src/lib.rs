@@ -35,6 +35,7 @@ pub use limits::{
     FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX,
     NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX,
     READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
+    VERSION_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use owing::{Held, Holds, OwedStream, Owes, Took};
@@ -53,7 +54,9 @@ pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 pub const MAJOR: u8 = 1;
 
 /// The minor version of the protocol that is spoken here. A minor version may add frames of types below 128, and fields at the end of those that have an end.
-pub const MINOR: u8 = 0;
+///
+/// 1: a hello tells the version of the sender's program.
+pub const MINOR: u8 = 1;
 
 /// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`, `_` and `-`.
 pub fn is_name(name: &str) -> bool {

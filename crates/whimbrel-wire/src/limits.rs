@@ -6,6 +6,9 @@ pub const FRAME_BYTES_MAX: usize = 2 << 20;
 /// Bytes of a broker's name, of which there is at least one.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// Bytes of the version of a broker's program.
+pub const VERSION_BYTES_MAX: usize = 64;
+
 /// Bytes of what a goodbye says.
 pub const GOODBYE_BYTES_MAX: usize = 256;
 

@@ -4,7 +4,7 @@ use whimbrel_event::{HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, Tick};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{GOODBYE_BYTES_MAX, Invalid, MAJOR};
+use crate::{GOODBYE_BYTES_MAX, Invalid, MAJOR, VERSION_BYTES_MAX};
 
 /// Who is at the other end. Its first two bytes, the versions, are the same in every version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Hello<'a> {
     pub best_effort: u8,
     /// The tick before the first that its pubends can have used.
     pub birth: Tick,
+    /// The version of its program, for people, at most [`VERSION_BYTES_MAX`] bytes; empty if it tells none, as those of minor version 0 do not.
+    pub version: &'a str,
 }
 
 /// Numbers of reliable and best-effort pubends, each a byte.
@@ -65,7 +67,8 @@ impl<'a> Body<'a> for Hello<'a> {
         let time = input.u64()?;
         let (reliable, best_effort) = read_pubends(input)?;
         let birth = input.tick()?;
-        Ok(Hello { major, minor, deployment, host, incarnation, name, time, reliable, best_effort, birth })
+        let version = if input.0.is_empty() { "" } else { input.text(VERSION_BYTES_MAX, "a version")? };
+        Ok(Hello { major, minor, deployment, host, incarnation, name, time, reliable, best_effort, birth, version })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -77,6 +80,10 @@ impl<'a> Body<'a> for Hello<'a> {
         out.put_u64(self.time);
         put_pubends(self.reliable, self.best_effort, out);
         out.put_u64(self.birth.0);
+        // One form only: what is not told is not there.
+        if !self.version.is_empty() {
+            out.put_bytes(self.version.as_bytes(), VERSION_BYTES_MAX, "a version");
+        }
     }
 }
 

@@ -67,6 +67,7 @@ fn argument(key: &'static Key) -> Option<Arg> {
     let argument = argument.value_parser(NonEmptyStringValueParser::new()).hide(key.is_later());
     Some(match key.placeholder {
         "BOOL" => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        "DEGREES" => argument.allow_negative_numbers(true),
         _ if key.is_later() || matches!(key.kind, Kind::Peers) => argument.action(ArgAction::Append),
         _ => argument,
     })

@@ -146,6 +146,8 @@ mod tests {
             phase: "ready".into(),
             dev: false,
             listeners: Listeners::default(),
+            lat: None,
+            lon: None,
             connections: 2,
             sessions: 3,
             subscriptions: 4,

@@ -30,7 +30,7 @@ const DETAILS: &str = "\
 Brokers stand below the one that is before them on the best way from the broker that answers. COST is what that way
 costs: the delays of its links, 0.3 ms for each, and more for links that lose. AGE is how old is what is known of a
 broker's links, LINKS are these with delay and loss. Below stand the links of each broker, with what went over them
-since they are up; CLOCK is how far the neighbour's clock is ahead.
+since they are up; VERSION is that of the neighbour's program, and CLOCK how far its clock is ahead.
 
 Examples:
   whimbrel topology --data /var/lib/whimbrel
@@ -165,6 +165,11 @@ fn ends(links: &[Neighbour]) -> Cell {
     text.into()
 }
 
+/// A version without the commit that it was built from.
+fn release(version: &str) -> Cell {
+    version.split(' ').next().filter(|text| !text.is_empty()).map_or_else(Cell::none, |text| name(text).into())
+}
+
 fn loss(permille: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
@@ -177,8 +182,19 @@ fn own(control: &Control) -> anyhow::Result<All<Answer>> {
 
 /// The links that brokers have; whose they are, unless they are all of one broker.
 fn links<'a>(answers: impl Iterator<Item = (&'a str, &'a Answer)>, own: bool) -> Table {
-    let mut columns =
-        vec!["LINK", "DELAY>", "LOSS>", "SENT>", "RECEIVED>", "EVENTS>", "BACK>", "HELD BACK>", "UNSENT>", "CLOCK>"];
+    let mut columns = vec![
+        "LINK",
+        "VERSION",
+        "DELAY>",
+        "LOSS>",
+        "SENT>",
+        "RECEIVED>",
+        "EVENTS>",
+        "BACK>",
+        "HELD BACK>",
+        "UNSENT>",
+        "CLOCK>",
+    ];
     if !own {
         columns.insert(0, "BROKER");
     }
@@ -202,6 +218,7 @@ fn cells(link: &Link) -> Vec<Cell> {
     let sign = if link.clock_ahead_ms < 0 { "-" } else { "+" };
     vec![
         name(&link.peer).into(),
+        release(&link.version),
         link.delay_us.map_or_else(Cell::none, |micros| delay(micros).into()),
         Cell::new(loss(link.loss_permille), tone(link.loss_permille >= MUCH_LOSS)),
         size(link.bytes_out).into(),

@@ -411,6 +411,7 @@ mod tests {
         let now = Time::from_nanos(1 << 60);
         let config = OverlayConfig {
             name: "b0".into(),
+            version: "".into(),
             addresses: Vec::new(),
             interest_max: 256,
             expects_peers: true,
@@ -419,7 +420,7 @@ mod tests {
         };
         let mut overlay = Overlay::new(now, HostId::new(1 << 8), 1, (Deployment(1), Tick(0)), config);
         overlay.peers.insert(Peer::new(now, LINK, true, None));
-        let who = Who { host: HostId::new(2 << 8), incarnation: 1, name: "b1".into(), ahead: 0 };
+        let who = Who { host: HostId::new(2 << 8), incarnation: 1, name: "b1".into(), version: "".into(), ahead: 0 };
         overlay.peers.bring_up(LINK, who);
         let millis = Duration::from_millis;
         assert_eq!(told_after(&mut overlay, millis(40), 1), (20_000, 0));

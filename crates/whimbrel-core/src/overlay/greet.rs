@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use whimbrel_event::Time;
-use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho};
+use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho, VERSION_BYTES_MAX};
 
 use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, Who};
@@ -11,6 +11,15 @@ use super::{Due, Overlay};
 use crate::api::{Channel, HangUp, Output, PeerLink};
 use crate::broker::Core;
 use crate::stream::Streams;
+
+/// As much of a version as is told.
+fn beginning(version: &str) -> &str {
+    let mut end = version.len().min(VERSION_BYTES_MAX);
+    while !version.is_char_boundary(end) {
+        end -= 1;
+    }
+    &version[..end]
+}
 
 /// Clocks that differ by more are counted; nothing depends on it.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
@@ -48,6 +57,7 @@ impl Overlay {
             reliable: Streams::RELIABLE,
             best_effort: Streams::BEST_EFFORT,
             birth: self.wants.birth,
+            version: beginning(&self.config.version),
         })
     }
 
@@ -99,7 +109,13 @@ impl Core {
         let Some(overlay) = &mut self.overlay else { return };
         let ahead = i64::try_from(i128::from(hello.time) - i128::from(now.as_nanos())).unwrap_or(i64::MAX);
         overlay.stats.clocks_apart += u64::from(ahead.unsigned_abs() > CLOCKS_APART.as_nanos() as u64);
-        let who = Who { host: hello.host, incarnation: hello.incarnation, name: hello.name.into(), ahead };
+        let who = Who {
+            host: hello.host,
+            incarnation: hello.incarnation,
+            name: hello.name.into(),
+            version: hello.version.into(),
+            ahead,
+        };
         overlay.peers.bring_up(link, who);
         overlay.stats.links_up += 1;
         overlay.announce_soon(now);

@@ -18,6 +18,8 @@ pub struct LinkInfo {
     pub name: Box<str>,
     /// The neighbour's host.
     pub host: HostId,
+    /// The version of the neighbour's program; empty if it has not told it.
+    pub version: Box<str>,
     /// This broker has asked for the link.
     pub dialed: bool,
     /// Its delay in one direction, microseconds, once it is known.
@@ -100,6 +102,7 @@ impl Core {
             LinkInfo {
                 name: who.name.clone(),
                 host: who.host,
+                version: who.version.clone(),
                 dialed: peer.dialed,
                 delay_us: peer.estimate.delay_us(),
                 loss: peer.estimate.loss_permille(),

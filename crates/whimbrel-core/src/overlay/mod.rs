@@ -108,6 +108,8 @@ use whimbrel_wire::FormerHost;
 pub struct OverlayConfig {
     /// Its name: 1 to 64 of letters, digits, `.`, `_`, `-`.
     pub name: Box<str>,
+    /// The version of its program, which neighbours are told, up to [`whimbrel_wire::VERSION_BYTES_MAX`] bytes of it.
+    pub version: Box<str>,
     /// Where others reach it, `ADDRESS:PORT`, best first; at most 4.
     pub addresses: Vec<Box<str>>,
     /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually [`reduce::INTEREST_MAX`].

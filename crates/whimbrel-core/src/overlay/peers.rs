@@ -39,6 +39,8 @@ pub(crate) struct Who {
     pub(crate) host: HostId,
     pub(crate) incarnation: u64,
     pub(crate) name: Box<str>,
+    /// Of its program; empty if it has not told it.
+    pub(crate) version: Box<str>,
     /// How far its clock is ahead of this one's, nanoseconds, the way of the hello included.
     pub(crate) ahead: i64,
 }

@@ -76,6 +76,8 @@ impl Core {
         }
         self.place_session(index, place);
         self.sessions.bind(index, attach.link, attach.window);
+        let is_after_restart = self.was_any_restarted(now);
+        self.sessions.get_mut(index).set_after_restart(is_after_restart);
         // Its client is to forget the tags that it remembers.
         let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);
         out.attached(attach.link, known.is_some() && !is_of_copy);

@@ -124,6 +124,8 @@ struct Standing {
     last_tag: u16,
     /// Nothing is read from it for now, for each [`Pause`].
     paused: [bool; 2],
+    /// It began when a broker had been started again not long ago: of what that had accepted and not logged nobody may know the number.
+    is_after_restart: bool,
 }
 
 /// One client's session.
@@ -412,7 +414,7 @@ impl Sessions {
         assert!(!session.is_attached(), "a session has one link");
         session.link = link.0;
         let last_tag = core::mem::take(&mut session.standing.last_tag);
-        session.standing = Standing { attachment, in_line: 0, last_tag: 0, paused: [false; 2] };
+        session.standing = Standing { attachment, ..Standing::default() };
         session.memory.refused_number = None;
         session.open = true;
         session.inflight.begin(window, last_tag);

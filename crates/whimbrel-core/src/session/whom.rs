@@ -15,6 +15,23 @@ pub(crate) enum Pause {
     Early,
 }
 
+impl Session {
+    /// The present attachment began when a broker had been started again not long ago, or not.
+    pub(crate) fn set_after_restart(&mut self, is_after_restart: bool) {
+        self.standing.is_after_restart = is_after_restart;
+    }
+
+    /// Whether numbers that its client gave before the present attachment may be forgotten.
+    pub(crate) fn comes_after_restart(&self) -> bool {
+        self.standing.is_after_restart
+    }
+
+    /// Nothing is read from the present link, as what came before over it waits.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.standing.paused.contains(&true)
+    }
+}
+
 impl Sessions {
     /// Who speaks over a link at present.
     pub(crate) fn whom(&self, link: Link) -> Whom {

@@ -66,6 +66,8 @@ pub(crate) struct Publishers {
     by_age: BTreeSet<(u32, Box<str>)>,
     /// Those whose last number is not written.
     dirty: BTreeSet<Box<str>>,
+    /// When the broker went on after an end, in which it may have forgotten numbers of what it had not logged.
+    taken_up: Option<Time>,
 }
 
 fn hour(now: Time) -> u32 {
@@ -73,6 +75,16 @@ fn hour(now: Time) -> u32 {
 }
 
 impl Publishers {
+    /// The broker goes on after an end.
+    pub(crate) fn take_up(&mut self, now: Time) {
+        self.taken_up = Some(now);
+    }
+
+    /// Whether it did, not longer ago than that.
+    pub(crate) fn were_taken_up_within(&self, now: Time, span: Duration) -> bool {
+        self.taken_up.is_some_and(|at| now.since(at) < span)
+    }
+
     /// If a number is a repeat: what has to be durable before that may be said.
     pub(crate) fn is_repeat(&self, client_id: &str, number: u64) -> Option<AtomNo> {
         let known = self.all.get(client_id)?;

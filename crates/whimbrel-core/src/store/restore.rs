@@ -285,6 +285,7 @@ impl Core {
                 };
                 self.resume_host(own.host, own.birth, core::array::from_fn::<_, { Streams::COUNT }, _>(used));
                 self.store.numbers = Numbers::restored(*own);
+                self.store.publishers.take_up(now);
             }
             None => {
                 let host: HostId = self.streams.own.host();

@@ -2,6 +2,9 @@
 //! who want nothing.
 
 use super::*;
+use whimbrel_core::overlay::ENDED_LIFE;
+
+const LIVE: u32 = 3;
 
 /// Publishes an event with a number of the publisher; what became of it.
 fn numbered(world: &mut Logged, number: u64, payload: &str, retain: bool) -> Accepted {
@@ -227,4 +230,66 @@ fn who_held_nothing_is_told_of_what_was_not_logged() {
     let (_, rest) = notice.and_then(|got| got.payload.split_once("\"from\":\"")).expect("a gap in its stream");
     let from: u64 = rest.split('"').next().and_then(|tick| tick.parse().ok()).expect("a tick");
     assert!(from < published.as_nanos() && published.as_nanos() < after.tick.0, "{told:?}");
+}
+
+/// The payloads that somebody who has just come gets of these events of the publisher, and whether each is marked as one that may have come before.
+fn marked(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(String, bool)> {
+    let mut got = marked_unwritten(world, events);
+    // Their ticks may have to be reserved first.
+    world.settle();
+    got.extend(marked_of(world));
+    got
+}
+
+/// The same, if nothing that is to be written becomes durable.
+fn marked_unwritten(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(String, bool)> {
+    world.rig.attach(LIVE, "live", CLEAN);
+    world.rig.input(Input::Subscribe { link: Link(LIVE), tag: 1, filters: &[plain("t/a", Qos::AtMostOnce)] });
+    for (number, payload) in events {
+        let event = event("t/a", payload, Qos::AtLeastOnce);
+        world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 9, retain: false, number: *number, event }));
+    }
+    marked_of(world)
+}
+
+fn marked_of(world: &mut Logged) -> Vec<(String, bool)> {
+    let told = world.rig.take(LIVE).into_iter();
+    told.filter_map(|told| if let Told::Event(got) = told { Some((got.payload, got.maybe_repeat)) } else { None })
+        .collect()
+}
+
+#[test]
+fn a_number_that_is_given_to_a_broker_alone_soon_after_its_restart_may_be_a_repeat() {
+    let mut world = Logged::new();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.settle();
+    let marks =
+        |all: &[(&str, bool)]| all.iter().map(|(payload, mark)| ((*payload).to_owned(), *mark)).collect::<Vec<_>>();
+    assert_eq!(marked_unwritten(&mut world, &[(Some(5), "five")]), marks(&[("five", false)]));
+    // Its number was not durable: nothing of it is logged.
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    let again = marked(&mut world, &[(Some(5), "five again"), (None, "without a number"), (Some(5), "known")]);
+    assert_eq!(again, marks(&[("five again", true), ("without a number", false)]));
+    // As long as that publisher stays, and for those who come within some time.
+    world.advance(ENDED_LIFE);
+    world.rig.detach(LIVE, false);
+    assert_eq!(marked(&mut world, &[(Some(6), "six")]), marks(&[("six", true)]));
+    world.rig.detach(PUB, false);
+    world.rig.detach(LIVE, false);
+    world.rig.attach(PUB, "publisher", CLEAN);
+    assert_eq!(marked(&mut world, &[(Some(7), "seven")]), marks(&[("seven", false)]));
+}
+
+#[test]
+fn what_is_logged_is_no_repeat_after_a_restart() {
+    let mut world = world("t/a", Qos::AtLeastOnce);
+    world.settle();
+    world.crash();
+    world.rig.attach(PUB, "publisher", CLEAN);
+    world.rig.attach(SUB, "subscriber", KEPT);
+    world.settle();
+    assert_eq!(numbered(&mut world, 5, "five", false), Accepted::Routed { matched: true });
+    let got = drain(&mut world);
+    assert_eq!(got.iter().map(|got| (&*got.payload, got.maybe_repeat)).collect::<Vec<_>>(), [("five", false)]);
 }

@@ -244,6 +244,19 @@ fn who_subscribes_first_gets_nothing_from_before() {
 }
 
 #[test]
+fn neighbours_tell_each_other_their_versions() {
+    let mut net = Net::line(3);
+    net.advance(SECOND);
+    let versions = |node: usize| {
+        let mut told: Vec<_> = net.nodes[node].core.links().into_iter().map(|link| (link.name, link.version)).collect();
+        told.sort();
+        told.into_iter().map(|(name, version)| format!("{name} {version}")).collect::<Vec<_>>()
+    };
+    assert_eq!(versions(1), ["b0 of b0", "b2 of b2"]);
+    assert_eq!(versions(0), ["b1 of b1"]);
+}
+
+#[test]
 fn a_name_is_taken_once_and_a_broker_does_not_link_with_itself() {
     let mut net = Net::new(3);
     net.nodes[2].core = whimbrel_core::Core::new(whimbrel_core::Limits::default(), 99, net.now);

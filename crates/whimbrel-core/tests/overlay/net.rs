@@ -43,6 +43,7 @@ pub struct Net {
 pub fn config(name: &str) -> OverlayConfig {
     OverlayConfig {
         name: name.into(),
+        version: format!("of {name}").into(),
         addresses: Vec::new(),
         interest_max: 256,
         expects_peers: true,

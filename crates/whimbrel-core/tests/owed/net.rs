@@ -96,6 +96,7 @@ impl Net {
         let mut core = restoring.finish(self.limits.clone(), self.next_seed, self.now, &disk.state()).expect("sense");
         let config = OverlayConfig {
             name: format!("b{number}").into(),
+            version: "".into(),
             addresses: Vec::new(),
             interest_max: 256,
             expects_peers: true,

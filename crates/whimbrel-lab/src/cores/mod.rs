@@ -217,6 +217,7 @@ impl Net {
             now,
             OverlayConfig {
                 name,
+                version: env!("CARGO_PKG_VERSION").into(),
                 addresses: Vec::new(),
                 interest_max: INTEREST_MAX,
                 expects_peers,

@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::geo::Place;
+
 /// How long the broker may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How long it may take to end; longer than its own drain.
@@ -38,6 +40,8 @@ pub struct Start {
     pub name: Option<String>,
     /// Its configuration, at which it looks again and again.
     pub configuration: PathBuf,
+    /// Where it is.
+    pub place: Place,
     /// Its data directory.
     pub data: PathBuf,
     /// Overlay addresses of those that it links with.
@@ -204,6 +208,7 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
     {
         command.args([format!("--listen-{listener}"), address.clone()]);
     }
+    command.args([format!("--place-lat={}", start.place.lat), format!("--place-lon={}", start.place.lon)]);
     if let Some(name) = &start.name {
         // The links are those that are asked for: whatever goes from region to region takes the time that it takes there.
         command.args(["--name", name, "--overlay-links=0"]);

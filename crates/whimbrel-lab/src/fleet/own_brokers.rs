@@ -114,6 +114,7 @@ impl OwnBrokers {
             let start = Start {
                 name: (!is_alone).then(|| name.clone()),
                 configuration: configuration.path().to_owned(),
+                place: layout.place(region),
                 data: if is_alone { data.clone() } else { data.join(name) },
                 peers,
                 is_first: region == 0,

@@ -145,8 +145,12 @@ pub enum Input<'a> {
     },
     /// Something happens on the links to other brokers.
     Peer(PeerInput<'a>),
-    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused.
-    Drain,
+    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused. Who is owed answers to what it has published or
+    /// asked for gets them before that, for [`crate::ANSWERS_WITHIN`] at most; meanwhile it is not read.
+    Drain {
+        /// And no longer than this.
+        within: Duration,
+    },
 }
 
 /// Where the broker's output goes.
@@ -208,6 +212,8 @@ pub enum Reason {
     Review,
     /// `$SYS` is due.
     Sys,
+    /// Clients are told to go, whether or not they have all their answers.
+    Leave,
     /// A deadline of the core.
     Core(whimbrel_core::Reason),
 }

@@ -58,6 +58,8 @@ pub(crate) struct Rare {
     pub(crate) aliases_out: AliasesOut,
     /// The driver does not read it for now: its silence says nothing.
     pub(crate) paused: bool,
+    /// Nor any more: the broker takes leave of it as soon as it has its answers.
+    pub(crate) leaving: bool,
     /// Nor before this, as its principal's quota is used up.
     pub(crate) throttled: Option<Time>,
     /// QoS 2 publishes of earlier connections that were unreleased when this one began.
@@ -139,7 +141,7 @@ impl Conn {
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.paused || rare.throttled.is_some())
+        self.rare.as_ref().is_some_and(|rare| rare.paused || rare.leaving || rare.throttled.is_some())
     }
 
     /// QoS 2 publishes of earlier connections that were unreleased when this one began.

@@ -197,7 +197,7 @@ impl Broker {
 
     /// Why a well-formed CONNECT is not accepted.
     fn refusal(&self, connect: &Connect<'_>) -> Option<Refused> {
-        if self.edge.draining {
+        if self.edge.leave.is_some() {
             return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is shutting down"));
         }
         if connect.properties.authentication_method.is_some() {

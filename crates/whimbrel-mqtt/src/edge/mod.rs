@@ -7,6 +7,7 @@ mod connect;
 mod following;
 mod guard;
 mod inbound;
+mod leave;
 mod outbound;
 mod overlay;
 mod receive;
@@ -31,6 +32,7 @@ pub use api::{ConnId, Credentials, Decision, Identity, Input, Output, Reason, Un
 pub use conn::Origin;
 use conn::{Conn, State};
 use guard::Guard;
+use leave::Leave;
 use outbound::{Outbound, Templates};
 use receive::counted;
 
@@ -73,7 +75,8 @@ pub(crate) struct Edge {
     sys_at: Option<Time>,
     assigned_ids: u64,
     seed: u64,
-    draining: bool,
+    /// The broker takes leave of its clients.
+    leave: Option<Leave>,
     /// Bytes of the incomplete packets that are larger than [`crate::config::PARTIAL_FREE`].
     partial_bytes: usize,
     greeting: Greeting,
@@ -133,7 +136,7 @@ impl Broker {
             sys_at,
             assigned_ids: 0,
             seed,
-            draining: false,
+            leave: None,
             partial_bytes: 0,
             greeting: Greeting::default(),
             admitted: Vec::new(),
@@ -149,6 +152,8 @@ impl Broker {
     /// # Panics
     /// When the driver breaks the contract of [`Input`], for instance opens a connection twice.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
+        // What one client says is no answer to another.
+        let is_of_one = matches!(input, Input::Bytes { .. } | Input::Drained { .. });
         match input {
             Input::Bytes { conn, bytes } => self.receive(now, conn, bytes, out),
             Input::Drained { conn } => self.drained(now, conn, out),
@@ -158,7 +163,7 @@ impl Broker {
             Input::Fences(fences) => self.core.set_fences(fences.clone()),
             Input::Cache(plan) => self.core.set_cache(now, plan.clone()),
             Input::Buffer(interests) => self.core.set_buffer(interests.to_vec()),
-            Input::Drain => self.drain(now, out),
+            Input::Drain { within } => self.drain(now, within, out),
             Input::Committed { upto } => self.core_input(now, CoreInput::Committed { upto }, out),
             Input::Disk(disk) => self.core_input(now, CoreInput::Disk(disk), out),
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
@@ -172,6 +177,9 @@ impl Broker {
         self.look_after(now, out);
         self.take_admitted(now, out);
         self.look_after(now, out);
+        if !is_of_one {
+            self.let_go(now, out);
+        }
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
             self.end(now, conn, reason, cause, out);
         }
@@ -190,8 +198,9 @@ impl Broker {
         let quota = self.edge.guard.throttled.first().map(|(at, _)| (*at, Reason::Quota));
         let review = self.edge.guard.review.map(|(_, since)| (since, Reason::Review));
         let sys = self.edge.sys_at.map(|at| (at, Reason::Sys));
+        let leave = self.edge.leave.as_ref().and_then(Leave::deadline).map(|at| (at, Reason::Leave));
         let core = self.core.next_deadline().map(|(at, reason)| (at, Reason::Core(reason)));
-        [silence, quota, review, sys, core].into_iter().flatten().min()
+        [silence, quota, review, sys, leave, core].into_iter().flatten().min()
     }
 
     /// Counters and gauges at this moment.
@@ -327,15 +336,6 @@ impl Broker {
                     self.edge.stats.keep_alive_timeouts += 1;
                     self.end(now, conn, ReasonCode::KEEP_ALIVE_TIMEOUT, "nothing came within the keep-alive", out);
                 }
-            }
-        }
-    }
-
-    fn drain(&mut self, now: Time, out: &mut impl Output) {
-        self.edge.draining = true;
-        for conn in 0..self.edge.conns.len() as u32 {
-            if self.edge.conns[conn as usize].state != State::Gone {
-                self.end(now, conn, ReasonCode::SERVER_SHUTTING_DOWN, "the broker is shutting down", out);
             }
         }
     }

@@ -385,7 +385,7 @@ fn operate(world: &mut World, c: &mut Choices<'_>) {
         29 | 30 => world.advance(Duration::from_millis([1, 900, 6_000, 40_000][c.below(4)])),
         _ if c.below(16) == 0 && !world.drained => {
             world.drained = true;
-            world.step(Input::Drain);
+            world.step(Input::Drain { within: Duration::ZERO });
         }
         _ => {
             let rel = Packet::PubRel(Ack::success(packet_id(c)));

@@ -14,7 +14,7 @@ use whimbrel_mqtt::Unidentified;
 
 use super::audit::Record;
 use super::{Access, Asked};
-use crate::api::access::{Action as Asking, Authorized, Authorizer, Remote};
+use crate::api::access::{Action as Asking, Authorized, Authorizer, Known, Remote};
 
 /// The longest `Authorization` that is looked at, in bytes.
 const AUTHORIZATION_MAX: usize = 24 << 10;
@@ -70,26 +70,45 @@ impl fmt::Display for HttpRefusal {
 
 impl std::error::Error for HttpRefusal {}
 
+/// How a refusal is told.
+fn told_as(refusal: HttpRefusal) -> (StatusCode, String) {
+    (refusal.status(), refusal.text().to_owned())
+}
+
+/// What rules call an action of the API.
+fn rule_of(action: Asking) -> Action {
+    match action {
+        Asking::Observe => Action::Observe,
+        Asking::Administer => Action::Administer,
+    }
+}
+
 /// The API, by the rules.
 #[derive(Debug)]
 pub struct ByRules(pub Arc<Access>);
 
 impl Authorizer for ByRules {
+    fn who<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        remote: &'a Remote,
+    ) -> Pin<Box<dyn Future<Output = Known> + Send + 'a>> {
+        Box::pin(async move {
+            let told = self.0.who_asks(headers, remote.text()).await;
+            let (principal, may) = told.map_err(told_as)?;
+            Ok((principal.name().to_owned(), may))
+        })
+    }
+
     fn authorize<'a>(
         &'a self,
         headers: &'a HeaderMap,
         remote: &'a Remote,
         action: Asking,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
-        let action = match action {
-            Asking::Observe => Action::Observe,
-            Asking::Administer => Action::Administer,
-        };
         Box::pin(async move {
-            let authorized = self.0.authorize_http(headers, remote.text(), action).await;
-            authorized
-                .map(|principal| principal.name().to_owned())
-                .map_err(|refusal| (refusal.status(), refusal.text().to_owned()))
+            let authorized = self.0.authorize_http(headers, remote.text(), rule_of(action)).await;
+            authorized.map(|principal| principal.name().to_owned()).map_err(told_as)
         })
     }
 
@@ -108,6 +127,14 @@ pub struct ByFile {
 }
 
 impl Authorizer for ByFile {
+    fn who<'a>(
+        &'a self,
+        _headers: &'a HeaderMap,
+        _remote: &'a Remote,
+    ) -> Pin<Box<dyn Future<Output = Known> + Send + 'a>> {
+        Box::pin(async { Ok((self.name.to_owned(), Asking::ALL.to_vec())) })
+    }
+
     fn authorize<'a>(
         &'a self,
         _headers: &'a HeaderMap,
@@ -146,6 +173,27 @@ impl Access {
         let refusal = if principal.is_anonymous() { HttpRefusal::NotSignedIn } else { HttpRefusal::Forbidden };
         self.refused_http((principal.name(), from), action.name(), refusal);
         Err(refusal)
+    }
+
+    /// Who asks, `from` where, and what the rules allow that one. Whoever is signed in may ask that, also where nothing is allowed.
+    ///
+    /// # Errors
+    /// They are not signed in, and nothing is allowed to everybody; the audit has been told.
+    pub async fn who_asks(
+        self: &Arc<Access>,
+        headers: &HeaderMap,
+        from: &str,
+    ) -> Result<(Principal, Vec<Asking>), HttpRefusal> {
+        let principal = self.identify_http(headers, from, Action::Observe).await?;
+        let plan = self.plan();
+        let may = |action: &Asking| plan.rules.may(&principal, rule_of(*action)).is_ok();
+        let may: Vec<Asking> = Asking::ALL.into_iter().filter(may).collect();
+        if may.is_empty() && principal.is_anonymous() {
+            let refusal = HttpRefusal::NotSignedIn;
+            self.refused_http((principal.name(), from), Action::Observe.name(), refusal);
+            return Err(refusal);
+        }
+        Ok((principal, may))
     }
 
     /// Who asks, `from` where; [`Principal::anonymous`] if they do not say.

@@ -59,8 +59,19 @@ impl Remote {
 /// Who asks, or the status and the words with which it is refused. With 401 the asker is told how to sign in.
 pub type Authorized = Result<String, (StatusCode, String)>;
 
+/// Who asks, and what that one may do; or the status and the words with which it is refused, as not signed in.
+pub type Known = Result<(String, Vec<Action>), (StatusCode, String)>;
+
 /// What decides whether a request is answered.
 pub trait Authorizer: Debug + Send + Sync {
+    /// Finds out who asks, by the headers of the request, and which actions are allowed to that one: none of them to somebody who is signed in is no
+    /// refusal.
+    fn who<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        remote: &'a Remote,
+    ) -> Pin<Box<dyn Future<Output = Known> + Send + 'a>>;
+
     /// Finds out who asks, by the headers of the request, and whether that one may do it.
     fn authorize<'a>(
         &'a self,
@@ -78,6 +89,14 @@ pub trait Authorizer: Debug + Send + Sync {
 pub struct Everyone(pub &'static str);
 
 impl Authorizer for Everyone {
+    fn who<'a>(
+        &'a self,
+        _headers: &'a HeaderMap,
+        _remote: &'a Remote,
+    ) -> Pin<Box<dyn Future<Output = Known> + Send + 'a>> {
+        Box::pin(async { Ok((self.0.to_owned(), Action::ALL.to_vec())) })
+    }
+
     fn authorize<'a>(
         &'a self,
         _headers: &'a HeaderMap,

@@ -30,6 +30,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use whimbrel_core::store::AtomNo;
 use whimbrel_event::{Tick, Time};
 
+use crate::config::location::Location;
 use crate::drive::Hub;
 use crate::fences::Keeper;
 use crate::server::Phase;
@@ -52,6 +53,7 @@ pub(crate) struct About {
     pub(crate) deployment: String,
     pub(crate) dev: bool,
     pub(crate) listeners: answers::Listeners,
+    pub(crate) place: Option<Location>,
     /// When the server began, milliseconds since the Unix epoch.
     pub(crate) started_ms: u64,
 }

@@ -13,6 +13,9 @@ use super::{Shared, json, millis, percent, refuse};
 /// Brokers whose interests are copied while nobody else has the broker: each has some hundred entries.
 const SLICE: usize = 16;
 
+/// The version of neighbours that tell none: 0.1 alone speaks the minor version of the protocol that has no place for it.
+const UNTOLD: &str = "0.1";
+
 /// Brokers in one answer about interests.
 const PAGE: usize = 64;
 
@@ -108,6 +111,7 @@ fn link(info: &LinkInfo) -> Link {
     Link {
         peer: info.name.to_string(),
         host: info.host.to_string(),
+        version: if info.version.is_empty() { UNTOLD.to_owned() } else { info.version.to_string() },
         dialed: info.dialed,
         delay_us: info.delay_us.map(u64::from),
         loss_permille: info.loss.into(),

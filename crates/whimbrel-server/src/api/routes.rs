@@ -211,7 +211,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/whoami",
         action: None,
         by: By::Itself,
-        summary: "Who asks, and what that one may do; refused to whoever may do nothing here.",
+        summary: "Who asks, and what that one may do; whoever is signed in is told, also that it is nothing.",
         fields: &[],
         gives: json::<WhoAmI>(),
         handler: || get(status::who),

@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use whimbrel_core::{GapClass, GapCounts, Stats};
 
-use super::access::{Action, Authorizer, Remote, refused};
-use super::answers::{Counters, Lost, Sample, Status, WhoAmI};
+use super::access::{Authorizer, Remote, refused};
+use super::answers::{Counters, Listeners, Lost, Sample, Status, WhoAmI};
 use super::{Shared, json, millis};
 use crate::drive::{self, Hub};
 use crate::process;
@@ -36,6 +36,8 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
         phase: phase(*shared.phase.borrow()).to_owned(),
         dev: about.dev,
         listeners: about.listeners.clone(),
+        lat: about.place.map(|place| place.lat),
+        lon: about.place.map(|place| place.lon),
         connections: sample.connections,
         sessions: sample.sessions,
         subscriptions,
@@ -46,7 +48,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
     json(StatusCode::OK, &status)
 }
 
-/// Who asks: that is, the name under which any of the actions is allowed.
+/// Who asks, and what concerns those too who may not look at anything: where the map is followed.
 pub(super) async fn who(
     State(shared): State<Arc<Shared>>,
     Extension(authorizer): Extension<Arc<dyn Authorizer>>,
@@ -54,20 +56,20 @@ pub(super) async fn who(
     headers: HeaderMap,
 ) -> Response {
     let remote = remote.map(|Extension(remote)| remote).unwrap_or_default();
-    let (mut known, mut may, mut refusal) = (None, Vec::new(), None);
-    for action in Action::ALL {
-        match authorizer.authorize(&headers, &remote, action).await {
-            Ok(principal) => {
-                known = Some(principal);
-                may.push(action.name().to_owned());
-            }
-            Err(why) => refusal = Some(why),
-        }
-    }
-    match (known, refusal) {
-        (Some(principal), _) => json(StatusCode::OK, &WhoAmI { principal, may, dev: shared.about.dev }),
-        (None, why) => refused(why.unwrap_or((StatusCode::FORBIDDEN, "nothing is allowed".into()))),
-    }
+    let (principal, may) = match authorizer.who(&headers, &remote).await {
+        Ok(known) => known,
+        Err(refusal) => return refused(refusal),
+    };
+    let about = &shared.about;
+    let who = WhoAmI {
+        principal,
+        may: may.into_iter().map(|action| action.name().to_owned()).collect(),
+        dev: about.dev,
+        broker: about.name.clone(),
+        deployment: about.deployment.clone(),
+        listeners: Listeners { ws: about.listeners.ws, wss: about.listeners.wss, ..Listeners::default() },
+    };
+    json(StatusCode::OK, &who)
 }
 
 fn phase(phase: Phase) -> &'static str {

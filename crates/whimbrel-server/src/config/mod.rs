@@ -4,6 +4,7 @@ mod access;
 mod address;
 pub mod fence;
 mod identity;
+pub mod location;
 pub mod overlay;
 pub mod partition;
 mod problem;
@@ -140,6 +141,8 @@ pub enum Certificate {
 pub struct Telling {
     /// How logs are written.
     pub log: Log,
+    /// Where it is.
+    pub place: Option<location::Location>,
     /// Where traces go, if they go anywhere.
     pub telemetry: Option<Plan>,
     /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority` for those that it believes; of several the
@@ -223,6 +226,7 @@ impl Config {
         let overlay = overlay::load(&listen, &mut settings, &mut warnings);
         let proxy = proxy::load(&listen, &mut settings, &mut warnings);
         let access = access::load(&mut settings, &mut warnings);
+        let place = location::load(&mut settings);
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
         let topics = topic::load(&mut settings);
@@ -245,7 +249,7 @@ impl Config {
                 },
                 broker: whimbrel_mqtt::Config { access: access.of_edge(), ..broker_config(&settings) },
                 workers: settings.number("workers") as usize,
-                telling: telling(&settings),
+                telling: telling(&settings, place),
                 fences,
                 division,
                 topics,
@@ -304,9 +308,9 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
     }
 }
 
-fn telling(settings: &Settings) -> Telling {
+fn telling(settings: &Settings, place: Option<location::Location>) -> Telling {
     let log = Log { json: settings.text("log.format") == "json", level: settings.text("log.level") };
-    Telling { log, telemetry: telemetry(settings), not_after: not_after(settings) }
+    Telling { log, place, telemetry: telemetry(settings), not_after: not_after(settings) }
 }
 
 /// When certificates from files end.

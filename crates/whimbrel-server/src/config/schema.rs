@@ -1,5 +1,6 @@
 //! The one table of settings. Flags, variables, keys of `whimbrel.toml`, help texts and `docs/configuration.md` follow from it.
 
+use super::location::{LATITUDE_MAX, LONGITUDE_MAX};
 use super::value::Kind;
 
 /// One setting.
@@ -34,7 +35,7 @@ impl Key {
 }
 
 /// Tables of `whimbrel.toml` that hold settings.
-pub const SECTIONS: &[&str] = &["identity", "journal", "limits", "log", "overlay", "telemetry"];
+pub const SECTIONS: &[&str] = &["identity", "journal", "limits", "log", "overlay", "place", "telemetry"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
@@ -146,6 +147,11 @@ keys! {
         "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
     "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
         "Entries of the interest that the broker tells others; beyond it, similar ones are merged and others send more than is wanted";
+
+    "place" "lat" flag("place-lat", "WHIMBREL_PLACE_LAT"), "DEGREES", Kind::Degrees(LATITUDE_MAX), "",
+        "The latitude of where the broker is (WGS 84, positive northwards), for the map of the console";
+    "place" "lon" flag("place-lon", "WHIMBREL_PLACE_LON"), "DEGREES", Kind::Degrees(LONGITUDE_MAX), "",
+        "The longitude of it, positive eastwards";
 
     "telemetry" "otlp_endpoint" None, "URL", Kind::Endpoint, "",
         "The OpenTelemetry collector that gets traces, by OTLP over HTTP; /v1/traces is added to it; none if it is not given";

@@ -243,7 +243,12 @@ impl Settings {
 
     /// A number from 0 to 1.
     pub fn ratio(&self, path: &str) -> f64 {
-        if let Value::Ratio(ratio) = self.value(path) { ratio } else { 0.0 }
+        if let Value::Real(ratio) = self.value(path) { ratio } else { 0.0 }
+    }
+
+    /// Degrees, if they were given.
+    pub fn degrees(&self, path: &str) -> Option<f64> {
+        if let Value::Real(degrees) = self.value(path) { Some(degrees) } else { None }
     }
 
     /// A duration.

@@ -36,6 +36,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A number from 0 to 1, both included.
     Ratio,
+    /// Degrees, at most so many to either side of 0.
+    Degrees(u16),
     /// `http://HOST:PORT`, with a path or without.
     Endpoint,
     /// A list of `HOST:PORT`, at most [`PEERS_MAX`]; as text, with commas between them.
@@ -57,8 +59,8 @@ pub enum Value {
     Switch(bool),
     /// Of [`Kind::Text`], [`Kind::Choice`] and [`Kind::Endpoint`].
     Text(String),
-    /// Of [`Kind::Ratio`].
-    Ratio(f64),
+    /// Of [`Kind::Ratio`] and [`Kind::Degrees`].
+    Real(f64),
     /// Of [`Kind::Listen`]; `None` is `off`.
     Listen(Option<SocketAddr>),
     /// Of [`Kind::Count`] and [`Kind::Size`].
@@ -103,6 +105,7 @@ impl Kind {
             }
             Kind::Choice(_) => format!("one of {}", self.values()),
             Kind::Ratio => format!("a number from {}", self.values()),
+            Kind::Degrees(_) => format!("degrees such as 52.23, from {}", self.values()),
             Kind::Endpoint => "an address such as \"http://127.0.0.1:4318\"".into(),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
             Kind::Texts => "a list of texts".into(),
@@ -126,6 +129,7 @@ impl Kind {
             Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
             Kind::Choice(words) | Kind::Words(words) => words.join(", "),
             Kind::Ratio => "0 to 1".into(),
+            Kind::Degrees(most) => format!("-{most} to {most}"),
             Kind::Endpoint => "`http://HOST:PORT`".into(),
             Kind::Peers => "list of `HOST:PORT`".into(),
             Kind::Texts => "list of texts".into(),
@@ -160,9 +164,8 @@ impl Kind {
             },
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(_) => self.mismatch("is not known"),
-            Kind::Ratio => {
-                text.parse().map_or_else(|_| self.mismatch("is not a number"), |ratio| self.read_ratio(ratio))
-            }
+            Kind::Ratio => self.read_real(text, 0.0, 1.0),
+            Kind::Degrees(most) => self.read_real(text, -f64::from(most), f64::from(most)),
             Kind::Endpoint => self.read_endpoint(text),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
             Kind::Texts => Ok(Value::Texts(vec![text.to_owned()])),
@@ -209,8 +212,8 @@ impl Kind {
                     Err(_) => self.mismatch("is out of range"),
                 }
             }
-            (Kind::Ratio, DeValue::Integer(number)) => self.read_text(number.as_str()),
-            (Kind::Ratio, DeValue::Float(number)) => self.read_text(number.as_str()),
+            (Kind::Ratio | Kind::Degrees(_), DeValue::Integer(number)) => self.read_text(number.as_str()),
+            (Kind::Ratio | Kind::Degrees(_), DeValue::Float(number)) => self.read_text(number.as_str()),
             (
                 Kind::Text | Kind::Listen | Kind::Size(..) | Kind::Duration(..) | Kind::Choice(_) | Kind::Endpoint,
                 DeValue::String(s),
@@ -245,8 +248,12 @@ impl Kind {
         }
     }
 
-    fn read_ratio(self, ratio: f64) -> Result<Value, Refusal> {
-        if (0.0..=1.0).contains(&ratio) { Ok(Value::Ratio(ratio)) } else { self.mismatch("is out of range") }
+    fn read_real(self, text: &str, least: f64, most: f64) -> Result<Value, Refusal> {
+        match text.parse::<f64>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(Value::Real(number)),
+            Ok(_) => self.mismatch("is out of range"),
+            Err(_) => self.mismatch("is not a number"),
+        }
     }
 
     fn read_endpoint(self, text: &str) -> Result<Value, Refusal> {
@@ -393,10 +400,21 @@ mod tests {
 
     #[test]
     fn ratios_lie_between_nothing_and_all() {
-        assert_eq!(Kind::Ratio.read_text("0.25"), Ok(Value::Ratio(0.25)));
-        assert_eq!(Kind::Ratio.read_text("1"), Ok(Value::Ratio(1.0)));
+        assert_eq!(Kind::Ratio.read_text("0.25"), Ok(Value::Real(0.25)));
+        assert_eq!(Kind::Ratio.read_text("1"), Ok(Value::Real(1.0)));
         for wrong in ["-0.1", "1.01", "NaN", "inf", "", "half"] {
             assert!(Kind::Ratio.read_text(wrong).is_err(), "{wrong:?} was taken");
+        }
+    }
+
+    #[test]
+    fn degrees_lie_on_the_earth() {
+        let longitude = Kind::Degrees(180);
+        for (text, degrees) in [("21.01", 21.01), ("-180", -180.0), ("180.0", 180.0), ("0", 0.0)] {
+            assert_eq!(longitude.read_text(text), Ok(Value::Real(degrees)));
+        }
+        for wrong in ["180.01", "-181", "NaN", "-inf", "", "21°"] {
+            assert!(longitude.read_text(wrong).is_err(), "{wrong:?} was taken");
         }
     }
 

@@ -26,6 +26,7 @@ impl Drop for Links {
 /// Makes the broker one of many, if it is to be: the address at which others may dial it.
 pub(super) fn open_overlay(
     config: &Config,
+    version: &str,
     hub: &Arc<Hub>,
     access: &Arc<Access>,
 ) -> Result<(Links, Option<SocketAddr>), Error> {
@@ -47,6 +48,7 @@ pub(super) fn open_overlay(
     let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
+        version: version.into(),
         addresses: asked.advertise.iter().map(|address| address.as_str().into()).collect(),
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use whimbrel_server::Server;
 use whimbrel_server::config::Listener;
+use whimbrel_server::config::location::Location;
 
 const VERBS: [&str; 5] = ["get", "post", "delete", "put", "patch"];
 
@@ -62,6 +63,7 @@ fn mismatch(value: &Value, schema: &Value, all: &Value, at: &str) -> Option<Stri
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
         "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
         "null" => value.is_null(),
         other => panic!("{at}: the test does not know the type {other}"),
     };
@@ -181,9 +183,21 @@ async fn status_history_and_who_asks() {
     );
     assert_eq!(get(&server, "/api/v1/history?limit=many").await.0, 400);
     let who = json(&server, "/api/v1/whoami").await;
-    assert_eq!(who, serde_json::json!({ "principal": "anonymous", "may": ["observe", "administer"], "dev": true }));
+    let listeners = serde_json::json!({ "ws": address(&server, Listener::Ws).to_string(), "wss": address(&server, Listener::Wss).to_string() });
+    let expected = serde_json::json!({
+        "principal": "anonymous", "may": ["observe", "administer"], "dev": true, "broker": "whimbrel", "deployment": "whimbrel", "listeners": listeners,
+    });
+    assert_eq!(who, expected);
+    assert_eq!((&status["lat"], &status["lon"]), (&Value::Null, &Value::Null), "its configuration does not tell");
     let (status, body) = ask(&server, "POST", "/api/v1/reload", "Content-Length: 0\r\n").await;
     assert!(status == 409 && body.contains("--config"), "{body}");
+}
+
+#[tokio::test]
+async fn a_broker_tells_where_it_is() {
+    let server = start(|config| config.telling.place = Some(Location { lat: -33.86, lon: 151.21 })).await;
+    let status = json(&server, "/api/v1/status").await;
+    assert_eq!((status["lat"].as_f64(), status["lon"].as_f64()), (Some(-33.86), Some(151.21)));
 }
 
 #[tokio::test]

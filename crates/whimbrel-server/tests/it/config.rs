@@ -244,6 +244,24 @@ fn peers_are_gathered_from_repeated_options_which_prevail_over_the_file() {
 }
 
 #[test]
+fn a_place_has_both_coordinates_and_lies_on_the_earth() {
+    let place = |text: &str, given: &[Override]| {
+        let file = File::new(&format!("dev = true\n{text}"));
+        file.load(given).expect("a configuration").telling.place.map(|place| (place.lat, place.lon))
+    };
+    assert_eq!(place("", &[]), None);
+    assert_eq!(place("place = { lat = 52.23, lon = -21 }\n", &[]), Some((52.23, -21.0)));
+    assert_eq!(place("[place]\nlat = -90.0\nlon = 180\n", &[]), Some((-90.0, 180.0)));
+    assert_eq!(place("[place]\nlat = 1\nlon = 2\n", &[flag("place.lat", "-3.5")]), Some((-3.5, 2.0)));
+    let refusal = |text: &str| File::new(&format!("dev = true\n{text}")).refusal(&[]);
+    assert_says(&refusal("[place]\nlon = 1\n"), "`place.lon` is given without `place.lat`");
+    let far = refusal("place = { lat = 90.1, lon = 1 }\n");
+    assert_says(&far, "`place.lat` is out of range");
+    assert_says(&far, "write degrees such as 52.23, from -90 to 90");
+    assert_says(&refusal("place = { lat = \"52\", lon = 1 }\n"), "`place.lat` has the wrong type");
+}
+
+#[test]
 fn an_overlay_listener_may_have_the_number_of_a_tcp_port() {
     let file = File::new("dev = true\nlisten_overlay = \"127.0.0.1:1883\"\n");
     let config = file.load(&[]).expect("UDP and TCP ports are apart");

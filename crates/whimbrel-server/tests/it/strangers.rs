@@ -17,6 +17,7 @@ use whimbrel_access::Action;
 use whimbrel_server::Server;
 use whimbrel_server::access::HttpRefusal;
 use whimbrel_server::access::passwords;
+use whimbrel_server::api::access::Action as Asking;
 use whimbrel_server::config::schema::KEYS;
 use whimbrel_server::config::{Config, Given, Listener, Override};
 use whimbrel_server::control;
@@ -233,6 +234,27 @@ async fn http_knows_the_same_principals() {
         assert_eq!(world.ask(Some(&wrong), Action::Observe).await, Err(HttpRefusal::NotSignedIn), "{wrong}");
     }
     assert_eq!(world.ask(Some(&basic("bus-7", "seven")), Action::Observe).await, Err(HttpRefusal::Forbidden));
+}
+
+#[tokio::test]
+async fn whoever_is_signed_in_is_told_what_it_may_also_if_that_is_nothing() {
+    let world = Example::start().await;
+    let ask = async |authorization: Option<String>| {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = authorization {
+            headers.insert(AUTHORIZATION, value.parse().expect("a header"));
+        }
+        let told = soon("an answer", world.server.access().who_asks(&headers, "")).await;
+        told.map(|(principal, may)| (principal.name().to_owned(), may))
+    };
+    assert_eq!(ask(Some(basic("dispatcher", "boss"))).await, Ok(("dispatcher".into(), vec![Asking::Observe])));
+    assert_eq!(ask(Some(basic("bus-7", "seven"))).await, Ok(("bus-7".into(), vec![])));
+    for wrong in [None, Some(basic("bus-7", "eight")), Some("Bearer x".into())] {
+        assert_eq!(ask(wrong.clone()).await, Err(HttpRefusal::NotSignedIn), "{wrong:?}");
+    }
+    world.audited(json!({ "event": "signed_in", "principal": "bus-7" })).await;
+    let audit = std::fs::read_to_string(world.directory.path().join("audit.jsonl")).expect("it is there");
+    assert!(!audit.contains("\"code\":403"), "asking is no use of a right: {audit}");
 }
 
 #[tokio::test]

@@ -167,6 +167,7 @@ impl Net {
         let (addresses, expects_peers, moves_sessions) = (vec![], self.nodes.len() > 1, self.moves_sessions);
         let overlay = OverlayConfig {
             name,
+            version: "".into(),
             addresses,
             interest_max: self.interest_max,
             expects_peers,

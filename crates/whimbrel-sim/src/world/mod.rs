@@ -248,7 +248,7 @@ impl<'a> World<'a> {
 
     /// The server shuts down: every connection must end.
     pub fn drain(&mut self) {
-        self.call(Input::Drain, Seen::Drain);
+        self.call(Input::Drain { within: Duration::ZERO }, Seen::Drain);
         assert!(self.names.is_empty() || self.tamper.is_some(), "draining ends every connection");
     }
 

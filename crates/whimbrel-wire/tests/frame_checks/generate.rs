@@ -84,6 +84,15 @@ impl<'a> Choices<'a> {
         self.one_of(&["a", "north-1.example_7", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"])
     }
 
+    fn version(&mut self) -> &'static str {
+        self.one_of(&[
+            "",
+            "0.2.0",
+            "1.20.300-rc.1 (łódź)",
+            "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ])
+    }
+
     fn text(&mut self) -> &'static str {
         self.one_of(&["", "a", "żółw/łódź", "fleet/+/position", "line = 'N56' AND speed > 10", "\u{1}\u{7f}🚌"])
     }
@@ -184,6 +193,7 @@ fn hello<'a>(c: &mut Choices<'_>) -> Hello<'a> {
         reliable: 1 + c.byte() % 4,
         best_effort: c.byte() % 13,
         birth: c.tick(),
+        version: c.version(),
     }
 }
 

@@ -36,6 +36,7 @@ fn hello(name: &str) -> Hello<'_> {
         reliable: 4,
         best_effort: 12,
         birth: Tick(8),
+        version: "0.2.0",
     }
 }
 
@@ -79,8 +80,35 @@ fn a_hello_has_these_bytes() {
         &7_u64.to_le_bytes(),
         &[4, 12],
         &8_u64.to_le_bytes(),
+        b"\x050.2.0",
     ];
     assert_eq!(bytes, wanted.concat());
+}
+
+#[test]
+fn a_hello_may_tell_no_version_and_more_than_is_known() {
+    let of_minor_0 = Hello { minor: 0, version: "", ..hello("n-1") };
+    let mut bytes = accepted(&Frame::Hello(of_minor_0));
+    assert!(bytes.ends_with(&8_u64.to_le_bytes()), "it ends as it did before there were versions");
+    bytes.extend_from_slice(b"\x050.2.0");
+    assert_eq!(Frame::decode(&bytes), Ok(Frame::Hello(Hello { version: "0.2.0", ..of_minor_0 })));
+    bytes.extend_from_slice(b"what a later minor version may tell");
+    assert_eq!(Frame::decode(&bytes), Ok(Frame::Hello(Hello { version: "0.2.0", ..of_minor_0 })));
+}
+
+#[test]
+fn a_version_is_a_text_of_some_length() {
+    let longest = "v".repeat(VERSION_BYTES_MAX);
+    let mut bytes = accepted(&Frame::Hello(Hello { version: &longest, ..hello("a") }));
+    refused(&Frame::Hello(Hello { version: &(longest + "v"), ..hello("a") }));
+    *bytes.last_mut().expect("it has some") = 0xff;
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("a version")));
+    let at = bytes.len() - VERSION_BYTES_MAX - 1;
+    bytes[at] += 1;
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::TooMany("a version")));
+    bytes[at] -= 2;
+    bytes.truncate(at + 5);
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Truncated));
 }
 
 #[test]
@@ -164,7 +192,7 @@ fn names_are_short_and_plain() {
 fn pubends_are_as_many_as_a_host_can_have() {
     refused(&Frame::Hello(Hello { reliable: 5, ..hello("a") }));
     refused(&Frame::Hello(Hello { best_effort: 13, ..hello("a") }));
-    let bytes = accepted(&Frame::Hello(hello("a")));
+    let bytes = accepted(&Frame::Hello(Hello { version: "", ..hello("a") }));
     for (at, byte) in [(10, 5), (9, 13)] {
         let mut bytes = bytes.clone();
         let at = bytes.len() - at;

@@ -141,6 +141,7 @@ fn hello<'a>(name: &'a str, deployment: u64, host: u64) -> Hello<'a> {
         reliable: 4,
         best_effort: 4,
         birth: whimbrel_client::Tick(now),
+        version: "",
     }
 }
 

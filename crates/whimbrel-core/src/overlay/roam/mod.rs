@@ -74,8 +74,6 @@ pub(crate) struct Attachment {
     pub(crate) after: PredecessorsBuf,
     /// Somebody could not be asked for the number that the client gave last, also if that was before it came here, and has not been asked since.
     pub(crate) maybe_repeats: bool,
-    /// When its client was attached, a broker had been started again not long ago: of what that had accepted and not logged nobody may know the number.
-    pub(crate) may_be_forgotten: bool,
     /// What the client has published before that one came here.
     waits: Waits,
     /// It was begun as nobody could be reached who has a session of its client, which names itself where it stands.
@@ -128,7 +126,7 @@ impl Attachment {
         let version = now.as_nanos() / 1_000_000;
         let copied = Copied { version, structure: version, ..Copied::default() };
         let (given, last, after, settling) = (None, None, PredecessorsBuf::new(), None);
-        let (maybe_repeats, may_be_forgotten, goes_on, waits) = (false, false, false, Waits::default());
+        let (maybe_repeats, goes_on, waits) = (false, false, Waits::default());
         Attachment {
             epoch,
             moment,
@@ -136,7 +134,6 @@ impl Attachment {
             last,
             after,
             maybe_repeats,
-            may_be_forgotten,
             waits,
             goes_on,
             settling,
@@ -177,8 +174,7 @@ impl Attachment {
             self.after = new.after;
         }
         (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
-        (self.maybe_repeats, self.may_be_forgotten) = (new.maybe_repeats, new.may_be_forgotten);
-        (self.waits, self.goes_on) = (Waits::default(), false);
+        (self.maybe_repeats, self.waits, self.goes_on) = (new.maybe_repeats, Waits::default(), false);
     }
 }
 

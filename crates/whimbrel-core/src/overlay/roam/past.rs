@@ -170,9 +170,12 @@ impl Core {
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
     }
 
-    /// Whether a broker was started again while publishers of before may still go on elsewhere. What it had not logged it may have passed on and forgotten, with the
-    /// number that its publisher gave it.
-    pub(super) fn was_any_restarted(&self, now: Time) -> bool {
+    /// Whether a broker was started again while publishers of before may still go on, here or elsewhere. What it had not logged it may have passed on and forgotten, with
+    /// the number that its publisher gave it.
+    pub(crate) fn was_any_restarted(&self, now: Time) -> bool {
+        if self.store.publishers.were_taken_up_within(now, ENDED_LIFE) {
+            return true;
+        }
         let Some(overlay) = self.overlay.as_deref() else { return false };
         if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFE) {
             return true;

@@ -167,8 +167,7 @@ impl Core {
 
     /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as it is not logged.
     pub(crate) fn may_have_forgotten(&self, from: From) -> bool {
-        let From::Publish(index) = from else { return false };
-        self.sessions.get(index).memory.roam.as_deref().is_some_and(|place| place.may_be_forgotten)
+        matches!(from, From::Publish(index) if self.sessions.get(index).comes_after_restart())
     }
 
     /// A session's client has published an event, which was accepted.

@@ -151,7 +151,6 @@ impl Core {
         }
         let is_unsure = self.is_unsure_of(number);
         place.maybe_repeats |= is_unsure;
-        place.may_be_forgotten = self.was_any_restarted(now);
         if let Some(index) = self.searched(number).filter(|_| is_unsure) {
             self.doubt_tags(index);
         }

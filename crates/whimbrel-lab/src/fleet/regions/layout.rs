@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use whimbrel_sim::cities::{RoundTrips, Site};
 
+use crate::fleet::geo::Place;
+
 /// The most regions of a run.
 pub const REGIONS_MAX: usize = 8;
 /// How many there are if nothing is said.
@@ -98,6 +100,8 @@ pub struct Layout {
     pub names: Vec<String>,
     /// Whether round trips were measured; otherwise they follow from distances.
     pub is_measured: bool,
+    /// Where they are.
+    sites: Vec<Site>,
     /// Row by row, one way.
     delays: Vec<Duration>,
 }
@@ -121,23 +125,29 @@ impl Layout {
             Some(trips) => names.iter().map(|name| find(trips, name)).collect(),
             None => None,
         };
-        let delays = match measured.as_ref().zip(in_file) {
+        let sites: Vec<Site> =
+            names.iter().map(|name| site_of(name, measured.as_ref(), &table)).collect::<Result<_>>()?;
+        let measured = measured.as_ref().zip(in_file);
+        let is_measured = measured.is_some();
+        let delays = match measured {
             Some((trips, places)) => {
                 let row = |from: &usize| places.iter().map(|to| trips.span(*from, *to) / 2).collect::<Vec<_>>();
-                return Ok(Layout { delays: places.iter().flat_map(row).collect(), names, is_measured: true });
+                places.iter().flat_map(row).collect()
             }
-            None => {
-                let site = |name: &String| site_of(name, measured.as_ref(), &table);
-                let sites: Vec<Site> = names.iter().map(site).collect::<Result<_>>()?;
-                sites.iter().flat_map(|from| sites.iter().map(|to| reckoned(from, to))).collect()
-            }
+            None => sites.iter().flat_map(|from| sites.iter().map(|to| reckoned(from, to))).collect(),
         };
-        Ok(Layout { names, is_measured: false, delays })
+        Ok(Layout { names, is_measured, sites, delays })
     }
 
     /// How many regions there are.
     pub fn count(&self) -> usize {
         self.names.len()
+    }
+
+    /// Where one is.
+    pub fn place(&self, region: usize) -> Place {
+        let Site { latitude, longitude, .. } = self.sites[region];
+        Place { lat: latitude, lon: longitude }
     }
 
     /// The time from one to another, nothing from one to itself.
@@ -209,6 +219,7 @@ mod tests {
         let micros = |from, to| layout.one_way(from, to).as_micros();
         assert_eq!([micros(0, 1), micros(1, 0), micros(0, 2), micros(1, 2)], [11_000, 11_000, 15_500, 12_500]);
         assert_eq!((micros(0, 0), layout.is_measured, layout.notice().is_some()), (0, true, true));
+        assert_eq!(layout.place(2), Place { lat: 60.7, lon: 17.1 });
         // By the names that the file has, too.
         let named = load("far,polandcentral", directory.path()).expect("both are in the file");
         assert_eq!((named.one_way(0, 1), named.count()), (Duration::from_millis(45), 2));

@@ -254,6 +254,9 @@ pub struct Link {
     pub peer: String,
     /// The neighbour's host.
     pub host: String,
+    /// The version of the neighbour's program; `0.1` if it has told none. Empty if the broker that answers does not tell, as 0.1 does not.
+    #[serde(default)]
+    pub version: String,
     /// This broker has asked for it.
     pub dialed: bool,
     /// Its delay in one direction, microseconds, once it is known.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A broker at this moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// The broker's clock.
     pub now_ms: u64,
@@ -28,6 +28,12 @@ pub struct Status {
     pub dev: bool,
     /// What it listens on.
     pub listeners: Listeners,
+    /// The latitude of where it is, degrees of WGS 84, if its configuration tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lat: Option<f64>,
+    /// The longitude of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lon: Option<f64>,
     /// Connections of clients.
     pub connections: u64,
     /// Sessions, those of absent clients included.
@@ -147,10 +153,19 @@ pub struct History {
 pub struct WhoAmI {
     /// The name under which the request was accepted.
     pub principal: String,
-    /// What it may do: `observe`, `administer`.
+    /// What it may do: `observe`, `administer`, or nothing of these.
     pub may: Vec<String>,
     /// Everybody may do everything here.
     pub dev: bool,
+    /// The broker that was asked.
+    #[serde(default)]
+    pub broker: String,
+    /// The deployment that it belongs to.
+    #[serde(default)]
+    pub deployment: String,
+    /// Where it takes MQTT over WebSocket: `ws` and `wss`; the others are left out.
+    #[serde(default)]
+    pub listeners: Listeners,
 }
 
 /// A drain has begun.

@@ -13,7 +13,9 @@ impl Hub {
     pub async fn drain(&self, limit: Duration) -> usize {
         // The first drain counts. Set before the clients are told, so that every goodbye has that long.
         let _ = self.drained_by.set(Instant::now() + limit);
-        self.run(|machine, now| machine.broker.handle(now, Input::Drain, &mut machine.ports));
+        // What has been read of clients is handled before.
+        self.run(|_, _| {});
+        self.run(|machine, now| machine.broker.handle(now, Input::Drain { within: limit }, &mut machine.ports));
         let ended = async {
             loop {
                 let notified = self.all_closed.notified();

@@ -142,6 +142,7 @@ fn plan(peers: Vec<String>) -> crate::overlay::Plan {
 fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
     whimbrel_core::OverlayConfig {
         name: name.into(),
+        version: "".into(),
         addresses: Vec::new(),
         interest_max: 256,
         expects_peers: true,
