@@ -229,6 +229,7 @@ impl Core {
         let session = track.session;
         self.tracks.touch(id);
         self.sessions.stats.fell_behind += u64::from(slow);
+        self.tracks.get_with_common(id).1.fall_behind(&mut positions);
         self.tracks.set_lag(id, Box::new(Lag { next, slow, ..Lag::at(positions) }));
         self.sessions.get_mut(session).follow.lagging.push_back(id);
     }

@@ -5,6 +5,7 @@
 //! reaches the end. A live one has no position of its own: it stands where the consolidated stream does.
 
 mod catchup;
+mod common;
 mod durable;
 mod far;
 mod gaps;
@@ -25,6 +26,7 @@ use std::collections::VecDeque;
 use whimbrel_event::{EventId, PubendId, Publisher, Qos, Tick, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
+use common::InCommon;
 pub(crate) use durable::{Durable, NOTHING, Old};
 pub(crate) use far::Far;
 pub use gaps::GapReason;
@@ -233,6 +235,8 @@ pub(crate) struct Tracks {
     lagging: usize,
     /// Durable ones whose position may have moved since it was written.
     dirty: VecDeque<u32>,
+    /// What many of them have in common.
+    common: InCommon,
 }
 
 impl Tracks {
@@ -305,6 +309,11 @@ impl Tracks {
 
     pub(crate) fn get_mut(&mut self, id: u32) -> &mut Track {
         self.slots[id as usize].as_mut().expect("a track in use")
+    }
+
+    /// A subscription, with what many have in common.
+    pub(crate) fn get_with_common(&mut self, id: u32) -> (&mut Track, &mut InCommon) {
+        (self.slots[id as usize].as_mut().expect("a track in use"), &mut self.common)
     }
 
     /// A subscription lags from now on, from there.

@@ -1,73 +1,313 @@
 //! Positions in several streams.
+//!
+//! Many subscriptions stand at the same ticks of most streams. What they have in common is held once, and of each only where it differs: that is nobody's
+//! business but theirs who look at memory, positions are the same either way.
+
+use std::sync::Arc;
 
 use whimbrel_event::{PubendId, Tick};
 
+type Entry = (PubendId, Tick);
+
+/// What some have in common, ascending by pubend.
+pub(crate) type Common = Arc<[Entry]>;
+
+/// Fewer positions are not worth being held in common.
+pub(crate) const COMMON_MIN: usize = 16;
+
+/// What positions have in common with others.
+#[derive(Clone, Debug)]
+struct Shared {
+    base: Common,
+    /// Where all of these stand, if that is one tick and not as there.
+    at: Option<Tick>,
+    /// Pubends of these that are not there, ascending.
+    gone: Vec<PubendId>,
+}
+
 /// Per pubend a tick, ascending by pubend. A pubend that is not in it stands at its birth.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Positions {
-    entries: Vec<(PubendId, Tick)>,
+    /// All, or what is not as in common.
+    entries: Vec<Entry>,
+    shared: Option<Box<Shared>>,
+}
+
+impl Shared {
+    fn find(&self, pubend: PubendId) -> Option<Tick> {
+        let at = self.base.binary_search_by_key(&pubend, |entry| entry.0).ok()?;
+        self.gone.binary_search(&pubend).is_err().then(|| self.at.unwrap_or(self.base[at].1))
+    }
+
+    /// It is there again, or not as in common any more.
+    fn give_back(&mut self, pubend: PubendId) {
+        if let Ok(at) = self.gone.binary_search(&pubend) {
+            self.gone.remove(at);
+        }
+    }
 }
 
 impl Positions {
     /// None.
     pub(crate) const fn new() -> Self {
-        Positions { entries: Vec::new() }
+        Positions { entries: Vec::new(), shared: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        // Where something is in common, not all of that is gone.
+        self.entries.is_empty() && self.shared.is_none()
+    }
+
+    /// In how many it is not as what it has in common with others.
+    pub(crate) fn differing(&self) -> usize {
+        self.entries.len() + self.shared.as_deref().map_or(0, |shared| shared.gone.len())
+    }
+
+    /// What it has in common with others.
+    pub(crate) fn common(&self) -> Option<&Common> {
+        self.shared.as_deref().map(|shared| &shared.base)
+    }
+
+    /// Bytes that it alone takes, beside itself.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_shared = |shared: &Shared| size_of::<Shared>() + shared.gone.capacity() * size_of::<PubendId>();
+        self.entries.capacity() * size_of::<Entry>() + self.shared.as_deref().map_or(0, of_shared)
+    }
+
+    fn find(&self, pubend: PubendId) -> Option<Tick> {
+        match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
+            Ok(at) => Some(self.entries[at].1),
+            Err(_) => self.shared.as_deref()?.find(pubend),
+        }
     }
 
     pub(crate) fn get(&self, pubend: PubendId) -> Tick {
-        match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
-            Ok(at) => self.entries[at].1,
-            Err(_) => Tick(0),
-        }
+        self.find(pubend).unwrap_or(Tick(0))
     }
 
     /// Whether that pubend is in it.
     pub(crate) fn has(&self, pubend: PubendId) -> bool {
-        self.entries.binary_search_by_key(&pubend, |entry| entry.0).is_ok()
+        self.find(pubend).is_some()
     }
 
     pub(crate) fn set(&mut self, pubend: PubendId, tick: Tick) {
         match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
             Ok(at) => self.entries[at].1 = tick,
-            Err(at) => self.entries.insert(at, (pubend, tick)),
+            Err(at) => {
+                if let Some(shared) = self.shared.as_deref_mut() {
+                    if shared.find(pubend) == Some(tick) {
+                        return;
+                    }
+                    shared.give_back(pubend);
+                }
+                self.entries.insert(at, (pubend, tick));
+            }
         }
     }
 
     /// Moves a position forward, unless it is there already or beyond.
     pub(crate) fn advance(&mut self, pubend: PubendId, tick: Tick) {
-        match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
-            Ok(at) => self.entries[at].1 = self.entries[at].1.max(tick),
-            Err(at) => self.entries.insert(at, (pubend, tick)),
+        if self.find(pubend).is_none_or(|known| known < tick) {
+            self.set(pubend, tick);
         }
     }
 
     pub(crate) fn remove(&mut self, pubend: PubendId) {
-        self.retain(|other| other != pubend);
+        if let Ok(at) = self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
+            self.entries.remove(at);
+        }
+        if let Some(shared) = self.shared.as_deref_mut()
+            && shared.find(pubend).is_some()
+            && let Err(at) = shared.gone.binary_search(&pubend)
+        {
+            shared.gone.insert(at, pubend);
+        }
+        self.tidy();
     }
 
     pub(crate) fn retain(&mut self, is_kept: impl Fn(PubendId) -> bool) {
         self.entries.retain(|entry| is_kept(entry.0));
+        if let Some(shared) = self.shared.as_deref_mut() {
+            let Shared { base, gone, .. } = shared;
+            let is_gone = |pubend: &PubendId| !is_kept(*pubend) || gone.binary_search(pubend).is_ok();
+            *gone = base.iter().map(|entry| entry.0).filter(is_gone).collect();
+        }
+        self.tidy();
+    }
+
+    /// Gives back memory that is not in use.
+    fn tidy(&mut self) {
+        if self.shared.as_deref().is_some_and(|shared| shared.gone.len() == shared.base.len()) {
+            self.shared = None;
+        }
+        if self.entries.capacity() > 2 * self.entries.len() + COMMON_MIN {
+            self.entries.shrink_to_fit();
+        }
     }
 
     /// Forgets what is not ahead of `others`.
     pub(crate) fn retain_above(&mut self, others: &Positions) {
-        self.entries.retain(|(pubend, tick)| *tick > others.get(*pubend));
+        let ahead: Positions = self.iter().filter(|(pubend, tick)| *tick > others.get(*pubend)).collect();
+        *self = ahead;
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
-        self.entries.iter().copied()
+    pub(crate) fn iter(&self) -> Iter<'_> {
+        let shared = self.shared.as_deref();
+        let (base, gone) = shared.map_or((&[][..], &[][..]), |shared| (&*shared.base, &*shared.gone));
+        Iter { own: &self.entries, base, at: shared.and_then(|shared| shared.at), gone }
+    }
+
+    /// Holds in common with `base` what is as there, or at one tick instead, if that takes at most half of what it takes alone; whether it does.
+    pub(super) fn share(&mut self, base: &Common, at: Option<Tick>) -> bool {
+        let (mut entries, mut gone, mut count) = (Vec::new(), Vec::new(), 0);
+        let mut others = base.iter().peekable();
+        for (pubend, tick) in self.iter() {
+            count += 1;
+            while let Some((other, _)) = others.next_if(|(other, _)| *other < pubend) {
+                gone.push(*other);
+            }
+            let common = others.next_if(|(other, _)| *other == pubend).map(|(_, known)| at.unwrap_or(*known));
+            if common != Some(tick) {
+                entries.push((pubend, tick));
+            }
+        }
+        gone.extend(others.map(|(other, _)| *other));
+        if count == 0 || (entries.len() + gone.len()) * 2 > count {
+            return false;
+        }
+        entries.shrink_to_fit();
+        gone.shrink_to_fit();
+        self.entries = entries;
+        self.shared = Some(Box::new(Shared { base: base.clone(), at, gone }));
+        true
+    }
+
+    /// Holds in common what is as in those that were there last, or is what others after it are compared with.
+    pub(crate) fn share_with(&mut self, last: &mut Common) {
+        if self.differing() >= COMMON_MIN && !self.share(last, None) {
+            *last = self.iter().collect();
+            self.share(last, None);
+        }
     }
 }
 
-impl FromIterator<(PubendId, Tick)> for Positions {
-    fn from_iter<I: IntoIterator<Item = (PubendId, Tick)>>(all: I) -> Self {
+impl PartialEq for Positions {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Positions {}
+
+/// All positions, ascending.
+#[derive(Clone, Debug)]
+pub(crate) struct Iter<'a> {
+    own: &'a [Entry],
+    base: &'a [Entry],
+    at: Option<Tick>,
+    gone: &'a [PubendId],
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        loop {
+            let common = self.base.first();
+            if let Some((first, rest)) = self.own.split_first()
+                && common.is_none_or(|common| first.0 <= common.0)
+            {
+                self.own = rest;
+                if common.is_some_and(|common| common.0 == first.0) {
+                    self.base = &self.base[1..];
+                }
+                return Some(*first);
+            }
+            let (first, rest) = self.base.split_first()?;
+            self.base = rest;
+            match self.gone.split_first() {
+                Some((gone, rest)) if *gone == first.0 => self.gone = rest,
+                _ => return Some((first.0, self.at.unwrap_or(first.1))),
+            }
+        }
+    }
+}
+
+impl FromIterator<Entry> for Positions {
+    fn from_iter<I: IntoIterator<Item = Entry>>(all: I) -> Self {
         let mut entries: Vec<_> = all.into_iter().collect();
         entries.sort_unstable();
         entries.dedup_by_key(|entry| entry.0);
-        Positions { entries }
+        Positions { entries, shared: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn common(entries: &BTreeMap<u64, u64>) -> Common {
+        entries.iter().map(|(pubend, tick)| (PubendId(*pubend), Tick(*tick))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_in_common_makes_no_difference(
+            first in proptest::collection::btree_map(0_u64..40, 0_u64..4, 0..40),
+            others in proptest::collection::vec(proptest::collection::btree_map(0_u64..40, 0_u64..4, 0..40), 3),
+            steps in proptest::collection::vec((0_u8..7, 0_u64..40, 0_u64..5), 0..60),
+        ) {
+            let mut positions: Positions = common(&first).iter().copied().collect();
+            let mut model = first;
+            let mut last = common(&others[0]);
+            for (step, at, tick) in steps {
+                let pubend = PubendId(at);
+                match step {
+                    0 => { positions.set(pubend, Tick(tick)); model.insert(at, tick); }
+                    1 => {
+                        positions.advance(pubend, Tick(tick));
+                        let known = model.entry(at).or_insert(tick);
+                        *known = tick.max(*known);
+                    }
+                    2 => { positions.remove(pubend); model.remove(&at); }
+                    3 => { positions.retain(|pubend| pubend.0 % 7 != at % 7); model.retain(|pubend, _| pubend % 7 != at % 7); }
+                    4 => {
+                        let _ = positions.share(&common(&others[at as usize % 3]), (tick < 4).then_some(Tick(tick)));
+                    }
+                    5 => positions.share_with(&mut last),
+                    _ => {
+                        let least: Positions = [(pubend, Tick(tick))].into_iter().collect();
+                        positions.retain_above(&least);
+                        model.retain(|pubend, known| *known > if *pubend == at { tick } else { 0 });
+                    }
+                }
+                let all: Vec<_> = model.iter().map(|(pubend, tick)| (PubendId(*pubend), Tick(*tick))).collect();
+                prop_assert_eq!(positions.iter().collect::<Vec<_>>(), all.clone());
+                prop_assert_eq!(positions.is_empty(), all.is_empty());
+                prop_assert_eq!(&positions, &all.into_iter().collect::<Positions>());
+                for at in 0..40 {
+                    let known = model.get(&at).copied();
+                    prop_assert_eq!((positions.has(PubendId(at)), positions.get(PubendId(at)).0), (known.is_some(), known.unwrap_or(0)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_that_are_nearly_the_same_take_little() {
+        let all = |other: u64| (0..400).map(move |at| (PubendId(at), Tick(if at == other { 9 } else { 5 })));
+        let mut last: Common = [].into();
+        let mut bytes = 0;
+        for other in 0..100 {
+            let mut positions: Positions = all(other).collect();
+            positions.share_with(&mut last);
+            assert!(positions.iter().eq(all(other)));
+            bytes += positions.bytes();
+        }
+        assert!(bytes < 100 * 100, "{bytes}");
     }
 }

@@ -40,6 +40,8 @@ impl Core {
         let mut sizes = overlay.sizes();
         let (entries, bytes) = self.streams.size();
         sizes.push(OverlaySize { what: "streams", entries, bytes });
+        let (entries, bytes) = self.tracks.size();
+        sizes.push(OverlaySize { what: "positions of subscriptions", entries, bytes });
         sizes
     }
 

@@ -399,6 +399,7 @@ impl Core {
         let is_buffered = !keeps || self.note_unbuffered_of(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         self.tracks.get_mut(track).lag = Some(lag);
+        self.share_positions(track);
         self.tracks.touch(track);
         let is_durable = self.tracks.durable(track).is_some();
         if is_durable || !is_buffered {

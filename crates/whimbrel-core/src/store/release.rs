@@ -160,7 +160,7 @@ impl Core {
         for _ in 0..COUNT_MAX {
             let Some(id) = self.tracks.pop_dirty() else { break };
             let stand = self.written_stand(id);
-            let track = self.tracks.get_mut(id);
+            let (track, common) = self.tracks.get_with_common(id);
             let (index, is_live) = (track.session, track.lag.is_none());
             let durable = track.durable.as_deref_mut().expect("durable subscriptions are dirty");
             let mut held = durable.hold(&stand.acked);
@@ -180,12 +180,18 @@ impl Core {
             holds.change(&durable.held, &held);
             nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
             let streams = &self.streams;
-            let far_held = durable.hold_far(&stand, |pubend| streams.begun(pubend));
+            let mut far_held = durable.hold_far(&stand, |pubend| streams.begun(pubend));
+            common.hold(&mut far_held);
             if !far_held.is_empty() || !durable.far.held.is_empty() {
                 far.change((&durable.far.held, durable.is_near), (&far_held, is_near));
                 durable.far.held = far_held;
             }
             (durable.held, durable.is_near) = (held, is_near);
+            // What had another selector, or has been gone on with, is looked at stream by stream.
+            if durable.old.is_empty() && !durable.far.goes_on {
+                common.level(&mut durable.far, &stand.far);
+            }
+            common.share((!stand.far.is_empty()).then(|| &mut *durable.far), track.lag.as_deref_mut());
             let digest = stand.digest();
             if digest != durable.written || !durable.done.is_empty() {
                 moved.insert(durable.number, id);

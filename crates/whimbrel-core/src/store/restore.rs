@@ -456,6 +456,7 @@ impl Core {
         durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
         durable.rest();
         stand.into_iter().flat_map(|stand| &stand.far).for_each(|far| self.restore_far(track, far));
+        self.share_positions(track);
         self.note_lost_of(track, &had);
         self.tracks.touch(track);
         wish.number.map(|number| (number, track))

@@ -92,6 +92,13 @@ impl Core {
         durable.far.newest.set(pubend, NOTHING);
     }
 
+    /// Where a subscription stands has come as a whole: what others have in common with it is held once.
+    pub(super) fn share_positions(&mut self, id: u32) {
+        let (track, common) = self.tracks.get_with_common(id);
+        let durable = track.durable.as_deref_mut().filter(|durable| !durable.far.since.is_empty());
+        common.share(durable.map(|durable| &mut *durable.far), track.lag.as_deref_mut());
+    }
+
     /// An event was acknowledged that perhaps lies beyond a position.
     fn add_beyond(&self, stand: &mut Stand, id: EventId) {
         match self.streams.own_reliable(id.pubend) {

@@ -5,6 +5,7 @@ mod common;
 #[path = "../durable/disk.rs"]
 mod disk;
 mod far;
+mod many;
 mod named;
 mod net;
 mod passing;

@@ -150,11 +150,34 @@ impl Core {
         let roam = &overlay.roam;
         let present = place.copied.taken.or(place.copied.sent).map(|(host, _)| host);
         let stays = present.filter(|host| roam.map.has(*host) && now.since(roam.still_since) < STILL);
-        stays.or_else(|| roam.map.deputy(hash_of(&session.client_id), overlay.host))
+        stays.or_else(|| self.ranked_deputy(index))
+    }
+
+    /// Who is to have it among the present brokers.
+    pub(super) fn ranked_deputy(&self, index: u32) -> Option<HostId> {
+        let session = self.sessions.get(index);
+        let place = session.memory.roam.as_deref()?;
+        let overlay = self.overlay.as_deref()?;
+        let map = &overlay.roam.map;
+        let (hash, ranked) = place.copied.ranked;
+        if hash == map.hash() { ranked } else { map.deputy(hash_of(&session.client_id), overlay.host) }
+    }
+
+    /// The same, which is not looked for again as long as these are the brokers.
+    fn rank_deputy(&mut self, index: u32) {
+        let ranked = self.ranked_deputy(index);
+        let Some(hash) = self.overlay.as_deref().map(|overlay| overlay.roam.map.hash()) else { return };
+        if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
+            place.copied.ranked = (hash, ranked);
+        }
     }
 
     /// The brokers have changed: perhaps somebody else is to have the copy of a session, or whoever had it has lost it.
-    pub(super) fn look_at_deputy(&mut self, now: Time, index: u32, old: &Map) {
+    /// `ranked` is who is to have it among which.
+    pub(super) fn look_at_deputy(&mut self, now: Time, index: u32, (old, ranked): (&Map, (u64, Option<HostId>))) {
+        if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
+            place.copied.ranked = ranked;
+        }
         let wanted = self.wanted_deputy(now, index);
         let Some(overlay) = self.overlay.as_deref() else { return };
         let map = &overlay.roam.map;
@@ -232,6 +255,7 @@ impl Core {
         if !is_there {
             return None;
         }
+        self.rank_deputy(index);
         let wanted = self.wanted_deputy(now, index);
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut()?;
         if !core::mem::take(&mut place.copied.is_listed) || place.given.is_some() {

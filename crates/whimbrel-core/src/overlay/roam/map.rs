@@ -3,6 +3,7 @@
 
 use whimbrel_event::{HostId, Seeded};
 
+use crate::overlay::topology::BROKERS_MAX;
 use crate::stream::split_mix;
 
 /// Seeds of hashes that all brokers must agree on.
@@ -27,9 +28,30 @@ pub(super) struct Map {
     hash: u64,
 }
 
-/// Those of a set who come first for one client, in order: whoever keeps its session, its clerk and its deputy are the first of them who may be.
+/// So many of a set come first for a client: whoever keeps its session, its clerk and its deputy are the first of them who may be.
+const LEADING: usize = 3;
+
+/// Stands for a place where nobody is; sets are smaller.
+const NOBODY: u16 = u16::MAX;
+
+const _: () = assert!(BROKERS_MAX < NOBODY as usize, "places are short");
+
+/// The places of those who come first for one client among the members of a set, in order; behind them [`NOBODY`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Places([u16; LEADING]);
+
+/// What has become of the members of a set in another one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Change {
+    /// Where each of them is now.
+    now_at: Vec<u16>,
+    /// Where those are that were not there.
+    added: Vec<u16>,
+}
+
+/// Those of a set who come first for one client, in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leading([Option<Member>; 3]);
+pub(super) struct Leading([Option<Member>; LEADING]);
 
 impl Leading {
     /// Who knows who has the session of the client, with its life.
@@ -102,19 +124,66 @@ impl Map {
         self.members.iter().map(|member| member.host)
     }
 
+    /// What has become of the members of an older set in this one. Another life of a broker has the same place for each client.
+    pub(super) fn since(&self, old: &Map) -> Change {
+        let place = |old: &Member| {
+            let at = self.members.binary_search_by_key(&old.host, |member| member.host).ok();
+            at.filter(|at| self.members[*at].name == old.name).map_or(NOBODY, |at| at as u16)
+        };
+        let now_at = old.members.iter().map(place);
+        let is_new = |(_, new): &(usize, &Member)| old.member(new.host).is_none_or(|old| old.name != new.name);
+        let added = self.members.iter().enumerate().filter(is_new).map(|(at, _)| at as u16);
+        Change { now_at: now_at.collect(), added: added.collect() }
+    }
+
+    /// Puts a member among those who lead for a client, if it belongs there.
+    fn rank(&self, client: u64, leading: &mut Places, place: u16) {
+        let rank =
+            |place: u16| self.members.get(usize::from(place)).map(|member| (weight(member.name, client), member.host));
+        let mut next = place;
+        for place in &mut leading.0 {
+            if rank(next) > rank(*place) {
+                core::mem::swap(&mut next, place);
+            }
+        }
+    }
+
     /// Who comes first for a client. Takes a step for each member, so that for many keepers of one client it is asked for once.
-    pub(super) fn leading(&self, client: u64) -> Leading {
-        let mut leading: [Option<(u64, Member)>; 3] = [None; 3];
-        for member in &self.members {
-            let mut next = Some((weight(member.name, client), *member));
+    pub(super) fn places(&self, client: u64) -> Places {
+        let mut leading: [(Option<(u64, HostId)>, u16); LEADING] = [(None, NOBODY); LEADING];
+        for (at, member) in (0..).zip(&self.members) {
+            let mut next = (Some((weight(member.name, client), member.host)), at);
             for place in &mut leading {
-                let rank = |one: &Option<(u64, Member)>| one.map(|(weight, member)| (weight, member.host));
-                if rank(&next) > rank(place) {
+                if next.0 > place.0 {
                     core::mem::swap(&mut next, place);
                 }
             }
         }
-        Leading(leading.map(|place| place.map(|(_, member)| member)))
+        Places(leading.map(|(_, at)| at))
+    }
+
+    /// The same, if it is known who came first in an older set: takes a step for each member that has come since, and as many as there are members only if one
+    /// of those is not there any more.
+    pub(super) fn places_since(&self, client: u64, before: Places, change: &Change) -> Places {
+        let mut leading = Places([NOBODY; LEADING]);
+        for (known, place) in before.0.into_iter().zip(&mut leading.0).take_while(|(known, _)| *known != NOBODY) {
+            *place = change.now_at[usize::from(known)];
+            if *place == NOBODY {
+                return self.places(client);
+            }
+        }
+        change.added.iter().for_each(|added| self.rank(client, &mut leading, *added));
+        leading
+    }
+
+    /// Who that is.
+    pub(super) fn at(&self, places: Places) -> Leading {
+        Leading(places.0.map(|place| self.members.get(usize::from(place)).copied()))
+    }
+
+    /// Who comes first for a client: see [`Map::places`].
+    pub(super) fn leading(&self, client: u64) -> Leading {
+        self.at(self.places(client))
     }
 
     /// Who knows who has the session of a client, with its life.
@@ -171,6 +240,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn who_leads_is_found_from_who_led_before() {
+        let sets: [&[u64]; 9] =
+            [&[], &[1], &[1, 2], &[0, 1, 2, 3], &[2, 3], &[4, 5], &[0, 1, 2, 3, 4, 5], &[1, 2, 3, 4, 5, 6, 7], &[7]];
+        let sets = sets.map(|numbers| map(numbers.iter().copied()));
+        for (old, new) in sets.iter().flat_map(|old| sets.iter().map(move |new| (old, new))) {
+            let change = new.since(old);
+            for client in (0..100).map(|number| hash_of(&format!("client-{number}"))) {
+                assert_eq!(new.places_since(client, old.places(client), &change), new.places(client));
+            }
+        }
+    }
+
+    #[test]
+    fn another_life_leads_and_another_name_does_not() {
+        let host = |number: u64| HostId::new(number << 8);
+        let old = Map::new([(host(1), 1, "a"), (host(2), 1, "b")].into_iter());
+        let new = Map::new([(host(1), 2, "a"), (host(2), 1, "c")].into_iter());
+        let change = new.since(&old);
+        assert_eq!(change, Change { now_at: vec![0, NOBODY], added: vec![1] });
+        let client = hash_of("client");
+        let places = new.places_since(client, old.places(client), &change);
+        assert_eq!(places, new.places(client));
+        assert!(new.at(places).0.iter().flatten().any(|member| (member.host, member.incarnation) == (host(1), 2)));
     }
 
     #[test]

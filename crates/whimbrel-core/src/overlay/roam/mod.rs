@@ -1,6 +1,6 @@
 //! Sessions that move: a client may connect to any broker, and its session comes there.
 //!
-//! - `map`: who is asked for a session, and who has a copy of it. `directory`: what a clerk knows. `telling`: what is told to clerks.
+//! - `map`: who is asked for a session, and who has a copy of it. `leaders`: for whom that is known. `directory`: what a clerk knows. `telling`: what is told to clerks.
 //! - `seeking`, `deciding`: a CONNECT waits until it is known who has the session, and until that is here.
 //! - `reviewing`: everybody is asked what a publisher has published there, if somebody could not be asked before.
 //! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it is safe there.
@@ -13,6 +13,7 @@ mod copying;
 mod deciding;
 mod directory;
 mod giving;
+mod leaders;
 mod looking;
 mod map;
 mod past;
@@ -118,6 +119,8 @@ struct Copied {
     sent: Option<(HostId, u64)>,
     /// Who has the whole, and up to which version.
     taken: Option<(HostId, u64)>,
+    /// Among which brokers, as of [`Map::hash`], who is to have it by rank.
+    ranked: (u64, Option<HostId>),
 }
 
 impl Attachment {
@@ -426,7 +429,7 @@ impl Core {
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
             // Alone it has told nobody anything, not even itself.
-            roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() });
+            roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() }, &roam.map);
             overlay.set_once(now, Due::Tell);
             overlay.set_once(now + STILL, Due::Still);
         }
@@ -438,18 +441,17 @@ impl Core {
     /// The brokers have been the same for a while: deputies are changed, and later everybody has been told everything.
     pub(super) fn look_at_deputies(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (still, settled) = (overlay.roam.still_since + STILL, overlay.roam.still_since + SETTLED);
+        let roam = &mut overlay.roam;
+        let (still, settled) = (roam.still_since + STILL, roam.still_since + SETTLED);
         if still > now {
             return overlay.set_once(still, Due::Still);
         }
         if settled > now {
-            let map = overlay.roam.map.clone();
-            overlay.roam.telling.begin_walk(map);
+            roam.telling.begin_walk(roam.map.clone(), &roam.map);
             overlay.set_once(now, Due::Tell);
             return overlay.set_once(settled, Due::Still);
         }
-        let (has_ended, roam) = (|host| self.streams.bygone(host).is_some(), &mut overlay.roam);
-        roam.past.settle(&roam.map, has_ended);
+        roam.past.settle(&roam.map, |host| self.streams.bygone(host).is_some());
         self.note_brokers(true);
     }
 

@@ -208,7 +208,7 @@ impl Core {
         }
         let (session, Some(overlay)) = (self.sessions.get(index), self.overlay.as_deref()) else { return true };
         let Some(place) = session.memory.roam.as_deref() else { return false };
-        let deputy = overlay.roam.map.deputy(hash_of(&session.client_id), overlay.host);
+        let deputy = self.ranked_deputy(index);
         if session.is_persistent() && deputy.is_some() && place.deputy().is_none() {
             return false;
         }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Claim, ClaimKind, Claims, Message, PageTaken, Sessions};
 
+use super::leaders::{Leaders, Turnover};
 use super::map::Map;
 use super::settling::SETTLE_EVERY;
 use super::{Attachment, Due, Known, hash_of};
@@ -42,8 +43,7 @@ struct Pages {
 /// Whom the brokers' change concerns is looked up bit by bit.
 #[derive(Debug)]
 struct Walk {
-    /// The brokers before.
-    old: Map,
+    turnover: Turnover,
     session: u32,
     /// The last copy that was looked at, and the last entry of the directory; `None`: through.
     copy: Option<Box<str>>,
@@ -57,16 +57,19 @@ struct Walk {
 pub(super) struct Telling {
     to: BTreeMap<HostId, Pages>,
     walk: Option<Walk>,
+    /// Who led for those who were looked at the last time.
+    leaders: Leaders,
     pages: u64,
 }
 
 impl Telling {
     /// There are other brokers than before: from those, everything is looked at.
-    pub(super) fn begin_walk(&mut self, old: Map) {
+    pub(super) fn begin_walk(&mut self, old: Map, map: &Map) {
         // If that had not come to its end, nobody knows what was told.
         let old = if self.walk.is_some() { Map::default() } else { old };
+        let turnover = Turnover::new(old, map, core::mem::take(&mut self.leaders));
         let begin: Option<Box<str>> = Some("".into());
-        self.walk = Some(Walk { old, session: 0, copy: begin.clone(), entry: begin.clone(), ended: begin });
+        self.walk = Some(Walk { turnover, session: 0, copy: begin.clone(), entry: begin.clone(), ended: begin });
     }
 }
 
@@ -74,13 +77,20 @@ impl Core {
     /// What this broker has of a client's session has changed: its clerk is told.
     pub(super) fn note_claim(&mut self, now: Time, client: &str) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let clerk = overlay.roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
+        self.note_claim_of(now, client, clerk);
+    }
+
+    /// The same, if it is known who that is.
+    fn note_claim_of(&mut self, now: Time, client: &str, clerk: Option<HostId>) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
-        match roam.map.clerk(hash_of(client)) {
-            Some((clerk, _)) if clerk != overlay.host => {
+        match clerk {
+            Some(clerk) if clerk != overlay.host => {
                 roam.telling.to.entry(clerk).or_default().dirty.insert(client.into());
                 overlay.set_once(now + TELL_EVERY, Due::Tell);
             }
-            Some((own, _)) if roam.map.len() > 1 => {
+            Some(own) if roam.map.len() > 1 => {
                 // It is its own clerk, and looks at what others have when it has time.
                 roam.telling.to.entry(own).or_default().dirty.insert(client.into());
                 overlay.set_once(now + TELL_EVERY, Due::Tell);
@@ -213,17 +223,27 @@ impl Core {
         let lists = [&walk.copy, &walk.entry, &walk.ended];
         let is_through = walk.session >= places && lists.iter().all(|list| list.is_none());
         let map = roam.map.clone();
-        let told = |client: &str| {
-            let client = hash_of(client);
-            walk.old.clerk(client) != map.clerk(client)
-        };
-        let concerned: Vec<Box<str>> = seen.into_iter().filter(|client| told(client)).collect();
-        let old = walk.old.clone();
-        if !is_through && let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.roam.telling.walk = Some(walk);
+        let own = overlay.host;
+        let mut moved = moved.into_iter();
+        for client in seen {
+            let (before, after) = walk.turnover.look(hash_of(&client), &map);
+            let (old, leading) = (&walk.turnover.old, map.at(after));
+            let clerk = leading.clerk();
+            if old.at(before).clerk() != clerk {
+                self.note_claim_of(now, &client, clerk.map(|(clerk, _)| clerk));
+            }
+            // Those who have a session here come first.
+            if let Some(index) = moved.next() {
+                self.look_at_deputy(now, index, (old, (map.hash(), leading.deputy(own))));
+            }
         }
-        concerned.iter().for_each(|client| self.note_claim(now, client));
-        moved.into_iter().for_each(|index| self.look_at_deputy(now, index, &old));
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            let telling = &mut overlay.roam.telling;
+            match is_through {
+                true => telling.leaders = walk.turnover.end(),
+                false => telling.walk = Some(walk),
+            }
+        }
         for index in alone {
             // It began when there was no other broker.
             let moment = now.as_nanos();

@@ -1,0 +1,162 @@
+//! What tracked subscriptions have in common of where they stand, so that each takes memory only for what differs.
+//!
+//! Mostly that is just how it is held. Only from where on logs count is another tick for each subscription and each stream, as each has begun at another time. But
+//! once it has acknowledged everything up to a later tick, what came before is never owed to it again, and it may as well count from there. So it counts from one
+//! tick in all streams, as soon as it has acknowledged that: the least one, but for few streams. Which streams there are is the same for all. A client that goes
+//! back to before that tick finds what the cache has, and else a gap: the log is not held for it.
+
+use std::collections::BTreeSet;
+
+use super::positions::{COMMON_MIN, Common, Positions};
+use super::{Far, Lag, Tracks};
+use crate::store::FarStand;
+
+/// So many streams of a subscription may count from later on than the others.
+const LATER_MAX: usize = COMMON_MIN / 2;
+
+/// What many have in common.
+#[derive(Debug, Default)]
+pub(crate) struct InCommon {
+    /// The streams whose logs count.
+    streams: Common,
+    /// What was looked at last, and differed: the last events of streams, holes in them, what is held, where those stand who are behind.
+    newest: Common,
+    holes: Common,
+    held: Common,
+    behind: Common,
+}
+
+impl InCommon {
+    /// From where on logs count for a subscription, which stands there, is the same tick in most streams, if it has acknowledged that.
+    pub(crate) fn level(&mut self, far: &mut Far, stands: &[FarStand]) {
+        let differing = far.since.differing();
+        if differing < COMMON_MIN || stands.len() < COMMON_MIN {
+            return;
+        }
+        let mut ticks: Vec<_> = stands.iter().map(|far| far.since).collect();
+        let (_, level, _) = ticks.select_nth_unstable(stands.len() - 1 - LATER_MAX);
+        let level = *level;
+        let tick = |far: &FarStand| if far.acked >= level { far.since.max(level) } else { far.since };
+        let since: Positions = stands.iter().map(|far| (far.pubend, tick(far))).collect();
+        let mut best = since.clone();
+        best.share(&self.streams, Some(level));
+        if best.differing() >= COMMON_MIN {
+            let streams: Common = since.iter().collect();
+            let mut other = since;
+            if other.share(&streams, Some(level)) && other.differing() < best.differing() {
+                (best, self.streams) = (other, streams);
+            }
+        }
+        if best.differing() < differing {
+            far.since = best;
+        }
+    }
+
+    /// What a subscription holds.
+    pub(crate) fn hold(&mut self, held: &mut Positions) {
+        held.share_with(&mut self.held);
+    }
+
+    /// Where somebody stands who is behind.
+    pub(crate) fn fall_behind(&mut self, positions: &mut Positions) {
+        positions.share_with(&mut self.behind);
+    }
+
+    /// What a subscription lacks of streams, and where it stands if it is behind.
+    pub(crate) fn share(&mut self, far: Option<&mut Far>, behind: Option<&mut Lag>) {
+        if let Some(far) = far {
+            far.newest.share_with(&mut self.newest);
+            far.holes.share_with(&mut self.holes);
+        }
+        if let Some(lag) = behind {
+            self.fall_behind(&mut lag.positions);
+        }
+    }
+}
+
+impl Tracks {
+    /// How many positions are held for subscriptions, and how many bytes they take: what is in common counts once.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let (mut entries, mut bytes, mut seen) = (0, 0, BTreeSet::new());
+        for (_, track) in self.from(0) {
+            let Some(track) = track else { continue };
+            let far = track.durable.as_deref().map(|durable| &*durable.far);
+            let of_far = far.into_iter().flat_map(|far| [&far.since, &far.newest, &far.held, &far.aside, &far.holes]);
+            let of_lag = track.lag.iter().flat_map(|lag| [&lag.positions, &lag.forgiven]);
+            let of_track = [&track.ahead, &track.unsettled, &track.acknowledged];
+            for positions in of_far.chain(of_lag).chain(of_track) {
+                entries += positions.differing();
+                bytes += positions.bytes();
+                let is_new = |common: &&Common| seen.insert(common.as_ptr());
+                if let Some(common) = positions.common().filter(is_new) {
+                    entries += common.len();
+                    bytes += size_of_val(&**common);
+                }
+            }
+        }
+        (entries, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_event::{PubendId, Tick};
+
+    use super::*;
+
+    const STREAMS: u64 = 64;
+
+    /// One that counts from these ticks on, and has acknowledged up to those.
+    fn subscription(since: impl Fn(u64) -> u64, acked: impl Fn(u64) -> u64) -> (Far, Vec<FarStand>) {
+        let stand = |at| FarStand { pubend: PubendId(at), since: Tick(since(at)), acked: Tick(acked(at)) };
+        let stands: Vec<FarStand> = (0..STREAMS).map(stand).collect();
+        (Far { since: stands.iter().map(|far| (far.pubend, far.since)).collect(), ..Far::default() }, stands)
+    }
+
+    #[test]
+    fn each_counts_from_one_tick_and_from_later_on_in_few_streams() {
+        let mut common = InCommon::default();
+        for first in [10, 500] {
+            let (mut far, stands) = subscription(|at| first + at, |_| 1_000);
+            common.level(&mut far, &stands);
+            let level = first + STREAMS - 1 - LATER_MAX as u64;
+            assert!(far.since.iter().all(|(pubend, tick)| tick.0 == level.max(first + pubend.0)));
+            assert_eq!((far.since.differing(), far.since.iter().count()), (LATER_MAX, STREAMS as usize));
+            assert_eq!(far.since.common().map(|common| common.as_ptr()), Some(common.streams.as_ptr()));
+        }
+    }
+
+    #[test]
+    fn nobody_counts_from_what_it_has_not_acknowledged() {
+        let mut common = InCommon::default();
+        let (mut far, stands) = subscription(|at| 10 + at % 2, |at| if at == 3 { 5 } else { 120 });
+        common.level(&mut far, &stands);
+        assert_eq!((far.since.get(PubendId(2)), far.since.get(PubendId(3))), (Tick(11), Tick(11)));
+        let (mut far, stands) = subscription(|at| 10 + at % 2, |at| if at == 2 { 10 } else { 120 });
+        common.level(&mut far, &stands);
+        assert_eq!((far.since.get(PubendId(2)), far.since.get(PubendId(4))), (Tick(10), Tick(11)));
+        assert_eq!(far.since.differing(), 1);
+        let (mut far, stands) = subscription(|at| 10 + at, |at| 10 + at);
+        common.level(&mut far, &stands);
+        assert!(far.since.iter().all(|(pubend, tick)| tick.0 == 10 + pubend.0));
+    }
+
+    #[test]
+    fn other_streams_come_and_go() {
+        let mut common = InCommon::default();
+        let (mut far, stands) = subscription(|_| 10, |_| 100);
+        common.level(&mut far, &stands);
+        assert_eq!(far.since.differing(), 0);
+        far.since.remove(PubendId(5));
+        for at in STREAMS..STREAMS + 20 {
+            far.since.set(PubendId(at), Tick(50));
+        }
+        assert_eq!(far.since.differing(), 21);
+        let stand = |(pubend, since)| FarStand { pubend, since, acked: Tick(100) };
+        let stands: Vec<FarStand> = far.since.iter().map(stand).collect();
+        common.level(&mut far, &stands);
+        assert_eq!((far.since.iter().count(), far.since.has(PubendId(5))), (STREAMS as usize + 19, false));
+        // Those that came are more than may differ: all count from there.
+        assert!(far.since.iter().all(|(_, tick)| tick == Tick(50)) && far.since.differing() < COMMON_MIN);
+    }
+}

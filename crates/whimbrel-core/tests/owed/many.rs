@@ -1,0 +1,144 @@
+//! Many durable subscriptions among many brokers: what they have in common is held once.
+
+use core::time::Duration;
+
+use whimbrel_core::Limits;
+use whimbrel_event::Qos;
+
+use crate::common::{CLEAN, plain};
+use crate::net::Net;
+use crate::{PUB, SECOND, SUB, WIDE};
+
+const BROKERS: usize = 16;
+const STREAMS: usize = 4 * BROKERS;
+const SUBSCRIBERS: u32 = 60;
+
+/// Bytes of a position: its stream and its tick.
+const POSITION: usize = 16;
+
+fn client(number: u32) -> (u32, String) {
+    (SUB + number, format!("subscriber{number}"))
+}
+
+/// Bytes that a broker holds of where its subscriptions stand, and those that are written of it.
+fn held(net: &Net, node: usize) -> (usize, usize) {
+    let sizes = net.nodes[node].core.overlay_sizes();
+    let held = sizes.iter().find(|size| size.what == "positions of subscriptions").expect("it is told").bytes;
+    let written = net.nodes[node].disk.map.iter().filter(|(key, _)| key[0] == b'p');
+    let written = written.map(|(key, value)| key.len() + value.len()).sum();
+    println!("{held} bytes held, {written} written, of {SUBSCRIBERS} subscriptions and {} brokers", net.nodes.len());
+    (held, written)
+}
+
+/// A publisher at the first broker, subscribers at the last, one after the other.
+fn world(limits: Limits) -> Net {
+    let mut net = Net::with(BROKERS, limits);
+    net.attach(0, PUB, "publisher", CLEAN);
+    for number in 0..SUBSCRIBERS {
+        let (link, id) = client(number);
+        net.attach(BROKERS - 1, link, &id, WIDE);
+        net.subscribe(BROKERS - 1, link, plain(&format!("t/{number}"), Qos::AtLeastOnce));
+    }
+    net
+}
+
+/// Each is sent an event.
+fn publish(net: &mut Net, what: &str) {
+    (0..SUBSCRIBERS).for_each(|number| net.publish(0, PUB, &format!("t/{number}"), what));
+    net.advance(SECOND);
+}
+
+fn got(net: &mut Net) -> Vec<Vec<String>> {
+    (0..SUBSCRIBERS).map(|number| net.payloads(BROKERS - 1, client(number).0)).collect()
+}
+
+fn all(what: &[&str]) -> Vec<Vec<String>> {
+    vec![what.iter().map(|what| what.to_string()).collect(); SUBSCRIBERS as usize]
+}
+
+fn detach(net: &mut Net) {
+    (0..SUBSCRIBERS).for_each(|number| net.detach(BROKERS - 1, client(number).0));
+    net.advance(SECOND);
+}
+
+fn back(net: &mut Net) {
+    for number in 0..SUBSCRIBERS {
+        let (link, id) = client(number);
+        net.attach(BROKERS - 1, link, &id, WIDE);
+    }
+    net.advance(SECOND * 2);
+}
+
+fn revive(net: &mut Net) {
+    net.kill(BROKERS - 1);
+    net.advance(SECOND);
+    net.revive(BROKERS - 1);
+    net.join(BROKERS - 2, BROKERS - 1);
+    net.advance(SECOND * 3);
+}
+
+#[test]
+fn those_who_have_caught_up_or_left_together_take_little_each() {
+    let mut net = world(Limits::default());
+    // Each list of its own would take so much.
+    let alone = SUBSCRIBERS as usize * STREAMS * POSITION;
+    for what in ["a", "b"] {
+        publish(&mut net, what);
+        assert_eq!(got(&mut net), all(&[what]));
+        net.advance(SECOND * 2);
+    }
+    let (live, _) = held(&net, BROKERS - 1);
+    assert!(live < alone / 3, "{live} of {alone}");
+    detach(&mut net);
+    let (away, _) = held(&net, BROKERS - 1);
+    assert!(away < alone / 2, "{away} of {alone}");
+    publish(&mut net, "c");
+    revive(&mut net);
+    let (restored, _) = held(&net, BROKERS - 1);
+    // Best-effort streams have begun anew for each.
+    assert!(restored < alone * 2, "{restored} of {alone}");
+    back(&mut net);
+    assert_eq!(got(&mut net), all(&["c"]));
+    publish(&mut net, "d");
+    assert_eq!(got(&mut net), all(&["d"]));
+    net.advance(SECOND * 3);
+    let (again, _) = held(&net, BROKERS - 1);
+    assert!(again < alone / 2, "{again} of {alone}");
+    net.advance(SECOND * 12);
+    assert_eq!(net.nodes[0].disk.events(), 0, "nobody holds anything");
+}
+
+#[test]
+fn whoever_dies_at_whatever_moment_gets_everything_once() {
+    for span in [0, 5, 9, 12, 40, 900, 2_500] {
+        let mut net = world(Limits::default());
+        publish(&mut net, "a");
+        assert_eq!(got(&mut net), all(&["a"]));
+        net.advance(Duration::from_millis(span));
+        publish(&mut net, "b");
+        assert_eq!(got(&mut net), all(&["b"]));
+        net.advance(Duration::from_millis(30 + span));
+        publish(&mut net, "c");
+        revive(&mut net);
+        publish(&mut net, "d");
+        back(&mut net);
+        let again = got(&mut net);
+        // What was sent on the link that broke comes again, and nothing else does.
+        assert_eq!(again, all(&["c", "d"]), "after {span} ms");
+    }
+}
+
+#[test]
+fn where_logs_are_given_up_early_nobody_who_was_there_is_told_of_it() {
+    let mut net = world(Limits { max_retain: Some(SECOND * 20), ..Limits::default() });
+    publish(&mut net, "a");
+    assert_eq!(got(&mut net), all(&["a"]));
+    net.advance(SECOND * 50);
+    publish(&mut net, "b");
+    assert_eq!(got(&mut net), all(&["b"]));
+    net.advance(SECOND);
+    revive(&mut net);
+    back(&mut net);
+    publish(&mut net, "c");
+    assert_eq!(got(&mut net), all(&["c"]));
+}
