@@ -8,3 +8,4 @@ mod codec_bytes;
 mod codec_fuzz_short;
 mod codec_properties;
 mod codec_rules;
+mod leave;
