@@ -20,8 +20,8 @@ function watch(page, url, { expectsFailures, mayConnectElsewhere }) {
   const origin = new URL(url);
   page.on("pageerror", (error) => faults.push(`exception: ${error.message}`));
   page.on("console", (message) => {
-    // Chromium tells of each answer above 399 as an error; tests that want such answers say so.
-    if (message.type() === "error" && !(expectsFailures && /Failed to load resource|WebSocket connection/.test(message.text()))) faults.push(`console: ${message.text()}`);
+    // Chromium tells of each answer above 399 as an error, and of what is sent as a broker dies; tests that want such things say so.
+    if (message.type() === "error" && !(expectsFailures && /Failed to load resource|WebSocket (connection|is already in CLOSING)/.test(message.text()))) faults.push(`console: ${message.text()}`);
   });
   page.on("request", (request) => {
     const to = new URL(request.url());
