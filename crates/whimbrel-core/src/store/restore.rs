@@ -410,8 +410,7 @@ impl Core {
             self.sessions.stats.subscriptions_refused += 1;
             return None;
         }
-        let id = self.router.find(index, text).expect("it has just been made");
-        let track = self.router.get(id).track;
+        let track = self.router.get(self.router.find(index, text).expect("it has just been made")).track;
         if track == NO_TRACK {
             return None;
         }
