@@ -347,13 +347,18 @@ impl<O: Output> Reader<'_, O> {
         self.track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
     }
 
+    /// Whether an event comes after some of other streams that have not been passed; then its stream waits for them.
+    fn must_wait(&mut self, event: Packed<'_>) -> bool {
+        let missing = self.track.lacks_before(self.lag, event.id(), event.view().headers.after);
+        self.barred = (!missing.is_empty()).then(|| (event.id(), missing));
+        self.barred.is_some()
+    }
+
     /// Sends an event again that was on its way before the broker was restarted, under its tag.
     fn fly_again(&mut self, tag: u16, event: Event) -> ControlFlow<()> {
         let EventId { pubend, tick } = event.id();
         // It was sent in its place then; its client may have got neither, and other streams are read at their own pace.
-        let missing = self.track.lacks_before(self.lag, event.id(), event.view().headers.after);
-        if !missing.is_empty() {
-            self.barred = Some((event.id(), missing));
+        if self.must_wait(event.packed()) {
             return ControlFlow::Break(());
         }
         let told = self.lag.gaps.before(pubend, tick).is_none_or(|gap| self.tell(gap));
@@ -389,10 +394,8 @@ impl<O: Output> Reader<'_, O> {
             return ControlFlow::Continue(());
         }
         if !self.lag.told.hides(packed.id()) && self.wants(serial, packed) && !self.has_had(packed.id()) {
-            let after = packed.view().headers.after;
-            let missing = self.track.lacks_before(self.lag, packed.id(), after);
-            if !missing.is_empty() {
-                (self.lag.next, self.barred) = (serial, Some((packed.id(), missing)));
+            if self.must_wait(packed) {
+                self.lag.next = serial;
                 return ControlFlow::Break(());
             }
             let qos = packed.qos().min(self.track.qos);
