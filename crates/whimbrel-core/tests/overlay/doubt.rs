@@ -100,6 +100,38 @@ fn who_could_not_be_asked_at_one_broker_is_asked_at_the_next() {
     }
 }
 
+/// The broker that has more of a publisher's events comes back while that one's session, or where it ended, is fetched from somebody else.
+#[test]
+fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
+    let cases = CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how)));
+    let cases = cases.flat_map(|(client, how)| [50, 350, 650].map(|pause| (client, how, MILLI * pause)));
+    for (client, how, pause) in cases {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(2, 1, "sub"), Some(false));
+        net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
+        net.arrive(2, client, how);
+        net.publish_numbered(2, 1);
+        net.leave(2, 9);
+        net.arrive(0, client, how);
+        [2, 3].into_iter().for_each(|number| net.publish_numbered(0, number));
+        net.kill(0);
+        let before: Vec<String> = net.marks().into_iter().map(|(payload, _)| payload).collect();
+        assert_eq!(before, ["1", "2", "3"], "{client}");
+        // What is fetched takes so long that the other one is there before it.
+        net.delay([1, 2], MILLI * 300);
+        net.connect_as(1, 9, client, how);
+        net.advance(pause);
+        net.revive(0, true);
+        if net.answer(1, 9).is_some() {
+            (2..=4).for_each(|number| net.publish_numbered(1, number));
+            let marks = net.marks();
+            let [known @ .., (last, _)] = &marks[..] else { panic!("{client}: nothing comes") };
+            assert_eq!(&**last, "4", "{client}: {marks:?}");
+            assert!(known.iter().all(|(_, is_marked)| *is_marked), "{client} after {pause:?}: {marks:?}");
+        }
+    }
+}
+
 #[test]
 fn doubt_stays_through_a_restart() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {

@@ -177,6 +177,10 @@ impl Search {
 impl Core {
     /// Uses what there is.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut impl Output) {
+        let is_unsure = self.is_unsure_of(number);
+        if let Some(search) = self.search(number) {
+            search.was_unsure |= is_unsure;
+        }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, is_lonely, roam) = (overlay.host, overlay.lacks_everyone(), &mut overlay.roam);
         let Some(search) = roam.searches.get(number) else { return };

@@ -41,7 +41,7 @@ impl Core {
 
     /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that;
     /// and of one that has lost its disk nobody knows whom it had.
-    fn is_unsure_of(&self, number: u64) -> bool {
+    pub(super) fn is_unsure_of(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Some(search) = overlay.roam.searches.get(number) else { return false };
         let is_away = |known: &Known| !overlay.roam.map.has(known.host);
@@ -55,10 +55,11 @@ impl Core {
         &mut self,
         now: Time,
         number: u64,
-        (place, has_come): (Attachment, bool),
+        (mut place, has_come): (Attachment, bool),
         out: &mut impl Output,
     ) {
         let is_unsure = self.is_unsure_of(number);
+        place.maybe_repeats |= self.search(number).is_some_and(|search| search.was_unsure);
         let asked = if place.maybe_repeats { self.whom_to_review(now, number, is_unsure) } else { BTreeSet::new() };
         if asked.is_empty() {
             return self.end_search(now, number, (place, has_come), out);
@@ -151,7 +152,8 @@ impl Core {
         }
         let is_unsure = self.is_unsure_of(number);
         place.maybe_repeats |= is_unsure;
-        if let Some(index) = self.searched(number).filter(|_| is_unsure) {
+        let may_have_tags = is_unsure || self.search(number).is_some_and(|search| search.was_unsure);
+        if let Some(index) = self.searched(number).filter(|_| may_have_tags) {
             self.doubt_tags(index);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -125,6 +125,8 @@ pub(super) struct Search {
     pub(super) successor: Option<Successor>,
     /// Its client has connected again since others were asked, and may have been elsewhere in between: what they said then does not count for it.
     pub(super) is_outdated: bool,
+    /// When it was decided what is used, somebody could not be asked who may have had the client: that one may be there by now, and may have what nobody else knows.
+    pub(super) was_unsure: bool,
 }
 
 impl Search {
@@ -244,6 +246,7 @@ impl Core {
             refused: BTreeSet::new(),
             successor: None,
             is_outdated: false,
+            was_unsure: false,
         };
         searches.all.insert(number, search);
         searches.by_client.insert(client.into(), number);
@@ -284,7 +287,7 @@ impl Core {
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
         (search.stage, search.clerk) = (Stage::Asking(BTreeSet::from([clerk])), Some(clerk));
         (search.claims, search.heard, search.refused) = Default::default();
-        search.is_outdated = false;
+        (search.is_outdated, search.was_unsure) = (false, false);
         let (client, moment) = (search.client.clone(), search.moment);
         let own: Vec<Known> = self.own_claims(&client);
         let away = self.may_be_away(&client);
