@@ -199,11 +199,14 @@ impl Shared {
     }
 
     fn settled(&self, ack: &Ack<'_>) {
-        if !self.session.with(|session| session.settle(ack.packet_id)) {
-            return;
-        }
+        let waiter = self.with(|state| {
+            // Whoever waited for it has been told that the connection is over, and counts on the session to send it again.
+            let is_known = state.over.is_none() && self.session.with(|session| session.settle(ack.packet_id));
+            is_known.then(|| state.waiters.remove(&ack.packet_id))
+        });
+        let Some(waiter) = waiter else { return };
         self.window.add_permits(1);
-        if let Some(Waiter::Publish(waiter)) = self.with(|state| state.waiters.remove(&ack.packet_id)) {
+        if let Some(Waiter::Publish(waiter)) = waiter {
             let reason = ack.reason;
             let text = ack.properties.reason_string.map(Into::into);
             // A broker that has finished a QoS 2 message and crashed before it could say so knows its identifier no longer.

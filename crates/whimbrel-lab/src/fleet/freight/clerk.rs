@@ -99,8 +99,7 @@ impl Clerk {
     /// Publishes until `stop` is set and everything has its answer.
     pub(super) async fn run(mut self, mut client: Client, mut stop: watch::Receiver<bool>) {
         loop {
-            let mut flying: VecDeque<Receipt> = client.resent().into();
-            self.forget_settled(&flying);
+            let mut flying = client.resent().into();
             let ended = self.work(&client, &mut flying, &mut stop).await;
             self.board.freight.with(|state| state.clerks -= 1);
             let mut pause = FIRST_PAUSE;
@@ -206,15 +205,6 @@ impl Clerk {
         self.handing = None;
         self.sent.insert(receipt.number(), number);
         Ok(receipt)
-    }
-
-    /// What its session has no more was answered after the last connection had been given up, when nobody could be told.
-    fn forget_settled(&mut self, flying: &VecDeque<Receipt>) {
-        let is_kept = |receipt: &u64| flying.iter().any(|kept| kept.number() == *receipt);
-        let settled: Vec<u64> = self.sent.keys().copied().filter(|receipt| !is_kept(receipt)).collect();
-        for number in settled.iter().filter_map(|receipt| self.sent.remove(receipt)) {
-            self.board.freight.with(|state| state.ledger.accepted(self.index, number));
-        }
     }
 
     fn answered(&mut self, receipt: u64, answer: Result<whimbrel_client::Published, Error>) -> Result<(), Error> {
