@@ -412,3 +412,45 @@ fn version_and_completions() {
         assert!(out.contains("listen-mqtt"), "{shell}");
     }
 }
+
+/// A subscription whose cache was too small, and one that is promised nothing: what is lost is counted by what was promised.
+#[test]
+fn losses_are_counted_by_what_was_promised() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let (config, position) = (place.path().join("whimbrel.toml"), place.path().join("t.token"));
+    std::fs::write(&config, "[[partition]]\nfilter = \"t\"\ncapacity = \"5 events\"\n").expect("a file");
+    let broker = Broker::start(serve().arg("--config").arg(&config));
+    let url = format!("mqtt://{}", broker.ready["mqtt"].as_str().expect("the listener is open"));
+    let read = |count: &str| {
+        let mut sub = whimbrel();
+        sub.args(["sub", "--url", &url, "-q", "1", "t", "--count", count, "--token-file"]).arg(&position);
+        sub.spawn().expect("it starts")
+    };
+    // One publisher, so one stream.
+    let publish = |payloads: &str| {
+        let lines = place.path().join("lines");
+        std::fs::write(&lines, payloads).expect("a file");
+        let mut publish = whimbrel();
+        publish.args(["pub", "--url", &url, "-q", "1", "--id", "p", "t", "-"]);
+        publish.stdin(std::fs::File::open(&lines).expect("a file"));
+        assert!(publish.status().expect("it runs").success());
+    };
+    let first = read("1");
+    broker.metric("whimbrel_subscriptions 1");
+    publish("seen\n");
+    let Output { status, stdout, .. } = first.wait_with_output().expect("it ends");
+    assert!(status.success() && stdout == b"seen\n", "{stdout:?}");
+    publish("0\n1\n2\n3\n4\n5\n6\n7\n");
+    let Output { status, stdout, stderr } = read("1").wait_with_output().expect("it ends");
+    assert!(status.success() && stdout == b"3\n", "{stdout:?}: {}", String::from_utf8_lossy(&stderr));
+    let page = broker.get("/metrics");
+    for line in [
+        "whimbrel_class_gaps_total{class=\"semi_durable\",reason=\"overwritten\"} 1",
+        "whimbrel_class_gaps_total{class=\"durable\",reason=\"overwritten\"} 0",
+        "whimbrel_lost_total{class=\"semi_durable\"} 1",
+        "whimbrel_lost_total{class=\"nondurable\"} 0",
+        "whimbrel_lost_total{class=\"durable\"} 0",
+    ] {
+        assert!(page.lines().any(|other| other == line), "{line} in\n{page}");
+    }
+}
