@@ -74,7 +74,10 @@ impl Gate {
         self.counts.failed(Failure::RefusedByPeer);
         if let Some(more) = self.throttle.pass(Instant::now()) {
             let (why, help) = (said.text(), said.advice());
-            tracing::warn!(peer = who, why, help, more, "another broker refuses this one");
+            match said {
+                Said::NotNow => tracing::info!(peer = who, why, help, more, "no link to another broker"),
+                _ => tracing::warn!(peer = who, why, help, more, "another broker refuses this one"),
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use quinn::ConnectionError;
+use quinn::{ConnectionError, TransportErrorCode};
 use whimbrel_core::HangUp;
 
 use super::endpoint::NOT_ALLOWED;
@@ -19,6 +19,8 @@ pub(super) enum Said {
     HangUp(HangUp),
     /// It does not take the certificate.
     Refusal(Refusal),
+    /// It takes no connection at present: it is ending, or has no room.
+    NotNow,
     /// Something else, in its words.
     Words(String),
 }
@@ -34,6 +36,9 @@ impl Said {
                 Some(why) => return Some(Said::HangUp(why)),
                 None => &close.reason,
             },
+            ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::CONNECTION_REFUSED => {
+                return Some(Said::NotNow);
+            }
             ConnectionError::ConnectionClosed(close) => &close.reason,
             _ => return None,
         };
@@ -48,7 +53,7 @@ impl Said {
         match self {
             Said::HangUp(why) => !why.is_passing(),
             Said::Refusal(_) => true,
-            Said::Words(_) => false,
+            Said::NotNow | Said::Words(_) => false,
         }
     }
 
@@ -57,6 +62,7 @@ impl Said {
         match self {
             Said::HangUp(why) => why.text(),
             Said::Refusal(why) => why.text(),
+            Said::NotNow => "it takes no connection at present",
             Said::Words(words) if words.is_empty() => "it does not say why",
             Said::Words(words) => words,
         }
@@ -67,6 +73,7 @@ impl Said {
         match self {
             Said::HangUp(why) => of_hang_up(*why),
             Said::Refusal(why) => of_refusal(*why),
+            Said::NotNow => "nothing: it is ending, or has no room, and is dialled again",
             Said::Words(_) => "look into the log of the other broker",
         }
     }
@@ -133,7 +140,7 @@ fn of_refusal(why: Refusal) -> &'static str {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use quinn::{ApplicationClose, VarInt};
+    use quinn::{ApplicationClose, ConnectionClose, VarInt};
 
     use super::*;
 
@@ -149,6 +156,9 @@ mod tests {
         }
         assert_eq!(Said::of(&closed(0x403, b"")), Some(Said::Refusal(Refusal::NotAllowed)));
         assert_eq!(Said::of(&ConnectionError::TimedOut), None);
+        let error_code = TransportErrorCode::CONNECTION_REFUSED;
+        let refused = ConnectionClose { error_code, frame_type: None, reason: Bytes::new() };
+        assert_eq!(Said::of(&ConnectionError::ConnectionClosed(refused)), Some(Said::NotNow));
     }
 
     #[test]
