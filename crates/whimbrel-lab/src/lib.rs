@@ -7,6 +7,7 @@ mod durable;
 pub mod experiment;
 pub mod fleet;
 pub mod goal;
+pub mod plan;
 mod progress;
 pub mod relay;
 mod scale;

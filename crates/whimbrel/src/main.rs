@@ -86,6 +86,8 @@ enum Command {
     Backup(backup::Backup),
     /// Make a data directory of a backup.
     Restore(backup::Restore),
+    /// Propose which brokers to link, from measured round trips.
+    Plan(whimbrel_lab::plan::Args),
     /// Make certificates by which brokers and clients know each other.
     Cert(cert::Cert),
     /// Give users of a broker passwords, or remove users.
@@ -125,6 +127,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Trace(trace) => trace.run()?,
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
+        Command::Plan(args) => failure::print(whimbrel_lab::plan::run(&args)?.as_bytes())?,
         Command::Cert(cert) => cert.run()?,
         Command::Passwd(passwd) => passwd.run()?,
         Command::Journal(journal) => return journal.run(),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use whimbrel_sim::cities::RoundTrips;
 use whimbrel_sim::random::Random;
 
+use crate::plan::links::{Pair, Plan, STRETCH};
+
 /// Links to the nearest others that each broker asks for.
 const NEAREST: usize = 2;
 
@@ -36,11 +38,16 @@ impl Map {
         Map::linked(trips, places, random)
     }
 
-    /// One broker at each of so many sites.
+    /// One broker at each of so many sites, linked as `whimbrel plan` proposes it to whoever has measured how far apart they are.
     pub fn of_sites(trips: &RoundTrips, most: usize, random: &mut Random) -> Map {
         let trips = trips.choose(most, random);
         let places = (0..trips.sites().len()).map(|site| (site, Duration::ZERO)).collect();
-        Map::linked(trips, places, random)
+        let mut map = Map { trips, places, links: Vec::new() };
+        let brokers = map.brokers();
+        let pairs = (0..brokers).flat_map(|other| (0..other).map(move |one| [one, other]));
+        let pairs = pairs.map(|ends| Pair { delay: map.delay(ends[0], ends[1]), ends }).collect();
+        map.links = Plan::new(brokers, pairs, STRETCH).links;
+        map
     }
 
     fn linked(trips: RoundTrips, places: Vec<(usize, Duration)>, random: &mut Random) -> Map {
@@ -71,10 +78,11 @@ impl Map {
         self.places.len()
     }
 
-    /// How long it takes from one broker directly to another.
+    /// How long it takes from one broker directly to another, and back as well: round trips that were measured from both ends differ by some milliseconds, though they are
+    /// the same way, so the mean of both counts.
     pub fn delay(&self, one: usize, other: usize) -> Duration {
         let ((from, here), (to, there)) = (self.places[one], self.places[other]);
-        self.trips.span(from, to) / 2 + here + there
+        (self.trips.span(from, to) + self.trips.span(to, from)) / 4 + here + there
     }
 
     /// How many links it is from one broker to each other one, without those links and brokers that `lacks` tells: a broker is a pair of itself.
@@ -128,5 +136,14 @@ mod tests {
         }
         let map = Map::of_cities(100, &mut Random::new(1));
         assert!(map.links.iter().any(|link| map.holds_without(*link)));
+    }
+
+    #[test]
+    fn sites_are_linked_so_that_ways_are_short_and_nobody_is_needed() {
+        let map = Map::of_sites(&RoundTrips::reckoned(), 50, &mut Random::new(1));
+        assert!(map.links.len() <= 100, "{} links", map.links.len());
+        assert!((0..50).all(|node| map.holds_without([node, node])));
+        assert!(map.links.iter().all(|link| map.holds_without(*link)));
+        assert!((0..50).all(|one| (0..50).all(|other| map.delay(one, other) == map.delay(other, one))));
     }
 }

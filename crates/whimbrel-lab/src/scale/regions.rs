@@ -68,6 +68,7 @@ fn delays(trips: &RoundTrips, sites: usize, seed: u64) -> Result<(Vec<f64>, f64)
             ratios.push(took[0].as_secs_f64() / direct.as_secs_f64());
             let path = world.path(from, to)?;
             let way: Duration = path.windows(2).map(|pair| world.map.delay(pair[0], pair[1])).sum();
+            ensure!(took[0] >= way, "from {from} to {to} an event was quicker than the way that it is said to take");
             added = added.max((took[0].as_secs_f64() - way.as_secs_f64()) * 1e3);
         }
         world.people.got.clear();

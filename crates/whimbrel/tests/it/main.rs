@@ -10,6 +10,7 @@ mod data;
 mod follow;
 mod operations;
 mod passwd;
+mod plan;
 mod pub_sub;
 mod serve;
 mod system;
