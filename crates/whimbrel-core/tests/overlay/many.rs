@@ -6,6 +6,7 @@ use whimbrel_core::{Channel, Input, Link};
 use whimbrel_event::Qos;
 
 use super::common::{Told, plain};
+use super::moving::RETURN;
 use super::net::Net;
 use super::{SECOND, is_answered};
 
@@ -137,6 +138,21 @@ fn what_far_brokers_have_answered_is_not_told_again() {
     net.delay([0, 1], Duration::from_millis(900));
     net.attach(0, 9, "late");
     net.advance(SECOND * 10);
+    assert_eq!(said_in_ten_seconds(&mut net).1, 0);
+}
+
+#[test]
+fn copies_of_sessions_that_far_brokers_have_taken_are_not_made_again() {
+    let mut net = Net::new(3);
+    net.join(0, 1, Duration::from_millis(400));
+    net.join(1, 2, Duration::from_millis(400));
+    net.advance(SECOND * 20);
+    for (node, link) in (0..3).flat_map(|node| (0..3).map(move |link| (node, link))) {
+        net.connect_as(node, link + 1, &format!("client-{node}-{link}"), RETURN);
+        net.await_attached(node, link + 1);
+    }
+    net.advance(SECOND * 20);
+    assert!(net.nodes.iter().all(|node| node.core.are_copies_taken()));
     assert_eq!(said_in_ten_seconds(&mut net).1, 0);
 }
 
