@@ -71,6 +71,11 @@ pub(super) struct Copying {
 }
 
 impl Copying {
+    /// Pages are numbered from here, as of [`super::telling::Telling::number_from`].
+    pub(super) fn number_from(&mut self, incarnation: u64) {
+        self.pages = self.pages.max(incarnation);
+    }
+
     /// A deputy need not keep a copy any longer.
     pub(super) fn forget_at(&mut self, deputy: HostId, client: &str) {
         self.gone.entry(deputy).or_default().insert(client.into());

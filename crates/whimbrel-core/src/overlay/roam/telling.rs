@@ -74,6 +74,11 @@ pub(super) struct Telling {
 }
 
 impl Telling {
+    /// Pages are numbered from here: an answer to one of a former life of this broker is none to one of this.
+    pub(super) fn number_from(&mut self, incarnation: u64) {
+        self.pages = self.pages.max(incarnation);
+    }
+
     /// There are other brokers than before: from those, everything is looked at.
     pub(super) fn begin_walk(&mut self, old: Map, map: &Map) {
         // If that had not come to its end, nobody knows what was told.
