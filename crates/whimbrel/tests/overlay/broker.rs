@@ -166,13 +166,22 @@ impl Broker {
         String::from_utf8_lossy(&std::fs::read(self.file("log")).unwrap_or_default()).into_owned()
     }
 
-    /// The page of its metrics.
-    pub fn metrics(&self) -> String {
+    fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.http).expect("it listens");
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("text");
         page
+    }
+
+    /// The page of its metrics.
+    pub fn metrics(&self) -> String {
+        self.get("/metrics")
+    }
+
+    /// What it knows of links, of what others want, and of streams.
+    pub fn knowledge(&self) -> String {
+        ["topology", "interest", "streams"].map(|what| self.get(&format!("/api/v1/{what}"))).join("\n")
     }
 
     /// The sum over all lines of a metric whose labels hold `label`.

@@ -212,6 +212,7 @@ impl World {
         };
         if timeout(PATIENCE, all).await.is_err() {
             self.tell_logs();
+            self.brokers.iter().for_each(|broker| println!("--- {} knows:\n{}", broker.name, broker.knowledge()));
             panic!("{when} not everybody reaches everybody: {:?}", seen.borrow());
         }
         self.desk.book().whole.push(Instant::now());
