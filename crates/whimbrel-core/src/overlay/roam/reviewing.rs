@@ -55,11 +55,10 @@ impl Core {
         &mut self,
         now: Time,
         number: u64,
-        (mut place, has_come): (Attachment, bool),
+        (place, has_come): (Attachment, bool),
         out: &mut impl Output,
     ) {
         let is_unsure = self.is_unsure_of(number);
-        place.maybe_repeats |= self.search(number).is_some_and(|search| search.was_unsure);
         let asked = if place.maybe_repeats { self.whom_to_review(now, number, is_unsure) } else { BTreeSet::new() };
         if asked.is_empty() {
             return self.end_search(now, number, (place, has_come), out);
@@ -151,9 +150,9 @@ impl Core {
             return self.ask_clerk(now, number, out);
         }
         let is_unsure = self.is_unsure_of(number);
-        place.maybe_repeats |= is_unsure;
-        let may_have_tags = is_unsure || self.search(number).is_some_and(|search| search.was_unsure);
-        if let Some(index) = self.searched(number).filter(|_| may_have_tags) {
+        // Who has come back since may have what was not asked for.
+        place.maybe_repeats |= is_unsure || self.search(number).is_some_and(|search| search.was_unsure);
+        if let Some(index) = self.searched(number).filter(|_| is_unsure) {
             self.doubt_tags(index);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
