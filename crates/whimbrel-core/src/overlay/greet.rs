@@ -155,6 +155,8 @@ impl Core {
         let mut frame = Vec::with_capacity(16);
         Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
         overlay.send(now, link, Channel::Datagram, &frame, out);
+        // The one that waited for the hello, too: else there would be twice as many probes from then on.
+        overlay.timers.drop_all(Due::Probe(link));
         overlay.set_timer(now + PROBE_EVERY, Due::Probe(link));
     }
 

@@ -96,6 +96,12 @@ impl Core {
 }
 
 impl Overlay {
+    /// How long an answer is waited for: `least`, or twice the way there and back if that is longer.
+    pub(super) fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
+        let way = self.routes.cost_us(whom).unwrap_or(0);
+        least.max(Duration::from_micros(way.saturating_mul(4)))
+    }
+
     /// Sends a letter to the next broker on its way. False if there is none, or no room on the link to it.
     pub(super) fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
         if !letter.is_bulk {

@@ -150,14 +150,13 @@ impl Core {
             Range { after, upto, ends_in_data: true, version }
         };
         let ranges: Vec<Range> = knowledge.holes().map(range).take(RANGES_MAX).collect();
-        let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
         if ranges.is_empty() {
             overlay.traffic.mending.remove(&pubend);
             return;
         }
         overlay.routes.update(&overlay.topology);
-        let way = overlay.routes.cost_us(pubend.host()).unwrap_or(0);
-        let shortest = MEND_AGAIN.max(Duration::from_micros(way.saturating_mul(4))).min(MEND_MAX);
+        let shortest = overlay.answered_within(pubend.host(), MEND_AGAIN).min(MEND_MAX);
+        let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
         let first = ranges.first().map(|range| (range.after, range.upto));
         let pause = if mending.has_progressed(first) { Duration::ZERO } else { mending.pause * 2 };
         let pause = pause.clamp(shortest, MEND_MAX);

@@ -115,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Tells a neighbour the hashes of what is retained here.
+    /// Tells a neighbour the hashes of what is retained here. Where nothing is there is nothing that it could lack, and so nothing to tell.
     pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -123,7 +123,10 @@ impl Core {
         if !peer.pending.topics.is_empty() || !peer.has_room(Channel::Control) {
             return;
         }
-        let ranges = (0..).zip(retained.hashes()).collect();
+        let ranges: Vec<(u16, u64)> = (0..).zip(retained.hashes()).filter(|(_, hash)| *hash != 0).collect();
+        if ranges.is_empty() {
+            return;
+        }
         let mut frame = Vec::with_capacity(3 << 10);
         Frame::RegistryDigest(RegistryDigest { ranges }).encode(&mut frame);
         overlay.send(now, link, Channel::Control, &frame, out);

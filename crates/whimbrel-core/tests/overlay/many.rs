@@ -6,6 +6,7 @@ use whimbrel_core::{Channel, Input, Link};
 use whimbrel_event::Qos;
 
 use super::common::{Told, plain};
+use super::moving::RETURN;
 use super::net::Net;
 use super::{SECOND, is_answered};
 
@@ -94,6 +95,65 @@ fn the_one_that_does_not_confirm_is_named_and_not_waited_for_again() {
     net.subscribe(5, 1, plain("c", Qos::AtLeastOnce));
     net.advance(Duration::from_millis(900));
     assert!(!is_answered(&net.told(5, 1)));
+}
+
+/// What is sent on all links in ten seconds: frames and bytes; and letters.
+fn said_in_ten_seconds(net: &mut Net) -> ((u64, u64), u64) {
+    let sent = |net: &Net| {
+        let links = net.nodes.iter().flat_map(|node| node.core.links());
+        links.fold((0, 0), |(frames, bytes), link| (frames + link.counters.frames_out, bytes + link.counters.bytes_out))
+    };
+    let letters = |net: &Net| counted(net, |stats| stats.letters_out).iter().sum::<u64>();
+    let (before, had) = (sent(net), letters(net));
+    net.advance(SECOND * 10);
+    let after = sent(net);
+    ((after.0 - before.0, after.1 - before.1), letters(net) - had)
+}
+
+#[test]
+fn at_rest_links_carry_probes_and_little_else() {
+    let mut net = Net::new(2);
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 20);
+    let ((frames, bytes), letters) = said_in_ten_seconds(&mut net);
+    // Two probes each second from both ends and their echoes, and two link states at most.
+    assert!((80..=82).contains(&frames), "{frames} frames");
+    assert!(bytes < 80 * 14 + 2 * 100, "{bytes} B");
+    assert_eq!(letters, 0);
+}
+
+#[test]
+fn what_far_brokers_have_answered_is_not_told_again() {
+    let mut net = Net::new(3);
+    // There and back it takes longer than an answer of somebody near is waited for.
+    net.join(0, 1, Duration::from_millis(180));
+    net.join(1, 2, Duration::from_millis(180));
+    net.advance(SECOND * 10);
+    for (node, link) in (0..3).flat_map(|node| (0..4).map(move |link| (node, link))) {
+        net.attach(node, link + 1, &format!("client-{node}-{link}"));
+    }
+    net.advance(SECOND * 10);
+    assert_eq!(said_in_ten_seconds(&mut net).1, 0);
+    // Ways that have just become long are known to be later than answers are waited for.
+    net.delay([0, 1], Duration::from_millis(900));
+    net.attach(0, 9, "late");
+    net.advance(SECOND * 10);
+    assert_eq!(said_in_ten_seconds(&mut net).1, 0);
+}
+
+#[test]
+fn copies_of_sessions_that_far_brokers_have_taken_are_not_made_again() {
+    let mut net = Net::new(3);
+    net.join(0, 1, Duration::from_millis(400));
+    net.join(1, 2, Duration::from_millis(400));
+    net.advance(SECOND * 20);
+    for (node, link) in (0..3).flat_map(|node| (0..3).map(move |link| (node, link))) {
+        net.connect_as(node, link + 1, &format!("client-{node}-{link}"), RETURN);
+        net.await_attached(node, link + 1);
+    }
+    net.advance(SECOND * 20);
+    assert!(net.nodes.iter().all(|node| node.core.are_copies_taken()));
+    assert_eq!(said_in_ten_seconds(&mut net).1, 0);
 }
 
 #[test]

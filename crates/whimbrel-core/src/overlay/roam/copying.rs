@@ -20,7 +20,7 @@ pub const COPY_EVERY: Duration = Duration::from_millis(250);
 /// What seldom changes is copied so soon.
 pub(super) const SOON: Duration = Duration::from_millis(2);
 
-/// A page that was not taken is made anew after so long.
+/// A page that was not taken is made anew after so long, or twice the way there and back if that is longer.
 const COPY_AGAIN: Duration = Duration::from_millis(500);
 
 /// Bytes after which a page of copies is sent.
@@ -71,6 +71,11 @@ pub(super) struct Copying {
 }
 
 impl Copying {
+    /// Pages are numbered from here, as of [`super::telling::Telling::number_from`].
+    pub(super) fn number_from(&mut self, incarnation: u64) {
+        self.pages = self.pages.max(incarnation);
+    }
+
     /// A deputy need not keep a copy any longer.
     pub(super) fn forget_at(&mut self, deputy: HostId, client: &str) {
         self.gone.entry(deputy).or_default().insert(client.into());
@@ -316,7 +321,8 @@ impl Core {
     fn look_at_open(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let map = overlay.roam.map.clone();
-        let is_over = |open: &Open| now.since(open.at) >= COPY_AGAIN || !map.has(open.to);
+        let is_late = |open: &Open| now.since(open.at) >= overlay.answered_within(open.to, COPY_AGAIN);
+        let is_over = |open: &Open| is_late(open) || !map.has(open.to);
         let over: Vec<u64> =
             overlay.roam.copying.open.iter().filter(|(_, open)| is_over(open)).map(|(page, _)| *page).collect();
         for page in over {

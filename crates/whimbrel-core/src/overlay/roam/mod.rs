@@ -242,6 +242,8 @@ impl Roam {
     pub(super) fn begun(now: Time, incarnation: u64) -> Roam {
         let mut roam = Roam { began: now, ..Roam::default() };
         roam.searches.number_from(incarnation);
+        roam.telling.number_from(incarnation);
+        roam.copying.number_from(incarnation);
         roam
     }
 

@@ -18,7 +18,7 @@ use crate::overlay::letters::Sender;
 /// Clerks are told of changes so soon: many go together.
 const TELL_EVERY: Duration = Duration::from_millis(10);
 
-/// A page that was not taken is told again after so long.
+/// A page that was not taken is told again after so long, or twice the way there and back if that is longer.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
 
 /// Clients of whom one page tells.
@@ -34,10 +34,21 @@ const WALK_SLICE: usize = 4096;
 #[derive(Debug, Default)]
 struct Pages {
     dirty: BTreeSet<Box<str>>,
-    /// The page that was told and not taken: its number, when, and whom it is about.
-    open: Option<(u64, Time, Vec<Box<str>>)>,
-    /// For which brokers it has been told everything.
+    open: Option<Page>,
+    /// For which brokers it has taken everything.
     complete: u64,
+}
+
+/// What was told and not taken. It is told again as the same page, so that it counts whichever of the answers comes: with a number of its own each time, a clerk
+/// whose answers took longer than it is waited for them was told for ever.
+#[derive(Debug)]
+struct Page {
+    number: u64,
+    at: Time,
+    /// Whom it is about.
+    clients: Vec<Box<str>>,
+    /// With it everything has been told, for these brokers; 0: not everything.
+    map: u64,
 }
 
 /// Whom the brokers' change concerns is looked up bit by bit.
@@ -63,6 +74,11 @@ pub(super) struct Telling {
 }
 
 impl Telling {
+    /// Pages are numbered from here: an answer to one of a former life of this broker is none to one of this.
+    pub(super) fn number_from(&mut self, incarnation: u64) {
+        self.pages = self.pages.max(incarnation);
+    }
+
     /// There are other brokers than before: from those, everything is looked at.
     pub(super) fn begin_walk(&mut self, old: Map, map: &Map) {
         // If that had not come to its end, nobody knows what was told.
@@ -138,13 +154,20 @@ impl Core {
     fn tell_page(&mut self, now: Time, to: HostId, has_walked: bool, out: &mut impl Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return true };
         let map = overlay.roam.map.hash();
+        let patience = overlay.answered_within(to, TELL_AGAIN);
         let pages = overlay.roam.telling.to.entry(to).or_default();
-        if let Some((_, at, clients)) = &mut pages.open {
-            if now.since(*at) < TELL_AGAIN {
+        match pages.open.take() {
+            Some(page) if now.since(page.at) < patience => {
+                pages.open = Some(page);
                 return false;
             }
-            pages.dirty.extend(core::mem::take(clients));
-            (pages.open, pages.complete) = (None, 0);
+            Some(page) if page.map == 0 || page.map == map => {
+                self.send_page(now, to, page, out);
+                return false;
+            }
+            // There are other brokers by now.
+            Some(page) => pages.dirty.extend(page.clients),
+            None => {}
         }
         let (mut clients, mut bytes) = (Vec::new(), 0);
         while clients.len() < PAGE_CLIENTS
@@ -160,19 +183,22 @@ impl Core {
         }
         let telling = &mut overlay.roam.telling;
         telling.pages += 1;
-        let page = telling.pages;
+        let page = Page { number: telling.pages, at: now, clients, map: if is_last { map } else { 0 } };
+        self.send_page(now, to, page, out);
+        false
+    }
+
+    /// Tells a page, the first time or again: what is known of its clients now.
+    fn send_page(&mut self, now: Time, to: HostId, page: Page, out: &mut impl Output) {
         let mut known = Vec::new();
-        for client in &clients {
+        for client in &page.clients {
             known.extend(self.claims_to_tell(client).into_iter().map(|known| (client, known)));
         }
         let claims = known.iter().map(|(client, known)| known.claim(client)).collect();
-        let told = Message::Claims(Claims { page, map: if is_last { map } else { 0 }, claims });
+        let told = Message::Claims(Claims { page: page.number, map: page.map, claims });
         self.write_to(now, to, (&told, false), out);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return true };
-        let pages = overlay.roam.telling.to.entry(to).or_default();
-        pages.open = Some((page, now, clients));
-        pages.complete = if is_last { map } else { pages.complete };
-        false
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.roam.telling.to.entry(to).or_default().open = Some(Page { at: now, ..page });
     }
 
     /// What a new clerk is told of a client: what this broker has, and what it knows of those that cannot tell it.
@@ -325,8 +351,10 @@ impl Core {
     pub(super) fn page_taken(&mut self, now: Time, from: Sender, page: u64) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(pages) = overlay.roam.telling.to.get_mut(&from.host) else { return };
-        if pages.open.as_ref().is_some_and(|(open, ..)| *open == page) {
-            pages.open = None;
+        if let Some(taken) = pages.open.take_if(|open| open.number == page) {
+            if taken.map != 0 {
+                pages.complete = taken.map;
+            }
             if !pages.dirty.is_empty() || pages.complete != overlay.roam.map.hash() {
                 overlay.set_once(now, Due::Tell);
             }
