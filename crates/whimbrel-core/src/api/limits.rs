@@ -37,6 +37,9 @@ pub struct Limits {
     /// How long what durable subscriptions have not acknowledged is kept, if those that are there and live have; `None`: until they have, or
     /// have expired.
     pub max_retain: Option<Duration>,
+    /// How often it is written where all streams of other brokers stand, for the positions of durable subscriptions that change: these are written as if nothing
+    /// had come since in streams that have had nothing for them.
+    pub base_every: Duration,
     /// What tokens are bound to.
     pub deployment: Deployment,
 }
@@ -66,6 +69,7 @@ impl Default for Limits {
             silence_after: Duration::from_secs(30),
             logged_event_bytes: 1 << 20,
             max_retain: None,
+            base_every: Duration::from_secs(300),
             deployment: Deployment::named("whimbrel"),
         }
     }

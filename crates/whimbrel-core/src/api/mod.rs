@@ -24,6 +24,8 @@ pub struct Link(pub u32);
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
+    /// A position is written as if nothing had come since all streams stood where a base says.
+    Unmarked,
     /// A durable subscription is told a gap of another broker's stream instead of reading its log.
     GapTaken,
     /// What another broker has given up early passes for silence.

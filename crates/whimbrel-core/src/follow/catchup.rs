@@ -336,17 +336,6 @@ impl<O: Output> Reader<'_, O> {
         looked
     }
 
-    /// Under which tag an event was on its way before the broker was restarted, or at another broker.
-    fn was_flying(&self, id: EventId) -> Option<u16> {
-        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id)?;
-        Some(loading).filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id))
-    }
-
-    /// Whether an event was acknowledged before the broker was restarted, or since then.
-    fn has_had(&self, id: EventId) -> bool {
-        self.track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
-    }
-
     /// Whether an event comes after some of other streams that have not been passed; then its stream waits for them.
     fn must_wait(&mut self, event: Packed<'_>) -> bool {
         let missing = self.track.lacks_before(self.lag, event.id(), event.view().headers.after);
@@ -361,6 +350,7 @@ impl<O: Output> Reader<'_, O> {
         if self.must_wait(event.packed()) {
             return ControlFlow::Break(());
         }
+        self.track.mark(pubend, tick);
         let told = self.lag.gaps.before(pubend, tick).is_none_or(|gap| self.tell(gap));
         let session = self.track.session;
         if !told || !self.sessions.get(session).takes_repeated() {
@@ -393,7 +383,13 @@ impl<O: Output> Reader<'_, O> {
         if self.lag.positions.get(pubend) >= tick || self.track.is_aside(pubend) {
             return ControlFlow::Continue(());
         }
-        if !self.lag.told.hides(packed.id()) && self.wants(serial, packed) && !self.has_had(packed.id()) {
+        let is_hidden = self.lag.told.hides(packed.id());
+        let is_wanted = !is_hidden && self.wants(serial, packed);
+        if is_hidden || is_wanted {
+            // Read once more, it would come once more.
+            self.track.mark(pubend, tick);
+        }
+        if is_wanted && !self.has_had(packed.id()) {
             if self.must_wait(packed) {
                 self.lag.next = serial;
                 return ControlFlow::Break(());
@@ -458,6 +454,7 @@ impl<O: Output> Reader<'_, O> {
         self.lag.gaps.passed(gap.pubend, gap.to);
         self.lag.positions.advance(gap.pubend, gap.to);
         self.track.note_told(gap);
+        self.track.mark(gap.pubend, gap.to);
         self.lose_hidden(gap);
         true
     }

@@ -24,6 +24,7 @@ pub(crate) struct InCommon {
     holes: Common,
     held: Common,
     behind: Common,
+    marks: Common,
 }
 
 impl InCommon {
@@ -67,6 +68,7 @@ impl InCommon {
         if let Some(far) = far {
             far.newest.share_with(&mut self.newest);
             far.holes.share_with(&mut self.holes);
+            far.written.share_with(&mut self.marks);
         }
         if let Some(lag) = behind {
             self.fall_behind(&mut lag.positions);
@@ -75,14 +77,23 @@ impl InCommon {
 }
 
 impl Tracks {
-    /// How many positions are held for subscriptions, and how many bytes they take: what is in common counts once.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    /// How many positions are held for subscriptions, and how many bytes they take, those of `bases` too: what is in common counts once.
+    pub(crate) fn size<'a>(&self, bases: impl Iterator<Item = &'a Common>) -> (usize, usize) {
         let (mut entries, mut bytes, mut seen) = (0, 0, BTreeSet::new());
+        for base in bases {
+            seen.insert(base.as_ptr());
+            (entries, bytes) = (entries + base.len(), bytes + size_of_val(&**base));
+        }
         for (_, track) in self.from(0) {
             let Some(track) = track else { continue };
             let far = track.durable.as_deref().map(|durable| &*durable.far);
             let of_far = far.into_iter().flat_map(|far| [&far.since, &far.newest, &far.held, &far.aside, &far.holes]);
             let of_lag = track.lag.iter().flat_map(|lag| [&lag.positions, &lag.forgiven]);
+            if let Some(far) = far {
+                let (of_written, in_bytes) = far.written.size();
+                (entries, bytes) = (entries + of_written, bytes + in_bytes);
+            }
+            let of_far = of_far.chain(far.map(|far| far.written.marks()));
             let of_track = [&track.ahead, &track.unsettled, &track.acknowledged];
             for positions in of_far.chain(of_lag).chain(of_track) {
                 entries += positions.differing();

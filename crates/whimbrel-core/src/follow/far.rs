@@ -14,7 +14,7 @@ use crate::api::Output;
 use crate::broker::Core;
 use crate::lazy::at_rest;
 use crate::overlay::PREDECESSOR_MAX;
-use crate::store::{DurableNo, OWN, OwnTicks};
+use crate::store::{DurableNo, OWN, OwnTicks, Written};
 
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub(crate) struct Far {
     pub(crate) barred: Vec<Barred>,
     /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any more is a gap.
     pub(crate) goes_on: bool,
+    /// What is written of where it stands there.
+    pub(crate) written: Written,
 }
 
 at_rest!(
@@ -54,7 +56,8 @@ at_rest!(
         later: Vec::new(),
         told: Vec::new(),
         barred: Vec::new(),
-        goes_on: false
+        goes_on: false,
+        written: Written::new()
     }
 );
 
@@ -449,6 +452,8 @@ impl Core {
     pub(crate) fn far_ended(&mut self, host: HostId) {
         self.store.far_reads.give_up(host);
         for id in self.tracks.ids() {
+            // What it has passed of them is written as it is, so that it is not told again as lost.
+            self.tracks.touch(id);
             let aside = self.tracks.durable(id).map(|durable| durable.far.aside.clone()).unwrap_or_default();
             for (pubend, _) in aside.iter().filter(|(pubend, _)| pubend.host() == host) {
                 self.rejoin(id, pubend);

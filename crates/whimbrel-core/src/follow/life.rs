@@ -153,6 +153,11 @@ impl Core {
                 }
             }
         }
+        let old = self.tracks.get(id);
+        if old.by_token && !new.by_token || old.without != new.without {
+            // What it has passed, or has had elsewhere, may be wanted under the new terms if it is read again.
+            self.mark_all(id, &mut new);
+        }
         let old = self.tracks.get_mut(id);
         let (lag, silence_at, told_at) = (old.lag.take(), old.silence_at.take(), old.told_at);
         let (ahead, mut acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
@@ -175,6 +180,18 @@ impl Core {
         if freed && lags {
             self.sessions.get_mut(session).follow.lagging.push_back(id);
         }
+    }
+
+    /// Whatever a subscription, which is about to be `new`, has passed of other brokers' streams counts as given to it.
+    fn mark_all(&self, id: u32, new: &mut Track) {
+        let track = self.tracks.get(id);
+        let at = |pubend| match &track.lag {
+            Some(lag) => lag.positions.get(pubend),
+            None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+        };
+        let Some(durable) = new.durable.as_deref_mut() else { return };
+        let streams: Vec<PubendId> = durable.far.since.iter().map(|(pubend, _)| pubend).collect();
+        streams.into_iter().for_each(|pubend| durable.far.written.mark(pubend, at(pubend)));
     }
 
     /// A subscription begins at a place that its client has named.
@@ -214,6 +231,11 @@ impl Core {
                 track.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
             }
         }
+        if let Some(durable) = track.durable.as_deref_mut().filter(|_| !track.by_token) {
+            // What comes before it had elsewhere.
+            let streams: Vec<PubendId> = durable.far.since.iter().map(|(pubend, _)| pubend).collect();
+            streams.into_iter().for_each(|pubend| durable.far.written.mark(pubend, lag.positions.get(pubend)));
+        }
         self.tracks.set_lag(id, lag);
         if !is_listed {
             self.sessions.get_mut(index).follow.lagging.push_back(id);
@@ -240,7 +262,7 @@ impl Core {
         }
         self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
         let number = self.sessions.get(index).memory.number;
-        self.store.outbox.forget(|key| Key::Position(durable.number).put(key));
+        self.forget_position(durable.number, &durable.far.written);
         if durable.far.unnamed != [Tick(0); OWN] {
             self.store.outbox.forget(|key| Key::Unnamed(durable.number).put(key));
         }

@@ -34,7 +34,7 @@ pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use life::Follow;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
-pub(crate) use positions::Positions;
+pub(crate) use positions::{Common, Positions};
 pub(crate) use start::{AHEAD_MAX, Begin};
 pub(crate) use verdicts::Verdicts;
 
@@ -128,6 +128,13 @@ impl Track {
     pub(crate) fn is_unsettled(&self, id: EventId) -> bool {
         let from = self.unsettled.get(id.pubend);
         from != Tick(0) && from < id.tick
+    }
+
+    /// It is given an event of another broker's stream, or told what it misses of that, up to there: what is written of its position is not behind that any more.
+    pub(crate) fn mark(&mut self, pubend: PubendId, tick: Tick) {
+        if let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.far.since.has(pubend)) {
+            durable.far.written.mark(pubend, tick);
+        }
     }
 
     /// It gets an event now: what may not have come before it.

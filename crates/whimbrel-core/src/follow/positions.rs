@@ -63,6 +63,11 @@ impl Positions {
         self.entries.len() + self.shared.as_deref().map_or(0, |shared| shared.gone.len())
     }
 
+    /// The one tick at which all of these stand that it has in common with others, if it is one.
+    pub(crate) fn level(&self) -> Option<Tick> {
+        self.shared.as_deref().and_then(|shared| shared.at)
+    }
+
     /// What it has in common with others.
     pub(crate) fn common(&self) -> Option<&Common> {
         self.shared.as_deref().map(|shared| &shared.base)
@@ -158,7 +163,7 @@ impl Positions {
     }
 
     /// Holds in common with `base` what is as there, or at one tick instead, if that takes at most half of what it takes alone; whether it does.
-    pub(super) fn share(&mut self, base: &Common, at: Option<Tick>) -> bool {
+    pub(crate) fn share(&mut self, base: &Common, at: Option<Tick>) -> bool {
         let (mut entries, mut gone, mut count) = (Vec::new(), Vec::new(), 0);
         let mut others = base.iter().peekable();
         for (pubend, tick) in self.iter() {

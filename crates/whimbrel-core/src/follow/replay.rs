@@ -239,3 +239,16 @@ impl Core {
         }
     }
 }
+
+impl<O: Output> Reader<'_, O> {
+    /// Under which tag an event was on its way before the broker was restarted, or at another broker.
+    pub(super) fn was_flying(&self, id: EventId) -> Option<u16> {
+        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id)?;
+        Some(loading).filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id))
+    }
+
+    /// Whether an event was acknowledged before the broker was restarted, or since then.
+    pub(super) fn has_had(&self, id: EventId) -> bool {
+        self.track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
+    }
+}

@@ -64,6 +64,8 @@ impl Core {
         for (pubend, at) in stands {
             durable.far.since.set(pubend, at);
             durable.far.newest.set(pubend, NOTHING);
+            durable.far.written.count(pubend, at, Tick(0));
+            durable.far.written.mark(pubend, at);
         }
         (durable.far.unnamed, durable.far.goes_on) = (assigned, true);
         let number = durable.number;

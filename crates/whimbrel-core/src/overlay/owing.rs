@@ -246,11 +246,13 @@ impl Core {
     /// A durable subscription counts on the log of a stream behind that tick, unless it does so already.
     fn count_on_stream(&mut self, track: u32, pubend: PubendId, since: Tick) {
         let Some(passed) = self.streams.followed(pubend) else { return };
+        let ahead = self.tracks.get(track).ahead.get(pubend);
         let Some(durable) = self.tracks.durable_mut(track) else { return };
         if !durable.far.since.has(pubend) {
             durable.far.since.set(pubend, since);
             // What it has had of it and not acknowledged was not noted.
             durable.far.newest.set(pubend, passed);
+            durable.far.written.count(pubend, since, passed.max(ahead));
             self.tracks.touch(track);
             self.note_counted(self.tracks.get(track).session);
         }
@@ -267,6 +269,8 @@ impl Core {
         for old in durable.old.iter_mut().filter(|old| !old.far.has(pubend)) {
             old.far.set(pubend, since);
         }
+        // What was written must not lie before that once the former selector is forgotten.
+        durable.far.written.mark(pubend, since);
         let subscription = self.tracks.get(track).subscription;
         let (index, text) = (self.tracks.get(track).session, self.router.get(subscription).text.clone());
         self.remember_subscription(index, &text);

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
+use super::Numbered;
 use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
-use super::{Numbered, Stand};
+use super::written::Head;
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
@@ -305,7 +306,7 @@ impl Core {
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
         tracks: &BTreeMap<DurableNo, u32>,
-        stands: &BTreeMap<DurableNo, Stand>,
+        stands: &BTreeMap<DurableNo, Head>,
     ) {
         for (number, upto) in unnamed {
             let track = tracks.get(number).copied();
@@ -314,18 +315,18 @@ impl Core {
                 None => self.store.outbox.forget(|key| Key::Unnamed(*number).put(key)),
             }
             if let Some((track, stand)) = track.zip(stands.get(number)) {
-                self.restore_untold(track, stand);
+                self.restore_untold(track, &stand.acked);
             }
             self.store.outbox.seal_large();
         }
     }
 
     /// Whoever came from elsewhere may stand in own streams before what it wants was logged here: what lies between was not told yet when this broker ended.
-    fn restore_untold(&mut self, track: u32, stand: &Stand) {
+    fn restore_untold(&mut self, track: u32, acked: &OwnTicks) {
         let host = self.streams.own.host();
         let track = self.tracks.get_mut(track);
         let Some((durable, lag)) = track.durable.as_deref().zip(track.lag.as_deref_mut()) else { return };
-        for (own, (from, to)) in (0..).zip(stand.acked.into_iter().zip(durable.start)) {
+        for (own, (from, to)) in (0..).zip(acked.iter().copied().zip(durable.start)) {
             lag.gaps.add(Gap { pubend: host.pubend(own), from, to, reason: GapReason::Overwritten });
         }
     }
@@ -344,6 +345,15 @@ impl Core {
             }
         }
         start
+    }
+
+    /// What is written of a subscription that has come is not behind what it has had elsewhere, nor where another selector counted.
+    fn mark_imported(&mut self, track: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
+        let acked = stand.streams.iter().map(|(pubend, _, acked)| (*pubend, *acked));
+        let beyond = stand.beyond.iter().map(|id| (id.pubend, id.tick));
+        let upto = old.iter().flat_map(|(_, upto)| upto.iter().copied());
+        let track = self.tracks.get_mut(track);
+        acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| track.mark(pubend, tick));
     }
 
     /// A subscription goes on where it stands.
@@ -367,6 +377,7 @@ impl Core {
             if let (Some(durable), Some(since), None) = (of_track.durable.as_deref_mut(), since, own) {
                 durable.far.since.set(*pubend, *since);
                 durable.far.newest.set(*pubend, NOTHING);
+                durable.far.written.count(*pubend, *since, Tick(0));
             }
         }
         if of_track.by_token {
@@ -396,6 +407,7 @@ impl Core {
             unnamed.for_each(|(pubend, birth)| lag.positions.set(pubend, birth.min(lag.positions.get(pubend))));
         }
         self.note_lost(Some(track), &mut lag);
+        self.mark_imported(track, stand, old);
         let is_buffered = !keeps || self.note_unbuffered_of(track, &mut lag);
         lag.next = self.first_after(&lag.positions);
         self.tracks.get_mut(track).lag = Some(lag);

@@ -52,6 +52,7 @@ impl Core {
             let lag =
                 of.and_then(|((track, _), id)| Some(self.tracks.lag_mut(track)?.positions.get(id.pubend) < id.tick));
             let is_ahead = lag == Some(true);
+            of.into_iter().for_each(|((track, _), id)| self.tracks.get_mut(track).mark(id.pubend, id.tick));
             if flight.qos != Qos::ExactlyOnce && !is_ahead {
                 continue;
             }

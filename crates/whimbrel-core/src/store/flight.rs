@@ -137,8 +137,9 @@ impl Core {
         let is_ahead = |id: &EventId| {
             self.goes_on_after(track, id.pubend) < id.tick || is_repeated && inflight.lacks_before(track, *id)
         };
-        if let Some(id) = id.filter(is_ahead)
-            && let Some(durable) = self.tracks.durable_mut(track)
+        let Some(id) = id.filter(is_ahead) else { return };
+        self.tracks.get_mut(track).mark(id.pubend, id.tick);
+        if let Some(durable) = self.tracks.durable_mut(track)
             && !durable.beyond.contains(&id)
         {
             durable.beyond.push(id);
@@ -227,6 +228,9 @@ impl Core {
                 tick,
             });
             let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();
+            if let Some(track) = track {
+                self.tracks.get_mut(track).mark(id.pubend, id.tick);
+            }
             let durable = track.and_then(|track| self.tracks.get_mut(track).durable.as_deref_mut());
             if let Some(durable) = durable.filter(|_| stage != Stage::Loading) {
                 durable.beyond.push(id);

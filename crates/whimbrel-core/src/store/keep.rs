@@ -88,8 +88,10 @@ impl Core {
             let unreleased = session.memory.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
             let subscriptions = session.subscriptions.iter().flat_map(|id| {
                 let known = self.router.get(*id);
-                let position = self.tracks.durable(known.track).map(|durable| Key::Position(durable.number));
-                position.into_iter().chain([Key::Subscription(number, &known.text)])
+                let durable = self.tracks.durable(known.track);
+                let position = durable.map(|durable| Key::Position(durable.number));
+                let parts = durable.into_iter().flat_map(|durable| durable.far.written.keys(durable.number));
+                position.into_iter().chain(parts).chain([Key::Subscription(number, &known.text)])
             });
             for (count, key) in flights.chain(unreleased).chain(subscriptions).enumerate() {
                 if count % FORGET_MAX == FORGET_MAX - 1 {

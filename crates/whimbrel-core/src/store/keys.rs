@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
+use super::base::BaseNo;
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
 use crate::stream::Streams;
@@ -34,8 +35,12 @@ pub(crate) enum Key<'a> {
     Session(&'a str),
     /// A subscription of a persistent session, by its text; [`Wish`].
     Subscription(SessionNo, &'a str),
-    /// Where a durable subscription stands; [`super::Stand`].
+    /// Where a durable subscription stands; [`super::written::Head`].
     Position(DurableNo),
+    /// The same of another broker's streams, where it differs; [`super::written::Part`].
+    Part(DurableNo, HostId),
+    /// Where all other brokers' streams stood at a moment; [`super::base::Base`].
+    Base(BaseNo),
     /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`super::Flight`].
     InFlight(SessionNo, u16),
     /// A publish that its client has not released; nothing.
@@ -80,6 +85,15 @@ impl<'a> Key<'a> {
                 out.push(b'p');
                 out.extend_from_slice(&durable.0.to_le_bytes());
             }
+            Key::Part(durable, host) => {
+                out.push(b'q');
+                out.extend_from_slice(&durable.0.to_le_bytes());
+                out.extend_from_slice(&host.as_u64().to_le_bytes());
+            }
+            Key::Base(number) => {
+                out.push(b'c');
+                out.extend_from_slice(&number.0.to_le_bytes());
+            }
             Key::InFlight(session, tag) => tagged(out, b'i', *session, *tag),
             Key::Unreleased(session, tag) => tagged(out, b'u', *session, *tag),
             Key::Will(session) => {
@@ -120,6 +134,8 @@ impl<'a> Key<'a> {
             b's' => Key::Session(bytes.rest()?),
             b'd' => Key::Subscription(SessionNo(bytes.u64()?), bytes.rest()?),
             b'p' => Key::Position(DurableNo(bytes.u32()?)),
+            b'q' => Key::Part(DurableNo(bytes.u32()?), HostId::new(bytes.u64()?)),
+            b'c' => Key::Base(BaseNo(bytes.u64()?)),
             b'i' => Key::InFlight(SessionNo(bytes.u64()?), bytes.u16()?),
             b'u' => Key::Unreleased(SessionNo(bytes.u64()?), bytes.u16()?),
             b'w' => Key::Will(SessionNo(bytes.u64()?)),
@@ -493,7 +509,7 @@ mod tests {
                 Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
                 Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Placed(session), Key::Unnamed(durable),
-                Key::Known(HostId::new(u64::from(pubend) << 8)),
+                Key::Known(HostId::new(u64::from(pubend) << 8)), Key::Part(durable, HostId::new(host)), Key::Base(BaseNo(host)),
                 Key::Owed(HostId::new(host), durable.0), Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
             ];
             let mut seen = std::collections::BTreeSet::new();

@@ -48,6 +48,7 @@ impl Core {
             lag.positions.advance(*pubend, acked);
             lag.gaps.passed(*pubend, acked);
             of_track.note_read(*pubend, acked);
+            of_track.mark(*pubend, acked);
             let durable = of_track.durable.as_deref_mut().expect("it is durable");
             match (own, since) {
                 (Some(own), Some(since)) => durable.start[own] = durable.start[own].min(*since),
@@ -61,7 +62,8 @@ impl Core {
         let durable = of_track.durable.as_deref_mut().expect("it is durable");
         let news = stand.beyond.iter().filter(|id| !durable.beyond.contains(id)).copied();
         let news: Vec<_> = news.collect();
-        durable.beyond.extend(news);
+        durable.beyond.extend(news.iter().copied());
+        news.into_iter().for_each(|id| of_track.mark(id.pubend, id.tick));
         lag.next = self.first_after(&lag.positions);
         self.tracks.get_mut(track).lag = Some(lag);
         self.tracks.touch(track);

@@ -5,6 +5,7 @@
 //! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
+mod base;
 mod carried;
 mod carry;
 mod carry_flights;
@@ -32,11 +33,15 @@ mod survey;
 mod ticks;
 mod trouble;
 mod wire;
+mod written;
+#[cfg(test)]
+mod written_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
+pub(crate) use base::Bases;
 pub(crate) use carried::{Moving, join, split};
 pub(crate) use carry::Source;
 pub(crate) use copied::{Lost, LostParts};
@@ -60,6 +65,7 @@ pub use restore::{LogState, RestoreError, Restoring, StreamState};
 pub(crate) use stand::{FarStand, Flight, Stand, Whose};
 pub(crate) use survey::SURVEYOR;
 pub(crate) use wire::{Bytes, put_bytes, put_varint};
+pub(crate) use written::Written;
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -149,6 +155,7 @@ pub(crate) struct Store {
     pub(crate) reads: Reads,
     pub(crate) far_reads: FarReads,
     pub(crate) release: Release,
+    pub(crate) bases: Bases,
     pub(crate) publishers: Publishers,
     pub(crate) filters: Filters,
     pub(crate) lost: Lost,

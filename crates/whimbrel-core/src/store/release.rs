@@ -110,12 +110,14 @@ impl Core {
             // Also where there is nobody who could hold anything.
             self.store.release.counted = self.streams.logged().positions();
         } else if now >= self.store.release.count_at {
+            self.renew_base(now);
             self.count_holds(now);
         }
         if self.can_write_positions() {
             self.write_positions();
         }
         self.go_round();
+        self.look_at_bases();
         if now >= self.store.release.chop_at {
             self.chop(now);
         }
@@ -128,7 +130,7 @@ impl Core {
             return None;
         }
         let Release { count_at, chop_at, .. } = self.store.release;
-        let count = self.tracks.has_dirty().then_some(count_at);
+        let count = (self.tracks.has_dirty() || self.store.bases.looks()).then_some(count_at);
         let chop = (self.can_chop() || self.store.release.round.is_some()).then_some(chop_at);
         let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
         let lazy = is_lazy.then_some(self.store.lazily_at);
@@ -176,7 +178,7 @@ impl Core {
             }
             let is_near = is_live && self.sessions.is_attached(index);
             let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };
-            let Release { holds, near: nears, far, moved, .. } = &mut self.store.release;
+            let Release { holds, near: nears, far, .. } = &mut self.store.release;
             holds.change(&durable.held, &held);
             nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
             let streams = &self.streams;
@@ -192,9 +194,9 @@ impl Core {
                 common.level(&mut durable.far, &stand.far);
             }
             common.share((!stand.far.is_empty()).then(|| &mut *durable.far), track.lag.as_deref_mut());
-            let digest = stand.digest();
-            if digest != durable.written || !durable.done.is_empty() {
-                moved.insert(durable.number, id);
+            let (number, has_done) = (durable.number, !durable.done.is_empty());
+            if has_done || self.is_unwritten(id, &stand) {
+                self.store.release.moved.insert(number, id);
             }
         }
         if !self.tracks.has_dirty() {
@@ -227,7 +229,6 @@ impl Core {
         let index = track.session;
         let durable = track.durable.as_deref_mut().expect("it is durable");
         let number = durable.number;
-        durable.written = stand.digest();
         let streams = &self.streams;
         durable.beyond.retain(|id| {
             let acked = match streams.own_reliable(id.pubend) {
@@ -237,7 +238,7 @@ impl Core {
             acked.is_some_and(|acked| id.tick > acked)
         });
         let done = core::mem::take(&mut durable.done);
-        self.store.outbox.put(|key| Key::Position(number).put(key), |value| stand.put_versioned(value));
+        self.write_changed(id, &stand);
         let session = self.sessions.get_mut(index);
         for (at, tag) in (1..).zip(done) {
             // Another delivery that is written may have it.
@@ -325,15 +326,13 @@ impl Core {
         }
     }
 
-    /// Everybody who is there and live has the position written, unless that is going on.
+    /// Everybody who is there and live has the position written, unless that is going on: where it refers to a base, to one that is made now.
     pub(crate) fn begin_round(&mut self) {
-        let target = self.streams.logged().positions();
-        let far = &self.streams;
-        self.store.release.round.get_or_insert_with(|| Round {
-            target,
-            far: far.remote_positions().collect(),
-            place: 0,
-        });
+        if self.store.release.round.is_none() {
+            self.make_base(self.now);
+            let (target, far) = (self.streams.logged().positions(), self.base_positions());
+            self.store.release.round = Some(Round { target, far, place: 0 });
+        }
     }
 
     /// Up to where a stream may be given up although some who are behind hold it.

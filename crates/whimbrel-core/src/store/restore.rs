@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{Event, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
+use super::base::{Base, Entries};
 use super::copied::LostParts;
 use super::keys::{DurableNo, Kept, Key, LastWill, OWN, Own, OwnTicks, SessionNo, Value, Wish};
 use super::placed::{Acquainted, Placed};
 use super::publishers::Numbered;
-use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored, Stand};
+use super::written::{self, Head, Part};
+use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
@@ -70,7 +72,7 @@ pub struct Restoring {
     sessions: BTreeMap<SessionNo, (Box<str>, Kept)>,
     /// With what was written of each, which has been read once.
     subscriptions: Vec<(SessionNo, Box<str>, Box<[u8]>)>,
-    positions: BTreeMap<DurableNo, Stand>,
+    positions: Entries,
     flights: BTreeMap<SessionNo, BTreeMap<u16, Flight>>,
     unreleased: BTreeSet<(SessionNo, u16)>,
     wills: BTreeMap<SessionNo, (Box<str>, Will)>,
@@ -130,8 +132,12 @@ impl Restoring {
                 self.subscriptions.push((session, text.into(), value.into()));
             }
             Key::Position(number) => {
-                self.positions.insert(number, Stand::read_versioned(value)?);
+                self.positions.heads.insert(number, Head::read_versioned(value)?);
             }
+            Key::Part(number, host) => {
+                self.positions.parts.insert((number, host), Part::read_versioned(value)?);
+            }
+            Key::Base(number) => drop(self.positions.bases.insert(number, Base::read_versioned(value)?)),
             Key::InFlight(session, tag) => {
                 self.flights.entry(session).or_default().insert(tag, Flight::read_versioned(value)?);
             }
@@ -177,8 +183,9 @@ impl Restoring {
     ///
     /// # Errors
     /// When there are entries, but none that says which broker has written them.
-    pub fn finish(self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Core, RestoreError> {
+    pub fn finish(mut self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Core, RestoreError> {
         let mut core = Core::new(limits, seed, now);
+        core.store.bases = self.positions.take_bases().map_err(unknown_base)?;
         core.store.disk = Disk::Open;
         core.set_profiles(self.profiles);
         #[cfg(feature = "mutants")]
@@ -223,20 +230,17 @@ impl Restoring {
                 core.store.outbox.seal_large();
                 continue;
             };
-            let stand = wish.number.and_then(|number| self.positions.get(&number));
+            let stand = wish.number.and_then(|number| self.positions.find(number, &core.store.bases));
             if let Some((number, track)) = core.restore_subscription(now, *index, text, &wish, stand) {
                 numbers.insert(number, track);
             }
         }
-        core.restore_unnamed(&self.unnamed, &numbers, &self.positions);
+        core.restore_unnamed(&self.unnamed, &numbers, &self.positions.heads);
         core.restore_all_flights(&self.flights, &places, &numbers);
         for (number, (_, kept)) in &self.sessions {
             core.sessions.get_mut(places[number]).inflight.go_on_as(kept.last_tag, kept.doubted);
         }
-        for number in self.positions.keys().filter(|number| !numbers.contains_key(number)) {
-            core.store.outbox.forget(|key| Key::Position(*number).put(key));
-            core.store.outbox.seal_large();
-        }
+        core.forget_orphans(&self.positions, &numbers);
         for (number, _) in self.sessions.iter().filter(|(_, (_, kept))| kept.left.is_none()) {
             core.remember_left(now, places[number], self.is_copy);
         }
@@ -396,7 +400,7 @@ impl Core {
         index: u32,
         text: &str,
         wish: &Wish<'_>,
-        stand: Option<&Stand>,
+        position: Option<written::Restored>,
     ) -> Option<(DurableNo, u32)> {
         let selector = wish.selector.map(remembered);
         let asked = asked_then(text, wish, selector.as_ref());
@@ -435,6 +439,7 @@ impl Core {
             }
             return None;
         };
+        let stand = position.as_ref().map(|position| &position.stand);
         let stored = stand.map_or(wish.start, |stand| stand.acked);
         let had = core::array::from_fn(|own| stored[own].max(wish.start[own]).min(began[own]));
         for own in 0..OWN {
@@ -454,12 +459,18 @@ impl Core {
         durable.beyond = stand.map_or(Vec::new(), |stand| stand.all_beyond(host));
         durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
         durable.rest();
-        stand.into_iter().flat_map(|stand| &stand.far).for_each(|far| self.restore_far(track, far));
-        self.share_positions(track);
+        position.into_iter().for_each(|position| self.restore_written(track, position));
         self.note_lost_of(track, &had);
         self.tracks.touch(track);
         wish.number.map(|number| (number, track))
     }
+}
+
+/// A position refers to a base that there is not.
+fn unknown_base(number: DurableNo) -> RestoreError {
+    let mut key = Vec::new();
+    Key::Position(number).put(&mut key);
+    RestoreError::Unknown { key: key.into() }
 }
 
 /// What was asked for when a subscription was made.

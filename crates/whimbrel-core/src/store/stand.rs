@@ -1,14 +1,12 @@
-//! Where a durable subscription stands, and what is on its way to it, as it is written.
-//!
-//! The first versions of both knew of own streams only, and can be read.
+//! Where a durable subscription stands; and what is on its way to it, as it is written: the first version of that knew of own streams only, and can be read.
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
-use super::keys::{DurableNo, OWN, OwnTicks, Value, put_ticks, ticks};
+use super::keys::{DurableNo, OWN, OwnTicks, Value};
 use super::wire::{Bytes, put_varint};
 
 /// Where a durable subscription stands.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stand {
     /// Up to where it has acknowledged everything.
     pub(crate) acked: OwnTicks,
@@ -31,12 +29,6 @@ pub(crate) struct FarStand {
 }
 
 impl Stand {
-    /// A number that differs, as good as always, where two positions do.
-    pub(crate) fn digest(&self) -> u64 {
-        // Nobody else chooses what is looked at here.
-        whimbrel_event::Seeded::new(0).hash_one(self)
-    }
-
     /// What it has acknowledged beyond its positions; `host` has the own streams.
     pub(crate) fn all_beyond(&self, host: HostId) -> Vec<EventId> {
         let own = self.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
@@ -56,44 +48,27 @@ impl Stand {
             *acked = tick.min(*acked);
         }
     }
+}
 
-    fn put_far(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.far.len() as u64);
-        let (mut pubend, mut since) = (0, 0_u64);
-        for far in &self.far {
-            put_varint(out, far.pubend.0 - pubend);
-            put_varint(out, zigzag(far.since.0.wrapping_sub(since) as i64));
-            put_varint(out, zigzag(far.acked.0.wrapping_sub(far.since.0) as i64));
-            (pubend, since) = (far.pubend.0, far.since.0);
-        }
-        put_varint(out, self.far_beyond.len() as u64);
-        let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
-        for id in &self.far_beyond {
-            let is_other = id.pubend != last.pubend;
-            put_varint(out, id.pubend.0 - last.pubend.0);
-            put_varint(out, if is_other { id.tick.0 } else { id.tick.0 - last.tick.0 });
-            last = *id;
-        }
+/// Where a subscription stands in other brokers' streams, and what is beyond, as the second version had it in one entry.
+pub(super) fn read_far(bytes: &mut Bytes<'_>) -> Option<(Vec<FarStand>, Vec<EventId>)> {
+    let (mut far, mut beyond) = (Vec::new(), Vec::new());
+    let (mut pubend, mut since) = (0_u64, 0_u64);
+    for _ in 0..bytes.varint()? {
+        pubend = pubend.checked_add(bytes.varint()?)?;
+        since = since.wrapping_add(unzigzag(bytes.varint()?) as u64);
+        let acked = Tick(since.wrapping_add(unzigzag(bytes.varint()?) as u64));
+        far.push(FarStand { pubend: PubendId(pubend), since: Tick(since), acked });
     }
-
-    fn read_far(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
-        let (mut pubend, mut since) = (0_u64, 0_u64);
-        for _ in 0..bytes.varint()? {
-            pubend = pubend.checked_add(bytes.varint()?)?;
-            since = since.wrapping_add(unzigzag(bytes.varint()?) as u64);
-            let acked = Tick(since.wrapping_add(unzigzag(bytes.varint()?) as u64));
-            self.far.push(FarStand { pubend: PubendId(pubend), since: Tick(since), acked });
-        }
-        let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
-        for _ in 0..bytes.varint()? {
-            let pubend = PubendId(last.pubend.0.checked_add(bytes.varint()?)?);
-            let tick = bytes.varint()?;
-            let before = if pubend == last.pubend { last.tick.0 } else { 0 };
-            last = EventId { pubend, tick: Tick(before.checked_add(tick)?) };
-            self.far_beyond.push(last);
-        }
-        self.far.is_sorted_by(|a, b| a.pubend < b.pubend).then_some(())
+    let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
+    for _ in 0..bytes.varint()? {
+        let pubend = PubendId(last.pubend.0.checked_add(bytes.varint()?)?);
+        let tick = bytes.varint()?;
+        let before = if pubend == last.pubend { last.tick.0 } else { 0 };
+        last = EventId { pubend, tick: Tick(before.checked_add(tick)?) };
+        beyond.push(last);
     }
+    far.is_sorted_by(|a, b| a.pubend < b.pubend).then_some((far, beyond))
 }
 
 /// A number that may be negative, so that small ones are short.
@@ -103,45 +78,6 @@ pub(super) fn zigzag(number: i64) -> u64 {
 
 pub(super) fn unzigzag(coded: u64) -> i64 {
     (coded >> 1 ^ (coded & 1).wrapping_neg()) as i64
-}
-
-impl Value<'_> for Stand {
-    const VERSION: u8 = 2;
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put_ticks(out, &self.acked);
-        put_varint(out, self.beyond.len() as u64);
-        let mut last = self.acked;
-        for (pubend, tick) in &self.beyond {
-            out.push(*pubend);
-            let last = &mut last[usize::from(*pubend)];
-            put_varint(out, tick.0 - last.0);
-            *last = *tick;
-        }
-        self.put_far(out);
-    }
-
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let mut stand = Stand::read_older(1, bytes)?;
-        stand.read_far(bytes)?;
-        Some(stand)
-    }
-
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        if version != 1 {
-            return None;
-        }
-        let acked = ticks(bytes)?;
-        let mut last = acked;
-        let mut next = |bytes: &mut Bytes<'_>| {
-            let pubend = bytes.u8()?;
-            let last = last.get_mut(usize::from(pubend))?;
-            last.0 = last.0.checked_add(bytes.varint()?)?;
-            Some((pubend, *last))
-        };
-        let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
-        Some(Stand { acked, beyond, ..Stand::default() })
-    }
 }
 
 /// Of which stream an event is that is on its way.
@@ -254,26 +190,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_and_flights_come_back(
-            ticks: [u64; OWN], number: u32, own in 0_u8..4,
-            far in proptest::collection::btree_map(any::<u64>(), (any::<u32>(), any::<u32>()), 0..6),
-            beyond in proptest::collection::btree_set((any::<u64>(), any::<u64>()), 0..9),
-        ) {
-            let acked = ticks.map(|tick| Tick(tick >> 1));
-            let far = far.into_iter().map(|(pubend, (since, more))| {
-                let since = Tick(u64::from(since) << 20);
-                FarStand { pubend: PubendId(pubend), since, acked: Tick((since.0 + u64::from(more)).saturating_sub(1 << 31)) }
-            });
-            let far_beyond = beyond.into_iter().map(|(pubend, tick)| EventId { pubend: PubendId(pubend), tick: Tick(tick) });
-            let stand = Stand {
-                acked,
-                beyond: vec![(0, Tick(acked[0].0 + 1)), (3, Tick(acked[3].0 + u64::from(number)))],
-                far: far.collect(),
-                far_beyond: far_beyond.collect(),
-            };
-            prop_assert_eq!(again(&stand, &mut Vec::new()), Some(stand.clone()));
+        fn flights_come_back(ticks: [u64; 2], number: u32, own in 0_u8..4) {
             for whose in [Whose::Own(own), Whose::Other(PubendId(ticks[0]))] {
-                let (number, tick) = (DurableNo(number), acked[1]);
+                let (number, tick) = (DurableNo(number), Tick(ticks[1]));
                 for flight in [Flight::Sent { number, whose, tick }, Flight::Received { number, whose, tick }, Flight::Unkept] {
                     prop_assert_eq!(again(&flight, &mut Vec::new()), Some(flight));
                 }
@@ -282,15 +201,12 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
-            let _ = (Stand::read_versioned(&bytes), Flight::read_versioned(&bytes));
+            let _ = Flight::read_versioned(&bytes);
         }
     }
 
     #[test]
     fn the_first_versions_can_be_read() {
-        let stand = Stand::read_versioned(&[1, 20, 0, 0, 0, 2, 0, 3, 0, 4]).unwrap();
-        let beyond = vec![(0, Tick(13)), (0, Tick(17))];
-        assert_eq!(stand, Stand { acked: [Tick(10); OWN], beyond, ..Stand::default() });
         let sent = Flight::Sent { number: DurableNo(7), whose: Whose::Own(2), tick: Tick(300) };
         assert_eq!(Flight::read_versioned(&[1, 1, 2, 7, 0xac, 2]), Some(sent));
         assert_eq!(Flight::read_versioned(&[3, 1, 2, 7, 0xac, 2]), None, "a version that is not known");
@@ -298,12 +214,6 @@ mod tests {
 
     #[test]
     fn the_second_versions_can_be_read() {
-        let bytes = [2, 20, 0, 0, 0, 0, 1, 0x21, 20, 10, 1, 0x21, 30];
-        let (pubend, since, acked) = (PubendId(0x21), Tick(10), Tick(15));
-        let far = vec![FarStand { pubend, since, acked }];
-        let far_beyond = vec![EventId { pubend, tick: Tick(30) }];
-        let stand = Stand { acked: [Tick(10); OWN], far, far_beyond, ..Stand::default() };
-        assert_eq!(Stand::read_versioned(&bytes), Some(stand));
         let sent = Flight::Sent { number: DurableNo(7), whose: Whose::Other(PubendId(0x21)), tick: Tick(300) };
         assert_eq!(Flight::read_versioned(&[2, 1, 255, 0x21, 7, 0xac, 2]), Some(sent));
     }
@@ -317,8 +227,5 @@ mod tests {
         assert_eq!(stand.far(pubend), Some(Tick(12)));
         stand.step_back(pubend, Tick(3));
         assert_eq!((stand.far(pubend), stand.far(PubendId(0x22))), (Some(Tick(3)), None));
-        let mut out = Vec::new();
-        stand.put_versioned(&mut out);
-        assert_eq!(Stand::read_versioned(&out), Some(stand));
     }
 }

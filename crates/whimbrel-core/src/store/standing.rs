@@ -2,6 +2,7 @@
 
 use whimbrel_event::{EventId, Tick};
 
+use super::written::Restored;
 use super::{FarStand, Stand};
 use crate::broker::Core;
 use crate::follow::{Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions, Track};
@@ -90,6 +91,33 @@ impl Core {
         let durable = track.durable.as_deref_mut().expect("a durable subscription");
         durable.far.since.set(pubend, since);
         durable.far.newest.set(pubend, NOTHING);
+    }
+
+    /// The same of all of them, as it was written.
+    pub(super) fn restore_written(&mut self, id: u32, position: Restored) {
+        let Restored { stand, written, digest } = position;
+        stand.far.iter().for_each(|far| self.restore_far(id, far));
+        self.store.bases.refer(written.base);
+        let base = self.store.bases.common(written.base).cloned();
+        let (track, common) = self.tracks.get_with_common(id);
+        let durable = track.durable.as_deref_mut().expect("a durable subscription");
+        durable.written = digest;
+        if let Some((base, lag)) = base.as_ref().zip(track.lag.as_deref_mut()) {
+            lag.positions.share(base, None);
+        }
+        if !stand.far.is_empty() {
+            durable.far.written = written;
+            // A selector that it had before counts up to there: what comes before is not looked at under the present one.
+            let upto: Vec<_> = durable.old.iter().flat_map(|old| old.far.iter()).collect();
+            upto.into_iter().for_each(|(pubend, tick)| durable.far.written.mark(pubend, tick));
+            if durable.old.is_empty() {
+                // Of hosts that have ended nothing is read.
+                let is_left = |stood: &&FarStand| durable.far.since.has(stood.pubend);
+                let left: Vec<FarStand> = stand.far.iter().filter(is_left).copied().collect();
+                common.level(&mut durable.far, &left);
+            }
+        }
+        self.share_positions(id);
     }
 
     /// Where a subscription stands has come as a whole: what others have in common with it is held once.

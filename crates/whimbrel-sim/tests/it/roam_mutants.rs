@@ -96,3 +96,8 @@ fn who_has_not_told_everything_is_asked() {
 fn a_deputy_has_the_latest_copy() {
     caught(Wander::Everywhere, Mutant::CopyStale, &[Rule::Duplicate, Rule::Lost]);
 }
+
+#[test]
+fn what_was_given_is_not_behind_what_is_written() {
+    caught(Wander::Bound, Mutant::Unmarked, &[Rule::Duplicate]);
+}

@@ -161,7 +161,11 @@ impl Core {
                 pages.open = Some(page);
                 return false;
             }
-            Some(page) if page.map == 0 || page.map == map => {
+            Some(mut page) if page.map == 0 || page.map == map => {
+                if !pages.dirty.is_empty() {
+                    // There is more by now: with this page, it is not everything.
+                    page.map = 0;
+                }
                 self.send_page(now, to, page, out);
                 return false;
             }

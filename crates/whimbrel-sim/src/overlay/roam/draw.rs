@@ -62,6 +62,8 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
     let mut config = Config::default();
     config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
     config.core.max_retain = random.pick(&[None, None, Some(1), Some(3)]).map(Duration::from_secs);
+    // Each kind of world has it seldom and often; nothing else depends on it.
+    config.core.base_every = Duration::from_millis([100, 1_000, 300_000][seed as usize % 3]);
     // All that is in flight may have to be forgotten in one batch of a small log.
     config.core.inflight_max = *random.pick(&[4, 30, 80]);
     let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };

@@ -1,0 +1,281 @@
+//! Where all streams of other brokers stood at a moment, written once for the positions of all durable subscriptions.
+//!
+//! A base is never changed. A position that is written refers to one, and says only where it differs; what refers to a base is counted, and one to which nothing
+//! refers is forgotten, unless it is the last: that one is for what is written next. So there are at most as many as positions, and one more.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+
+use super::Disk;
+use super::keys::{DurableNo, Key, Value};
+use super::stand::{unzigzag, zigzag};
+use super::wire::{Bytes, put_varint};
+use super::written::{Head, Part, Restored};
+use crate::broker::Core;
+use crate::follow::{Common, Positions};
+
+/// Most streams of a base that are read.
+const STREAMS_MAX: u64 = 1 << 20;
+
+/// A position that has not been written since so many bases were made is looked at: most likely it may refer to the last one.
+const BEHIND_MAX: u64 = 4;
+
+/// While so many bases are referred to, others are made as seldom as is said; beyond that half as often for each one.
+const OFTEN_MAX: u32 = 8;
+
+/// Doublings of that at most.
+const SELDOM_MAX: u32 = 12;
+
+/// Whether there are many streams that the last base lacks is looked at so often.
+const LACKING_EVERY: Duration = Duration::from_secs(1);
+
+/// Positions in streams that are looked at in one go, to have them refer to the last base.
+const LOOK_MAX: usize = 1 << 16;
+
+/// The number of a base, from 1 on; 0: none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct BaseNo(pub(crate) u64);
+
+/// The ticks of a base as they are written, ascending by pubend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Base(pub(crate) Common);
+
+impl Value<'_> for Base {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.0.len() as u64);
+        let (mut pubend, mut before) = (0, 0_u64);
+        for (stream, tick) in self.0.iter() {
+            put_varint(out, stream.0 - pubend);
+            put_varint(out, zigzag(tick.0.wrapping_sub(before) as i64));
+            (pubend, before) = (stream.0, tick.0);
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let count = bytes.varint().filter(|count| *count <= STREAMS_MAX)?;
+        let (mut pubend, mut before) = (0_u64, 0_u64);
+        let mut stream = |bytes: &mut Bytes<'_>| {
+            pubend = pubend.checked_add(bytes.varint()?)?;
+            before = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
+            Some((PubendId(pubend), Tick(before)))
+        };
+        let ticks = (0..count).map(|_| stream(bytes)).collect::<Option<Common>>()?;
+        ticks.is_sorted_by(|a, b| a.0 < b.0).then_some(Base(ticks))
+    }
+}
+
+/// The tick of a stream in a base, if it is there.
+pub(crate) fn tick_of(base: &[(PubendId, Tick)], pubend: PubendId) -> Option<Tick> {
+    let at = base.binary_search_by_key(&pubend, |entry| entry.0).ok()?;
+    Some(base[at].1)
+}
+
+#[derive(Debug)]
+struct Referred {
+    ticks: Common,
+    /// Positions that are written and refer to it.
+    count: usize,
+}
+
+/// The bases that there are.
+#[derive(Debug, Default)]
+pub(crate) struct Bases {
+    of: BTreeMap<BaseNo, Referred>,
+    /// The last one, if one was made since the broker began.
+    current: BaseNo,
+    made_at: Time,
+    /// When it is looked at again which streams it lacks.
+    look_at: Time,
+    /// The place of the subscription that is looked at next, while positions are looked at that refer to one of long ago.
+    place: Option<u32>,
+}
+
+impl Bases {
+    /// The last base, to which what is written now may refer.
+    pub(crate) fn current(&self) -> BaseNo {
+        self.current
+    }
+
+    /// The ticks of a base, ascending by pubend; none of one that there is not.
+    pub(crate) fn ticks(&self, number: BaseNo) -> &[(PubendId, Tick)] {
+        self.of.get(&number).map_or(&[], |base| &base.ticks)
+    }
+
+    /// The same, to be held in common.
+    pub(super) fn common(&self, number: BaseNo) -> Option<&Common> {
+        self.of.get(&number).map(|base| &base.ticks)
+    }
+
+    /// A position that is written refers to that base.
+    pub(super) fn refer(&mut self, number: BaseNo) {
+        if let Some(base) = self.of.get_mut(&number) {
+            base.count += 1;
+        }
+    }
+
+    /// A position does not refer to that base any more. Whether it is to be forgotten, as nothing does.
+    pub(super) fn let_go(&mut self, number: BaseNo) -> bool {
+        let Some(base) = self.of.get_mut(&number) else { return false };
+        base.count -= 1;
+        let is_over = base.count == 0 && number != self.current;
+        if is_over {
+            self.of.remove(&number);
+        }
+        is_over
+    }
+
+    /// All to which nothing refers, and that are not the last.
+    pub(super) fn drain_unused(&mut self) -> Vec<BaseNo> {
+        let current = self.current;
+        let unused = self.of.iter().filter(|(number, base)| base.count == 0 && **number != current);
+        let unused: Vec<BaseNo> = unused.map(|(number, _)| *number).collect();
+        unused.iter().for_each(|number| drop(self.of.remove(number)));
+        unused
+    }
+
+    /// How far any of them is in a stream. Later ones are never behind: what a position refers to was passed, and must not come again.
+    fn farthest(&self, pubend: PubendId) -> Tick {
+        self.of.values().filter_map(|base| tick_of(&base.ticks, pubend)).max().unwrap_or_default()
+    }
+
+    fn add(&mut self, now: Time, ticks: Common) -> BaseNo {
+        let last = self.of.last_key_value().map_or(BaseNo(0), |(number, _)| *number);
+        self.current = BaseNo(last.max(self.current).0 + 1);
+        (self.made_at, self.place) = (now, Some(0));
+        self.of.insert(self.current, Referred { ticks, count: 0 });
+        self.current
+    }
+
+    /// The ticks of all of them, as they are held.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Common> {
+        self.of.values().map(|base| &base.ticks)
+    }
+
+    /// Whether positions are still to be looked at that refer to a base of long ago.
+    pub(crate) fn looks(&self) -> bool {
+        self.place.is_some()
+    }
+}
+
+impl Core {
+    /// Makes a base if the last one is old, or lacks many of the streams that there are: so those that come make it again and again, but log n times.
+    pub(super) fn renew_base(&mut self, now: Time) {
+        let bases = &mut self.store.bases;
+        let seldom = (bases.of.len() as u32).saturating_sub(OFTEN_MAX).min(SELDOM_MAX);
+        let every = self.sessions.limits.base_every.saturating_mul(1 << seldom);
+        let is_old = bases.current != BaseNo(0) && now.since(bases.made_at) >= every;
+        if !is_old && now < bases.look_at {
+            return;
+        }
+        bases.look_at = now.after(LACKING_EVERY);
+        let current = self.store.bases.ticks(self.store.bases.current);
+        let lacking = self.base_streams().filter(|(pubend, _)| tick_of(current, *pubend).is_none()).count();
+        if is_old || lacking * 2 > current.len() {
+            self.make_base(now);
+        }
+    }
+
+    /// The streams of which a base has ticks, with where they stand: reliable ones that are followed, of brokers that have a log.
+    fn base_streams(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
+        let followed = self.streams.remote_positions();
+        followed.filter(|(pubend, _)| {
+            let host = pubend.host();
+            pubend.reliability() == Reliability::Reliable
+                && self.streams.begun(*pubend).is_some()
+                && !self.streams.has_ended(host)
+                && !self.owes_nothing(host)
+        })
+    }
+
+    /// Writes where all streams of other brokers stand.
+    pub(super) fn make_base(&mut self, now: Time) {
+        if self.store.disk != Disk::Open {
+            // What is left of the outbox is for what frees the log.
+            return;
+        }
+        let bases = &self.store.bases;
+        let ticks = self.base_streams().map(|(pubend, tick)| (pubend, tick.max(bases.farthest(pubend))));
+        let ticks: Common = ticks.collect();
+        if ticks.is_empty() {
+            return;
+        }
+        let number = self.store.bases.add(now, ticks.clone());
+        self.store.outbox.put(|key| Key::Base(number).put(key), |value| Base(ticks).put_versioned(value));
+        for unused in self.store.bases.drain_unused() {
+            self.store.outbox.forget(|key| Key::Base(unused).put(key));
+        }
+        self.store.outbox.seal();
+    }
+
+    /// Has positions that refer to a base of long ago looked at: those who get nothing do not move, and would have it kept.
+    pub(super) fn look_at_bases(&mut self) {
+        let bases = &mut self.store.bases;
+        let Some(place) = bases.place else { return };
+        let current = bases.current;
+        let count = (LOOK_MAX / bases.ticks(current).len().max(1)).clamp(1, LOOK_MAX);
+        let is_behind = |number: BaseNo| number.0 + BEHIND_MAX <= current.0;
+        let part = self.tracks.from(place).take(count);
+        let durable = part.filter_map(|(id, track)| Some((id, track?.durable.as_deref()?)));
+        let behind =
+            durable.filter(|(_, durable)| !durable.far.since.is_empty() && is_behind(durable.far.written.base));
+        let behind: Vec<u32> = behind.map(|(id, _)| id).collect();
+        let next = place.saturating_add(count as u32);
+        self.store.bases.place = Some(next).filter(|next| *next < self.tracks.places());
+        behind.into_iter().for_each(|id| self.tracks.touch(id));
+    }
+
+    /// Positions of other brokers' streams, as they are in the last base.
+    pub(super) fn base_positions(&self) -> Positions {
+        self.store.bases.ticks(self.store.bases.current).iter().copied().collect()
+    }
+
+    /// What was written of a position refers to a base no more.
+    pub(super) fn let_go_of_base(&mut self, number: BaseNo) {
+        if self.store.bases.let_go(number) {
+            self.store.outbox.forget(|key| Key::Base(number).put(key));
+        }
+    }
+
+    /// Forgets positions of subscriptions that have ended, and bases to which no other refers.
+    pub(super) fn forget_orphans(&mut self, entries: &Entries, numbers: &BTreeMap<DurableNo, u32>) {
+        let is_over = |number: &&DurableNo| !numbers.contains_key(number);
+        let heads = entries.heads.keys().filter(is_over).map(|number| Key::Position(*number));
+        let parts = entries.parts.keys().filter(|(number, _)| is_over(&number)).map(|at| Key::Part(at.0, at.1));
+        let unused = self.store.bases.drain_unused().into_iter().map(Key::Base);
+        for key in heads.chain(parts).chain(unused) {
+            self.store.outbox.forget(|bytes| key.put(bytes));
+            self.store.outbox.seal_large();
+        }
+    }
+}
+
+/// What was written of all positions.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) heads: BTreeMap<DurableNo, Head>,
+    pub(super) parts: BTreeMap<(DurableNo, HostId), Part>,
+    pub(super) bases: BTreeMap<BaseNo, Base>,
+}
+
+impl Entries {
+    /// The bases, if there are all to which a position refers; else the name of that.
+    pub(super) fn take_bases(&mut self) -> Result<Bases, DurableNo> {
+        let lacks = |head: &Head| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
+        if let Some((number, _)) = self.heads.iter().find(|(_, head)| lacks(head)) {
+            return Err(*number);
+        }
+        let bases = core::mem::take(&mut self.bases).into_iter();
+        let of = bases.map(|(number, Base(ticks))| (number, Referred { ticks, count: 0 }));
+        Ok(Bases { of: of.collect(), ..Bases::default() })
+    }
+
+    /// The position of a subscription, if it was written.
+    pub(super) fn find(&self, number: DurableNo, bases: &Bases) -> Option<Restored> {
+        let head = self.heads.get(&number)?;
+        let hosts = (number, HostId::new(0))..=(number, HostId::new(u64::MAX));
+        let parts = self.parts.range(hosts).map(|((_, host), part)| (*host, part.clone()));
+        Some(Restored::new(head, parts.collect(), bases.ticks(head.base)))
+    }
+}

@@ -1,0 +1,468 @@
+//! A position as it is written: in parts, so that only what has changed is written, and only what differs from where all streams stand.
+//!
+//! One entry has the own streams and refers to a base. Each other broker in whose streams the subscription differs from that has an entry of its own, its *part*. In
+//! the streams of all others the subscription stands, as far as is written, where the base does. That may lie before where it really stands, but never before
+//! anything that it was given, or told: up to there it is *marked*. So whatever it reads again after a restart is silence.
+
+use std::collections::BTreeMap;
+
+use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
+
+use super::base::{BaseNo, tick_of};
+use super::keys::{DurableNo, Key, OwnTicks, Value, put_ticks, ticks};
+use super::stand::{read_far, unzigzag, zigzag};
+use super::wire::{Bytes, put_varint};
+use super::{FarStand, Stand};
+use crate::broker::Core;
+use crate::follow::{Common, Positions, Track};
+
+/// A position does not change over to a base that has more brokers than these on whose logs it does not count.
+const LACKS_MAX: usize = 16;
+
+/// Nor does one that refers to none as long as there is more than one such broker for so many on whose logs it counts: it has just begun.
+const LACKS_PART: usize = 8;
+
+/// Most of any list that is read.
+const LIST_MAX: u64 = 1 << 20;
+
+/// What is written of a position in one entry, beside its parts.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Head {
+    /// Up to where it has acknowledged everything of the own streams.
+    pub(crate) acked: OwnTicks,
+    /// What it has acknowledged beyond: index of the pubend and tick, ascending.
+    pub(crate) beyond: Vec<(u8, Tick)>,
+    /// The base that it refers to; none: it has parts for all brokers on whose logs it counts.
+    pub(crate) base: BaseNo,
+    /// Where it stands where a base does, it stands at least here, and from here on the log counts for it.
+    pub(crate) level: Tick,
+    /// Brokers in the base that have no part, and on whose logs it does not count, ascending.
+    pub(crate) lacks: Vec<HostId>,
+    /// What earlier versions had instead of parts.
+    pub(crate) far: Vec<FarStand>,
+    pub(crate) far_beyond: Vec<EventId>,
+}
+
+impl Head {
+    fn digest(&self) -> u64 {
+        // Nobody else chooses what is looked at here.
+        whimbrel_event::Seeded::new(0).hash_one(self)
+    }
+}
+
+impl Value<'_> for Head {
+    const VERSION: u8 = 3;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_ticks(out, &self.acked);
+        put_varint(out, self.beyond.len() as u64);
+        let mut last = self.acked;
+        for (pubend, tick) in &self.beyond {
+            out.push(*pubend);
+            let last = &mut last[usize::from(*pubend)];
+            put_varint(out, tick.0 - last.0);
+            *last = *tick;
+        }
+        put_varint(out, self.base.0);
+        put_varint(out, self.level.0);
+        put_varint(out, self.lacks.len() as u64);
+        self.lacks.iter().for_each(|host| put_varint(out, host.as_u64()));
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let mut head = Head::read_older(1, bytes)?;
+        (head.base, head.level) = (BaseNo(bytes.varint()?), Tick(bytes.varint()?));
+        let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
+        head.lacks = (0..count).map(|_| bytes.varint().map(HostId::new)).collect::<Option<_>>()?;
+        head.lacks.is_sorted_by(|a, b| a < b).then_some(head)
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+        if !(1..=2).contains(&version) {
+            return None;
+        }
+        let acked = ticks(bytes)?;
+        let mut last = acked;
+        let mut next = |bytes: &mut Bytes<'_>| {
+            let pubend = bytes.u8()?;
+            let last = last.get_mut(usize::from(pubend))?;
+            last.0 = last.0.checked_add(bytes.varint()?)?;
+            Some((pubend, *last))
+        };
+        let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
+        // The first knew of own streams only.
+        let (far, far_beyond) = if version == 1 { Default::default() } else { read_far(bytes)? };
+        Some(Head { acked, beyond, far, far_beyond, ..Head::default() })
+    }
+}
+
+/// What is written of a position for the streams of one other broker, by their indices.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Part {
+    /// After which tick the log counts, and up to where it has acknowledged everything; ascending.
+    streams: Box<[(u8, Tick, Tick)]>,
+    /// What it has acknowledged beyond that, ascending.
+    beyond: Box<[(u8, Tick)]>,
+}
+
+impl Part {
+    pub(crate) fn new(streams: Box<[(u8, Tick, Tick)]>, beyond: Box<[(u8, Tick)]>) -> Part {
+        Part { streams, beyond }
+    }
+
+    fn streams(&self, host: HostId) -> impl Iterator<Item = FarStand> {
+        let stand = move |(index, since, acked): &(u8, Tick, Tick)| FarStand {
+            pubend: host.pubend(*index),
+            since: *since,
+            acked: *acked,
+        };
+        self.streams.iter().map(stand)
+    }
+
+    fn beyond(&self, host: HostId) -> impl Iterator<Item = EventId> {
+        self.beyond.iter().map(move |(index, tick)| EventId { pubend: host.pubend(*index), tick: *tick })
+    }
+}
+
+impl Value<'_> for Part {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.streams.len() as u64);
+        let mut before = 0_u64;
+        let mut put = |out: &mut Vec<u8>, tick: Tick| {
+            put_varint(out, zigzag(tick.0.wrapping_sub(before) as i64));
+            before = tick.0;
+        };
+        for (index, since, acked) in &self.streams {
+            out.push(*index);
+            put(out, *since);
+            put(out, *acked);
+        }
+        put_varint(out, self.beyond.len() as u64);
+        for (index, tick) in &self.beyond {
+            out.push(*index);
+            put(out, *tick);
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let mut before = 0_u64;
+        let mut tick = |bytes: &mut Bytes<'_>| {
+            before = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
+            Some(Tick(before))
+        };
+        let index = |bytes: &mut Bytes<'_>| bytes.u8().filter(|index| *index < HOST_RELIABLE_MAX);
+        let count = bytes.varint().filter(|count| *count <= u64::from(HOST_RELIABLE_MAX))?;
+        let streams = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?, tick(bytes)?)));
+        let streams = streams.collect::<Option<Box<[_]>>>()?;
+        let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
+        let beyond = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
+        streams.is_sorted_by(|a, b| a.0 < b.0).then_some(Part { streams, beyond })
+    }
+}
+
+/// What is written of where a subscription stands in other brokers' streams.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The base that it refers to.
+    pub(crate) base: BaseNo,
+    level: Tick,
+    parts: BTreeMap<HostId, Part>,
+    /// Up to where it was given something of a stream, or told that it misses something: what is written is never behind that. Not of streams of which the base is
+    /// as far.
+    marks: Positions,
+}
+
+impl Written {
+    /// Nothing.
+    pub(crate) const fn new() -> Self {
+        Written { base: BaseNo(0), level: Tick(0), parts: BTreeMap::new(), marks: Positions::new() }
+    }
+
+    /// It has had everything of a stream up to there, or was told what it misses.
+    pub(crate) fn mark(&mut self, pubend: PubendId, tick: Tick) {
+        self.marks.advance(pubend, tick);
+    }
+
+    /// From now on the log of a stream counts, behind `since`; it has had everything up to `had`. As long as it refers to no base, and whatever differs is written
+    /// anyway, one tick says so of all streams.
+    pub(crate) fn count(&mut self, pubend: PubendId, since: Tick, had: Tick) {
+        match self.base {
+            BaseNo(0) => self.level = self.level.max(since).max(had),
+            _ => self.mark(pubend, had),
+        }
+    }
+
+    /// The names of what is written beside the first entry.
+    pub(crate) fn keys(&self, number: DurableNo) -> impl Iterator<Item = Key<'_>> {
+        self.parts.keys().map(move |host| Key::Part(number, *host))
+    }
+
+    /// How many parts are held, and how many bytes they take.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let of_part =
+            |part: &Part| size_of_val(&*part.streams) + size_of_val(&*part.beyond) + size_of::<(HostId, Part)>();
+        (self.parts.len(), self.parts.values().map(of_part).sum())
+    }
+
+    /// Holds once what is as in those that were there last.
+    pub(crate) fn share_with(&mut self, last: &mut Common) {
+        self.marks.share_with(last);
+    }
+
+    /// Up to where it was given something.
+    pub(crate) fn marks(&self) -> &Positions {
+        &self.marks
+    }
+}
+
+/// A position as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    pub(crate) stand: Stand,
+    pub(crate) written: Written,
+    /// What was written under its first name.
+    pub(crate) digest: u64,
+}
+
+impl Restored {
+    /// Puts it together again; `base`: the ticks of the base that it refers to.
+    pub(crate) fn new(head: &Head, parts: BTreeMap<HostId, Part>, base: &[(PubendId, Tick)]) -> Restored {
+        let is_apart = |host: HostId| parts.contains_key(&host);
+        let lacks = |host: HostId| head.lacks.binary_search(&host).is_ok();
+        let of_base = base.iter().filter(|(pubend, _)| !is_apart(pubend.host()) && !lacks(pubend.host()));
+        let as_base = |(pubend, tick): &(PubendId, Tick)| {
+            let (since, acked) = (head.level, (*tick).max(head.level));
+            FarStand { pubend: *pubend, since, acked }
+        };
+        let former = head.far.iter().filter(|far| !is_apart(far.pubend.host())).copied();
+        let apart: Vec<FarStand> = former.chain(parts.iter().flat_map(|(host, part)| part.streams(*host))).collect();
+        let mut marks: Positions = apart.iter().map(|far| (far.pubend, far.acked)).collect();
+        let beyond = head.far_beyond.iter().filter(|id| !is_apart(id.pubend.host())).copied();
+        let beyond = beyond.chain(parts.iter().flat_map(|(host, part)| part.beyond(*host)));
+        let mut far_beyond: Vec<EventId> = beyond.collect();
+        far_beyond.iter().for_each(|id| marks.advance(id.pubend, id.tick));
+        let mut far: Vec<FarStand> = of_base.map(as_base).chain(apart.iter().copied()).collect();
+        far.sort_unstable_by_key(|far| far.pubend);
+        far_beyond.sort_unstable();
+        let stand = Stand { acked: head.acked, beyond: head.beyond.clone(), far, far_beyond };
+        let level = apart.iter().map(|far| far.since).fold(head.level, Tick::max);
+        let level = if head.base == BaseNo(0) { level } else { head.level };
+        // What an earlier version has written is written anew.
+        let digest = if head.far.is_empty() { head.digest() } else { 0 };
+        Restored { stand, written: Written { base: head.base, level, parts, marks }, digest }
+    }
+}
+
+/// What is to be written of a position.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    head: Head,
+    digest: u64,
+    parts: Vec<(HostId, Part)>,
+    /// Parts that are not needed any more.
+    gone: Vec<HostId>,
+}
+
+/// A position under one base.
+struct Under<'a> {
+    base: &'a [(PubendId, Tick)],
+    number: BaseNo,
+    level: Tick,
+    /// Brokers for which it has parts, ascending.
+    parts: Vec<HostId>,
+    lacks: Vec<HostId>,
+}
+
+impl Under<'_> {
+    fn cost(&self) -> usize {
+        self.parts.len() + self.lacks.len()
+    }
+}
+
+/// What a position has of the streams of one other broker.
+struct Of<'a> {
+    host: HostId,
+    streams: &'a [FarStand],
+    beyond: &'a [EventId],
+}
+
+fn by_host(stand: &Stand) -> impl Iterator<Item = Of<'_>> {
+    stand.far.chunk_by(|a, b| a.pubend.host() == b.pubend.host()).map(|streams| {
+        let host = streams[0].pubend.host();
+        let first = stand.far_beyond.partition_point(|id| id.pubend < host.pubend(0));
+        let count = stand.far_beyond[first..].iter().take_while(|id| id.pubend.host() == host).count();
+        Of { host, streams, beyond: &stand.far_beyond[first..first + count] }
+    })
+}
+
+impl Of<'_> {
+    /// Whether it may be written as standing where a base does, in each stream not before `level`.
+    fn fits(&self, base: &[(PubendId, Tick)], level: Tick, marks: &Positions) -> bool {
+        let first = base.partition_point(|(pubend, _)| *pubend < self.host.pubend(0));
+        let of_base = base[first..].iter().take_while(|(pubend, _)| pubend.host() == self.host);
+        let fits = |far: &FarStand, (pubend, tick): &(PubendId, Tick)| {
+            let at = level.max(*tick);
+            far.pubend == *pubend && far.since <= level && at <= far.acked && marks.get(*pubend) <= at
+        };
+        self.beyond.is_empty()
+            && of_base.clone().count() == self.streams.len()
+            && self.streams.iter().zip(of_base).all(|(far, known)| fits(far, known))
+    }
+
+    /// Whether what was written of it still does; it is not behind `least` unless the subscription is.
+    fn is_told_by(&self, part: &Part, least: impl Fn(PubendId) -> Tick, marks: &Positions) -> bool {
+        let tells = |(far, known): (&FarStand, FarStand)| {
+            let is_near = known.acked <= far.acked
+                && known.acked >= far.acked.min(least(far.pubend))
+                && marks.get(far.pubend) <= known.acked;
+            far.pubend == known.pubend
+                && (is_near || known.acked == far.acked)
+                && (known.since <= far.since || known.since <= known.acked)
+        };
+        part.streams.len() == self.streams.len()
+            && self.streams.iter().zip(part.streams(self.host)).all(tells)
+            && part.beyond(self.host).eq(self.beyond.iter().copied())
+    }
+
+    /// As it is written.
+    fn part(&self) -> Part {
+        let streams = self.streams.iter().map(|far| (far.pubend.index(), far.since, far.acked));
+        Part::new(streams.collect(), self.beyond.iter().map(|id| (id.pubend.index(), id.tick)).collect())
+    }
+}
+
+impl Core {
+    /// What is to be written of a position that is `stand`.
+    pub(super) fn change_of(&self, id: u32, stand: &Stand) -> Change {
+        let track = self.tracks.get(id);
+        let durable = track.durable.as_deref().expect("a durable subscription");
+        let written = &durable.far.written;
+        #[cfg(feature = "mutants")]
+        let unmarked = Positions::new();
+        #[cfg(feature = "mutants")]
+        let marks = if self.has(crate::Mutant::Unmarked) { &unmarked } else { &written.marks };
+        #[cfg(not(feature = "mutants"))]
+        let marks = &written.marks;
+        let under = self.base_for(track, stand, marks);
+        let (mut parts, mut gone) = (Vec::new(), Vec::new());
+        let current = self.store.bases.ticks(self.store.bases.current());
+        // Whoever is behind need not be as far as the last base is.
+        let newest = if track.lag.is_none() && !track.by_token { current } else { under.base };
+        let mut apart = under.parts.iter().peekable();
+        for of in by_host(stand).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
+            let has_ended = self.streams.has_ended(of.host);
+            let least = |pubend| if has_ended { Tick(u64::MAX) } else { tick_of(newest, pubend).unwrap_or_default() };
+            if !written.parts.get(&of.host).is_some_and(|part| of.is_told_by(part, least, marks)) {
+                parts.push((of.host, of.part()));
+            }
+        }
+        gone.extend(written.parts.keys().filter(|host| under.parts.binary_search(host).is_err()));
+        let Under { number: base, level, lacks, .. } = under;
+        let (acked, beyond) = (stand.acked, stand.beyond.clone());
+        let head = Head { acked, beyond, base, level, lacks, ..Head::default() };
+        Change { digest: head.digest(), head, parts, gone }
+    }
+
+    /// Under which base a position takes least: the last one, if it may; that to which it refers; or none.
+    fn base_for(&self, track: &Track, stand: &Stand, marks: &Positions) -> Under<'_> {
+        let durable = track.durable.as_deref().expect("a durable subscription");
+        let bases = &self.store.bases;
+        let (current, own) = (bases.current(), durable.far.written.base);
+        // Never back: what came before is not marked any more.
+        let level = durable.far.since.level().unwrap_or_default().max(durable.far.written.level);
+        let none = self.under(BaseNo(0), Tick(0), stand, marks);
+        if stand.far.is_empty() {
+            return none;
+        }
+        let mut last = self.under(current, level, stand, marks);
+        if current != own {
+            // Brokers that have come since it refers to the one before count from later on.
+            let came =
+                stand.far.iter().filter(|far| tick_of(last.base, far.pubend).is_some_and(|tick| far.since <= tick));
+            let raised = self.under(current, came.map(|far| far.since).fold(level, Tick::max), stand, marks);
+            if raised.cost() < last.cost() {
+                last = raised;
+            }
+        }
+        let may_change = match own {
+            BaseNo(0) => last.lacks.len() * LACKS_PART <= none.parts.len(),
+            _ => last.lacks.len() <= LACKS_MAX,
+        };
+        let last = Some(last).filter(|_| current != BaseNo(0) && may_change);
+        // Whoever is behind, or whose client keeps the position, may be so for long.
+        let may_stay = own != BaseNo(0) && own != current && (track.lag.is_some() || track.by_token);
+        let other = if may_stay { self.under(own, level, stand, marks) } else { none };
+        match last {
+            Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
+            _ => other,
+        }
+    }
+
+    /// What a position takes under a base.
+    fn under(&self, number: BaseNo, level: Tick, stand: &Stand, marks: &Positions) -> Under<'_> {
+        let base = self.store.bases.ticks(number);
+        let of_stand = by_host(stand).filter(|of| self.streams.has_ended(of.host) || !of.fits(base, level, marks));
+        let parts: Vec<HostId> = of_stand.map(|of| of.host).collect();
+        let mut lacks: Vec<HostId> = base.iter().map(|(pubend, _)| pubend.host()).collect();
+        lacks.dedup();
+        let counts = |host: &HostId| stand.far.binary_search_by_key(&host.pubend(0), |far| far.pubend).is_ok();
+        lacks.retain(|host| !counts(host));
+        Under { base, number, level, parts, lacks }
+    }
+
+    /// Whether something of a position that is `stand` is to be written.
+    pub(super) fn is_unwritten(&self, id: u32, stand: &Stand) -> bool {
+        let Change { digest, parts, gone, .. } = self.change_of(id, stand);
+        let durable = self.tracks.durable(id).expect("a durable subscription");
+        digest != durable.written || !parts.is_empty() || !gone.is_empty()
+    }
+
+    /// Writes what has changed of a position, which is `stand`. Each broker's streams stand for themselves; what refers to a base comes after that, and
+    /// a base is forgotten last.
+    pub(super) fn write_changed(&mut self, id: u32, stand: &Stand) {
+        let Change { head, digest, parts, gone } = self.change_of(id, stand);
+        let Core { store, tracks, .. } = self;
+        let durable = tracks.durable_mut(id).expect("a durable subscription");
+        let number = durable.number;
+        for (host, part) in parts {
+            store.outbox.put(|key| Key::Part(number, host).put(key), |value| part.put_versioned(value));
+            store.outbox.seal_large();
+            durable.far.written.parts.insert(host, part);
+        }
+        if digest != core::mem::replace(&mut durable.written, digest) {
+            store.outbox.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
+        }
+        for host in gone {
+            store.outbox.forget(|key| Key::Part(number, host).put(key));
+            durable.far.written.parts.remove(&host);
+        }
+        if head.base != durable.far.written.base {
+            self.change_base(id, &head);
+        }
+    }
+
+    /// A position refers to another base from now on: what that is behind of stays marked.
+    fn change_base(&mut self, id: u32, head: &Head) {
+        let Core { store, tracks, .. } = self;
+        let written = &mut tracks.durable_mut(id).expect("a durable subscription").far.written;
+        let (before, level) = (core::mem::replace(&mut written.base, head.base), written.level);
+        written.level = level.max(head.level);
+        let (base, former) = (store.bases.ticks(head.base), store.bases.ticks(before));
+        let Written { marks, .. } = written;
+        let is_behind = |pubend, mark: Tick| tick_of(base, pubend).is_none_or(|tick| tick < mark);
+        for (pubend, tick) in former.iter().filter(|(pubend, tick)| is_behind(*pubend, *tick)) {
+            marks.advance(*pubend, level.max(*tick));
+        }
+        let left: Vec<_> = marks.iter().filter(|(pubend, mark)| is_behind(*pubend, *mark)).collect();
+        *marks = left.into_iter().collect();
+        store.bases.refer(head.base);
+        self.let_go_of_base(before);
+    }
+
+    /// What is written of a position is forgotten.
+    pub(crate) fn forget_position(&mut self, number: DurableNo, written: &Written) {
+        self.store.outbox.forget(|key| Key::Position(number).put(key));
+        written.keys(number).for_each(|key| self.store.outbox.forget(|bytes| key.put(bytes)));
+        self.let_go_of_base(written.base);
+    }
+}
