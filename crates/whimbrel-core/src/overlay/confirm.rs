@@ -228,7 +228,8 @@ impl Core {
         let streams: Vec<(PubendId, Tick)> =
             self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
         of_track.wait_for(streams.into_iter());
-        if !of_track.unsettled.is_empty() {
+        self.settle_ended(track);
+        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }
     }
@@ -236,13 +237,13 @@ impl Core {
     /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
     /// sake. What lies between where it stands and that is read in their logs.
     pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let of_track = self.tracks.get_mut(track);
-        if of_track.lag.is_none() || !of_track.keeps {
+        if self.overlay.is_none() || of_track.lag.is_none() || !of_track.keeps {
             return;
         }
         of_track.wait_for(self.streams.remote_positions());
-        if !of_track.unsettled.is_empty() {
+        self.settle_ended(track);
+        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
         }
     }

@@ -4,6 +4,8 @@
 //! with its link state, up to where those streams have ended: nobody else could say so. What a broker has not got of them by then is lost, and
 //! whoever may have wanted it is told.
 
+use std::collections::BTreeSet;
+
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{FORMER_MAX, Former, FormerHost, Frame, Hello};
 
@@ -259,19 +261,38 @@ impl Core {
         self.settle_all(host);
     }
 
-    /// No subscription waits for a broker any more: what was passed of its streams while one did is read when the broker is back, or is a gap.
+    /// No subscription waits for a broker any more.
     fn settle_all(&mut self, host: HostId) {
         for id in self.tracks.ids() {
-            let unsettled = &mut self.tracks.get_mut(id).unsettled;
-            let of_host: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| pubend.host() == host).collect();
-            unsettled.retain(|pubend| pubend.host() != host);
-            for (pubend, from) in of_host {
-                let to = self.streams.passed(pubend);
-                if from >= to {
-                    self.rejoin(id, pubend);
-                } else if !self.read_unsettled(id, pubend, (from, to)) {
-                    self.note_gap(id, Gap { pubend, from, to, reason: GapReason::NotBuffered });
+            self.settle_those(id, |other| other == host);
+        }
+    }
+
+    /// A subscription that has come does not wait for those that have ended before it came.
+    pub(super) fn settle_ended(&mut self, id: u32) {
+        let hosts = self.tracks.get(id).unsettled.iter().map(|(pubend, _)| pubend.host());
+        let ended: BTreeSet<HostId> = hosts.filter(|host| self.streams.has_ended(*host)).collect();
+        self.settle_those(id, |host| ended.contains(&host));
+    }
+
+    /// A subscription waits for some brokers no more: what was passed of their streams while it did is read when they are back, or is a gap.
+    fn settle_those(&mut self, id: u32, is_one: impl Fn(HostId) -> bool) {
+        let unsettled = &mut self.tracks.get_mut(id).unsettled;
+        let of_hosts: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| is_one(pubend.host())).collect();
+        unsettled.retain(|pubend| !is_one(pubend.host()));
+        for (pubend, from) in of_hosts {
+            let to = self.streams.passed(pubend);
+            if from >= to {
+                self.rejoin(id, pubend);
+            } else if !self.read_unsettled(id, pubend, (from, to)) {
+                let has_ended = self.streams.has_ended(pubend.host());
+                let reason = if has_ended { GapReason::Lost } else { GapReason::NotBuffered };
+                // Its client may say from where it wants that: it is as lost from there on.
+                let durable = self.tracks.durable_mut(id).filter(|durable| durable.far.since.has(pubend));
+                if let Some(durable) = durable.filter(|_| has_ended) {
+                    durable.far.holes.advance(pubend, to);
                 }
+                self.note_gap(id, Gap { pubend, from, to, reason });
             }
         }
     }

@@ -89,7 +89,10 @@ fn act(
     }
     // Who has been started again since knows of a publisher's number, and not whether its session went anywhere.
     let is_known = best.is_some_and(|best| best.kind != ClaimKind::Ended || best.moment > 0);
-    let may_be_lost = is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host));
+    // Who was about to have it may have it by now, and have had no time to say so before it was cut off.
+    let was_coming = |known: &Known| known.kind == ClaimKind::Coming && !is_reachable(known.host);
+    let may_be_lost =
+        is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host)) || search.claims.iter().any(was_coming);
     if !is_known && may_be_lost && !does_without {
         return Act::Refuse;
     }
@@ -187,6 +190,17 @@ impl Core {
         let has_ended = |host| self.streams.bygone(host).is_some();
         let is_lost_with = |keeper| roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended);
         let act = act(search, (host, is_lonely), |other| roam.map.has(other), is_lost_with);
+        eprintln!(
+            "TRACE {:?} {host:?} decides {} {act:?} claims {:?} forgotten {:?} refused {:?} heard {:?} map {:?} past {:?} lonely {is_lonely}",
+            now,
+            search.client,
+            search.claims,
+            search.forgotten,
+            search.refused,
+            search.heard,
+            roam.map.hosts().map(|h| (h, roam.map.life(h))).collect::<Vec<_>>(),
+            roam.past.maps().map(|m| m.hosts().map(|h| (h, m.life(h))).collect::<Vec<_>>()).collect::<Vec<_>>()
+        );
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {

@@ -394,10 +394,20 @@ impl Core {
 
     /// Goes on if everybody has answered.
     pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
-        let Some(search) = self.search(number) else { return };
-        if matches!(&search.stage, Stage::Asking(asked) if asked.is_empty()) {
-            self.decide(now, number, out);
+        let Some(Overlay { host, roam, .. }) = self.overlay.as_deref_mut() else { return };
+        let Some(search) = roam.searches.all.get_mut(&number) else { return };
+        let Stage::Asking(asked) = &mut search.stage else { return };
+        if !asked.is_empty() {
+            return;
         }
+        // Who may have it, and could not be asked, can be by now.
+        let is_new = |other: &&HostId| *other != host && roam.map.has(**other) && !search.heard.contains(*other);
+        asked.extend(search.forgotten.iter().filter(is_new));
+        let come = asked.clone();
+        if come.is_empty() {
+            return self.decide(now, number, out);
+        }
+        come.into_iter().for_each(|whom| self.ask(now, number, whom, out));
     }
 
     /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those that cannot answer.

@@ -18,8 +18,17 @@ use crate::overlay::client::Wish;
 use crate::rig::START;
 use crate::speech::{Ack, Heard, Message, user_properties};
 
-/// How long CONNECT may wait for other brokers and what is written, and a little.
-const CONNECT_MAX: Duration = Duration::from_millis(4_500);
+/// How long CONNECT may wait for other brokers, if none is far away.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Or so many times the way to the farthest.
+const CONNECT_WAYS: u32 = 8;
+
+/// And for who gives its session away, what is written, and a little.
+const CONNECT_MORE: Duration = Duration::from_millis(1_500);
+
+/// That is all in any case.
+const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
 
 /// How long SUBSCRIBE may.
 const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_600);
@@ -46,6 +55,21 @@ pub(super) struct Fact {
     pub(super) is_marked: bool,
     /// Where it was written: machine, which disk of it, stream and tick.
     pub(super) written: BTreeSet<(usize, u32, u8, u64)>,
+}
+
+/// What there is around the broker at which something happens.
+pub(super) struct Reach {
+    /// How many brokers cannot be reached from there.
+    pub(super) missing: usize,
+    /// How long the way to the farthest takes.
+    pub(super) farthest: Duration,
+}
+
+impl Reach {
+    /// How long CONNECT may wait there.
+    fn connect_max(&self) -> Duration {
+        (CONNECT_MAX.max(self.farthest * CONNECT_WAYS) + CONNECT_MORE).min(CONNECT_LONGEST)
+    }
 }
 
 /// How an event came.
@@ -98,6 +122,8 @@ pub(super) struct Account {
     asked: Option<(Time, bool, bool)>,
     /// Since when it has a session that was answered here.
     pub(super) attached: Option<(Time, Process)>,
+    /// Where its session was begun.
+    founded: Option<(Time, Process)>,
     /// Where its session was when it was last heard of.
     pub(super) home: Option<(Time, Process)>,
     /// When it last came to a broker from another.
@@ -142,6 +168,7 @@ impl Book {
             connection: 0,
             asked: None,
             attached: None,
+            founded: None,
             home: None,
             moved: None,
             renewed: None,
@@ -150,13 +177,13 @@ impl Book {
         self.accounts.insert(client, account);
     }
 
-    /// A client did something at a process, or was told something there. `reach`: how many brokers are out of reach from there.
+    /// A client did something at a process, or was told something there. `reach`: what there is around it.
     pub(super) fn note(
         &mut self,
         now: Time,
         (client, at): (usize, Process),
         deed: Deed,
-        reach: impl FnOnce() -> usize,
+        reach: impl FnOnce() -> Reach,
     ) {
         match deed {
             Deed::Publishes { number, message } => self.published(now, (client, at), number, message),
@@ -189,7 +216,7 @@ impl Book {
                 let got = account.eras.last_mut().and_then(|era| era.got.get_mut(&fact));
                 got.into_iter().for_each(|got| got.settled = got.settled.or(Some((now, at))));
             }
-            Deed::Gone => self.gone(now, client),
+            Deed::Gone => self.gone(now, client, reach),
             Deed::Haunted => {
                 let account = self.accounts.get(&client).and_then(|account| Some((&account.name, account.attached?.0)));
                 let Some((name, since)) = account else { return };
@@ -201,14 +228,14 @@ impl Book {
         }
     }
 
-    fn gone(&mut self, now: Time, client: usize) {
+    fn gone(&mut self, now: Time, client: usize, reach: impl FnOnce() -> Reach) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         account.tags.clear();
         let asked = account.asked.take().map(|(at, _, _)| at);
         if let Some((_, process)) = account.attached.take() {
             account.home = Some((now, process));
         }
-        if let Some(asked) = asked.filter(|asked| now.since(*asked) > CONNECT_MAX) {
+        if let Some(asked) = asked.filter(|asked| now.since(*asked) > reach().connect_max()) {
             let what = format!("{} gets no answer to its CONNECT in {:?}", account.name, now.since(asked));
             self.breaks(Rule::Answer, what);
         }
@@ -247,7 +274,7 @@ impl Book {
         now: Time,
         (client, at): (usize, Process),
         (code, is_present): (u8, bool),
-        reach: impl FnOnce() -> usize,
+        reach: impl FnOnce() -> Reach,
     ) {
         self.counts.refused += u64::from(code == UNAVAILABLE);
         if code >= 0x80 && code != UNAVAILABLE {
@@ -255,7 +282,8 @@ impl Book {
         }
         let changed = self.troubles.changed;
         let is_settled = changed.map_or(now.since(START) > FOUND, |changed| now.since(changed) > LINGER);
-        let out_of_reach = reach();
+        let reach = reach();
+        let out_of_reach = reach.missing;
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let Some((asked, is_clean, forces)) = account.asked.take() else { return };
         let who = format!("{} at {at:?}", account.name);
@@ -267,12 +295,16 @@ impl Book {
             }
             return;
         }
-        if now.since(asked) > CONNECT_MAX {
+        if now.since(asked) > reach.connect_max() {
             self.breaks(Rule::Answer, format!("{who} waits {:?} for its CONNACK", now.since(asked)));
         }
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let before = account.home.replace((now, at));
         account.attached = Some((now, at));
+        let founded = account.founded;
+        if !is_present {
+            account.founded = Some((now, at));
+        }
         let Some(era) = account.eras.last_mut().filter(|era| era.began.is_some() && !era.is_over) else { return };
         era.last.clear();
         let is_elsewhere = before.is_none_or(|(_, home)| home.0 != at.0);
@@ -291,7 +323,10 @@ impl Book {
         let troubles = &self.troubles;
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
-        if !is_clean && !forces && !is_lost {
+        // It was begun where nobody was linked who is here, or is linked with this broker: a stranger is served as well.
+        let is_unheard_of =
+            founded.is_some_and(|(since, home)| !troubles.web.can_have_heard((home.0, since), (at.0, now)));
+        if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
         }
     }

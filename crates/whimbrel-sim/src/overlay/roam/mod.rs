@@ -9,6 +9,7 @@ mod draw;
 mod judge;
 mod publisher;
 mod trouble;
+mod web;
 mod world;
 
 use std::fmt;

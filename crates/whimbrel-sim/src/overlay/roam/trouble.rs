@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use whimbrel_event::Time;
 
+use super::web::Web;
 use crate::overlay::book::Process;
 
 /// So long after the last fault brokers may still be finding each other again: a connection that has gone silent ends after ten seconds.
@@ -29,6 +30,8 @@ pub(super) struct Troubles {
     pub(super) losses: Vec<(Time, usize)>,
     /// Between which processes connections were made, once the world is over.
     pub(super) met: Vec<[Process; 2]>,
+    /// Which brokers were linked when.
+    pub(super) web: Web,
     /// When connections were cut or broken.
     pub(super) cuts: Vec<Time>,
     /// When something last changed.

@@ -7,9 +7,10 @@ use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config};
 
-use super::book::Book;
+use super::book::{Book, Reach};
 use super::client::{Client, Role};
 use super::deed::Deed;
+use super::web::farthest;
 use crate::overlay::book::Rule;
 use crate::overlay::logs::Log;
 use crate::overlay::net::Net;
@@ -191,6 +192,7 @@ impl<'a> World<'a> {
 
     /// Clients hear what they are told, and the book what was written.
     fn tell(&mut self) {
+        self.book.troubles.web.look(&self.net);
         while let Some((place, told)) = self.net.told.pop_front() {
             let (number, slot) = (place / 2, place % 2);
             let mut deeds = Vec::new();
@@ -219,7 +221,7 @@ impl<'a> World<'a> {
                 (Role::Witness, _) => {}
                 (_, deed) => {
                     let net = &self.net;
-                    self.book.note(now, (number, at), deed, || out_of_reach(net, at.0));
+                    self.book.note(now, (number, at), deed, || Reach::from(net, at.0));
                 }
             }
         }
@@ -297,6 +299,13 @@ impl<'a> World<'a> {
         // The witness is there before anybody else.
         let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));
         self.wake(witness.expect("each machine has a witness"));
+    }
+}
+
+impl Reach {
+    /// From one of the brokers.
+    fn from(net: &Net, node: usize) -> Reach {
+        Reach { missing: out_of_reach(net, node), farthest: farthest(net, node) }
     }
 }
 

@@ -1,0 +1,78 @@
+//! Which brokers were linked with which: who can have heard of something, and how long that takes.
+
+use std::time::Duration;
+
+use whimbrel_event::Time;
+
+use crate::overlay::line::Edge;
+use crate::overlay::net::Net;
+
+/// Brokers that have been linked for so long, over others or directly, have told each other what they know: map, claims and first copies each take a way there,
+/// and what is written a group commit.
+const TOLD: Duration = Duration::from_secs(1);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Web {
+    /// From when on each node was linked with which: those that have the same number were.
+    states: Vec<(Time, Vec<usize>)>,
+}
+
+impl Web {
+    /// Looks at the connections that there are.
+    pub(super) fn look(&mut self, net: &Net) {
+        let mut parts: Vec<usize> = (0..net.nodes.len()).collect();
+        for edge in net.edges.iter().filter(|edge| edge.line.is_some() && !edge.is_cut.contains(&true)) {
+            let (one, other) = (parts[edge.ends.0], parts[edge.ends.1]);
+            parts.iter_mut().filter(|part| **part == other).for_each(|part| *part = one);
+        }
+        if self.states.last().is_none_or(|(_, last)| *last != parts) {
+            self.states.push((net.now, parts));
+        }
+    }
+
+    /// Whether a node can have heard by `now` what another one knew at `since`, or is linked with one that can.
+    pub(super) fn can_have_heard(&self, (there, since): (usize, Time), (here, now): (usize, Time)) -> bool {
+        let Some((_, last)) = self.states.last() else { return false };
+        let mut knows: Vec<bool> = (0..last.len()).map(|node| node == there).collect();
+        // Since when each has been linked with one that knows.
+        let mut linked: Vec<Option<Time>> = vec![None; last.len()];
+        for (at, (began, parts)) in self.states.iter().enumerate() {
+            let ended = self.states.get(at + 1).map_or(now, |(next, _)| *next).min(now);
+            let began = (*began).max(since);
+            if ended < began {
+                continue;
+            }
+            for node in 0..parts.len() {
+                let is_linked = (0..parts.len()).any(|other| knows[other] && parts[other] == parts[node]);
+                linked[node] = if is_linked { linked[node].or(Some(began)) } else { None };
+            }
+            for node in 0..parts.len() {
+                knows[node] |= linked[node].is_some_and(|from| ended.since(from) >= TOLD);
+            }
+        }
+        (0..last.len()).any(|node| knows[node] && last[node] == last[here])
+    }
+}
+
+/// How long the way takes to the broker that is the farthest from one, over the connections that there are, or over all that there may be, whichever is longer.
+pub(super) fn farthest(net: &Net, from: usize) -> Duration {
+    let over = |is_used: &dyn Fn(&Edge) -> bool| {
+        let mut ways: Vec<Option<Duration>> = vec![None; net.nodes.len()];
+        ways[from] = Some(Duration::ZERO);
+        // A way has fewer steps than there are nodes.
+        for _ in 1..net.nodes.len() {
+            for edge in net.edges.iter().filter(|edge| is_used(edge)) {
+                let [there, back] = edge.shape.profiles.map(|profile| profile.typical());
+                for (near, far, takes) in [(edge.ends.0, edge.ends.1, there), (edge.ends.1, edge.ends.0, back)] {
+                    let Some(way) = ways[near].map(|way| way + takes) else { continue };
+                    if ways[far].is_none_or(|known| way < known) {
+                        ways[far] = Some(way);
+                    }
+                }
+            }
+        }
+        ways.into_iter().flatten().max().unwrap_or_default()
+    };
+    over(&|_| true).max(over(&|edge| edge.line.is_some() && !edge.is_cut.contains(&true)))
+}
