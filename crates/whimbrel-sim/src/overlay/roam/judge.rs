@@ -1,10 +1,13 @@
 //! What the book of roaming clients says when a world is over: what had to come, and did not.
 
+use std::time::Duration;
+
 use whimbrel_event::{PubendId, Time};
 
 use super::book::{Book, Era, Fact, Name};
 use super::publisher::VOLATILE;
-use super::trouble::LINGER;
+use super::trouble::{LINGER, Troubles};
+use super::web::TOLD;
 use crate::overlay::book::{ARRIVE_MAX, Process, Rule, wants};
 
 impl Book {
@@ -75,10 +78,10 @@ impl Book {
         let sent = fact.sent[0].0;
         let began = era.began.unwrap_or(sent);
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
-        // A host that came after the subscription had to hear of it first. What counts is when the event was said there, which may not be the first time.
+        // A host that came after the subscription, or was not known yet where that was made, had to hear of it first. What counts is when the event was said there, which may not be the first time.
         let is_young = self.troubles.losses.iter().any(|(at, node)| {
             let is_early = |when: &Time| *when >= *at && when.since(*at) < LINGER;
-            *at > began && fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when))
+            *at + TOLD > began && fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when))
         });
         let is_volatile = fact.message.topic == VOLATILE;
         let is_released = reason == "released" && self.gives_up && told > sent;
@@ -103,10 +106,9 @@ impl Book {
         fact.sent.iter().all(|(sent, process)| {
             let losses = || self.troubles.losses.iter().filter(|(_, node)| *node == process.0).map(|(at, _)| *at);
             let born = losses().filter(|at| at <= sent).max().filter(|born| *born > began);
-            let Some((born, gone)) = born.zip(losses().filter(|at| at > sent).min()) else { return false };
-            (0..self.names.len())
-                .filter(|node| *node != process.0)
-                .all(|node| self.troubles.lost_disk_of(node, *sent) || !self.troubles.is_up_between(node, (born, gone)))
+            let Some((born, end)) = born.zip(self.troubles.changed) else { return false };
+            let Troubles { web, losses, .. } = &self.troubles;
+            !web.who_knows((process.0, born), end, Duration::ZERO, losses).contains(&true)
         })
     }
 
@@ -124,11 +126,18 @@ impl Book {
     /// The names that an event would have had at the hosts before its own on the same machine, if nothing was had of its own one. When one of these is told
     /// to have ended, it is up to where the host began that is there now: that is said of all between them, of which perhaps nobody has ever heard.
     fn elder_names(&self, era: &Era, fact: &Fact) -> Vec<Name> {
-        let mut names = Vec::new();
-        for (node, disk, own, tick) in &fact.written {
+        let logged = fact.written.iter().map(|(node, disk, own, tick)| {
             let is_met = self.stream_of((*node, *disk, *own)).is_some_and(|stream| era.has_had(stream));
-            let elder = (0..*disk).filter(|_| !is_met).filter_map(|elder| self.stream_of((*node, elder, *own)));
-            names.extend(elder.map(|stream| (stream, *tick)));
+            ((*node, *disk, *own), *tick, is_met)
+        });
+        let named = fact.names.iter().filter_map(|((stream, tick), at)| {
+            let (place, own) = ((*at)?, PubendId(*stream).index());
+            Some(((place.0, self.troubles.disk_of(place), own), *tick, era.has_had(*stream)))
+        });
+        let mut names = Vec::new();
+        for ((node, disk, own), tick, _) in logged.chain(named).filter(|(.., is_met)| !is_met) {
+            let elder = (0..disk).filter_map(|elder| self.stream_of((node, elder, own)));
+            names.extend(elder.map(|stream| (stream, tick)));
         }
         names
     }

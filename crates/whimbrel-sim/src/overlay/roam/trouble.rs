@@ -82,15 +82,10 @@ impl Troubles {
         nodes.len()
     }
 
-    /// Whether a machine had a process at some moment between two.
-    pub(super) fn is_up_between(&self, node: usize, (from, to): (Time, Time)) -> bool {
-        let of_node = self.begins.iter().filter(|((of, _), _)| *of == node);
-        // The first process of each machine is there from the beginning.
-        let first = self.ends.get(&(node, 1)).is_none_or(|end| *end >= from);
-        first
-            || of_node
-                .clone()
-                .any(|(process, began)| *began <= to && self.ends.get(process).is_none_or(|end| *end >= from))
+    /// Which disk of its machine a process had.
+    pub(super) fn disk_of(&self, process: Process) -> u32 {
+        let began = self.begins.get(&process).copied().unwrap_or(Time::ZERO);
+        self.losses.iter().filter(|(at, node)| *node == process.0 && *at <= began).count() as u32
     }
 
     /// Whether nobody is left who could know what a process knew: it is gone with its disk, and so are all that were ever connected to it, to one of those, and

@@ -9,7 +9,7 @@ use crate::overlay::net::Net;
 
 /// Brokers that have been linked for so long, over others or directly, have told each other what they know: map, claims and first copies each take a way there,
 /// and what is written a group commit.
-const TOLD: Duration = Duration::from_secs(1);
+pub(super) const TOLD: Duration = Duration::from_secs(1);
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -32,26 +32,43 @@ impl Web {
     }
 
     /// Whether a node can have heard by `now` what another one knew at `since`, or is linked with one that can.
-    pub(super) fn can_have_heard(&self, (there, since): (usize, Time), (here, now): (usize, Time)) -> bool {
+    pub(super) fn can_have_heard(&self, there: (usize, Time), (here, now): (usize, Time)) -> bool {
         let Some((_, last)) = self.states.last() else { return false };
-        let mut knows: Vec<bool> = (0..last.len()).map(|node| node == there).collect();
+        let knows = self.who_knows(there, now, TOLD, &[]);
+        (0..last.len()).any(|node| knows[node] && last[node] == last[here])
+    }
+
+    /// Which nodes can know at `until` what one knew at `since`, if those hear of it that have been linked for so long with one that knows, and whose disk
+    /// is lost has forgotten.
+    pub(super) fn who_knows(
+        &self,
+        (there, since): (usize, Time),
+        until: Time,
+        told: Duration,
+        losses: &[(Time, usize)],
+    ) -> Vec<bool> {
+        let nodes = self.states.last().map_or(0, |(_, last)| last.len());
+        let mut knows: Vec<bool> = (0..nodes).map(|node| node == there).collect();
         // Since when each has been linked with one that knows.
-        let mut linked: Vec<Option<Time>> = vec![None; last.len()];
+        let mut linked: Vec<Option<Time>> = vec![None; nodes];
         for (at, (began, parts)) in self.states.iter().enumerate() {
-            let ended = self.states.get(at + 1).map_or(now, |(next, _)| *next).min(now);
+            let ended = self.states.get(at + 1).map_or(until, |(next, _)| *next).min(until);
             let began = (*began).max(since);
             if ended < began {
                 continue;
             }
+            // Who is started again has no links yet.
+            let is_now = |(when, _): &&(Time, usize)| *when > since && (began..=ended).contains(when);
+            losses.iter().filter(is_now).for_each(|(_, node)| knows[*node] = false);
             for node in 0..parts.len() {
                 let is_linked = (0..parts.len()).any(|other| knows[other] && parts[other] == parts[node]);
                 linked[node] = if is_linked { linked[node].or(Some(began)) } else { None };
             }
             for node in 0..parts.len() {
-                knows[node] |= linked[node].is_some_and(|from| ended.since(from) >= TOLD);
+                knows[node] |= linked[node].is_some_and(|from| ended.since(from) >= told);
             }
         }
-        (0..last.len()).any(|node| knows[node] && last[node] == last[here])
+        knows
     }
 }
 
