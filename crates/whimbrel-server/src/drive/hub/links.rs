@@ -44,6 +44,10 @@ impl Hub {
             while !self.look(|broker, _, _| broker.core().is_handed_over()) {
                 tokio::time::sleep(HAND_OVER_LOOK).await;
             }
+            // Others lose their links as these end, and dial again: what went out on the new ones would be lost.
+            if let Some(overlay) = &*self.overlay.lock() {
+                overlay.close_gate();
+            }
             let mut links = Vec::new();
             self.run(|machine, _| links = machine.ports.open_links());
             futures_util::future::join_all(links.iter().map(|link| link.finish())).await;
