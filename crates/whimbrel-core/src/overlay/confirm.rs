@@ -228,12 +228,6 @@ impl Core {
         let streams: Vec<(PubendId, Tick)> =
             self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
         of_track.wait_for(streams.into_iter());
-        eprintln!(
-            "TRACE wait1 {:?} {:?} track {track} {:?}",
-            self.now,
-            self.streams.own.host(),
-            self.tracks.get(track).unsettled.iter().collect::<Vec<_>>()
-        );
         self.settle_ended(track);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
@@ -248,12 +242,6 @@ impl Core {
             return;
         }
         of_track.wait_for(self.streams.remote_positions());
-        eprintln!(
-            "TRACE wait2 {:?} {:?} track {track} {:?}",
-            self.now,
-            self.streams.own.host(),
-            self.tracks.get(track).unsettled.iter().collect::<Vec<_>>()
-        );
         self.settle_ended(track);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });

@@ -182,18 +182,6 @@ impl Core {
             overlay.stats.hosts_ended += 1;
             overlay.note_end(now);
         }
-        for id in self.tracks.ids() {
-            let t = self.tracks.get(id);
-            eprintln!(
-                "TRACE   track {id} lag {:?} unsettled {:?} far {:?}",
-                t.lag.as_ref().map(|l| l.positions.iter().filter(|(p, _)| p.host() == host).collect::<Vec<_>>()),
-                t.unsettled.iter().filter(|(p, _)| p.host() == host).collect::<Vec<_>>(),
-                t.durable.as_deref().map(|d| (
-                    d.far.since.iter().filter(|(p, _)| p.host() == host).collect::<Vec<_>>(),
-                    d.far.aside.iter().filter(|(p, _)| p.host() == host).collect::<Vec<_>>()
-                ))
-            );
-        }
         self.take_over_from(now, host);
         // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
         self.far_ended(host);
@@ -294,13 +282,6 @@ impl Core {
         unsettled.retain(|pubend| !is_one(pubend.host()));
         for (pubend, from) in of_hosts {
             let to = self.streams.passed(pubend);
-            eprintln!(
-                "TRACE settle_those {:?} {id} {:?} {:?} {:?}",
-                self.now,
-                self.streams.own.host(),
-                pubend,
-                (from, to)
-            );
             if from >= to {
                 self.rejoin(id, pubend);
             } else if !self.read_unsettled(id, pubend, (from, to)) {

@@ -155,6 +155,11 @@ impl Line {
         self.entries.back().map_or(AtomNo(0), |(last, _)| *last)
     }
 
+    /// Whether other brokers wait for answers.
+    pub(crate) fn owes_brokers(&self) -> bool {
+        self.entries.iter().any(|(_, wait)| matches!(wait, Wait::Gave { .. } | Wait::TellEnded { .. }))
+    }
+
     /// Adds an entry that waits for `atom` and for everything before it.
     pub(crate) fn push(&mut self, atom: AtomNo, wait: Wait) {
         let atom = atom.max(self.last());

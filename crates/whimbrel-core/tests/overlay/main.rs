@@ -8,6 +8,7 @@ mod doubt;
 mod early;
 mod estimate;
 mod holes;
+mod leaving;
 mod lives;
 mod look;
 mod many;

@@ -561,7 +561,7 @@ proptest::proptest! {
 }
 
 /// What a client gets at QoS 2 in some time, and settles in both phases; it ignores what it knows.
-fn exactly(
+pub(super) fn exactly(
     net: &mut Net,
     known: &mut std::collections::BTreeSet<u16>,
     (node, link): (usize, u32),

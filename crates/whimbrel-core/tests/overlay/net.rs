@@ -18,7 +18,18 @@ pub struct Node {
     pub ahead: Duration,
     /// What is durable, if it has a log: everything is at once.
     pub disk: Option<Durable>,
+    /// Until then its disk does nothing.
+    pub stalls_until: Time,
     pub is_dead: bool,
+    /// It is about to end, and nothing more goes out on its links.
+    is_mute: bool,
+}
+
+impl Node {
+    fn new(core: Core, disk: Option<Durable>) -> Node {
+        let (side, ahead, stalls_until) = (Side::default(), Duration::ZERO, Time::ZERO);
+        Node { core, side, ahead, disk, stalls_until, is_dead: false, is_mute: false }
+    }
 }
 
 struct Wire {
@@ -63,14 +74,14 @@ impl Net {
     pub fn node(number: usize, seed: u64, now: Time) -> Node {
         let mut core = Core::new(Limits::default(), seed, now);
         core.open_overlay(now, config(&format!("b{number}")));
-        Node { core, side: Side::default(), ahead: Duration::ZERO, disk: None, is_dead: false }
+        Node::new(core, None)
     }
 
     /// A broker with a log.
     fn logged(number: usize, seed: u64, now: Time, disk: Durable) -> Node {
         let mut core = disk.core(&Limits::default(), seed, now);
         core.open_overlay(now, config(&format!("b{number}")));
-        Node { core, side: Side::default(), ahead: Duration::ZERO, disk: Some(disk), is_dead: false }
+        Node::new(core, Some(disk))
     }
 
     /// Brokers with logs, each linked to each other.
@@ -90,6 +101,18 @@ impl Net {
     pub fn kill(&mut self, number: usize) {
         self.end_links(number, true);
         self.nodes[number].is_dead = true;
+    }
+
+    /// A broker ends in good order, as a server has it: its clients have left it, it waits until it is handed over, for so long at most, and what it has sent comes.
+    pub fn end(&mut self, number: usize, limit: Duration) {
+        let until = self.now.after(limit);
+        while self.now < until && !self.nodes[number].core.is_handed_over() {
+            self.advance(Duration::from_millis(5));
+        }
+        self.nodes[number].is_mute = true;
+        let last = self.flying.back().map_or(Duration::ZERO, |(at, ..)| at.since(self.now));
+        self.advance(last);
+        self.kill(number);
     }
 
     /// A broker dies, and its links say nothing more: others have to find out.
@@ -142,8 +165,8 @@ impl Net {
 
     /// Everything that a broker wants written is, and what it wants read is.
     fn serve_disk(&mut self, node: usize) {
-        let Node { core, side, disk, ahead, .. } = &mut self.nodes[node];
-        let Some(disk) = disk else { return };
+        let Node { core, side, disk, ahead, stalls_until, .. } = &mut self.nodes[node];
+        let Some(disk) = disk.as_mut().filter(|_| *stalls_until <= self.now) else { return };
         let now = self.now.after(*ahead);
         loop {
             core.flush(now);
@@ -271,7 +294,7 @@ impl Net {
         while let Some((link, channel, bytes)) = self.nodes[node].side.said.pop_front() {
             let Some(wire) = self.wires.iter().find(|wire| wire.ends.contains(&(node, link))) else { continue };
             let (to, far) = if wire.ends[0] == (node, link) { wire.ends[1] } else { wire.ends[0] };
-            if wire.is_cut || (self.drops)(node, channel, &bytes) {
+            if wire.is_cut || self.nodes[node].is_mute || (self.drops)(node, channel, &bytes) {
                 continue;
             }
             let at = self.now.after(wire.delay);
@@ -297,7 +320,9 @@ impl Net {
             Some(Time::from_nanos(nanos).max(self.now))
         };
         let flying = self.flying.front().map(|(at, ..)| *at);
-        self.nodes.iter().filter(|node| !node.is_dead).filter_map(deadline).chain(flying).min()
+        let alive = self.nodes.iter().filter(|node| !node.is_dead);
+        let stalls = alive.clone().map(|node| node.stalls_until).filter(|until| *until > self.now);
+        alive.filter_map(deadline).chain(stalls).chain(flying).min()
     }
 
     /// Lets time pass.
@@ -311,12 +336,9 @@ impl Net {
                 continue;
             }
             for node in 0..self.nodes.len() {
-                let due = !self.nodes[node].is_dead
-                    && self.nodes[node]
-                        .core
-                        .next_deadline()
-                        .is_some_and(|(at, _)| at <= self.now.after(self.nodes[node].ahead));
-                if due {
+                let Node { core, ahead, stalls_until, is_dead, .. } = &self.nodes[node];
+                let is_due = core.next_deadline().is_some_and(|(at, _)| at <= self.now.after(*ahead));
+                if !is_dead && (is_due || *stalls_until == self.now) {
                     self.input(node, Input::Deadline);
                 }
             }

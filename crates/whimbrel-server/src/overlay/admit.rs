@@ -1,7 +1,7 @@
 //! How many links and handshakes there may be, and why some come to nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn::ConnectionError;
@@ -19,6 +19,7 @@ const LOG_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Gate {
     taken: AtomicUsize,
+    is_closed: AtomicBool,
     pub(super) counts: Arc<Counts>,
     throttle: Throttle,
 }
@@ -35,12 +36,22 @@ impl Drop for Place {
 
 impl Gate {
     pub(super) fn new(counts: Arc<Counts>) -> Arc<Gate> {
-        Arc::new(Gate { taken: AtomicUsize::new(0), counts, throttle: Throttle::new(LOG_PERIOD) })
+        let (taken, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Gate { taken, is_closed, counts, throttle: Throttle::new(LOG_PERIOD) })
+    }
+
+    /// From now on there are no places: the broker ends.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
     }
 
     /// A place for one more link, if there is one.
     pub(super) fn enter(self: &Arc<Gate>) -> Option<Place> {
-        if self.taken.fetch_add(1, Ordering::SeqCst) < LINKS_MAX {
+        if self.taken.fetch_add(1, Ordering::SeqCst) < LINKS_MAX && !self.is_closed() {
             return Some(Place(self.clone()));
         }
         self.taken.fetch_sub(1, Ordering::SeqCst);

@@ -81,6 +81,9 @@ const DIALED_MAX: usize = 2 * LINKS_MAX;
 /// With this code a link is closed to a broker that no rule allows; other codes are those of the core.
 pub(super) const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
 
+/// And with this one as this broker ends.
+const ENDING: VarInt = VarInt::from_u32(0);
+
 /// How long the end of a broker waits until the others have been told.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -216,10 +219,15 @@ impl Overlay {
         });
     }
 
+    /// From now on there are no new links: whoever has lost one with this broker must not have another one as it ends.
+    pub fn close_gate(&self) {
+        self.shared.gate.close();
+    }
+
     /// Cuts all links.
     pub fn cut(&self) {
         self.tasks.lock().running.abort_all();
-        self.shared.endpoint.close(VarInt::from_u32(0), b"the broker ends");
+        self.shared.endpoint.close(ENDING, b"the broker ends");
     }
 
     /// Takes leave of all other brokers, and waits for a moment until they have been told.
@@ -257,7 +265,8 @@ fn transport() -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
-        .send_fairness(false)
+        // Else a stream that always has something to send keeps those of a higher priority from sending.
+        .send_fairness(true)
         .datagram_receive_buffer_size(Some(DATAGRAMS))
         .datagram_send_buffer_size(DATAGRAMS)
         .initial_rtt(INITIAL_RTT)
@@ -334,6 +343,11 @@ impl Shared {
         if name.as_ref().is_some_and(denied) {
             self.gate.not_allowed(&peer);
             connection.close(NOT_ALLOWED, Refusal::NotAllowed.text().as_bytes());
+            return None;
+        }
+        if self.gate.is_closed() {
+            // It has shaken hands meanwhile.
+            connection.close(ENDING, b"the broker ends");
             return None;
         }
         tracing::info!(peer, %address, dialed, "link to another broker");

@@ -5,9 +5,11 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, ReadDatagram, ReadError, RecvStream, SendStream, VarInt};
 use tokio::task::yield_now;
+use tokio::time::{Sleep, sleep};
 use whimbrel_core::{Channel, HangUp};
 
 use super::beat::Beat;
@@ -24,6 +26,9 @@ const CHUNKS_PER_TURN: usize = 4;
 
 /// Datagrams of one link at once.
 const DATAGRAMS_PER_TURN: usize = 16;
+
+/// When one of its streams has ended, a broker that takes leave ends the others, too; what is still on its way in these comes by then.
+const ENDS: Duration = Duration::from_secs(5);
 
 /// Application error code of a link whose other end breaks the protocol of streams.
 pub(super) const MISUSED: u32 = 2;
@@ -97,11 +102,13 @@ pub(super) async fn run(
     let opened = Opened { port: &port, dialed, name: name.as_deref(), address: connection.remote_address() };
     let mut inlet = uplink.opened(&opened);
     let mut datagram = pin!(connection.read_datagram());
-    let mut reader = Reader { connection: &connection, port: &port, counts: &counts };
+    let (has_ended, ends) = ([false; 3], None);
+    let mut reader =
+        Reader { connection: &connection, port: &port, counts: &counts, has_ended, has_datagrams: true, ends };
     while let Turn::Another = poll_fn(|cx| reader.take_turn(&mut receiving, datagram.as_mut(), &mut *inlet, cx)).await {
         yield_now().await;
     }
-    connection.close(VarInt::from_u32(MISUSED), b"a stream of a link has ended");
+    connection.close(VarInt::from_u32(MISUSED), b"the streams of a link have ended");
     drop(inlet);
     port.hung_up()
 }
@@ -111,6 +118,11 @@ struct Reader<'a> {
     connection: &'a Connection,
     port: &'a Port,
     counts: &'a LinkCounts,
+    /// Which streams have been read to their end.
+    has_ended: [bool; 3],
+    has_datagrams: bool,
+    /// The end of the link, whatever is still to come: since one of the streams has ended.
+    ends: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a> Reader<'a> {
@@ -122,35 +134,70 @@ impl<'a> Reader<'a> {
         cx: &mut Context<'_>,
     ) -> Poll<Turn> {
         for _ in 0..CHUNKS_PER_TURN {
+            // Nobody takes what comes after that.
+            if self.port.hung_up().is_some() {
+                return Poll::Ready(Turn::Ended);
+            }
             self.port.poll(cx, |channel, unsent| inlet.room(channel, unsent));
             let mut has_read = false;
-            for (channel, stream) in channel::STREAMS.into_iter().zip(&mut *streams) {
+            for (place, (channel, stream)) in channel::STREAMS.into_iter().zip(&mut *streams).enumerate() {
+                if self.has_ended[place] {
+                    continue;
+                }
                 if !inlet.may_read() {
                     return Poll::Pending;
                 }
                 match self.read(channel, stream, inlet, cx) {
                     Poll::Ready(Ok(true)) => has_read = true,
-                    Poll::Ready(_) => return Poll::Ready(Turn::Ended),
+                    Poll::Ready(_) => self.has_ended[place] = true,
                     Poll::Pending => {}
                 }
             }
-            for _ in 0..DATAGRAMS_PER_TURN {
-                match datagram.as_mut().poll(cx) {
-                    Poll::Ready(Ok(bytes)) => {
-                        has_read = true;
-                        self.counts.received(Channel::Datagram, bytes.len());
-                        inlet.bytes(Channel::Datagram, &bytes);
-                        datagram.set(self.connection.read_datagram());
-                    }
-                    Poll::Ready(Err(_)) => return Poll::Ready(Turn::Ended),
-                    Poll::Pending => break,
-                }
+            if self.is_over(cx) {
+                return Poll::Ready(Turn::Ended);
             }
+            has_read |= self.read_datagrams(datagram.as_mut(), inlet, cx);
             if !has_read {
                 return Poll::Pending;
             }
         }
         Poll::Ready(Turn::Another)
+    }
+
+    /// Whether nothing more is to be read. Streams end one by one, and what was sent before in one may come after the end of another one.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.has_ended.contains(&true) {
+            let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(ENDS)));
+            return !self.has_ended.contains(&false) || ends.as_mut().poll(cx).is_ready();
+        }
+        false
+    }
+
+    /// Hands on some datagrams, if there are any.
+    fn read_datagrams(
+        &mut self,
+        mut datagram: Pin<&mut ReadDatagram<'a>>,
+        inlet: &mut dyn Inlet,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let mut has_read = false;
+        for _ in 0..DATAGRAMS_PER_TURN {
+            if !self.has_datagrams {
+                break;
+            }
+            match datagram.as_mut().poll(cx) {
+                Poll::Ready(Ok(bytes)) => {
+                    has_read = true;
+                    self.counts.received(Channel::Datagram, bytes.len());
+                    inlet.bytes(Channel::Datagram, &bytes);
+                    datagram.set(self.connection.read_datagram());
+                }
+                // The connection is lost; what has come of the streams is read to its end.
+                Poll::Ready(Err(_)) => self.has_datagrams = false,
+                Poll::Pending => break,
+            }
+        }
+        has_read
     }
 
     /// Hands on one chunk; `false` at the end of the stream.

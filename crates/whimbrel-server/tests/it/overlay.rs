@@ -278,6 +278,46 @@ async fn the_last_of_what_comes_closely_goes_without_anything_behind_it() {
     }
 }
 
+/// On a link that is never idle, what is urgent does not wait until all is sent that is not.
+#[tokio::test]
+async fn what_is_urgent_overtakes_what_is_not() {
+    const LINKS: usize = 10;
+    const BULK: usize = 1_900_000;
+    let of = |links: &[Seen], channel| links[0].bytes.get(&channel).map_or(0, Vec::len);
+    let mut overtaken = 0;
+    // Each is new, and sends slowly at first.
+    for _ in 0..LINKS {
+        let (_a, b, to_b, _to_a) = linked().await;
+        to_b.send(Channel::BestEffort, &pattern(7, BULK));
+        to_b.flush();
+        b.sees("the first bytes", |links| (of(links, 2) > 0).then_some(())).await;
+        to_b.send(Channel::Control, b"!");
+        to_b.flush();
+        let before = b.sees("what is urgent", |links| (of(links, 0) > 0).then(|| of(links, 2))).await;
+        overtaken += usize::from(before < BULK);
+        b.sees("the rest", |links| (of(links, 2) == BULK).then_some(())).await;
+    }
+    assert!(overtaken > LINKS / 2, "on {overtaken} of {LINKS} links");
+}
+
+/// A broker takes leave: what it sent last comes, in whichever stream, and there are no new links.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_last_comes_before_a_link_ends() {
+    const LAST: usize = 3 << 20;
+    let (a, b, to_b, _to_a) = linked().await;
+    to_b.send(Channel::BestEffort, &pattern(7, LAST));
+    to_b.send(Channel::Reliable, &pattern(8, LAST));
+    to_b.flush();
+    a.overlay.close_gate();
+    to_b.finish().await;
+    b.sees("the end of the link", |links| links[0].is_closed.then_some(())).await;
+    let came = [1, 2].map(|channel| b.watcher.links.lock()[0].bytes.get(&channel).map_or(0, Vec::len));
+    assert_eq!(came, [LAST; 2]);
+    // It has been dialled again at once, and now and then since.
+    b.counts("refused_by_peer").await;
+    assert_eq!(b.watcher.links.lock().len(), 1, "there is no other link");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_is_gone_is_noticed_and_dialled_again() {
     let (a, b, ..) = linked().await;

@@ -93,33 +93,40 @@ struct Making {
 }
 
 impl Core {
-    /// Whether deputies have everything of the sessions here that they are to have. Also where nobody can be one.
-    pub fn are_copies_taken(&self) -> bool {
-        let is_done =
-            |copying: &Copying| copying.changed.is_empty() && copying.open.is_empty() && copying.gone.is_empty();
-        self.overlay.as_deref().is_none_or(|overlay| is_done(&overlay.roam.copying))
+    /// Whether others can go on without this broker: deputies have everything of the sessions here that they are to have, and whoever has asked for one has been
+    /// answered. Also where there is nobody else.
+    pub fn is_handed_over(&self) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return true };
+        let Copying { changed, open, gone, .. } = &overlay.roam.copying;
+        let is_copied = changed.is_empty() && open.is_empty() && gone.is_empty();
+        // When brokers have come or gone, it is looked first for whom other deputies are to have.
+        is_copied && overlay.roam.telling.has_walked() && !self.store.line.owes_brokers()
     }
 
     /// Something of a session has changed that its deputy has to know.
     pub(crate) fn note_changed(&mut self, now: Time, index: u32, is_structure: bool) {
-        let session = self.sessions.get_mut(index);
-        let is_copied = session.is_persistent();
-        let Some(place) = session.memory.roam.as_deref_mut() else { return };
+        let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
         let copied = &mut place.copied;
         copied.version += 1;
         if is_structure {
             copied.structure = copied.version;
         }
-        if !is_copied || place.given.is_some() {
-            return;
+        if place.given.is_none() {
+            self.list_changed(index, now + if is_structure { SOON } else { COPY_EVERY });
         }
-        let is_listed = core::mem::replace(&mut copied.is_listed, true);
+    }
+
+    /// A session is to be copied, until then at the latest.
+    fn list_changed(&mut self, index: u32, at: Time) {
+        let session = self.sessions.get_mut(index);
+        let is_copied = session.is_persistent();
+        let Some(place) = session.memory.roam.as_deref_mut().filter(|_| is_copied) else { return };
+        let is_listed = core::mem::replace(&mut place.copied.is_listed, true);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copying = &mut overlay.roam.copying;
         if !is_listed {
             copying.changed.push_back(index);
         }
-        let at = now + if is_structure { SOON } else { COPY_EVERY };
         if copying.due.is_none_or(|due| at < due) {
             copying.due = Some(at);
             overlay.set_once(at, Due::Copy);
@@ -263,7 +270,8 @@ impl Core {
         self.rank_deputy(index);
         let wanted = self.wanted_deputy(now, index);
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut()?;
-        if !core::mem::take(&mut place.copied.is_listed) || place.given.is_some() {
+        // What was given away since is copied, too: if whoever asked for it is not answered any more, that copy is all that others have of it.
+        if !core::mem::take(&mut place.copied.is_listed) {
             return None;
         }
         let deputy = wanted?;
@@ -344,7 +352,9 @@ impl Core {
         let place = is_there.then(|| self.sessions.get_mut(index).memory.roam.as_deref_mut()).flatten();
         if let Some(place) = place.filter(|place| place.epoch == epoch) {
             place.copied.sent = None;
-            self.note_changed(now, index, false);
+            place.copied.version += 1;
+            // Also if it was given away since: see [`Core::put_copy`].
+            self.list_changed(index, now + COPY_EVERY);
         }
     }
 

@@ -190,17 +190,6 @@ impl Core {
         let has_ended = |host| self.streams.bygone(host).is_some();
         let is_lost_with = |keeper| roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended);
         let act = act(search, (host, is_lonely), |other| roam.map.has(other), is_lost_with);
-        eprintln!(
-            "TRACE {:?} {host:?} decides {} {act:?} claims {:?} forgotten {:?} refused {:?} heard {:?} map {:?} past {:?} lonely {is_lonely}",
-            now,
-            search.client,
-            search.claims,
-            search.forgotten,
-            search.refused,
-            search.heard,
-            roam.map.hosts().map(|h| (h, roam.map.life(h))).collect::<Vec<_>>(),
-            roam.past.maps().map(|m| m.hosts().map(|h| (h, m.life(h))).collect::<Vec<_>>()).collect::<Vec<_>>()
-        );
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {

@@ -79,6 +79,11 @@ impl Telling {
         self.pages = self.pages.max(incarnation);
     }
 
+    /// Whether it is known whom the brokers' last change concerns.
+    pub(super) fn has_walked(&self) -> bool {
+        self.walk.is_none()
+    }
+
     /// There are other brokers than before: from those, everything is looked at.
     pub(super) fn begin_walk(&mut self, old: Map, map: &Map) {
         // If that had not come to its end, nobody knows what was told.

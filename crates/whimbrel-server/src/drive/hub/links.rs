@@ -37,12 +37,16 @@ impl Hub {
         Ok(address)
     }
 
-    /// Waits until other brokers have what they need to go on without this one: what has changed of sessions, and everything that was sent. No longer
-    /// than `limit`; whether they have.
+    /// Waits until other brokers have what they need to go on without this one: what has changed of sessions, answers, and everything that was sent. No
+    /// longer than `limit`; whether they have.
     pub async fn hand_over(&self, limit: Duration) -> bool {
         let all = async {
-            while !self.look(|broker, _, _| broker.core().are_copies_taken()) {
+            while !self.look(|broker, _, _| broker.core().is_handed_over()) {
                 tokio::time::sleep(HAND_OVER_LOOK).await;
+            }
+            // Others lose their links as these end, and dial again: what went out on the new ones would be lost.
+            if let Some(overlay) = &*self.overlay.lock() {
+                overlay.close_gate();
             }
             let mut links = Vec::new();
             self.run(|machine, _| links = machine.ports.open_links());

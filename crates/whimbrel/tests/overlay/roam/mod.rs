@@ -332,7 +332,8 @@ async fn roam(ends: Ends) -> Book {
     let mut book = finish(&desk, clients).await;
     book.copies = world.brokers.iter().flat_map(|broker| copies_used(&broker.log())).collect();
     let report = judge::report(&book);
-    if is_done && !report.is_empty() {
+    let is_twice = ends == Ends::Asked && judge::judge(&book).iter().any(|verdict| verdict.again_exactly > 0);
+    if is_done && (is_twice || !report.is_empty()) {
         world.tell_logs();
     }
     assert!(report.is_empty(), "\n{report}");
