@@ -153,7 +153,9 @@ pub(super) fn links(net: &mut Net, random: &mut Random, count: usize) {
         }
         let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
         let mut edge = Edge::new(ends, shape);
-        edge.is_stubborn = random.chance(100);
+        // Two of one broker to the same other one would replace each other for ever: a broker that is told of another link waits until that has ended.
+        let is_parallel = |other: &Edge| other.is_stubborn && other.ends == edge.ends;
+        edge.is_stubborn = random.chance(100) && !net.edges.iter().any(is_parallel);
         net.add_edge(edge);
     }
 }
