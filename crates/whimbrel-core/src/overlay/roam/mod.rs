@@ -296,7 +296,7 @@ impl Core {
         // This broker itself is in another one of its lives now.
         let others = known.iter().map(|(host, known)| (*host, known.life, &*known.name));
         let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
-        overlay.roam.past.note(Map::new(others.chain([own])));
+        overlay.roam.past.note(Map::new(others.chain([own])), SETTLED);
         overlay.roam.forgotten = known.keys().copied().collect();
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.life)).collect();
     }
@@ -427,7 +427,7 @@ impl Core {
             return false;
         }
         let old = core::mem::replace(&mut roam.map, map);
-        roam.past.note(old.clone());
+        roam.past.note(old.clone(), now.since(roam.still_since));
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
             // Alone it has told nobody anything, not even itself.

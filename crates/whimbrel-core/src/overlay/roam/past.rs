@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Time};
 
+use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
-use super::{ENDED_LIFE, Roam};
+use super::{ENDED_LIFE, Roam, STILL};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
@@ -21,10 +22,21 @@ const FIRST_LIFE: Duration = Duration::from_secs(1);
 /// When the brokers have been the same for so long, all clerks and deputies know what they have to know.
 pub(super) const SETTLED: Duration = Duration::from_secs(20);
 
+/// When a set of brokers has lasted so long, who ranks as deputy in it is the deputy, and has the copies: until then whoever was it before.
+const DEPUTIES_CHANGED: Duration = STILL.saturating_add(COPY_EVERY.saturating_mul(4));
+
+/// A set of brokers that there was.
+#[derive(Debug)]
+struct Set {
+    map: Map,
+    /// It lasted so long that deputies were who they are to be in it.
+    is_steady: bool,
+}
+
 /// The sets of brokers before the present one, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    maps: VecDeque<Map>,
+    sets: VecDeque<Set>,
     /// When a broker was last found to have ended.
     ended_at: Option<Time>,
     /// When a broker was last heard of in a life that its link state did not tell of yet.
@@ -37,21 +49,26 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
 }
 
 /// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its deputy is there
-/// in the same life.
-fn is_forgotten(map: &Map, keeper: HostId, leading: &Leading, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
+/// in the same life. In a set that did not last any of them may have been its deputy.
+fn is_forgotten(set: &Set, keeper: HostId, leading: &Leading, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
+    let map = &set.map;
     let is_lost = |host: HostId| now.life(host) != map.life(host);
-    leading.clerk().is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk))
-        && leading.deputy(keeper).is_none_or(is_lost)
+    let is_unknown = leading.clerk().is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk));
+    is_unknown
+        && match set.is_steady {
+            true => leading.deputy(keeper).is_none_or(is_lost),
+            false => map.hosts().filter(|host| *host != keeper).any(is_lost),
+        }
 }
 
 impl Past {
     pub(super) fn is_empty(&self) -> bool {
-        self.maps.is_empty()
+        self.sets.is_empty()
     }
 
     /// The sets that are remembered.
     pub(super) fn maps(&self) -> impl Iterator<Item = &Map> {
-        self.maps.iter()
+        self.sets.iter().map(|set| &set.map)
     }
 
     /// A broker has ended: nobody can be asked who published there last, and what.
@@ -64,27 +81,27 @@ impl Past {
         self.ended_at.is_some_and(|at| now.since(at) < ENDED_LIFE)
     }
 
-    /// There are other brokers than these.
-    pub(super) fn note(&mut self, old: Map) {
-        self.maps.retain(|map| map.hash() != old.hash());
+    /// There are other brokers than these, who were there for so long.
+    pub(super) fn note(&mut self, old: Map, lasted: Duration) {
+        self.sets.retain(|set| set.map.hash() != old.hash());
         if old.len() < 2 {
             return;
         }
-        if self.maps.len() >= PAST_MAX {
-            self.maps.pop_front();
+        if self.sets.len() >= PAST_MAX {
+            self.sets.pop_front();
         }
-        self.maps.push_back(old);
+        self.sets.push_back(Set { map: old, is_steady: lasted >= DEPUTIES_CHANGED });
     }
 
     /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more, nor for those that have ended, of whose sessions their
     /// deputies have told by now.
     pub(super) fn settle(&mut self, present: &Map, has_ended: impl Fn(HostId) -> bool) {
-        self.maps.retain(|map| !map.hosts().all(|host| present.has(host) || has_ended(host)));
+        self.sets.retain(|set| !set.map.hosts().all(|host| present.has(host) || has_ended(host)));
     }
 
     /// Who was there, cannot be reached now and has not ended: a client may have been attached there since.
     pub(super) fn away(&self, now: &Map, has_ended: impl Fn(HostId) -> bool) -> bool {
-        self.maps.iter().any(|map| map.hosts().any(|host| is_away(map, host, now, &has_ended)))
+        self.maps().any(|map| map.hosts().any(|host| is_away(map, host, now, &has_ended)))
     }
 
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
@@ -98,14 +115,15 @@ impl Past {
         is_told: impl Fn(HostId, HostId) -> bool,
     ) -> BTreeSet<HostId> {
         let mut found = BTreeSet::new();
-        for map in &self.maps {
+        for set in &self.sets {
+            let map = &set.map;
             let is_away = |host: HostId| is_away(map, host, now, &has_ended);
             let leading = map.leading(client);
             let holder_of = |keeper: HostId| {
                 let holder = if is_away(keeper) { Some(keeper) } else { leading.deputy(keeper) };
                 let holder = holder.filter(|holder| is_away(*holder))?;
                 let is_told = |clerk: HostId| is_told(holder, clerk);
-                is_forgotten(map, keeper, &leading, (now, is_told)).then_some(holder)
+                is_forgotten(set, keeper, &leading, (now, is_told)).then_some(holder)
             };
             found.extend(map.hosts().filter(|keeper| !now.has(*keeper)).filter_map(holder_of));
         }
@@ -120,13 +138,14 @@ impl Past {
         now: &Map,
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
-        match self.maps.iter().rev().find(|map| map.has(keeper)) {
-            Some(last) => {
-                let leading = last.leading(client);
-                is_away(last, keeper, now, has_ended) && is_forgotten(last, keeper, &leading, (now, |_| true))
-            }
-            None => !now.has(keeper) && !has_ended(keeper),
+        let with = self.sets.iter().rev().filter(|set| set.map.has(keeper));
+        let Some(last) = with.clone().next() else { return !now.has(keeper) && !has_ended(keeper) };
+        if !is_away(&last.map, keeper, now, has_ended) {
+            return false;
         }
+        // Before those that did not last there were other deputies.
+        let steady = with.clone().position(|set| set.is_steady).map_or(usize::MAX, |at| at + 1);
+        with.take(steady).any(|set| is_forgotten(set, keeper, &set.map.leading(client), (now, |_| true)))
     }
 }
 
@@ -216,7 +235,7 @@ mod tests {
     fn one_that_is_gone_leaves_no_doubt_and_half_of_them_do() {
         let all = map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]);
         let mut past = Past::default();
-        past.note(all.clone());
+        past.note(all.clone(), SETTLED);
         assert_eq!(unsure(&past, &all), 0);
         assert!(!past.away(&all, |_| false));
         let most = map(&[(1, 1), (2, 2), (3, 1), (4, 1)]);
@@ -233,7 +252,7 @@ mod tests {
     #[test]
     fn a_clerk_that_was_not_told_all_does_not_know() {
         let mut past = Past::default();
-        past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]));
+        past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]), SETTLED);
         let now = map(&[(1, 1), (2, 1), (3, 1)]);
         let unsure = |is_told: bool| {
             let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, |_| false, |_, _| is_told);
@@ -246,7 +265,7 @@ mod tests {
     #[test]
     fn what_one_had_that_has_ended_its_deputy_may_have() {
         let mut past = Past::default();
-        past.note(map(&[(1, 1), (2, 1), (3, 1)]));
+        past.note(map(&[(1, 1), (2, 1), (3, 1)]), SETTLED);
         let (gone, deputy, now) = (HostId::new(1 << 8), HostId::new(2 << 8), map(&[(3, 1)]));
         let unsure = |is_gone: bool| {
             let has_ended = |host: HostId| is_gone && host == gone;
@@ -263,19 +282,53 @@ mod tests {
     fn what_was_before_counts_until_all_has_been_told() {
         let (all, most) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let mut past = Past::default();
-        past.note(all.clone());
+        past.note(all.clone(), SETTLED);
         past.settle(&most, |_| false);
         assert!(!past.is_empty(), "there still are two of whom nothing is known");
         past.settle(&map(&[(1, 2), (2, 1), (3, 1), (4, 1)]), |_| false);
         assert!(past.is_empty());
-        (1..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)])));
-        assert_eq!(past.maps.len(), PAST_MAX);
+        (1..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)]), SETTLED));
+        assert_eq!(past.sets.len(), PAST_MAX);
+    }
+
+    #[test]
+    fn whoever_was_deputy_before_may_be_it_in_a_set_that_did_not_last() {
+        let (all, now) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
+        let lost = |lasted: Duration| {
+            let mut past = Past::default();
+            past.note(all.clone(), lasted);
+            unsure(&past, &now)
+        };
+        // One of those who are gone may have what the other one had, though this broker ranks as its deputy.
+        let (steady, brief) = (lost(DEPUTIES_CHANGED), lost(DEPUTIES_CHANGED - Duration::from_nanos(1)));
+        assert!(steady < brief, "{steady} and {brief}");
+    }
+
+    #[test]
+    fn what_went_to_one_that_had_no_time_to_copy_it_is_lost_with_it() {
+        let keeper = HostId::new(2 << 8);
+        let lost = |past: &Past, now: &Map| {
+            let is_lost = |client: &u32| past.is_lost_with(keeper, hash_of(&client.to_string()), now, |_| false);
+            (0..1000_u32).filter(is_lost).count()
+        };
+        // The other one was started again, and in that moment the keeper was gone.
+        let (before, brief, now) =
+            (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1), (2, 1), (3, 2)]), map(&[(1, 1), (3, 2)]));
+        let mut past = Past::default();
+        past.note(before.clone(), SETTLED);
+        past.note(brief.clone(), Duration::ZERO);
+        let gone = lost(&past, &now);
+        assert!(gone > 100, "those whose clerk was the keeper, and whose deputy has begun anew: {gone}");
+        let mut past = Past::default();
+        past.note(before, SETTLED);
+        past.note(brief, SETTLED);
+        assert_eq!(lost(&past, &now), 0, "it had time");
     }
 
     #[test]
     fn whose_name_another_one_has_by_now_has_ended() {
         let mut past = Past::default();
-        past.note(map(&[(1, 0), (2, 0), (3, 0)]));
+        past.note(map(&[(1, 0), (2, 0), (3, 0)]), SETTLED);
         let named = [(1, "b1"), (7, "b2"), (8, "b3")];
         let now = Map::new(named.iter().map(|(host, name)| (HostId::new(host << 8), 5, *name)));
         assert_eq!(unsure(&past, &now), 0);

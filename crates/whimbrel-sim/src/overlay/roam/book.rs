@@ -11,24 +11,14 @@ use whimbrel_event::{CheckpointToken, Packed, PubendId, Reliability, Time};
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
 use super::deed::Deed;
-use super::trouble::{COPY, GROUP, LINGER, Troubles};
+use super::repeat::{Got, may_repeat};
+use super::trouble::{COPY, LINGER, Troubles};
+use super::web::Reach;
 use crate::check::notice::{self, Notice};
 use crate::overlay::book::{Process, Rule, Violation, key_of, name_of, wants};
 use crate::overlay::client::Wish;
 use crate::rig::START;
 use crate::speech::{Ack, Heard, Message, user_properties};
-
-/// How long CONNECT may wait for other brokers, if none is far away.
-const CONNECT_MAX: Duration = Duration::from_secs(3);
-
-/// Or so many times the way to the farthest.
-const CONNECT_WAYS: u32 = 8;
-
-/// And for who gives its session away, what is written, and a little.
-const CONNECT_MORE: Duration = Duration::from_millis(1_500);
-
-/// That is all in any case.
-const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
 
 /// How long SUBSCRIBE may.
 const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_600);
@@ -55,31 +45,6 @@ pub(super) struct Fact {
     pub(super) is_marked: bool,
     /// Where it was written: machine, which disk of it, stream and tick.
     pub(super) written: BTreeSet<(usize, u32, u8, u64)>,
-}
-
-/// What there is around the broker at which something happens.
-pub(super) struct Reach {
-    /// How many brokers cannot be reached from there.
-    pub(super) missing: usize,
-    /// How long the way to the farthest takes.
-    pub(super) farthest: Duration,
-}
-
-impl Reach {
-    /// How long CONNECT may wait there.
-    fn connect_max(&self) -> Duration {
-        (CONNECT_MAX.max(self.farthest * CONNECT_WAYS) + CONNECT_MORE).min(CONNECT_LONGEST)
-    }
-}
-
-/// How an event came.
-pub(super) struct Got {
-    pub(super) at: Time,
-    pub(super) last: Time,
-    process: Process,
-    connection: u32,
-    name: Name,
-    settled: Option<(Time, Process)>,
 }
 
 /// A subscription from its SUBACK on, until it is begun anew.
@@ -462,7 +427,14 @@ impl Book {
         era.got.insert(fact, Got { at: now, last: now, process: at, connection, name, settled: None });
         let first = era.first.entry(name.0).or_default();
         let before = core::mem::replace(first, name.1.max(*first));
-        if name.1 <= before {
+        // Whoever may get again all that came after it has gone back to before it.
+        let is_later = |got: &&Got| got.name.0 == name.0 && got.name.1 > name.1;
+        let has_gone_back = |got: &Got| {
+            let since = |at: Option<Time>| at.is_some_and(|at| at >= got.at);
+            let has_moved = (since(account.moved), since(account.renewed));
+            may_repeat(&self.troubles, (account.keeper, has_moved), got, (now, at))
+        };
+        if name.1 <= before && !era.got.values().filter(is_later).all(has_gone_back) {
             let what = format!("{who} gets {} ({:x}:{}) late, after {before}", of.key, name.0, name.1);
             self.breaks(Rule::Order, what);
         }
@@ -496,29 +468,5 @@ impl Fact {
     /// It was said once, and so is where its publisher said it.
     fn is_answered_once(&self) -> bool {
         self.names.len() == 1 && !self.is_marked
-    }
-}
-
-/// Whether an event may come again under the same name, on another connection; and whether its client has been elsewhere meanwhile, or its keeper is gone with its
-/// disk: a deputy took over then, which may know nothing of what came or was settled since its last copy.
-fn may_repeat(
-    troubles: &Troubles,
-    (keeper, (has_moved, is_renewed)): (Keeper, (bool, bool)),
-    got: &Got,
-    (now, at): (Time, Process),
-) -> bool {
-    let Some((settled, process)) = got.settled else {
-        // Who has not said that it has it gets it again; at exactly once under the same tag, which it knows, unless a deputy does not.
-        let is_deputy = has_moved && troubles.any(got.at, now) || is_renewed && troubles.any(got.at, got.at + COPY);
-        return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && is_deputy;
-    };
-    let is_deputy = (has_moved || is_renewed) && troubles.any(settled, settled + COPY);
-    // The broker that knew it has lost its disk, and whoever may have had a copy was not there either.
-    let is_lost = troubles.lost_disk_of(process.0, settled) && troubles.gone(settled, now) > 1;
-    let is_crash = process.0 == at.0 && process.1 != at.1 && troubles.ended_within(process, settled, GROUP);
-    match keeper {
-        Keeper::AtLeast => is_crash || is_deputy || is_lost,
-        Keeper::Exactly => is_deputy || is_lost,
-        Keeper::Client => false,
     }
 }

@@ -8,6 +8,7 @@ mod deed;
 mod draw;
 mod judge;
 mod publisher;
+mod repeat;
 mod trouble;
 mod web;
 mod world;

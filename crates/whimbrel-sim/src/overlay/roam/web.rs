@@ -11,6 +11,18 @@ use crate::overlay::net::Net;
 /// and what is written a group commit.
 pub(super) const TOLD: Duration = Duration::from_secs(1);
 
+/// How long CONNECT may wait for other brokers, if none is far away.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Or so many times the way to the farthest.
+const CONNECT_WAYS: u32 = 8;
+
+/// And for who gives its session away, what is written, and a little.
+const CONNECT_MORE: Duration = Duration::from_millis(1_500);
+
+/// That is all in any case.
+const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Web {
@@ -92,4 +104,19 @@ pub(super) fn farthest(net: &Net, from: usize) -> Duration {
         ways.into_iter().flatten().max().unwrap_or_default()
     };
     over(&|_| true).max(over(&|edge| edge.line.is_some() && !edge.is_cut.contains(&true)))
+}
+
+/// What there is around the broker at which something happens.
+pub(super) struct Reach {
+    /// How many brokers cannot be reached from there.
+    pub(super) missing: usize,
+    /// How long the way to the farthest takes.
+    pub(super) farthest: Duration,
+}
+
+impl Reach {
+    /// How long CONNECT may wait there.
+    pub(super) fn connect_max(&self) -> Duration {
+        (CONNECT_MAX.max(self.farthest * CONNECT_WAYS) + CONNECT_MORE).min(CONNECT_LONGEST)
+    }
 }

@@ -7,10 +7,10 @@ use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config};
 
-use super::book::{Book, Reach};
+use super::book::Book;
 use super::client::{Client, Role};
 use super::deed::Deed;
-use super::web::farthest;
+use super::web::{Reach, farthest};
 use crate::overlay::book::Rule;
 use crate::overlay::logs::Log;
 use crate::overlay::net::Net;
