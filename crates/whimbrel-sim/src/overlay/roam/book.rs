@@ -39,6 +39,8 @@ pub(super) struct Fact {
     pub(super) publisher: usize,
     pub(super) number: u64,
     pub(super) sent: Vec<(Time, Process)>,
+    /// What the clocks of those brokers showed then.
+    pub(super) clocks: Vec<Time>,
     pub(super) answered: Option<(Time, Process)>,
     /// Under which names it was seen, and where those are from if that is known.
     pub(super) names: BTreeMap<Name, Option<Process>>,
@@ -151,7 +153,7 @@ impl Book {
         reach: impl FnOnce() -> Reach,
     ) {
         match deed {
-            Deed::Publishes { number, message } => self.published(now, (client, at), number, message),
+            Deed::Publishes { number, message } => self.published((now, reach().clock), (client, at), number, message),
             Deed::Takes(message) => self.took(now, client, at, &message),
             Deed::Heard(Heard::Ack { ack: Ack::Puback | Ack::Pubrec, id, code }) => {
                 let Some(fact) = self.unanswered.remove(&(client, id)) else { return };
@@ -206,7 +208,7 @@ impl Book {
         }
     }
 
-    fn published(&mut self, now: Time, (client, at): (usize, Process), number: u64, message: Message) {
+    fn published(&mut self, (now, clock): (Time, Time), (client, at): (usize, Process), number: u64, message: Message) {
         let (key, id) = (key_of(&message), message.id);
         let fact = match self.by_key.get(&key) {
             Some(fact) => {
@@ -222,6 +224,7 @@ impl Book {
                     publisher: client,
                     number,
                     sent: Vec::new(),
+                    clocks: Vec::new(),
                     answered: None,
                     names: BTreeMap::new(),
                     is_marked: false,
@@ -231,6 +234,7 @@ impl Book {
             }
         };
         self.facts[fact].sent.push((now, at));
+        self.facts[fact].clocks.push(clock);
         self.unanswered.insert((client, id), fact);
     }
 
@@ -434,7 +438,9 @@ impl Book {
             let has_moved = (since(account.moved), since(account.renewed));
             may_repeat(&self.troubles, (account.keeper, has_moved), got, (now, at))
         };
-        if name.1 <= before && !era.got.values().filter(is_later).all(has_gone_back) {
+        // What was said before it was granted is not promised, nor is its order.
+        let is_due = era.began.is_some_and(|began| of.sent[0].0 > began);
+        if name.1 <= before && is_due && !era.got.values().filter(is_later).all(has_gone_back) {
             let what = format!("{who} gets {} ({:x}:{}) late, after {before}", of.key, name.0, name.1);
             self.breaks(Rule::Order, what);
         }

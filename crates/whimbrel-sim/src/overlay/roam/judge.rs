@@ -151,13 +151,33 @@ impl Book {
         });
         let names: Vec<Name> = fact.names.keys().copied().chain(logged).collect();
         let elder = self.elder_names(era, fact);
+        let unseen = self.unseen_names(fact);
         let hides = |names: &[Name], (stream, from): &Name, to: u64| {
             names.iter().any(|(of, tick)| of == stream && from < tick && *tick <= to)
         };
         let is_one = |(from, to, reason, _): &&(Name, u64, String, Time)| {
-            hides(&names, from, *to) || reason == "lost" && hides(&elder, from, *to)
+            let hides_unseen =
+                |((stream, least), most): &(Name, u64)| *stream == from.0 && from.1 < *least && *most <= *to;
+            hides(&names, from, *to) || reason == "lost" && hides(&elder, from, *to) || unseen.iter().any(hides_unseen)
         };
         era.gaps.iter().filter(is_one).map(|(_, _, reason, at)| (&**reason, *at)).collect()
+    }
+
+    /// Under which names an event may be that nobody has seen: in the stream that its publisher had at that broker, at a tick between what the clock there showed
+    /// as it was said and what it may have shown as that was answered.
+    fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
+        if !fact.names.is_empty() || !fact.written.is_empty() {
+            return Vec::new();
+        }
+        let said = fact.sent.iter().zip(&fact.clocks);
+        let unseen = said.filter_map(|((sent, process), clock)| {
+            let waited = fact.answered.map_or(Duration::ZERO, |(at, _)| at.since(*sent));
+            let stream = self.facts.iter().filter(|other| other.publisher == fact.publisher).find_map(|other| {
+                other.names.iter().find(|(_, at)| **at == Some(*process)).map(|((stream, _), _)| *stream)
+            });
+            Some(((stream?, clock.as_nanos()), (*clock + waited).as_nanos()))
+        });
+        unseen.collect()
     }
 
     /// Which stream is logged there, as far as somebody got an event of it.

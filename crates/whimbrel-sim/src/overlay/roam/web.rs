@@ -112,6 +112,8 @@ pub(super) struct Reach {
     pub(super) missing: usize,
     /// How long the way to the farthest takes.
     pub(super) farthest: Duration,
+    /// What its clock shows.
+    pub(super) clock: Time,
 }
 
 impl Reach {

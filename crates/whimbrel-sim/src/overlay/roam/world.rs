@@ -305,7 +305,7 @@ impl<'a> World<'a> {
 impl Reach {
     /// From one of the brokers.
     fn from(net: &Net, node: usize) -> Reach {
-        Reach { missing: out_of_reach(net, node), farthest: farthest(net, node) }
+        Reach { missing: out_of_reach(net, node), farthest: farthest(net, node), clock: net.nodes[node].clock(net.now) }
     }
 }
 
