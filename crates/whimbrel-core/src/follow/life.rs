@@ -133,6 +133,14 @@ impl Core {
         flies.chain(waits).collect()
     }
 
+    /// Whether a client has not answered something of a stream that it was given, or is to be: an event, or the notice of a gap.
+    pub(crate) fn has_unanswered(&self, id: u32, pubend: PubendId) -> bool {
+        let index = self.tracks.get(id).session;
+        let mut gaps = self.sessions.get(index).inflight.unanswered_gaps(id);
+        gaps.any(|gap| gap.pubend == pubend)
+            || self.unanswered(index, id, true).into_iter().any(|event| event.pubend == pubend)
+    }
+
     /// A subscription gets other terms, and goes on where it is.
     fn change(&mut self, id: u32, mut new: Track, confirmed: Option<&Confirmed>) {
         let old = self.tracks.get_mut(id);

@@ -246,16 +246,22 @@ impl Core {
     /// A durable subscription counts on the log of a stream behind that tick, unless it does so already.
     fn count_on_stream(&mut self, track: u32, pubend: PubendId, since: Tick) {
         let Some(passed) = self.streams.followed(pubend) else { return };
-        let ahead = self.tracks.get(track).ahead.get(pubend);
-        let Some(durable) = self.tracks.durable_mut(track) else { return };
-        if !durable.far.since.has(pubend) {
-            durable.far.since.set(pubend, since);
-            // What it has had of it and not acknowledged was not noted.
-            durable.far.newest.set(pubend, passed);
-            durable.far.written.count(pubend, since, passed.max(ahead));
-            self.tracks.touch(track);
-            self.note_counted(self.tracks.get(track).session);
+        if self.tracks.durable(track).is_none_or(|durable| durable.far.since.has(pubend)) {
+            return;
         }
+        let had = passed.max(self.tracks.get(track).ahead.get(pubend));
+        let is_open = self.has_unanswered(track, pubend);
+        let Some(durable) = self.tracks.durable_mut(track) else { return };
+        durable.far.since.set(pubend, since);
+        // What it has had of it and not acknowledged was not noted.
+        durable.far.newest.set(pubend, passed);
+        durable.far.written.count(pubend, since, had);
+        if is_open {
+            // What is written now lies before that, and must not any more once it is acknowledged.
+            durable.far.written.mark(pubend, had);
+        }
+        self.tracks.touch(track);
+        self.note_counted(self.tracks.get(track).session);
     }
 
     /// The present selector of a durable subscription counts in a stream behind that tick, once all before that has been passed here.

@@ -135,9 +135,10 @@ impl Bases {
         unused
     }
 
-    /// How far any of them is in a stream. Later ones are never behind: what a position refers to was passed, and must not come again.
+    /// How far any of them is in a stream. Later ones are never behind: what a position refers to was passed, and must not come again. So the last that has
+    /// the stream is the farthest, and those before it need not be looked at: there may be thousands.
     fn farthest(&self, pubend: PubendId) -> Tick {
-        self.of.values().filter_map(|base| tick_of(&base.ticks, pubend)).max().unwrap_or_default()
+        self.of.values().rev().find_map(|base| tick_of(&base.ticks, pubend)).unwrap_or_default()
     }
 
     fn add(&mut self, now: Time, ticks: Common) -> BaseNo {

@@ -154,8 +154,8 @@ impl Value<'_> for Part {
         let count = bytes.varint().filter(|count| *count <= u64::from(HOST_RELIABLE_MAX))?;
         let streams = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?, tick(bytes)?)));
         let streams = streams.collect::<Option<Box<[_]>>>()?;
-        let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
-        let beyond = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
+        // However many: nothing bounds what is acknowledged beyond a notice that is not answered.
+        let beyond = (0..bytes.varint()?).map(|_| Some((index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
         streams.is_sorted_by(|a, b| a.0 < b.0).then_some(Part { streams, beyond })
     }
 }
@@ -348,10 +348,13 @@ impl Core {
         let current = self.store.bases.ticks(self.store.bases.current());
         // Whoever is behind need not be as far as the last base is.
         let newest = if track.lag.is_none() && !track.by_token { current } else { under.base };
+        let former = self.store.bases.ticks(written.base);
         let mut apart = under.parts.iter().peekable();
         for of in by_host(stand).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
-            let least = |pubend| if has_ended { Tick(u64::MAX) } else { tick_of(newest, pubend).unwrap_or_default() };
+            // Nor is it behind the base that it is about to leave: up to there nothing is marked.
+            let least = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend)).unwrap_or_default();
+            let least = |pubend| if has_ended { Tick(u64::MAX) } else { least(pubend) };
             if !written.parts.get(&of.host).is_some_and(|part| of.is_told_by(part, least, marks)) {
                 parts.push((of.host, of.part()));
             }

@@ -1,5 +1,6 @@
 //! Durable subscriptions at one broker, publishers at another: what was acknowledged to these comes exactly once, whoever dies and comes back.
 
+mod begun;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../durable/disk.rs"]
