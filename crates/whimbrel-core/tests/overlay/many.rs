@@ -152,7 +152,7 @@ fn copies_of_sessions_that_far_brokers_have_taken_are_not_made_again() {
         net.await_attached(node, link + 1);
     }
     net.advance(SECOND * 20);
-    assert!(net.nodes.iter().all(|node| node.core.are_copies_taken()));
+    assert!(net.nodes.iter().all(|node| node.core.is_handed_over()));
     assert_eq!(said_in_ten_seconds(&mut net).1, 0);
 }
 

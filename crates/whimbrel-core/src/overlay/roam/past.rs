@@ -11,6 +11,7 @@ use super::seeking::SEEK_MAX;
 use super::{ENDED_LIFE, Roam, STILL};
 use crate::broker::Core;
 use crate::overlay::Overlay;
+use crate::overlay::estimate::LINK_DEAD_AFTER;
 use crate::overlay::letters::Sender;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
@@ -25,12 +26,15 @@ pub(super) const SETTLED: Duration = Duration::from_secs(20);
 /// When a set of brokers has lasted so long, who ranks as deputy in it is the deputy, and has the copies: until then whoever was it before.
 const DEPUTIES_CHANGED: Duration = STILL.saturating_add(COPY_EVERY.saturating_mul(4));
 
+/// When one has lasted so long, whoever was in it was alive then, and whoever was its deputy has the copies, if that was started again before: one that is silent
+/// is noticed later than that it has ended.
+const DEPUTIES_TOLD: Duration = LINK_DEAD_AFTER.saturating_add(COPY_EVERY.saturating_mul(2));
+
 /// A set of brokers that there was.
 #[derive(Debug)]
 struct Set {
     map: Map,
-    /// It lasted so long that deputies were who they are to be in it.
-    is_steady: bool,
+    lasted: Duration,
 }
 
 /// The sets of brokers before the present one, oldest first.
@@ -55,7 +59,7 @@ fn is_forgotten(set: &Set, keeper: HostId, leading: &Leading, (now, is_told): (&
     let is_lost = |host: HostId| now.life(host) != map.life(host);
     let is_unknown = leading.clerk().is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk));
     is_unknown
-        && match set.is_steady {
+        && match set.lasted >= DEPUTIES_CHANGED {
             true => leading.deputy(keeper).is_none_or(is_lost),
             false => map.hosts().filter(|host| *host != keeper).any(is_lost),
         }
@@ -90,7 +94,7 @@ impl Past {
         if self.sets.len() >= PAST_MAX {
             self.sets.pop_front();
         }
-        self.sets.push_back(Set { map: old, is_steady: lasted >= DEPUTIES_CHANGED });
+        self.sets.push_back(Set { map: old, lasted });
     }
 
     /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more, nor for those that have ended, of whose sessions their
@@ -143,8 +147,8 @@ impl Past {
         if !is_away(&last.map, keeper, now, has_ended) {
             return false;
         }
-        // Before those that did not last there were other deputies.
-        let steady = with.clone().position(|set| set.is_steady).map_or(usize::MAX, |at| at + 1);
+        // What it had when those began that did not last, those of before may have.
+        let steady = with.clone().position(|set| set.lasted >= DEPUTIES_TOLD).map_or(usize::MAX, |at| at + 1);
         with.take(steady).any(|set| is_forgotten(set, keeper, &set.map.leading(client), (now, |_| true)))
     }
 }
