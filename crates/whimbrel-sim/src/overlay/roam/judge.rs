@@ -164,14 +164,15 @@ impl Book {
     }
 
     /// Under which names an event may be that nobody has seen: in the stream that its publisher had at that broker, at a tick between what the clock there showed
-    /// as it was said and what it may have shown as that was answered.
+    /// as it was said and what it may have shown as that was answered, or the broker ended.
     fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
         if !fact.names.is_empty() || !fact.written.is_empty() {
             return Vec::new();
         }
         let said = fact.sent.iter().zip(&fact.clocks);
         let unseen = said.filter_map(|((sent, process), clock)| {
-            let waited = fact.answered.map_or(Duration::ZERO, |(at, _)| at.since(*sent));
+            let until = [fact.answered.map(|(at, _)| at), self.troubles.ends.get(process).copied()];
+            let waited = until.into_iter().flatten().min().map_or(Duration::ZERO, |at| at.since(*sent));
             let stream = self.facts.iter().filter(|other| other.publisher == fact.publisher).find_map(|other| {
                 other.names.iter().find(|(_, at)| **at == Some(*process)).map(|((stream, _), _)| *stream)
             });
