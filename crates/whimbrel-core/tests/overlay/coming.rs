@@ -32,19 +32,3 @@ fn who_was_about_to_be_attached_where_nobody_can_ask_is_refused_until_somebody_c
     }
     assert!(asked > 3, "{asked} clients of whom another broker is the clerk");
 }
-
-/// Of two brokers that are gone one comes back while the session is sought at the third: it is asked as well.
-#[test]
-fn who_comes_back_while_a_session_is_sought_is_asked() {
-    for number in 0..12 {
-        let client = format!("c{number}");
-        let mut net = Net::mesh(4);
-        assert_eq!(net.connect(3, 9, &client), Some(false));
-        net.advance(SECOND);
-        (1..4).for_each(|node| net.kill(node));
-        net.advance(SECOND);
-        net.connect_as(0, 10, &client, RETURN);
-        net.revive(3, true);
-        assert_ne!(net.answer(0, 10), Some(false), "{client}: it is there");
-    }
-}
