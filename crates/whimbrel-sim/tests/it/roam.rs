@@ -13,7 +13,7 @@ use crate::seeds::{number, play};
 const SEEDS: u64 = 1_000;
 
 /// None of those breaks a promise; of each thousand beyond them so many at most: what is still open, as decision 13 tells.
-const OPEN_MAX: u64 = 1;
+const OPEN_MAX: u64 = 2;
 
 /// Of worlds in which clients go nowhere else.
 const HOME: u64 = 200;
