@@ -228,6 +228,11 @@ impl Core {
         let streams: Vec<(PubendId, Tick)> =
             self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
         of_track.wait_for(streams.into_iter());
+        self.await_unsettled(subscription, track);
+    }
+
+    /// A subscription waits for brokers until they say that they know of it; not for those that have ended.
+    fn await_unsettled(&mut self, subscription: u32, track: u32) {
         self.settle_ended(track);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
             overlay.waiting.returned.push(Returned { subscription, track, version: None });
@@ -242,10 +247,7 @@ impl Core {
             return;
         }
         of_track.wait_for(self.streams.remote_positions());
-        self.settle_ended(track);
-        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
-            overlay.waiting.returned.push(Returned { subscription, track, version: None });
-        }
+        self.await_unsettled(subscription, track);
     }
 
     /// The own interest has a version that has everything there is.

@@ -83,4 +83,9 @@ impl Edge {
         let (is_stubborn, is_loop, is_cut) = (false, false, [false; 2]);
         Edge { ends, shape, is_stubborn, is_loop, is_cut, line: None, dial_at: Time::ZERO, pause: PAUSE_MIN }
     }
+
+    /// Whether there is a connection, and what both ends send arrives.
+    pub(super) fn is_linked(&self) -> bool {
+        self.line.is_some() && !self.is_cut.contains(&true)
+    }
 }

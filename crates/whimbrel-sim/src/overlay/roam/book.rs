@@ -145,15 +145,9 @@ impl Book {
     }
 
     /// A client did something at a process, or was told something there. `reach`: what there is around it.
-    pub(super) fn note(
-        &mut self,
-        now: Time,
-        (client, at): (usize, Process),
-        deed: Deed,
-        reach: impl FnOnce() -> Reach,
-    ) {
+    pub(super) fn note(&mut self, now: Time, (client, at): (usize, Process), deed: Deed, reach: Reach<'_>) {
         match deed {
-            Deed::Publishes { number, message } => self.published((now, reach().clock), (client, at), number, message),
+            Deed::Publishes { number, message } => self.published((now, reach.clock()), (client, at), number, message),
             Deed::Takes(message) => self.took(now, client, at, &message),
             Deed::Heard(Heard::Ack { ack: Ack::Puback | Ack::Pubrec, id, code }) => {
                 let Some(fact) = self.unanswered.remove(&(client, id)) else { return };
@@ -195,14 +189,14 @@ impl Book {
         }
     }
 
-    fn gone(&mut self, now: Time, client: usize, reach: impl FnOnce() -> Reach) {
+    fn gone(&mut self, now: Time, client: usize, reach: Reach<'_>) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         account.tags.clear();
         let asked = account.asked.take().map(|(at, _, _)| at);
         if let Some((_, process)) = account.attached.take() {
             account.home = Some((now, process));
         }
-        if let Some(asked) = asked.filter(|asked| now.since(*asked) > reach().connect_max()) {
+        if let Some(asked) = asked.filter(|asked| now.since(*asked) > reach.connect_max()) {
             let what = format!("{} gets no answer to its CONNECT in {:?}", account.name, now.since(asked));
             self.breaks(Rule::Answer, what);
         }
@@ -243,7 +237,7 @@ impl Book {
         now: Time,
         (client, at): (usize, Process),
         (code, is_present): (u8, bool),
-        reach: impl FnOnce() -> Reach,
+        reach: Reach<'_>,
     ) {
         self.counts.refused += u64::from(code == UNAVAILABLE);
         if code >= 0x80 && code != UNAVAILABLE {
@@ -251,8 +245,7 @@ impl Book {
         }
         let changed = self.troubles.changed;
         let is_settled = changed.map_or(now.since(START) > FOUND, |changed| now.since(changed) > LINGER);
-        let reach = reach();
-        let out_of_reach = reach.missing;
+        let out_of_reach = reach.missing();
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let Some((asked, is_clean, forces)) = account.asked.take() else { return };
         let who = format!("{} at {at:?}", account.name);
@@ -403,6 +396,8 @@ impl Book {
         let Some(era) = account.eras.last_mut() else { return };
         let of = &self.facts[fact];
         let connection = account.connection;
+        let (moved, renewed) = (account.moved, account.renewed);
+        let has_moved = |got: &Got| [moved, renewed].map(|at| at.is_some_and(|at| at >= got.at)).into();
         if let Some(got) = era.got.get_mut(&fact) {
             self.counts.repeated += 1;
             got.last = now;
@@ -414,13 +409,11 @@ impl Book {
                 }
                 return;
             }
-            let since = |at: Option<Time>| at.is_some_and(|at| at >= got.at);
-            let has_moved = (since(account.moved), since(account.renewed));
             // What was published at least once is delivered so.
             let is_weaker = account.keeper == Keeper::Exactly && message.qos == Qos::AtLeastOnce;
             let keeper = if is_weaker { Keeper::AtLeast } else { account.keeper };
             let is_allowed =
-                got.connection != connection && may_repeat(&self.troubles, (keeper, has_moved), got, (now, at));
+                got.connection != connection && may_repeat(&self.troubles, (keeper, has_moved(got)), got, (now, at));
             let must_say = !self.troubles.any(got.at, now);
             let (settled, dup) = (got.settled, message.dup);
             if !is_allowed || must_say && !dup && message.qos != Qos::AtMostOnce {
@@ -433,11 +426,7 @@ impl Book {
         let before = core::mem::replace(first, name.1.max(*first));
         // Whoever may get again all that came after it has gone back to before it.
         let is_later = |got: &&Got| got.name.0 == name.0 && got.name.1 > name.1;
-        let has_gone_back = |got: &Got| {
-            let since = |at: Option<Time>| at.is_some_and(|at| at >= got.at);
-            let has_moved = (since(account.moved), since(account.renewed));
-            may_repeat(&self.troubles, (account.keeper, has_moved), got, (now, at))
-        };
+        let has_gone_back = |got: &Got| may_repeat(&self.troubles, (account.keeper, has_moved(got)), got, (now, at));
         // What was said before it was granted is not promised, nor is its order.
         let is_due = era.began.is_some_and(|began| of.sent[0].0 > began);
         if name.1 <= before && is_due && !era.got.values().filter(is_later).all(has_gone_back) {

@@ -34,7 +34,7 @@ impl Web {
     /// Looks at the connections that there are.
     pub(super) fn look(&mut self, net: &Net) {
         let mut parts: Vec<usize> = (0..net.nodes.len()).collect();
-        for edge in net.edges.iter().filter(|edge| edge.line.is_some() && !edge.is_cut.contains(&true)) {
+        for edge in net.edges.iter().filter(|edge| edge.is_linked()) {
             let (one, other) = (parts[edge.ends.0], parts[edge.ends.1]);
             parts.iter_mut().filter(|part| **part == other).for_each(|part| *part = one);
         }
@@ -85,7 +85,7 @@ impl Web {
 }
 
 /// How long the way takes to the broker that is the farthest from one, over the connections that there are, or over all that there may be, whichever is longer.
-pub(super) fn farthest(net: &Net, from: usize) -> Duration {
+fn farthest(net: &Net, from: usize) -> Duration {
     let over = |is_used: &dyn Fn(&Edge) -> bool| {
         let mut ways: Vec<Option<Duration>> = vec![None; net.nodes.len()];
         ways[from] = Some(Duration::ZERO);
@@ -103,22 +103,43 @@ pub(super) fn farthest(net: &Net, from: usize) -> Duration {
         }
         ways.into_iter().flatten().max().unwrap_or_default()
     };
-    over(&|_| true).max(over(&|edge| edge.line.is_some() && !edge.is_cut.contains(&true)))
+    over(&|_| true).max(over(&Edge::is_linked))
 }
 
-/// What there is around the broker at which something happens.
-pub(super) struct Reach {
+/// What there is around the broker at which something happens. Nothing is looked at before somebody wants to know.
+pub(super) struct Reach<'a> {
+    pub(super) net: &'a Net,
+    pub(super) node: usize,
+}
+
+impl Reach<'_> {
     /// How many brokers cannot be reached from there.
-    pub(super) missing: usize,
-    /// How long the way to the farthest takes.
-    pub(super) farthest: Duration,
-    /// What its clock shows.
-    pub(super) clock: Time,
-}
+    pub(super) fn missing(&self) -> usize {
+        out_of_reach(self.net, self.node)
+    }
 
-impl Reach {
+    /// What its clock shows.
+    pub(super) fn clock(&self) -> Time {
+        self.net.nodes[self.node].clock(self.net.now)
+    }
+
     /// How long CONNECT may wait there.
     pub(super) fn connect_max(&self) -> Duration {
-        (CONNECT_MAX.max(self.farthest * CONNECT_WAYS) + CONNECT_MORE).min(CONNECT_LONGEST)
+        (CONNECT_MAX.max(farthest(self.net, self.node) * CONNECT_WAYS) + CONNECT_MORE).min(CONNECT_LONGEST)
     }
+}
+
+/// How many brokers a broker cannot reach at this moment.
+fn out_of_reach(net: &Net, from: usize) -> usize {
+    let mut reached = vec![false; net.nodes.len()];
+    let mut open = vec![from];
+    while let Some(node) = open.pop() {
+        if core::mem::replace(&mut reached[node], true) {
+            continue;
+        }
+        let works = net.edges.iter().filter(|edge| !edge.is_cut.contains(&true));
+        let ends = works.flat_map(|edge| [edge.ends, (edge.ends.1, edge.ends.0)]);
+        open.extend(ends.filter(|(near, far)| *near == node && net.is_up(*far)).map(|(_, far)| far));
+    }
+    reached.iter().filter(|reached| !**reached).count()
 }

@@ -10,7 +10,7 @@ use whimbrel_mqtt::{Broker, Config};
 use super::book::Book;
 use super::client::{Client, Role};
 use super::deed::Deed;
-use super::web::{Reach, farthest};
+use super::web::Reach;
 use crate::overlay::book::Rule;
 use crate::overlay::logs::Log;
 use crate::overlay::net::Net;
@@ -221,7 +221,7 @@ impl<'a> World<'a> {
                 (Role::Witness, _) => {}
                 (_, deed) => {
                     let net = &self.net;
-                    self.book.note(now, (number, at), deed, || Reach::from(net, at.0));
+                    self.book.note(now, (number, at), deed, Reach { net, node: at.0 });
                 }
             }
         }
@@ -300,26 +300,4 @@ impl<'a> World<'a> {
         let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));
         self.wake(witness.expect("each machine has a witness"));
     }
-}
-
-impl Reach {
-    /// From one of the brokers.
-    fn from(net: &Net, node: usize) -> Reach {
-        Reach { missing: out_of_reach(net, node), farthest: farthest(net, node), clock: net.nodes[node].clock(net.now) }
-    }
-}
-
-/// How many brokers a broker cannot reach at this moment.
-fn out_of_reach(net: &Net, from: usize) -> usize {
-    let mut reached = vec![false; net.nodes.len()];
-    let mut open = vec![from];
-    while let Some(node) = open.pop() {
-        if core::mem::replace(&mut reached[node], true) {
-            continue;
-        }
-        let works = net.edges.iter().filter(|edge| !edge.is_cut.contains(&true));
-        let ends = works.flat_map(|edge| [edge.ends, (edge.ends.1, edge.ends.0)]);
-        open.extend(ends.filter(|(near, far)| *near == node && net.is_up(*far)).map(|(_, far)| far));
-    }
-    reached.iter().filter(|reached| !**reached).count()
 }
