@@ -109,7 +109,7 @@ impl Core {
                 Passed::Data(event) => {
                     let tick = event.id().tick;
                     let remote = self.streams.remote(pubend).expect("the stream is known");
-                    remote.passed = tick;
+                    (remote.passed, remote.spoke) = (tick, tick);
                     let retain = remote.retained.remove(&tick);
                     let route = self.router.route(event.topic()).expect("the topic has been checked");
                     let matched = self.pass(now, route, &mut Publication::of(&event, 0), retain, out);
@@ -119,7 +119,9 @@ impl Core {
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);
-                    self.streams.remote(pubend).expect("the stream is known").lost.add(after, upto);
+                    let remote = self.streams.remote(pubend).expect("the stream is known");
+                    remote.spoke = upto;
+                    remote.lost.add(after, upto);
                     self.pass_gap(now, pubend, (after, upto), GapReason::Lost, out);
                 }
                 Passed::Silence { upto, .. } => self.moved(pubend, upto),
@@ -138,7 +140,7 @@ impl Core {
         if before < begin {
             let mut knowledge = Knowledge::new(pubend, begin);
             knowledge.merge(&remote.knowledge);
-            (remote.knowledge, remote.passed) = (knowledge, begin);
+            (remote.knowledge, remote.passed, remote.spoke) = (knowledge, begin, begin);
             remote.retained = remote.retained.split_off(&Tick(begin.0 + 1));
             self.cache.miss(pubend, begin);
             self.begin_unanswered(pubend, begin);

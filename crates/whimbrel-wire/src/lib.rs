@@ -55,7 +55,7 @@ pub const MAJOR: u8 = 1;
 
 /// The minor version of the protocol that is spoken here. A minor version may add frames of types below 128, and fields at the end of those that have an end.
 ///
-/// 1: a hello tells the version of the sender's program.
+/// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which streams it knows of.
 pub const MINOR: u8 = 1;
 
 /// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`, `_` and `-`.

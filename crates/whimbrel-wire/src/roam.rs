@@ -420,15 +420,23 @@ pub struct CopiesTaken<'a> {
     pub page: u64,
     /// Clients of whose sessions the receiver has no copy on which what has changed could build; at most [`LIST_MAX`].
     pub lacking: Vec<&'a str>,
+    /// Says which streams the receiver of the copies knows of: a sender that knows of the same ones need not name them. 0 if it does not tell, as those of minor
+    /// version 0 do not.
+    pub streams: u64,
 }
 
 impl<'a> Body<'a> for CopiesTaken<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
-        Ok(CopiesTaken { page: input.varint()?, lacking: input.list(LIST_MAX, "clients", client)? })
+        let (page, lacking) = (input.varint()?, input.list(LIST_MAX, "clients", client)?);
+        let streams = if input.0.is_empty() { 0 } else { input.u64()? };
+        Ok(CopiesTaken { page, lacking, streams })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.page);
         out.put_list(&self.lacking, LIST_MAX, "clients", |out, client| put_client(client, out));
+        if self.streams != 0 {
+            out.extend_from_slice(&self.streams.to_le_bytes());
+        }
     }
 }

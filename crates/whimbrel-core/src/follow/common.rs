@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use whimbrel_event::Tick;
+
 use super::positions::{COMMON_MIN, Common, Positions};
 use super::{Far, Lag, Tracks};
 use crate::store::FarStand;
@@ -25,6 +27,8 @@ pub(crate) struct InCommon {
     held: Common,
     behind: Common,
     marks: Common,
+    /// The streams in which those stand who have left.
+    away: Common,
 }
 
 impl InCommon {
@@ -61,6 +65,14 @@ impl InCommon {
     /// Where somebody stands who is behind.
     pub(crate) fn fall_behind(&mut self, positions: &mut Positions) {
         positions.share_with(&mut self.behind);
+    }
+
+    /// Most of where somebody stands who has left is one tick.
+    pub(super) fn level_off(&mut self, positions: &mut Positions, level: Tick) {
+        if !positions.share(&self.away, Some(level)) {
+            self.away = positions.iter().collect();
+            positions.share(&self.away, Some(level));
+        }
     }
 
     /// What a subscription lacks of streams, and where it stands if it is behind.

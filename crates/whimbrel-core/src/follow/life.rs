@@ -363,6 +363,7 @@ impl Core {
             if !self.tracks.get(id).keeps {
                 self.give_up(id);
             }
+            self.level_off(id);
         }
         let Core { sessions, tracks, .. } = self;
         sessions.get_mut(index).inflight.let_go(|track| tracks.is_by_token(track), true);

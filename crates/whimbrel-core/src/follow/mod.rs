@@ -9,6 +9,7 @@ mod common;
 mod durable;
 mod far;
 mod gaps;
+mod level;
 mod life;
 mod notice;
 mod positions;

@@ -75,6 +75,7 @@ pub use peers::{
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
+pub(crate) use quiet::QUIET_MAX;
 pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, said_of};

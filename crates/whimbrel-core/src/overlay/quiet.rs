@@ -18,7 +18,7 @@ use crate::stream::Streams;
 pub const QUIET_GRACE: Duration = Duration::from_millis(20);
 
 /// It is told at doubling intervals up to this one.
-pub const QUIET_MAX: Duration = Duration::from_secs(30);
+pub(crate) const QUIET_MAX: Duration = Duration::from_secs(30);
 
 /// With more than [`FEW_BROKERS`] intervals grow so many times each time: each change of what one wants is answered by all of them, twelve times if they doubled.
 const QUIET_GROWS: u32 = 4;

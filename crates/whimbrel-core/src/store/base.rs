@@ -103,6 +103,16 @@ impl Bases {
         self.of.get(&number).map_or(&[], |base| &base.ticks)
     }
 
+    /// The first base to which anything refers.
+    pub(super) fn first(&self) -> BaseNo {
+        self.of.iter().find(|(_, base)| base.count > 0).map_or(BaseNo(0), |(number, _)| *number)
+    }
+
+    /// Where the last base has a stream.
+    pub(crate) fn tick_of_current(&self, pubend: PubendId) -> Tick {
+        tick_of(self.ticks(self.current), pubend).unwrap_or_default()
+    }
+
     /// The same, to be held in common.
     pub(super) fn common(&self, number: BaseNo) -> Option<&Common> {
         self.of.get(&number).map(|base| &base.ticks)
@@ -197,8 +207,10 @@ impl Core {
             return;
         }
         let bases = &self.store.bases;
-        let ticks = self.base_streams().map(|(pubend, tick)| (pubend, tick.max(bases.farthest(pubend))));
-        let ticks: Common = ticks.collect();
+        // One tick for all that are beyond: nothing but what was given since differs from that, and a subscription that has left may stand there as well.
+        let level = self.streams.level();
+        let tick = |(pubend, tick): (PubendId, Tick)| (pubend, tick.min(level).max(bases.farthest(pubend)));
+        let ticks: Common = self.base_streams().map(tick).collect();
         if ticks.is_empty() {
             return;
         }
@@ -227,9 +239,10 @@ impl Core {
         behind.into_iter().for_each(|id| self.tracks.touch(id));
     }
 
-    /// Positions of other brokers' streams, as they are in the last base.
+    /// Positions of other brokers' streams, as they are in the last base, if they have been passed here.
     pub(super) fn base_positions(&self) -> Positions {
-        self.store.bases.ticks(self.store.bases.current).iter().copied().collect()
+        let ticks = self.store.bases.ticks(self.store.bases.current).iter();
+        ticks.map(|(pubend, tick)| (*pubend, (*tick).min(self.streams.passed(*pubend)))).collect()
     }
 
     /// What was written of a position refers to a base no more.

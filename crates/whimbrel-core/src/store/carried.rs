@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use whimbrel_event::{EventId, PredecessorsBuf, PubendId, Qos, Tick};
 
+use super::among::Level;
 use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
@@ -17,6 +18,9 @@ const FORM: u8 = 3;
 
 /// The oldest that is read: it did not say whether a publisher may have published elsewhere.
 const FORM_MIN: u8 = 2;
+
+/// As [`FORM`], for somebody who knows of the same streams.
+const FORM_AMONG: u8 = 4;
 
 /// Most of any list: what is read is bounded by the bytes that are there as well.
 const LIST_MAX: u64 = 1 << 20;
@@ -132,7 +136,7 @@ fn text<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
     Some(is_some.then_some(text))
 }
 
-fn list<'a, T>(bytes: &mut Bytes<'a>, mut one: impl FnMut(&mut Bytes<'a>) -> Option<T>) -> Option<Vec<T>> {
+pub(super) fn list<'a, T>(bytes: &mut Bytes<'a>, mut one: impl FnMut(&mut Bytes<'a>) -> Option<T>) -> Option<Vec<T>> {
     let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
     (0..count).map(|_| one(bytes)).collect()
 }
@@ -226,6 +230,19 @@ impl<'a> Structure<'a> {
     }
 }
 
+/// Up to where something is acknowledged, as what it is away from another tick, and after which it was logged, if it was.
+pub(super) fn put_tick(out: &mut Vec<u8>, (since, acked): (Option<Tick>, Tick), before: u64) {
+    put_varint(out, zigzag(acked.0.wrapping_sub(before) as i64));
+    // What it wants may be logged only from further on than it has got.
+    put_varint(out, since.map_or(0, |since| zigzag(acked.0.wrapping_sub(since.0) as i64).saturating_add(1)));
+}
+
+pub(super) fn tick(bytes: &mut Bytes<'_>, before: u64) -> Option<(Option<Tick>, Tick)> {
+    let acked = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
+    let away = bytes.varint()?.checked_sub(1);
+    Some((away.map(|away| Tick(acked.wrapping_sub(unzigzag(away) as u64))), Tick(acked)))
+}
+
 impl CarriedStand {
     /// Up to where it has acknowledged everything of a stream, if it stands there.
     pub(crate) fn at(&self, pubend: PubendId) -> Option<Tick> {
@@ -234,30 +251,25 @@ impl CarriedStand {
     }
 
     /// Streams of one broker stand at nearly the same tick, mostly.
-    fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.streams.len() as u64);
         let (mut pubend, mut before) = (0_u64, 0_u64);
         for (stream, since, acked) in &self.streams {
             put_varint(out, stream.0.wrapping_sub(pubend));
-            let away = acked.0.wrapping_sub(before) as i64;
-            put_varint(out, zigzag(away));
-            // What it wants may be logged only from further on than it has got.
-            put_varint(out, since.map_or(0, |since| zigzag(acked.0.wrapping_sub(since.0) as i64).saturating_add(1)));
+            put_tick(out, (*since, *acked), before);
             (pubend, before) = (stream.0, acked.0);
         }
         put_varint(out, self.beyond.len() as u64);
         self.beyond.iter().for_each(|id| put_id(out, *id));
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         let (mut pubend, mut before) = (0_u64, 0_u64);
         let streams = list(bytes, |bytes| {
             pubend = pubend.wrapping_add(bytes.varint()?);
-            let coded = bytes.varint()?;
-            before = before.wrapping_add(unzigzag(coded) as u64);
-            let away = bytes.varint()?.checked_sub(1);
-            let since = away.map(|away| Tick(before.wrapping_sub(unzigzag(away) as u64)));
-            Some((PubendId(pubend), since, Tick(before)))
+            let (since, acked) = tick(bytes, before)?;
+            before = acked.0;
+            Some((PubendId(pubend), since, acked))
         })?;
         if !streams.is_sorted_by(|a, b| a.0 < b.0) {
             return None;
@@ -285,10 +297,28 @@ impl CarriedFlight {
 
 impl Moving {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.push(FORM);
+        self.put_as(out, FORM, |out, stand, _| stand.put(out));
+    }
+
+    /// As [`Moving::put`], for somebody who knows of these streams alone. `level` says of a subscription, by its place, at which tick and from where on it stands mostly,
+    /// if it does; and whether it may as well stand there in a stream in which it stands at another tick.
+    pub(crate) fn put_among(
+        &self,
+        out: &mut Vec<u8>,
+        streams: &[PubendId],
+        level: impl Fn(usize) -> Option<Level>,
+        is_silent: impl Fn(usize, PubendId, Tick, Tick) -> bool,
+    ) {
+        self.put_as(out, FORM_AMONG, |out, stand, at| {
+            stand.put_among(out, streams, level(at), |pubend, level, tick| is_silent(at, pubend, level, tick));
+        });
+    }
+
+    fn put_as(&self, out: &mut Vec<u8>, form: u8, put_stand: impl Fn(&mut Vec<u8>, &CarriedStand, usize)) {
+        out.push(form);
         put_maybe(out, self.away.map(|away| u64::try_from(away.as_millis()).unwrap_or(u64::MAX)));
         put_varint(out, self.stands.len() as u64);
-        self.stands.iter().for_each(|stand| stand.put(out));
+        self.stands.iter().enumerate().for_each(|(at, stand)| put_stand(out, stand, at));
         put_varint(out, self.flights.len() as u64);
         self.flights.iter().for_each(|flight| flight.put(out));
         put_varint(out, self.gaps.len() as u64);
@@ -311,10 +341,20 @@ impl Moving {
 
     /// Reads what [`Moving::put`] has written; `None` if it makes no sense.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let bytes = &mut Bytes(bytes);
-        let form = bytes.u8().filter(|form| (FORM_MIN..=FORM).contains(form))?;
+        let form = bytes.first().filter(|form| (FORM_MIN..=FORM).contains(form))?;
+        Moving::read_as(bytes, *form, CarriedStand::read)
+    }
+
+    /// Reads what [`Moving::put_among`] has written, of the same streams; `None` if it makes no sense.
+    pub(crate) fn read_among(bytes: &[u8], streams: &[PubendId]) -> Option<Self> {
+        bytes.first().filter(|form| **form == FORM_AMONG)?;
+        Moving::read_as(bytes, FORM_AMONG, |bytes| CarriedStand::read_among(bytes, streams))
+    }
+
+    fn read_as(bytes: &[u8], form: u8, stand: impl FnMut(&mut Bytes<'_>) -> Option<CarriedStand>) -> Option<Self> {
+        let bytes = &mut Bytes(&bytes[1..]);
         let away = maybe(bytes)?.map(Duration::from_millis);
-        let (stands, flights) = (list(bytes, CarriedStand::read)?, list(bytes, CarriedFlight::read)?);
+        let (stands, flights) = (list(bytes, stand)?, list(bytes, CarriedFlight::read)?);
         let gap = |bytes: &mut Bytes<'_>| {
             let tag = bytes.u16()?;
             let (ordinal, EventId { pubend, tick: from }) = (bytes.small()?, id(bytes)?);

@@ -7,6 +7,7 @@ use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
 use super::Numbered;
+use super::among::Level;
 use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
 use super::written::Head;
@@ -75,6 +76,28 @@ impl Core {
 
     /// What each acknowledgement of a session moves, as bytes.
     pub(crate) fn export_moving(&self, now: Time, index: u32, out: &mut Vec<u8>) {
+        self.moving_of(now, index).put(out);
+    }
+
+    /// The same for somebody who knows of these streams alone.
+    pub(crate) fn export_moving_among(&self, now: Time, index: u32, streams: &[PubendId], out: &mut Vec<u8>) {
+        let tracks: Vec<u32> =
+            self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track).collect();
+        let of = |at: usize| Some(tracks[at]).filter(|track| *track != NO_TRACK).map(|track| self.tracks.get(track));
+        let of_all = self.streams.level();
+        let level = |at| {
+            let track = of(at).filter(|track| !track.by_token)?;
+            let far = &track.durable.as_deref()?.far;
+            let level = track.lag.as_deref().and_then(|lag| lag.positions.level()).unwrap_or(of_all);
+            let since = far.since.level().or_else(|| far.since.iter().next().map(|(_, since)| since))?;
+            Some(Level { at: level, since })
+        };
+        let is_silent =
+            |at, pubend, level, tick| of(at).is_some_and(|track| self.is_silent_between(track, pubend, level, tick));
+        self.moving_of(now, index).put_among(out, streams, level, is_silent);
+    }
+
+    fn moving_of(&self, now: Time, index: u32) -> Moving {
         let session = self.sessions.get(index);
         let tracks = session.subscriptions.iter().map(|id| self.router.get(*id).track);
         let stands = tracks.clone().map(|track| self.carried_stand(index, track)).collect();
@@ -121,7 +144,7 @@ impl Core {
             Some(crate::Mutant::CarriedWithoutFlights) => moving.flights.clear(),
             _ => {}
         }
-        moving.put(out);
+        moving
     }
 
     pub(super) fn carried_stand(&self, index: u32, track: u32) -> CarriedStand {

@@ -5,6 +5,7 @@
 //! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
+mod among;
 mod base;
 mod carried;
 mod carry;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
-use super::base::{BaseNo, tick_of};
+use super::base::{BaseNo, Bases, tick_of};
 use super::keys::{DurableNo, Key, OwnTicks, Value, put_ticks, ticks};
 use super::stand::{read_far, unzigzag, zigzag};
 use super::wire::{Bytes, put_varint};
@@ -192,6 +192,12 @@ impl Written {
         }
     }
 
+    /// Up to where it may have been given something of a stream: nothing that it was given lies beyond.
+    pub(crate) fn given(&self, pubend: PubendId, bases: &Bases) -> Tick {
+        let of_base = tick_of(bases.ticks(self.base), pubend).unwrap_or_default();
+        self.marks.get(pubend).max(of_base).max(self.level)
+    }
+
     /// The names of what is written beside the first entry.
     pub(crate) fn keys(&self, number: DurableNo) -> impl Iterator<Item = Key<'_>> {
         self.parts.keys().map(move |host| Key::Part(number, *host))
@@ -352,8 +358,9 @@ impl Core {
         let mut apart = under.parts.iter().peekable();
         for of in by_host(stand).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
-            // Nor is it behind the base that it is about to leave: up to there nothing is marked.
-            let least = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend)).unwrap_or_default();
+            // Nor is it behind the base that it is about to leave, or behind its level: up to there nothing is marked.
+            let of_bases = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend));
+            let least = |pubend| of_bases(pubend).unwrap_or_default().max(written.level);
             let least = |pubend| if has_ended { Tick(u64::MAX) } else { least(pubend) };
             if !written.parts.get(&of.host).is_some_and(|part| of.is_told_by(part, least, marks)) {
                 parts.push((of.host, of.part()));
@@ -373,6 +380,10 @@ impl Core {
         let (current, own) = (bases.current(), durable.far.written.base);
         // Never back: what came before is not marked any more.
         let level = durable.far.since.level().unwrap_or_default().max(durable.far.written.level);
+        // Whoever has left is not to be told that a log was given up which it has passed: after a restart, too, it stands where it stood.
+        let is_gone = self.sessions.limits.max_retain.is_some() && !track.by_token;
+        let left_at = track.lag.as_deref().filter(|_| is_gone).and_then(|lag| lag.positions.level());
+        let level = level.max(left_at.unwrap_or_default());
         let none = self.under(BaseNo(0), Tick(0), stand, marks);
         if stand.far.is_empty() {
             return none;
@@ -395,10 +406,16 @@ impl Core {
         // Whoever is behind, or whose client keeps the position, may be so for long.
         let may_stay = own != BaseNo(0) && own != current && (track.lag.is_some() || track.by_token);
         let other = if may_stay { self.under(own, level, stand, marks) } else { none };
-        match last {
+        let best = match last {
             Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
             _ => other,
+        };
+        if left_at.is_none() || best.number == BaseNo(0) {
+            return best;
         }
+        // Where it stands at one tick that is beyond all bases, the first one serves as well, and those in between need not be kept.
+        let first = self.under(bases.first(), level, stand, marks);
+        if first.number != BaseNo(0) && first.cost() <= best.cost() { first } else { best }
     }
 
     /// What a position takes under a base.
@@ -434,6 +451,8 @@ impl Core {
         }
         if digest != core::mem::replace(&mut durable.written, digest) {
             store.outbox.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
+            let written = &mut durable.far.written;
+            written.level = written.level.max(head.level);
         }
         for host in gone {
             store.outbox.forget(|key| Key::Part(number, host).put(key));
@@ -448,13 +467,13 @@ impl Core {
     fn change_base(&mut self, id: u32, head: &Head) {
         let Core { store, tracks, .. } = self;
         let written = &mut tracks.durable_mut(id).expect("a durable subscription").far.written;
-        let (before, level) = (core::mem::replace(&mut written.base, head.base), written.level);
-        written.level = level.max(head.level);
+        let (before, former_level) = (core::mem::replace(&mut written.base, head.base), written.level);
+        written.level = former_level.max(head.level);
         let (base, former) = (store.bases.ticks(head.base), store.bases.ticks(before));
-        let Written { marks, .. } = written;
-        let is_behind = |pubend, mark: Tick| tick_of(base, pubend).is_none_or(|tick| tick < mark);
-        for (pubend, tick) in former.iter().filter(|(pubend, tick)| is_behind(*pubend, *tick)) {
-            marks.advance(*pubend, level.max(*tick));
+        let Written { marks, level, .. } = written;
+        let is_behind = |pubend, mark: Tick| tick_of(base, pubend).is_none_or(|tick| tick.max(*level) < mark);
+        for (pubend, tick) in former.iter().filter(|(pubend, tick)| is_behind(*pubend, former_level.max(*tick))) {
+            marks.advance(*pubend, former_level.max(*tick));
         }
         let left: Vec<_> = marks.iter().filter(|(pubend, mark)| is_behind(*pubend, *mark)).collect();
         *marks = left.into_iter().collect();

@@ -1,6 +1,7 @@
 //! Streams: those that this broker hosts, and what it knows of any stream.
 
 mod bygone;
+mod census;
 mod knowledge;
 mod pubends;
 mod sources;

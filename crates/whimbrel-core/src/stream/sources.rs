@@ -7,6 +7,7 @@ use whimbrel_event::{
 };
 
 use super::bygone::{Bygone, drop_named};
+use super::census::Census;
 use super::{Consolidated, Knowledge, Streams};
 use crate::follow::Positions;
 use crate::overlay::Stalled;
@@ -26,6 +27,8 @@ pub(crate) struct Remote {
     pub(crate) birth: Tick,
     /// What the consolidated stream has passed.
     pub(crate) passed: Tick,
+    /// The last tick of that which was no silence: an event, or something that is lost, or where it began here.
+    pub(crate) spoke: Tick,
     /// What is known beyond that.
     pub(crate) knowledge: Knowledge<Consolidated>,
     /// Those of the events known beyond that which become retained messages.
@@ -74,7 +77,9 @@ pub(crate) struct Sources {
     /// Hosts that have ended and are not followed.
     bygone: Bygone,
     /// Ascending by pubend, so those of one host stand together.
-    remotes: Vec<Remote>,
+    pub(super) remotes: Vec<Remote>,
+    /// Which streams there are, if it was asked since that has changed.
+    pub(super) census: Option<Census>,
     /// Those that wait for events of others.
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
     /// Sessions whose clients have published at another broker before, and what they publish here waits for that.
@@ -109,6 +114,7 @@ impl Sources {
             ended: Vec::new(),
             bygone: Bygone::default(),
             remotes: Vec::new(),
+            census: None,
             stalled: BTreeMap::new(),
             early: Vec::new(),
             is_accepting: false,
@@ -145,6 +151,7 @@ impl Sources {
         let fresh = Sources::new(seed, Tick(0), now);
         self.retired = Some((core::mem::replace(&mut self.own, fresh.own), self.birth));
         self.birth = fresh.birth;
+        self.census = None;
     }
 
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
@@ -170,6 +177,7 @@ impl Sources {
             pubend,
             birth,
             passed: birth,
+            spoke: birth,
             knowledge: Knowledge::new(pubend, birth),
             retained: BTreeSet::new(),
             predecessors: BTreeMap::new(),
@@ -180,6 +188,7 @@ impl Sources {
             lost: LostParts::default(),
         });
         self.remotes.splice(at..at, fresh);
+        self.census = None;
         true
     }
 
@@ -188,6 +197,7 @@ impl Sources {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if core::mem::take(&mut host.has_ended) {
             self.ended.retain(|ended| *ended != id);
+            self.census = None;
         }
         if *host.name != *name {
             drop_named(&mut self.by_name, &host.name, id);
@@ -225,6 +235,7 @@ impl Sources {
     pub(crate) fn end_host(&mut self, id: HostId) -> bool {
         let Some(host) = self.hosts.get_mut(&id).filter(|host| !host.has_ended) else { return false };
         host.has_ended = true;
+        self.census = None;
         // Those that end later stand behind.
         self.ended.push(id);
         if let Some(named) = self.by_name.get_mut(&host.name) {

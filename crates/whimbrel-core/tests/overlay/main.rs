@@ -3,6 +3,7 @@
 mod coming;
 #[path = "../common/mod.rs"]
 mod common;
+mod copied;
 #[path = "../durable/disk.rs"]
 mod disk;
 mod doubt;

@@ -83,7 +83,7 @@ impl Net {
         }
     }
 
-    fn sessions_at(&self, node: usize) -> usize {
+    pub(super) fn sessions_at(&self, node: usize) -> usize {
         self.nodes[node].core.stats().sessions as usize
     }
 }

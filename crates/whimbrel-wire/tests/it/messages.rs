@@ -61,6 +61,8 @@ proptest! {
             again(&Message::Published(Published { number, numbered, lasts: lasts.into_iter().collect() }));
         }
         again(&Message::Copies(Copies { page: number, body: &body }));
-        again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"] }));
+        for streams in [0, number] {
+            again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"], streams }));
+        }
     }
 }

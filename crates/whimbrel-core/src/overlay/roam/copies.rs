@@ -1,8 +1,11 @@
 //! Copies of other brokers' sessions, in memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{HostId, PubendId, Time};
+
+use crate::store::{Moving, join};
 
 /// Copies that a broker has at most; more are refused and counted.
 pub const COPIES_MAX: usize = 1 << 22;
@@ -21,6 +24,8 @@ pub(super) struct Copy {
     pub(super) since: u64,
     pub(super) structure: Box<[u8]>,
     pub(super) moving: Box<[u8]>,
+    /// The streams that its keeper did not name, as it and this broker knew of the same ones; held once for all copies.
+    pub(super) among: Option<Arc<[PubendId]>>,
     /// When the last of it came.
     pub(super) came: Time,
     /// Who has taken it over last, and who asked for it: host, incarnation and number.
@@ -33,6 +38,19 @@ pub(super) struct Copy {
 impl Copy {
     fn weight(&self) -> usize {
         size_of::<Copy>() + self.structure.len() + self.moving.len()
+    }
+
+    /// Both parts in one, with all streams named.
+    pub(super) fn whole(&self) -> Vec<u8> {
+        let named = self.among.as_deref().and_then(|streams| Moving::read_among(&self.moving, streams));
+        match named {
+            Some(named) => {
+                let mut moving = Vec::new();
+                named.put(&mut moving);
+                join(&self.structure, &moving)
+            }
+            None => join(&self.structure, &self.moving),
+        }
     }
 }
 
@@ -82,7 +100,7 @@ impl Copies {
         now: Time,
         client: &str,
         (keeper, epoch, since): (HostId, u64, u64),
-        (version, moving): (u64, &[u8]),
+        (version, moving, among): (u64, &[u8], Option<&Arc<[PubendId]>>),
     ) -> bool {
         let Some(copy) = self.all.get_mut(client) else { return false };
         if (copy.keeper, copy.epoch, copy.since) != (keeper, epoch, since) {
@@ -95,7 +113,7 @@ impl Copies {
             } else {
                 copy.moving = moving.into();
             }
-            (copy.version, copy.came) = (version, now);
+            (copy.version, copy.came, copy.among) = (version, now, among.cloned());
         }
         true
     }

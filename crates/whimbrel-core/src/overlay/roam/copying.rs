@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX, Message};
 
-use super::copies::Copy;
 use super::map::Map;
 use super::{Due, STILL, hash_of};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
-use crate::store::{Bytes, put_bytes, put_varint};
+use crate::store::{put_bytes, put_varint};
 
 /// How often what moves is copied.
 pub const COPY_EVERY: Duration = Duration::from_millis(250);
@@ -38,9 +37,12 @@ const COPY_SLICE: usize = 8192;
 /// Pages that are on their way at a time.
 const PAGES_MAX: usize = 64;
 
-const WHOLE: u8 = 1;
-const MOVING: u8 = 2;
-const GONE: u8 = 3;
+pub(super) const WHOLE: u8 = 1;
+pub(super) const MOVING: u8 = 2;
+pub(super) const GONE: u8 = 3;
+/// As [`WHOLE`] and [`MOVING`], for somebody who knows of the same streams, which are not named.
+pub(super) const WHOLE_AMONG: u8 = 4;
+pub(super) const MOVING_AMONG: u8 = 5;
 
 /// A page on its way: about which sessions, in which state.
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub(super) struct Copying {
     due: Option<Time>,
     /// Whoever was sent copies in this life.
     deputies: BTreeSet<HostId>,
+    /// Which streams those know of who have taken copies, as they told last.
+    among: BTreeMap<HostId, u64>,
     /// Kept for their memory.
     structure: Vec<u8>,
     moving: Vec<u8>,
@@ -286,12 +290,25 @@ impl Core {
         if is_whole {
             self.export_structure(index, &mut structure);
         }
-        self.export_moving(now, index, &mut moving);
+        let known = self.overlay.as_deref()?.roam.copying.among.get(&deputy).copied();
+        let among = Some(self.streams.census().clone()).filter(|census| known == Some(census.digest));
+        match &among {
+            Some(census) => self.export_moving_among(now, index, &census.streams, &mut moving),
+            None => self.export_moving(now, index, &mut moving),
+        }
         let page = making.entry(deputy).or_default();
         let overlay = self.overlay.as_deref_mut()?;
         if structure.len() + moving.len() <= COPY_BYTES_MAX {
             put_bytes(&mut page.body, self.sessions.get(index).client_id.as_bytes());
-            page.body.push(if is_whole { WHOLE } else { MOVING });
+            page.body.push(match (is_whole, &among) {
+                (true, None) => WHOLE,
+                (false, None) => MOVING,
+                (true, Some(_)) => WHOLE_AMONG,
+                (false, Some(_)) => MOVING_AMONG,
+            });
+            if let Some(census) = &among {
+                put_varint(&mut page.body, census.digest);
+            }
             put_varint(&mut page.body, epoch);
             put_varint(&mut page.body, copied.version);
             put_varint(&mut page.body, copied.structure);
@@ -358,73 +375,6 @@ impl Core {
         }
     }
 
-    /// Copies of another broker's sessions have come.
-    pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut impl Output) {
-        let (mut lacking, mut news) = (Vec::new(), Vec::new());
-        let mut bytes = Bytes(page.body);
-        while !bytes.0.is_empty() {
-            let taken = self.take_copy(now, from.host, &mut bytes);
-            let Some((client, is_taken, is_news)) = taken else {
-                if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.stats.letters_refused += 1;
-                }
-                return;
-            };
-            if !is_taken && lacking.len() < LIST_MAX {
-                lacking.push(client);
-            }
-            if is_news {
-                news.push(client);
-            }
-        }
-        if !news.is_empty() {
-            self.note_known(from.host);
-        }
-        news.into_iter().for_each(|client| self.note_claim(now, client));
-        let told = Message::CopiesTaken(CopiesTaken { page: page.page, lacking });
-        self.write_to(now, from.host, (&told, false), out);
-    }
-
-    /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
-    fn take_copy<'a>(&mut self, now: Time, keeper: HostId, bytes: &mut Bytes<'a>) -> Option<(&'a str, bool, bool)> {
-        let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
-        let (client, form) = (bytes.text()?, bytes.u8()?);
-        if form == GONE {
-            let is_its = copies.get(client).is_some_and(|copy| copy.keeper == keeper);
-            if is_its {
-                copies.remove(client);
-            }
-            return Some((client, true, is_its));
-        }
-        let (epoch, version, since) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
-        if form == MOVING {
-            let moving = bytes.bytes()?;
-            #[cfg(feature = "mutants")]
-            if self.mutant == Some(crate::Mutant::CopyStale) {
-                return Some((client, true, false));
-            }
-            let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
-            return Some((client, copies.change(now, client, (keeper, epoch, since), (version, moving)), false));
-        }
-        if form != WHOLE {
-            return None;
-        }
-        let (structure, moving) = (bytes.bytes()?, bytes.bytes()?);
-        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.keeper));
-        if known.is_some_and(|(known, before, _)| (known, before) > (epoch, version)) {
-            return Some((client, true, false));
-        }
-        let (given, asker, void) = (None, None, None);
-        let (structure, moving) = (structure.into(), moving.into());
-        let copy = Copy { keeper, epoch, version, since, structure, moving, came: now, given, asker, void };
-        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
-        let is_put = copies.put(client, copy);
-        if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.copies_refused += 1;
-        }
-        Some((client, true, is_put && is_news))
-    }
-
     /// A deputy has taken copies.
     pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut impl Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -433,6 +383,10 @@ impl Core {
             return;
         }
         let Some(open) = copying.open.remove(&taken.page) else { return };
+        match taken.streams {
+            0 => copying.among.remove(&from.host),
+            known => copying.among.insert(from.host, known),
+        };
         let lacking: Vec<u32> = taken.lacking.iter().filter_map(|client| self.sessions.find(client)).collect();
         for (index, epoch, version) in open.sessions {
             if lacking.contains(&index) {

@@ -11,7 +11,7 @@ use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
 use crate::session::shared_text;
-use crate::store::{Moving, Source, join, split};
+use crate::store::{Moving, Source, split};
 
 /// Bytes of a session that is fetched.
 pub const SESSION_BYTES_MAX: usize = 64 << 20;
@@ -210,7 +210,7 @@ impl Core {
                 let Some(copy) = roam.copies.remove(&client) else { return self.begin_session(now, number, out) };
                 out.copy_used(&client, now.since(copy.came));
                 let epoch = self.next_epoch(now, number);
-                let whole = join(&copy.structure, &copy.moving);
+                let whole = copy.whole();
                 self.take_in_session(now, number, (&whole, epoch, Source::Copy), out);
             }
             // Nobody waits for it: there is nothing to be taken over.

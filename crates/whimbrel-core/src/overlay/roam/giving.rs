@@ -104,7 +104,7 @@ impl Core {
                 out.copy_used(asked.client, now.since(copy.came));
             }
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
-            let whole: Arc<[u8]> = join(&copy.structure, &copy.moving).into();
+            let whole: Arc<[u8]> = copy.whole().into();
             return self.send_part(now, (from.host, asked.number), (&whole, epoch, asked.part), out);
         }
         match ended {

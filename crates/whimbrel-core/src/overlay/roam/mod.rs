@@ -21,6 +21,7 @@ mod publishing;
 mod reviewing;
 mod seeking;
 mod settling;
+mod taking;
 mod telling;
 
 use core::time::Duration;

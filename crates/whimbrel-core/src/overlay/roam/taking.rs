@@ -1,0 +1,94 @@
+//! Copies of others' sessions come.
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Copies as Page, CopiesTaken, LIST_MAX, Message};
+
+use super::copies::Copy;
+use super::copying::{GONE, MOVING, MOVING_AMONG, WHOLE, WHOLE_AMONG};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+use crate::store::Bytes;
+
+impl Core {
+    /// Copies of another broker's sessions have come.
+    pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut impl Output) {
+        let (mut lacking, mut news) = (Vec::new(), Vec::new());
+        let mut bytes = Bytes(page.body);
+        while !bytes.0.is_empty() {
+            let taken = self.take_copy(now, from.host, &mut bytes);
+            let Some((client, is_taken, is_news)) = taken else {
+                if let Some(overlay) = self.overlay.as_deref_mut() {
+                    overlay.stats.letters_refused += 1;
+                }
+                return;
+            };
+            if !is_taken && lacking.len() < LIST_MAX {
+                lacking.push(client);
+            }
+            if is_news {
+                news.push(client);
+            }
+        }
+        if !news.is_empty() {
+            self.note_known(from.host);
+        }
+        news.into_iter().for_each(|client| self.note_claim(now, client));
+        let streams = self.streams.census().digest;
+        let told = Message::CopiesTaken(CopiesTaken { page: page.page, lacking, streams });
+        self.write_to(now, from.host, (&told, false), out);
+    }
+
+    /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
+    fn take_copy<'a>(&mut self, now: Time, keeper: HostId, bytes: &mut Bytes<'a>) -> Option<(&'a str, bool, bool)> {
+        let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
+        let (client, form) = (bytes.text()?, bytes.u8()?);
+        if form == GONE {
+            let is_its = copies.get(client).is_some_and(|copy| copy.keeper == keeper);
+            if is_its {
+                copies.remove(client);
+            }
+            return Some((client, true, is_its));
+        }
+        let of = if matches!(form, WHOLE_AMONG | MOVING_AMONG) { Some(bytes.varint()?) } else { None };
+        let census = self.streams.census();
+        // Who does not know of the same streams cannot tell what was meant, and says so.
+        let is_understood = of.is_none_or(|digest| digest == census.digest);
+        let among = of.map(|_| census.streams.clone());
+        let (epoch, version, since) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
+        if matches!(form, MOVING | MOVING_AMONG) {
+            let moving = bytes.bytes()?;
+            if !is_understood {
+                return Some((client, false, false));
+            }
+            #[cfg(feature = "mutants")]
+            if self.mutant == Some(crate::Mutant::CopyStale) {
+                return Some((client, true, false));
+            }
+            let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
+            let told = (version, moving, among.as_ref());
+            return Some((client, copies.change(now, client, (keeper, epoch, since), told), false));
+        }
+        if !matches!(form, WHOLE | WHOLE_AMONG) {
+            return None;
+        }
+        let (structure, moving) = (bytes.bytes()?, bytes.bytes()?);
+        if !is_understood {
+            return Some((client, false, false));
+        }
+        let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
+        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.keeper));
+        if known.is_some_and(|(known, before, _)| (known, before) > (epoch, version)) {
+            return Some((client, true, false));
+        }
+        let (given, asker, void) = (None, None, None);
+        let (structure, moving) = (structure.into(), moving.into());
+        let copy = Copy { keeper, epoch, version, since, structure, moving, among, came: now, given, asker, void };
+        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
+        let is_put = copies.put(client, copy);
+        if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.stats.copies_refused += 1;
+        }
+        Some((client, true, is_put && is_news))
+    }
+}

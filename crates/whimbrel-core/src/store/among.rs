@@ -1,0 +1,175 @@
+//! Where a subscription stands, as it is told to a broker that knows of the same streams: at one tick in most of them, so only the others are named.
+//!
+//! A copy of a session would else name all streams of all brokers each time that something is acknowledged, and its deputy would hold them. The tick is one that
+//! it has passed in all streams, and after which nothing came of them for it ([`Core::is_silent_between`]): whoever goes on from the copy reads silence at most.
+//!
+//! [`Core::is_silent_between`]: crate::broker::Core
+
+use whimbrel_event::{PubendId, Reliability, Tick};
+
+use super::carried::{CarriedStand, list, put_tick, tick};
+use super::stand::{unzigzag, zigzag};
+use super::wire::{Bytes, put_varint};
+
+/// Where a subscription stands in most streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Level {
+    /// Up to where it has acknowledged everything.
+    pub(crate) at: Tick,
+    /// After which tick what it wants was logged, of reliable ones.
+    pub(crate) since: Tick,
+}
+
+impl Level {
+    /// What [`CarriedStand`] says of a stream in which it stands there.
+    fn of(self, pubend: PubendId) -> (Option<Tick>, Tick) {
+        (Some(self.since).filter(|_| pubend.reliability() == Reliability::Reliable), self.at)
+    }
+}
+
+/// A stream in which it does not stand there: which of all, and where, if anywhere.
+type Apart = (usize, Option<(Option<Tick>, Tick)>);
+
+impl CarriedStand {
+    pub(super) fn put_among(
+        &self,
+        out: &mut Vec<u8>,
+        streams: &[PubendId],
+        level: Option<Level>,
+        is_silent: impl Fn(PubendId, Tick, Tick) -> bool,
+    ) {
+        out.push(u8::from(level.is_some()));
+        let Some(level) = level else { return self.put(out) };
+        let mut stands = self.streams.iter().copied().peekable();
+        let (mut apart, mut others): (Vec<Apart>, Vec<_>) = (Vec::new(), Vec::new());
+        for (place, pubend) in streams.iter().enumerate() {
+            while let Some(other) = stands.next_if(|(known, ..)| known < pubend) {
+                others.push(other);
+            }
+            let of_stream = stands.next_if(|(known, ..)| known == pubend).map(|(_, since, at)| (since, at));
+            let (since, at) = level.of(*pubend);
+            let is_there = |(known, tick): (Option<Tick>, Tick)| {
+                known == since && (tick == at || tick > at && is_silent(*pubend, at, tick))
+            };
+            if !of_stream.is_some_and(is_there) {
+                apart.push((place, of_stream));
+            }
+        }
+        others.extend(stands);
+        put_varint(out, level.at.0);
+        put_varint(out, zigzag(level.at.0.wrapping_sub(level.since.0) as i64));
+        put_varint(out, apart.len() as u64);
+        let mut before = 0;
+        for (place, of_stream) in apart {
+            // The lowest bit says whether it stands anywhere.
+            put_varint(out, ((place - before) as u64) << 1 | u64::from(of_stream.is_some()));
+            if let Some(of_stream) = of_stream {
+                put_tick(out, of_stream, level.at.0);
+            }
+            before = place;
+        }
+        CarriedStand { streams: others, beyond: self.beyond.clone() }.put(out);
+    }
+
+    pub(super) fn read_among(bytes: &mut Bytes<'_>, streams: &[PubendId]) -> Option<Self> {
+        match bytes.u8()? {
+            0 => return CarriedStand::read(bytes),
+            1 => {}
+            _ => return None,
+        }
+        let at = bytes.varint()?;
+        let since = Tick(at.wrapping_sub(unzigzag(bytes.varint()?) as u64));
+        let level = Level { at: Tick(at), since };
+        let mut place = 0_usize;
+        let apart = list(bytes, |bytes| {
+            let coded = bytes.varint()?;
+            place = place.checked_add(usize::try_from(coded >> 1).ok()?).filter(|place| *place < streams.len())?;
+            let of_stream = if coded & 1 == 1 { Some(tick(bytes, at)?) } else { None };
+            Some((place, of_stream))
+        })?;
+        let others = CarriedStand::read(bytes)?;
+        let mut apart = apart.into_iter().peekable();
+        let mut all = others.streams;
+        for (place, pubend) in streams.iter().enumerate() {
+            let of_stream = match apart.next_if(|(known, _)| *known == place) {
+                Some((_, of_stream)) => of_stream,
+                None => Some(level.of(*pubend)),
+            };
+            all.extend(of_stream.map(|(since, at)| (*pubend, since, at)));
+        }
+        all.sort_unstable_by_key(|(pubend, ..)| *pubend);
+        // None twice, and no place twice.
+        let is_sound = apart.next().is_none() && all.is_sorted_by(|a, b| a.0 < b.0);
+        is_sound.then_some(CarriedStand { streams: all, beyond: others.beyond })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::carried::Moving;
+    use super::*;
+    use proptest::prelude::*;
+    use whimbrel_event::{EventId, HostId};
+
+    fn pubend(at: u8) -> PubendId {
+        HostId::new((u64::from(at / 8) + 1) << 8).pubend(at % 8)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_of_streams_that_both_know_is_where_it_stands_or_before_in_silence(
+            known in proptest::collection::btree_set(0_u8..60, 0..40),
+            stands in proptest::collection::btree_map(0_u8..60, (proptest::option::of(0_u64..4), 0_u64..6), 0..40),
+            (at, since) in (0_u64..4, 0_u64..4), silent: [bool; 60], has_level: bool,
+        ) {
+            let streams: Vec<PubendId> = known.iter().map(|at| pubend(*at)).collect();
+            let all = stands.iter().map(|(at, (since, acked))| (pubend(*at), since.map(|since| Tick(1_000 + since)), Tick(1_000 + acked)));
+            let beyond = vec![EventId { pubend: pubend(3), tick: Tick(2_000) }];
+            let stand = CarriedStand { streams: all.collect(), beyond };
+            let level = has_level.then_some(Level { at: Tick(1_000 + at), since: Tick(1_000 + since) });
+            let is_silent = |known: PubendId| (0..60).any(|at| pubend(at) == known && silent[usize::from(at)]);
+            let moving = Moving { stands: vec![stand.clone(), CarriedStand::default()], ..Moving::default() };
+            let mut bytes = Vec::new();
+            moving.put_among(&mut bytes, &streams, |at| level.filter(|_| at == 0), |_, pubend, _, _| is_silent(pubend));
+            prop_assert_eq!(Moving::read(&bytes), None);
+            let read = Moving::read_among(&bytes, &streams).unwrap();
+            prop_assert_eq!(&read.stands[1], &CarriedStand::default());
+            let read = &read.stands[0];
+            prop_assert_eq!(&read.beyond, &stand.beyond);
+            prop_assert_eq!(read.streams.len(), stand.streams.len());
+            for ((pubend, since, acked), told) in stand.streams.iter().zip(&read.streams) {
+                let is_lower = level.is_some_and(|level| level.at < *acked && told.2 == level.at && is_silent(*pubend));
+                prop_assert_eq!((*pubend, *since), (told.0, told.1));
+                prop_assert!(told.2 == *acked || is_lower);
+            }
+            for end in 0..bytes.len() {
+                prop_assert_eq!(Moving::read_among(&bytes[..end], &streams), None);
+            }
+        }
+
+        #[test]
+        fn garbage_is_refused_or_read_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let streams: Vec<PubendId> = (0..20).map(pubend).collect();
+            let bytes = [&[4, 0, 0, 1, 1], &bytes[..]].concat();
+            let _ = Moving::read_among(&bytes, &streams);
+        }
+    }
+
+    #[test]
+    fn one_that_stands_like_others_takes_no_more_for_more_streams() {
+        let size = |count: u8| {
+            let streams: Vec<PubendId> = (0..count).map(pubend).collect();
+            let level = Level { at: Tick(1 << 60), since: Tick(1 << 59) };
+            let of_stream = |pubend: &PubendId| {
+                let (since, at) = level.of(*pubend);
+                (*pubend, since, Tick(at.0 + 7))
+            };
+            let stand = CarriedStand { streams: streams.iter().map(of_stream).collect(), beyond: Vec::new() };
+            let mut bytes = Vec::new();
+            stand.put_among(&mut bytes, &streams, Some(level), |_, _, _| true);
+            bytes.len()
+        };
+        assert_eq!(size(16), size(240));
+        assert!(size(240) < 32);
+    }
+}

@@ -1,0 +1,117 @@
+//! Copies of sessions name only the streams in which a subscription does not stand where others do, and whoever goes on from one misses nothing and gets nothing twice.
+
+use core::time::Duration;
+
+use whimbrel_event::Qos;
+
+use super::net::Net;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// All streams have moved since, and most subscriptions count from one tick.
+const LONG: Duration = Duration::from_secs(100);
+
+/// A publisher at the first of so many brokers, a durable subscriber at the second.
+fn world(brokers: usize) -> Net {
+    let mut net = Net::mesh(brokers);
+    net.advance(SECOND * 25);
+    net.connect(0, 9, "pub");
+    net.connect(1, 1, "sub");
+    net.subscribe_durably(1, 1, "t", Qos::AtLeastOnce);
+    net.advance(LONG);
+    net
+}
+
+/// Copies that the subscriber's broker has sent, and their bytes.
+fn copied(net: &Net) -> (u64, u64) {
+    let stats = net.nodes[1].core.overlay_stats().unwrap();
+    (stats.copies_out, stats.copies_bytes)
+}
+
+/// Bytes of a copy, while something comes and is acknowledged each second.
+fn bytes_each(net: &mut Net) -> u64 {
+    let before = copied(net);
+    for payload in ["1", "2", "3", "4", "5"] {
+        net.publish_all(0, 9, &[payload]);
+        assert_eq!(net.settled(1, 1, SECOND), [payload]);
+    }
+    let after = copied(net);
+    assert!(after.0 > before.0, "it is copied");
+    (after.1 - before.1) / (after.0 - before.0)
+}
+
+#[test]
+fn a_copy_takes_no_more_among_more_brokers() {
+    let sizes = [3, 12].map(|brokers| bytes_each(&mut world(brokers)));
+    println!("{sizes:?} bytes of a copy among 3 and 12 brokers");
+    assert!(sizes[1] < sizes[0] + 8 && sizes[1] < 250, "{sizes:?}");
+}
+
+#[test]
+fn whoever_goes_on_from_a_copy_that_names_little_gets_what_is_missing_once() {
+    for unsettled in [false, true] {
+        let mut net = world(6);
+        bytes_each(&mut net);
+        net.publish_all(0, 9, &["6"]);
+        if unsettled {
+            net.advance(SECOND);
+            net.got(1, 1);
+        } else {
+            assert_eq!(net.settled(1, 1, SECOND), ["6"]);
+        }
+        net.kill(1);
+        net.advance(SECOND);
+        net.publish_all(0, 9, &["7"]);
+        assert_eq!(net.connect(2, 1, "sub"), Some(true));
+        let expected: &[&str] = if unsettled { &["6", "7"] } else { &["7"] };
+        assert_eq!(net.settled(2, 1, SECOND * 3), expected);
+        // Of its keeper that is gone it hears when that is back.
+        net.revive(1, true);
+        net.advance(SECOND * 20);
+        assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
+        net.publish_all(0, 9, &["8"]);
+        assert_eq!(net.settled(2, 1, SECOND), ["8"]);
+    }
+}
+
+#[test]
+fn who_left_long_ago_is_copied_as_little_and_found_where_it_stood() {
+    let mut net = world(12);
+    bytes_each(&mut net);
+    net.leave(1, 1);
+    net.advance(SECOND * 3);
+    let before = copied(&net);
+    net.publish_all(0, 9, &["6"]);
+    net.advance(LONG);
+    // Another one is its deputy now: that has the whole.
+    net.kill(2);
+    net.kill(3);
+    net.advance(SECOND * 30);
+    let after = copied(&net);
+    assert!(after.1 - before.1 < 400 * (after.0 - before.0 + 1), "{before:?} {after:?}");
+    net.kill(1);
+    net.advance(SECOND * 2);
+    net.publish_all(0, 9, &["7"]);
+    assert_eq!(net.connect(4, 1, "sub"), Some(true));
+    assert_eq!(net.settled(4, 1, SECOND * 3), ["6", "7"]);
+}
+
+#[test]
+fn a_deputy_that_does_not_know_a_stream_yet_gets_copies_that_name_all() {
+    let mut net = world(4);
+    bytes_each(&mut net);
+    // One comes of which not all hear at once.
+    for wait in [0, 3, 40, 400, 2_500] {
+        let node = Net::node(net.nodes.len(), 77 + wait, net.now);
+        net.nodes.push(node);
+        net.join(net.nodes.len() - 1, 0, Duration::from_millis(200));
+        net.advance(Duration::from_millis(wait));
+        net.publish_all(0, 9, &["a"]);
+        assert_eq!(net.settled(1, 1, SECOND / 2), ["a"]);
+    }
+    net.kill(1);
+    net.advance(SECOND);
+    net.publish_all(0, 9, &["b"]);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    assert_eq!(net.settled(2, 1, SECOND * 3), ["b"]);
+}
