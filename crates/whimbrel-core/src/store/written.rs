@@ -15,6 +15,7 @@ use super::wire::{Bytes, put_varint};
 use super::{FarStand, Stand};
 use crate::broker::Core;
 use crate::follow::{Common, Positions, Track};
+use crate::stream::level_of;
 
 /// A position does not change over to a base that has more brokers than these on whose logs it does not count.
 const LACKS_MAX: usize = 16;
@@ -381,8 +382,9 @@ impl Core {
         // Never back: what came before is not marked any more.
         let level = durable.far.since.level().unwrap_or_default().max(durable.far.written.level);
         // Whoever has left is not to be told that a log was given up which it has passed: after a restart, too, it stands where it stood.
-        let is_gone = self.sessions.limits.max_retain.is_some() && !track.by_token;
-        let left_at = track.lag.as_deref().filter(|_| is_gone).and_then(|lag| lag.positions.level());
+        let is_gone = !track.by_token && track.lag.is_some() && !self.sessions.is_attached(track.session);
+        let left_at = (is_gone && self.sessions.limits.max_retain.is_some())
+            .then(|| level_of(stand.far.iter().map(|far| far.acked)));
         let level = level.max(left_at.unwrap_or_default());
         let none = self.under(BaseNo(0), Tick(0), stand, marks);
         if stand.far.is_empty() {

@@ -51,7 +51,7 @@ impl Sources {
 const STANDS_STILL: u64 = 2 * QUIET_MAX.as_nanos() as u64;
 
 /// The tick that most streams have passed: the least, but for those that stand far behind half of them.
-fn level_of(ticks: impl Iterator<Item = Tick>) -> Tick {
+pub(crate) fn level_of(ticks: impl Iterator<Item = Tick>) -> Tick {
     let mut ticks: Vec<Tick> = ticks.collect();
     if ticks.is_empty() {
         return Tick(0);
@@ -60,4 +60,42 @@ fn level_of(ticks: impl Iterator<Item = Tick>) -> Tick {
     let (before, middle, _) = ticks.select_nth_unstable(half);
     let least = Tick(middle.0.saturating_sub(STANDS_STILL));
     before.iter().copied().filter(|tick| *tick >= least).fold(*middle, Tick::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_have_passed_the_level_and_who_stands_far_behind_does_not_count() {
+        let level =
+            |ticks: &[u64]| level_of(ticks.iter().map(|seconds| Tick(seconds * 1_000_000_000))).0 / 1_000_000_000;
+        assert_eq!(level(&[]), 0);
+        assert_eq!(level(&[1_000]), 1_000);
+        assert_eq!(level(&[1_000, 990, 985, 1_001]), 985);
+        assert_eq!(level(&[1_000, 990, 200, 985, 1_001]), 985, "one is away");
+        assert_eq!(level(&[1_000, 5_000, 990, 985, 1_001]), 985, "the clock of one is ahead");
+        assert_eq!(level(&[500, 5_000, 500, 5_000]), 5_000, "half of them are away");
+    }
+
+    #[test]
+    fn two_that_follow_the_same_streams_have_the_same_census() {
+        let host = |number: u64| whimbrel_event::HostId::new(number << 8);
+        let sources = |own: u64| Sources::restored(host(own), Tick(5), [Tick(5); super::super::Streams::COUNT]);
+        let (reliable, best_effort) = (super::super::Streams::RELIABLE, super::super::Streams::BEST_EFFORT);
+        let (mut one, mut other) = (sources(1), sources(2));
+        assert_ne!(one.census().digest, other.census().digest);
+        one.add_host(host(2), (reliable, best_effort), Tick(5), false);
+        other.add_host(host(1), (reliable, best_effort), Tick(5), false);
+        assert_eq!(
+            (one.census().digest, &one.census().streams.clone()),
+            (other.census().digest, &other.census().streams)
+        );
+        let both = one.census().digest;
+        other.add_host(host(3), (reliable, best_effort), Tick(5), false);
+        assert_ne!(other.census().digest, both);
+        other.name_host(host(3), "c");
+        assert!(other.end_host(host(3)));
+        assert_eq!(other.census().digest, both, "what has ended is not counted");
+    }
 }

@@ -264,6 +264,47 @@ fn what_is_given_up_early_is_told_to_who_is_behind_and_to_nobody_else() {
 }
 
 #[test]
+fn who_was_there_until_lately_is_not_told_that_what_came_before_is_given_up() {
+    // Bases are made each quarter of it.
+    let limits = Limits { max_retain: Some(SECOND * 200), ..Limits::default() };
+    for away in [30, 90, 120, 150, 165] {
+        let mut net = with(Net::with(2, limits.clone()));
+        net.attach(1, 3, "behind", WIDE);
+        net.subscribe(1, 3, plain("t/#", Qos::AtLeastOnce));
+        net.attach(1, 4, "other", WIDE);
+        let following = plain("u", Qos::AtLeastOnce).following;
+        net.subscribe(
+            1,
+            4,
+            Filter { following: Following { notices: true, ..following }, ..plain("u", Qos::AtLeastOnce) },
+        );
+        net.advance(SECOND * 100);
+        net.detach(1, 3);
+        for _ in 0..13 {
+            publish(&mut net, &["a"]);
+            net.publish(0, PUB, "u", "b");
+            net.advance(SECOND);
+            let mut others = net.payloads(1, 4);
+            others.retain(|payload| !payload.contains("silence"));
+            assert_eq!((others, net.payloads(1, SUB)), (vec!["b".into()], vec!["a".into()]));
+            net.advance(SECOND * 14);
+        }
+        net.advance(SECOND * 40);
+        net.detach(1, 4);
+        net.advance(SECOND * 5);
+        net.kill(1);
+        net.revive(1);
+        net.join(0, 1);
+        net.advance(SECOND * away);
+        assert!(away < 90 || kept(&net, 0) < 13, "what is older was given up: {}", kept(&net, 0));
+        assert_eq!(net.attach(1, 4, "other", WIDE), Told::Attached { present: true });
+        net.advance(SECOND * 5);
+        let got = net.got(1, 4);
+        assert!(got.iter().all(|got| !got.payload.contains("released")), "after {away} s: {got:?}");
+    }
+}
+
+#[test]
 fn a_broker_that_is_forgotten_is_owed_nothing_at_any_other_and_told_so_when_it_comes_back() {
     let mut net = Net::line(3);
     net.attach(0, PUB, "publisher", CLEAN);

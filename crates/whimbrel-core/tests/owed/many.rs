@@ -32,12 +32,16 @@ fn held(net: &Net, node: usize) -> (usize, usize) {
 
 /// A publisher at the first broker, subscribers at the last, one after the other.
 fn world(limits: Limits) -> Net {
-    let mut net = Net::with(BROKERS, limits);
+    world_of(BROKERS, SUBSCRIBERS, limits)
+}
+
+fn world_of(brokers: usize, subscribers: u32, limits: Limits) -> Net {
+    let mut net = Net::with(brokers, limits);
     net.attach(0, PUB, "publisher", CLEAN);
-    for number in 0..SUBSCRIBERS {
+    for number in 0..subscribers {
         let (link, id) = client(number);
-        net.attach(BROKERS - 1, link, &id, WIDE);
-        net.subscribe(BROKERS - 1, link, plain(&format!("t/{number}"), Qos::AtLeastOnce));
+        net.attach(brokers - 1, link, &id, WIDE);
+        net.subscribe(brokers - 1, link, plain(&format!("t/{number}"), Qos::AtLeastOnce));
     }
     net
 }
@@ -106,6 +110,32 @@ fn those_who_have_caught_up_or_left_together_take_little_each() {
     assert!(again < alone * 3 / 5, "{again} of {alone}");
     net.advance(SECOND * 12);
     assert_eq!(net.nodes[0].disk.events(), 0, "nobody holds anything");
+}
+
+/// Bytes that each more subscription takes whose client has left, each at another moment.
+fn away_each(brokers: usize) -> usize {
+    let sizes = [20, 60].map(|subscribers| {
+        let mut net = world_of(brokers, subscribers, Limits::default());
+        net.advance(SECOND * 100);
+        for number in 0..subscribers {
+            net.publish(0, PUB, &format!("t/{number}"), "a");
+            net.advance(Duration::from_millis(700));
+            assert_eq!(net.payloads(brokers - 1, client(number).0), ["a"]);
+            net.advance(Duration::from_millis(700));
+            net.detach(brokers - 1, client(number).0);
+        }
+        net.advance(SECOND * 3);
+        held(&net, brokers - 1).0
+    });
+    (sizes[1] - sizes[0]) / 40
+}
+
+#[test]
+fn who_has_left_takes_no_more_among_more_brokers() {
+    let sizes = [8, 16, 32].map(away_each);
+    println!("{sizes:?} bytes for each among 8, 16 and 32 brokers");
+    // A list of its own would take 4,096 among 32.
+    assert!(sizes.iter().all(|each| *each < 1_200), "{sizes:?}");
 }
 
 /// How many entries of the map begin with that letter.
