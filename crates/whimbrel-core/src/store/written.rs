@@ -356,12 +356,13 @@ impl Core {
         // Whoever is behind need not be as far as the last base is.
         let newest = if track.lag.is_none() && !track.by_token { current } else { under.base };
         let former = self.store.bases.ticks(written.base);
+        let level = self.left_at(track, stand).unwrap_or_default().max(written.level);
         let mut apart = under.parts.iter().peekable();
         for of in by_host(stand).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
             // Nor is it behind the base that it is about to leave, or behind its level: up to there nothing is marked.
             let of_bases = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend));
-            let least = |pubend| of_bases(pubend).unwrap_or_default().max(written.level);
+            let least = |pubend| of_bases(pubend).unwrap_or_default().max(level);
             let least = |pubend| if has_ended { Tick(u64::MAX) } else { least(pubend) };
             if !written.parts.get(&of.host).is_some_and(|part| of.is_told_by(part, least, marks)) {
                 parts.push((of.host, of.part()));
@@ -381,10 +382,7 @@ impl Core {
         let (current, own) = (bases.current(), durable.far.written.base);
         // Never back: what came before is not marked any more.
         let level = durable.far.since.level().unwrap_or_default().max(durable.far.written.level);
-        // Whoever has left is not to be told that a log was given up which it has passed: after a restart, too, it stands where it stood.
-        let is_gone = !track.by_token && track.lag.is_some() && !self.sessions.is_attached(track.session);
-        let left_at = (is_gone && self.sessions.limits.max_retain.is_some())
-            .then(|| level_of(stand.far.iter().map(|far| far.acked)));
+        let left_at = self.left_at(track, stand);
         let level = level.max(left_at.unwrap_or_default());
         let none = self.under(BaseNo(0), Tick(0), stand, marks);
         if stand.far.is_empty() {
@@ -418,6 +416,13 @@ impl Core {
         // Where it stands at one tick that is beyond all bases, the first one serves as well, and those in between need not be kept.
         let first = self.under(bases.first(), level, stand, marks);
         if first.number != BaseNo(0) && first.cost() <= best.cost() { first } else { best }
+    }
+
+    /// Where whoever has left stands in most streams, if logs may be given up that it has passed: it is not to be told of these, also not after a restart.
+    fn left_at(&self, track: &Track, stand: &Stand) -> Option<Tick> {
+        let is_gone = !track.by_token && track.lag.is_some() && !self.sessions.is_attached(track.session);
+        let is_given_up = self.sessions.limits.max_retain.is_some();
+        (is_gone && is_given_up).then(|| level_of(stand.far.iter().map(|far| far.acked)))
     }
 
     /// What a position takes under a base.

@@ -267,40 +267,42 @@ fn what_is_given_up_early_is_told_to_who_is_behind_and_to_nobody_else() {
 fn who_was_there_until_lately_is_not_told_that_what_came_before_is_given_up() {
     // Bases are made each quarter of it.
     let limits = Limits { max_retain: Some(SECOND * 200), ..Limits::default() };
-    for away in [30, 90, 120, 150, 165] {
-        let mut net = with(Net::with(2, limits.clone()));
-        net.attach(1, 3, "behind", WIDE);
-        net.subscribe(1, 3, plain("t/#", Qos::AtLeastOnce));
-        net.attach(1, 4, "other", WIDE);
+    for (stays, away) in [(5, 160), (20, 165), (35, 165), (50, 140), (60, 90)] {
+        let mut net = with(Net::with(3, limits.clone()));
+        net.attach(1, PUB, "another", CLEAN);
+        net.attach(2, 3, "behind", WIDE);
+        net.subscribe(2, 3, plain("t/#", Qos::AtLeastOnce));
+        net.attach(2, 4, "other", WIDE);
         let following = plain("u", Qos::AtLeastOnce).following;
-        net.subscribe(
-            1,
-            4,
-            Filter { following: Following { notices: true, ..following }, ..plain("u", Qos::AtLeastOnce) },
-        );
+        let noticed = Following { notices: true, ..following };
+        net.subscribe(2, 4, Filter { following: noticed, ..plain("u", Qos::AtLeastOnce) });
         net.advance(SECOND * 100);
-        net.detach(1, 3);
+        net.detach(2, 3);
         for _ in 0..13 {
             publish(&mut net, &["a"]);
-            net.publish(0, PUB, "u", "b");
+            net.publish(1, PUB, "u", "b");
             net.advance(SECOND);
-            let mut others = net.payloads(1, 4);
+            let mut others = net.payloads(2, 4);
             others.retain(|payload| !payload.contains("silence"));
-            assert_eq!((others, net.payloads(1, SUB)), (vec!["b".into()], vec!["a".into()]));
+            assert_eq!((others, net.payloads(2, SUB)), (vec!["b".into()], vec!["a".into()]));
             net.advance(SECOND * 14);
         }
-        net.advance(SECOND * 40);
-        net.detach(1, 4);
+        net.advance(SECOND * stays);
+        net.detach(2, 4);
+        let left = net.now;
+        // Others go on.
+        publish(&mut net, &["a"]);
         net.advance(SECOND * 5);
-        net.kill(1);
-        net.revive(1);
-        net.join(0, 1);
+        net.kill(2);
+        net.revive(2);
+        net.join(1, 2);
         net.advance(SECOND * away);
-        assert!(away < 90 || kept(&net, 0) < 13, "what is older was given up: {}", kept(&net, 0));
-        assert_eq!(net.attach(1, 4, "other", WIDE), Told::Attached { present: true });
+        assert!(kept(&net, 0) < 13, "what is older was given up: {}", kept(&net, 0));
+        assert_eq!(net.attach(2, 4, "other", WIDE), Told::Attached { present: true });
         net.advance(SECOND * 5);
-        let got = net.got(1, 4);
-        assert!(got.iter().all(|got| !got.payload.contains("released")), "after {away} s: {got:?}");
+        let mut told = net.payloads(2, 4);
+        told.retain(|payload| payload.contains("released"));
+        assert!(told.is_empty(), "{stays} and {away} s, left at {}: {told:?}", left.as_nanos());
     }
 }
 

@@ -138,6 +138,24 @@ fn who_has_left_takes_no_more_among_more_brokers() {
     assert!(sizes.iter().all(|each| *each < 1_200), "{sizes:?}");
 }
 
+#[test]
+fn bases_do_not_heap_up_for_those_who_leave_one_after_the_other() {
+    // One is made each quarter of it.
+    let mut net = world(Limits { max_retain: Some(SECOND * 60), ..Limits::default() });
+    net.advance(SECOND * 100);
+    for number in 0..SUBSCRIBERS {
+        net.publish(0, PUB, &format!("t/{number}"), "a");
+        net.advance(SECOND * 3);
+        assert_eq!(net.payloads(BROKERS - 1, client(number).0), ["a"]);
+        net.advance(SECOND * 3);
+        net.detach(BROKERS - 1, client(number).0);
+    }
+    net.advance(SECOND * 20);
+    let bases = entries(&net, b'c');
+    println!("{bases} bases");
+    assert!((1..=4).contains(&bases), "{bases} bases in 380 s");
+}
+
 /// How many entries of the map begin with that letter.
 fn entries(net: &Net, letter: u8) -> usize {
     net.nodes[BROKERS - 1].disk.map.keys().filter(|key| key[0] == letter).count()
