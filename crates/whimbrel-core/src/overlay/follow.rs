@@ -38,6 +38,7 @@ impl Core {
     ) {
         self.streams.add_host(host, pubends, birth, true);
         self.streams.name_host(host, name);
+        self.note_heard_of(host, name, (pubends, birth));
         if !was_there {
             // Subscriptions that were answered when it was not there did not wait for it, nor was it named: what it tells counts from a version on that
             // has them all, also if its streams were followed before.

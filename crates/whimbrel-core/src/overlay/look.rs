@@ -94,6 +94,11 @@ impl Core {
         self.overlay.as_deref().map(|overlay| &*overlay.config.name)
     }
 
+    /// Whether this broker knows that there is a host, or was, itself among them.
+    pub fn has_heard_of(&self, host: HostId) -> bool {
+        self.streams.knows(host.pubend(0)) || self.streams.has_ended(host)
+    }
+
     /// The links that are up.
     pub fn links(&self) -> Vec<LinkInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };

@@ -82,7 +82,14 @@ impl Core {
         let track = self.tracks.get_mut(id);
         let lag = track.lag.as_mut().expect("who is not there lags");
         if let Some(to) = ended {
-            return lag.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
+            lag.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
+            if acked < to && !track.by_token {
+                // It stands there until it was told: else another restart before that would forget the gap, and so would whoever takes it over. What has no
+                // position is where its gap begins; and nothing is held of what has ended.
+                let durable = track.durable.as_deref_mut().expect("a durable subscription");
+                durable.far.since.set(pubend, since);
+            }
+            return;
         }
         lag.positions.set(pubend, acked);
         if track.by_token {

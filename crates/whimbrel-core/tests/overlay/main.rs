@@ -18,6 +18,7 @@ mod moving;
 mod net;
 mod paths;
 mod predecessors;
+mod restarts;
 mod resume;
 mod shares;
 mod topology;

@@ -195,8 +195,8 @@ impl Core {
         match act {
             Act::Fetch(from, as_copy, asked_of) => {
                 let Some(search) = roam.searches.get_mut(number) else { return };
-                search.stage =
-                    Stage::Fetching(Fetching { from, as_copy, asked_of, part: 0, digest: 0, body: Vec::new() });
+                let (life, body) = (roam.map.life(from), Vec::new());
+                search.stage = Stage::Fetching(Fetching { from, life, as_copy, asked_of, part: 0, digest: 0, body });
                 self.fetch_part(now, number, out);
             }
             Act::Own => self.attach_own(now, number, out),
@@ -414,6 +414,13 @@ impl Core {
             return;
         }
         let as_copy = fetching.as_copy;
+        // What it is asked for it had in another life: what it has forgotten says nothing of who may have the session. Its new life is about to be told, and then the
+        // search begins anew.
+        let has_forgotten =
+            moved.answer == MoveAnswer::Nothing && fetching.life.is_some_and(|life| life < from.incarnation);
+        if has_forgotten {
+            return;
+        }
         match moved.answer {
             MoveAnswer::Nothing => {
                 search.refused.insert(from.host);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{HostId, Tick, Time};
 
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
@@ -13,6 +13,7 @@ use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::estimate::LINK_DEAD_AFTER;
 use crate::overlay::letters::Sender;
+use crate::store::{Acquainted, Key, Value};
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
@@ -210,6 +211,20 @@ impl Core {
             |later: u64, earlier: u64, span: Duration| u128::from(later.saturating_sub(earlier)) < span.as_nanos();
         all.into_iter()
             .any(|(life, birth)| is_within(now.as_nanos(), life, ENDED_LIFE) && !is_within(life, birth.0, FIRST_LIFE))
+    }
+
+    /// There is a host whose streams are followed: that is written, also if there never was a way to it. If it ends, whoever has its name by then must be told so by
+    /// those who have heard of it, after a restart, too; else nobody could tell who stands in its streams that these have ended.
+    pub(in crate::overlay) fn note_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
+        let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
+        if !has_log || has_ended || overlay.roam.known.contains_key(&host) {
+            return;
+        }
+        overlay.roam.known.insert(host, 0);
+        let known = Acquainted { name, pubends, birth, life: 0 };
+        self.store.outbox.put(|key| Key::Known(host).put(key), |value| known.put_versioned(value));
+        self.store.outbox.seal();
     }
 
     /// Whether others are about to be known again: this broker has just begun, or gone on after a standstill, and what it has of sessions may be older than what they have.

@@ -152,7 +152,7 @@ impl Core {
         let is_unsure = self.is_unsure_of(number);
         // Who has come back since may have what was not asked for.
         place.maybe_repeats |= is_unsure || self.search(number).is_some_and(|search| search.was_unsure);
-        if let Some(index) = self.searched(number).filter(|_| is_unsure) {
+        if let Some(index) = self.searched(number).filter(|index| is_unsure && self.is_to_be_attached(number, *index)) {
             self.doubt_tags(index);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -175,6 +175,13 @@ impl Core {
         if let Some(successor) = search.successor {
             self.give_to(now, &client, &successor, out);
         }
+    }
+
+    /// Whether a session's client is attached anew once that is no longer sought, or nobody is attached. Who is attached, and whose session was sought because
+    /// somebody has ended who had it once, has been here since: each of its tags is known, and nobody would ask it to forget them.
+    fn is_to_be_attached(&self, number: u64, index: u32) -> bool {
+        let search = self.overlay.as_deref().and_then(|overlay| overlay.roam.searches.get(number));
+        !self.sessions.get(index).is_attached() || search.is_some_and(|search| search.arrival.is_some())
     }
 
     /// Somebody asks what its client has published here.

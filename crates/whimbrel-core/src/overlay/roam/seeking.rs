@@ -85,6 +85,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Fetching {
     pub(super) from: HostId,
+    /// In which of its lives that one has it, as far as was known.
+    pub(super) life: Option<u64>,
     pub(super) as_copy: bool,
     /// Whoever that one gave it to has been asked, or cannot be.
     pub(super) asked_of: Option<HostId>,
@@ -420,7 +422,7 @@ impl Core {
                 let clerk = roam.map.clerk(hash_of(&search.client)).map(|(clerk, _)| clerk);
                 clerk != search.clerk || asked.iter().any(|host| !roam.map.has(*host))
             }
-            Stage::Fetching(fetching) => !roam.map.has(fetching.from),
+            Stage::Fetching(fetching) => roam.map.life(fetching.from) != fetching.life,
         };
         let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(search));
         let all: Vec<u64> = all.map(|(number, _)| *number).collect();

@@ -54,6 +54,8 @@ pub(super) struct Fact {
 pub(super) struct Era {
     pub(super) asked: (Time, u16),
     pub(super) began: Option<Time>,
+    /// Where that was.
+    pub(super) granted: Option<Process>,
     pub(super) pending: Vec<String>,
     pub(super) got: BTreeMap<usize, Got>,
     pub(super) gaps: Vec<(Name, u64, String, Time)>,
@@ -286,8 +288,7 @@ impl Book {
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
         // It was begun where nobody was linked who is here, or is linked with this broker: a stranger is served as well.
-        let is_unheard_of =
-            founded.is_some_and(|(since, home)| !troubles.web.can_have_heard((home.0, since), (at.0, now)));
+        let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.web.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
         }
@@ -309,13 +310,13 @@ impl Book {
 
     fn subscribed(&mut self, now: Time, client: usize, (id, codes): (u16, &[u8]), pending: Vec<String>) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
-        let who = account.name.clone();
+        let (who, process) = (account.name.clone(), account.attached.map(|(_, process)| process));
         let Some(era) = account.eras.last_mut().filter(|era| era.asked.1 == id) else { return };
         let waited = now.since(era.asked.0);
         era.is_answered = true;
         self.counts.pending += u64::from(!pending.is_empty());
         if era.began.is_none() {
-            (era.began, era.pending) = (Some(now), pending);
+            (era.began, era.granted, era.pending) = (Some(now), process, pending);
         }
         if codes.iter().any(|code| *code >= 0x80) {
             self.breaks(Rule::Answer, format!("{who} is refused: {codes:02x?}"));

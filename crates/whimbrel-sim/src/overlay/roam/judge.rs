@@ -1,5 +1,6 @@
 //! What the book of roaming clients says when a world is over: what had to come, and did not.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whimbrel_event::{PubendId, Time};
@@ -56,7 +57,7 @@ impl Book {
         }
         for fact in &self.facts {
             self.counts.marked += u64::from(fact.is_marked);
-            if fact.written.len() > 1 && !fact.is_marked {
+            if fact.written.len() > 1 && !fact.is_marked && !self.is_said_to_strangers(fact) {
                 let what = format!("{}, said {:?}, is logged as {:?}", fact.key, fact.sent, fact.written);
                 broken.push((Rule::Logged, what));
             }
@@ -79,9 +80,14 @@ impl Book {
         let began = era.began.unwrap_or(sent);
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
         // A host that came after the subscription, or was not known yet where that was made, had to hear of it first. What counts is when the event was said there, which may not be the first time.
-        let is_young = self.troubles.losses.iter().any(|(at, node)| {
+        let Troubles { web, losses, .. } = &self.troubles;
+        let is_young = losses.iter().any(|(at, node)| {
             let is_early = |when: &Time| *when >= *at && when.since(*at) < LINGER;
-            *at + TOLD > began && fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when))
+            let is_unheard_of = || {
+                let granted = era.granted.map(|process| process.0);
+                *at + TOLD > began || granted.is_some_and(|home| !web.who_may_know((*node, *at), began, losses)[home])
+            };
+            fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when)) && is_unheard_of()
         });
         let is_volatile = fact.message.topic == VOLATILE;
         let is_released = reason == "released" && self.gives_up && told > sent;
@@ -104,12 +110,33 @@ impl Book {
             return false;
         };
         fact.sent.iter().all(|(sent, process)| {
-            let losses = || self.troubles.losses.iter().filter(|(_, node)| *node == process.0).map(|(at, _)| *at);
-            let born = losses().filter(|at| at <= sent).max().filter(|born| *born > began);
-            let Some((born, end)) = born.zip(self.troubles.changed) else { return false };
-            let Troubles { web, losses, .. } = &self.troubles;
-            !web.who_knows((process.0, born), end, Duration::ZERO, losses).contains(&true)
+            let is_unknown = self.is_unheard_of(fact) || self.troubles.is_known_to_none(process.0, *sent);
+            self.troubles.born(process.0, *sent) > began && is_unknown
         })
+    }
+
+    /// Whether no broker has ever heard of the hosts of an event's streams, since it has the disk that it has: nobody told those of them who might have known.
+    fn is_unheard_of(&self, fact: &Fact) -> bool {
+        let mut hosts = fact.names.keys().map(|(stream, _)| PubendId(*stream).host());
+        !fact.names.is_empty() && hosts.all(|host| self.troubles.is_unheard_of(host))
+    }
+
+    /// Whether an event was logged by hosts each of which nobody knew that could be reached where it was said next. That is one that a publisher repeats, of
+    /// which nobody there can have heard: whoever had taken it was gone with its disk, and so was everybody who had met that one. Where somebody has, it is marked.
+    fn is_said_to_strangers(&self, fact: &Fact) -> bool {
+        let disk = |process: &Process| (process.0, self.troubles.disk_of(*process));
+        let hosts: BTreeSet<(usize, u32)> = fact.written.iter().map(|(node, disk, ..)| (*node, *disk)).collect();
+        let said =
+            |host: &(usize, u32)| fact.sent.iter().find(|(_, process)| disk(process) == *host).map(|(at, _)| *at);
+        let mut said: Vec<(Time, usize)> = hosts.iter().filter_map(|host| Some((said(host)?, host.0))).collect();
+        said.sort_unstable();
+        let Troubles { web, losses, .. } = &self.troubles;
+        let is_strange = |(before, there): (Time, usize), (now, here): (Time, usize)| {
+            let known = web.who_may_know((there, self.troubles.born(there, before)), now, losses);
+            !web.linked_with(here, now).any(|node| known[node])
+        };
+        let is_new = |at: usize| said[..at].iter().all(|before| is_strange(*before, said[at]));
+        said.len() == fact.written.len() && (1..said.len()).all(is_new)
     }
 
     /// Whether an event is left open for whoever keeps the position: the token that was told last stands before it, and of all who knew of its host none is
@@ -119,7 +146,8 @@ impl Book {
     fn is_left_open(&self, era: &Era, fact: &Fact) -> bool {
         let Some(token) = &era.token else { return false };
         let is_before = |(stream, tick): &Name| token.position(PubendId(*stream)).is_some_and(|at| at.0 < *tick);
-        let is_lost = |(_, process): &(Time, Process)| self.troubles.is_forgotten_by_all(*process);
+        let is_lost =
+            |(_, process): &(Time, Process)| self.troubles.is_forgotten_by_all(*process) || self.is_unheard_of(fact);
         !fact.names.is_empty() && fact.names.keys().all(is_before) && fact.sent.iter().all(is_lost)
     }
 
@@ -164,7 +192,7 @@ impl Book {
     }
 
     /// Under which names an event may be that nobody has seen: in the stream that its publisher had at that broker, at a tick between what the clock there showed
-    /// as it was said and what it may have shown as that was answered, or the broker ended.
+    /// as it was said and what it may have shown as that was answered, or the broker ended; and before what its publisher said there later.
     fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
         if !fact.names.is_empty() || !fact.written.is_empty() {
             return Vec::new();
@@ -176,7 +204,13 @@ impl Book {
             let stream = self.facts.iter().filter(|other| other.publisher == fact.publisher).find_map(|other| {
                 other.names.iter().find(|(_, at)| **at == Some(*process)).map(|((stream, _), _)| *stream)
             });
-            Some(((stream?, clock.as_nanos()), (*clock + waited).as_nanos()))
+            let stream = stream?;
+            // One publisher's events have their ticks there in its order.
+            let later =
+                self.facts.iter().filter(|other| other.publisher == fact.publisher && other.number > fact.number);
+            let later =
+                later.flat_map(|other| other.names.keys()).filter(|(of, _)| *of == stream).map(|(_, tick)| tick - 1);
+            Some(((stream, clock.as_nanos()), later.fold((*clock + waited).as_nanos(), u64::min)))
         });
         unseen.collect()
     }

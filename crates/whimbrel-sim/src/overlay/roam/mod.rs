@@ -128,6 +128,7 @@ fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     }
     world.run_until(world.now() + ARRIVE_MAX + Duration::from_secs(1));
     world.book.troubles.met = core::mem::take(&mut world.net.met);
+    (0..world.net.nodes.len()).for_each(|node| world.note_heard(node));
     world.book.close(probes);
     count_keepers(&mut world);
     Report {

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whimbrel_event::Time;
+use whimbrel_core::Core;
+use whimbrel_event::{HostId, Time};
 
 use super::web::Web;
 use crate::overlay::book::Process;
+use crate::rig::START;
 
 /// So long after the last fault brokers may still be finding each other again: a connection that has gone silent ends after ten seconds.
 pub(super) const LINGER: Duration = Duration::from_secs(14);
@@ -32,6 +34,10 @@ pub(super) struct Troubles {
     pub(super) met: Vec<[Process; 2]>,
     /// Which brokers were linked when.
     pub(super) web: Web,
+    /// The hosts that there were.
+    hosts: BTreeSet<HostId>,
+    /// Of which of them the brokers of each machine have heard since it lost its disk, as far as they knew when they ended, or the world did.
+    heard: BTreeMap<usize, BTreeSet<HostId>>,
     /// When connections were cut or broken.
     pub(super) cuts: Vec<Time>,
     /// When something last changed.
@@ -102,6 +108,37 @@ impl Troubles {
             open.extend(met.chain((!is_lost).then_some(heir)).filter(|other| known.insert(*other)));
         }
         true
+    }
+
+    /// A broker begins on a machine, perhaps without the disk of the one before.
+    pub(super) fn begin(&mut self, node: usize, host: HostId) {
+        if self.hosts.insert(host) {
+            self.heard.remove(&node);
+        }
+    }
+
+    /// A broker ends, or the world does: what it knows it goes on with.
+    pub(super) fn hear(&mut self, node: usize, core: &Core) {
+        let known = self.hosts.iter().filter(|host| core.has_heard_of(**host));
+        self.heard.entry(node).or_default().extend(known);
+    }
+
+    /// Whether no broker, the world being over, has ever heard of a host on the disk that it has.
+    pub(super) fn is_unheard_of(&self, host: HostId) -> bool {
+        !self.heard.values().any(|heard| heard.contains(&host))
+    }
+
+    /// When the host began that a machine had at a moment; a disk is of one host.
+    pub(super) fn born(&self, node: usize, by: Time) -> Time {
+        let began = self.losses.iter().filter(|(at, of)| *of == node && *at <= by).map(|(at, _)| *at);
+        began.max().unwrap_or(START)
+    }
+
+    /// Whether nobody is left in the end who can know of the host that a machine had at a moment: it is gone with its disk, and so is everybody who can have heard of it
+    /// while it was there.
+    pub(super) fn is_known_to_none(&self, node: usize, at: Time) -> bool {
+        let Some(end) = self.changed else { return false };
+        !self.web.who_may_know((node, self.born(node, at)), end, &self.losses).contains(&true)
     }
 
     /// Whether a connection was cut between two moments.

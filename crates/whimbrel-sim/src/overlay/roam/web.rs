@@ -1,5 +1,6 @@
 //! Which brokers were linked with which: who can have heard of something, and how long that takes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whimbrel_event::Time;
@@ -23,64 +24,117 @@ const CONNECT_MORE: Duration = Duration::from_millis(1_500);
 /// That is all in any case.
 const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
 
+/// A connection: its number, between which nodes it is, and how long the way takes at least, from each of them.
+type Link = (usize, [(usize, usize, Duration); 2]);
+
+/// Which brokers were linked from a moment on.
+#[derive(Debug)]
+struct State {
+    began: Time,
+    /// Those that have the same number are linked, over others or directly.
+    parts: Vec<usize>,
+    links: Vec<Link>,
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Web {
-    /// From when on each node was linked with which: those that have the same number were.
-    states: Vec<(Time, Vec<usize>)>,
+    states: Vec<State>,
 }
 
 impl Web {
     /// Looks at the connections that there are.
     pub(super) fn look(&mut self, net: &Net) {
+        let linked = || net.edges.iter().enumerate().filter(|(_, edge)| edge.is_linked());
+        let is_known = |last: &State| last.links.iter().map(|(edge, _)| *edge).eq(linked().map(|(edge, _)| edge));
+        if self.states.last().is_some_and(is_known) {
+            return;
+        }
         let mut parts: Vec<usize> = (0..net.nodes.len()).collect();
-        for edge in net.edges.iter().filter(|edge| edge.is_linked()) {
-            let (one, other) = (parts[edge.ends.0], parts[edge.ends.1]);
+        let mut links = Vec::new();
+        for (number, edge) in linked() {
+            let (near, far) = edge.ends;
+            let [there, back] = edge.shape.profiles.map(|profile| profile.delay);
+            links.push((number, [(near, far, there), (far, near, back)]));
+            let (one, other) = (parts[near], parts[far]);
             parts.iter_mut().filter(|part| **part == other).for_each(|part| *part = one);
         }
-        if self.states.last().is_none_or(|(_, last)| *last != parts) {
-            self.states.push((net.now, parts));
-        }
+        self.states.push(State { began: net.now, parts, links });
     }
 
-    /// Whether a node can have heard by `now` what another one knew at `since`, or is linked with one that can.
-    pub(super) fn can_have_heard(&self, there: (usize, Time), (here, now): (usize, Time)) -> bool {
-        let Some((_, last)) = self.states.last() else { return false };
-        let knows = self.who_knows(there, now, TOLD, &[]);
-        (0..last.len()).any(|node| knows[node] && last[node] == last[here])
+    /// Whether a node has heard by `now` what another one knew at `since`, or could ask one that has: what they say, or answer, needs to have come. A connection over
+    /// which nothing came for a while, as it was cut, is not one at once when that has ended.
+    pub(super) fn has_heard(&self, there: (usize, Time), (here, now): (usize, Time)) -> bool {
+        self.who_knows(there, now).get(here).copied().unwrap_or(false)
     }
 
-    /// Which nodes can know at `until` what one knew at `since`, if those hear of it that have been linked for so long with one that knows, and whose disk
-    /// is lost has forgotten.
-    pub(super) fn who_knows(
-        &self,
-        (there, since): (usize, Time),
-        until: Time,
-        told: Duration,
-        losses: &[(Time, usize)],
-    ) -> Vec<bool> {
-        let nodes = self.states.last().map_or(0, |(_, last)| last.len());
+    /// Which nodes know at `until` what one knew at `since`, if those hear of it that have been linked for so long as [`TOLD`] with one that knows.
+    fn who_knows(&self, (there, since): (usize, Time), until: Time) -> Vec<bool> {
+        let nodes = self.states.last().map_or(0, |last| last.parts.len());
         let mut knows: Vec<bool> = (0..nodes).map(|node| node == there).collect();
         // Since when each has been linked with one that knows.
         let mut linked: Vec<Option<Time>> = vec![None; nodes];
-        for (at, (began, parts)) in self.states.iter().enumerate() {
-            let ended = self.states.get(at + 1).map_or(until, |(next, _)| *next).min(until);
-            let began = (*began).max(since);
-            if ended < began {
-                continue;
-            }
-            // Who is started again has no links yet.
-            let is_now = |(when, _): &&(Time, usize)| *when > since && (began..=ended).contains(when);
-            losses.iter().filter(is_now).for_each(|(_, node)| knows[*node] = false);
+        for (began, ended, State { parts, .. }) in self.spans(since, until) {
             for node in 0..parts.len() {
                 let is_linked = (0..parts.len()).any(|other| knows[other] && parts[other] == parts[node]);
                 linked[node] = if is_linked { linked[node].or(Some(began)) } else { None };
             }
             for node in 0..parts.len() {
-                knows[node] |= linked[node].is_some_and(|from| ended.since(from) >= told);
+                knows[node] |= linked[node].is_some_and(|from| ended.since(from) >= TOLD);
             }
         }
         knows
+    }
+
+    /// Which nodes may know at `until` what one knew at `since`, if all of it was told at once wherever there was a connection, and took the shortest time; whose disk is
+    /// lost has forgotten. Who is not among them knows nothing.
+    pub(super) fn who_may_know(
+        &self,
+        (there, since): (usize, Time),
+        until: Time,
+        losses: &[(Time, usize)],
+    ) -> Vec<bool> {
+        let nodes = self.states.last().map_or(0, |last| last.parts.len());
+        let mut known: Vec<Option<Time>> = (0..nodes).map(|node| (node == there).then_some(since)).collect();
+        let mut linked: BTreeMap<usize, Time> = BTreeMap::new();
+        for (began, ended, State { links, .. }) in self.spans(since, until) {
+            // Who is started again has no links yet.
+            let is_now = |(when, _): &&(Time, usize)| *when > since && (began..=ended).contains(when);
+            losses.iter().filter(is_now).for_each(|(_, node)| known[*node] = None);
+            let from = |edge: &usize| linked.get(edge).copied().unwrap_or(began);
+            linked = links.iter().map(|(edge, _)| (*edge, from(edge))).collect();
+            // A way has fewer steps than there are nodes.
+            for _ in 1..nodes {
+                for (edge, ways) in links {
+                    for (near, far, takes) in ways {
+                        // It names itself as it greets, and says more when it has been greeted.
+                        let back =
+                            ways.iter().find(|(from, ..)| from == far).map_or(Duration::ZERO, |(.., back)| *back);
+                        let greeted = if *near == there { linked[edge] } else { linked[edge] + back };
+                        let said = known[*near].map(|at| at.max(greeted)).filter(|said| *said <= ended);
+                        let Some(heard) = said.map(|said| said + *takes) else { continue };
+                        known[*far] = Some(known[*far].map_or(heard, |known| known.min(heard)));
+                    }
+                }
+            }
+        }
+        known.into_iter().map(|at| at.is_some_and(|at| at <= until)).collect()
+    }
+
+    /// With which nodes one was linked at a moment, itself among them.
+    pub(super) fn linked_with(&self, here: usize, now: Time) -> impl Iterator<Item = usize> {
+        let state = self.states.iter().rev().find(|state| state.began <= now);
+        let parts = state.map_or(&[][..], |state| &state.parts);
+        (0..parts.len()).filter(move |node| parts[*node] == parts[here])
+    }
+
+    /// The states between two moments, each with its part of that time.
+    fn spans(&self, since: Time, until: Time) -> impl Iterator<Item = (Time, Time, &State)> {
+        self.states.iter().enumerate().filter_map(move |(at, state)| {
+            let ended = self.states.get(at + 1).map_or(until, |next| next.began).min(until);
+            let began = state.began.max(since);
+            (ended >= began).then_some((began, ended, state))
+        })
     }
 }
 

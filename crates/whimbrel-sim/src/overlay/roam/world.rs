@@ -95,6 +95,7 @@ impl<'a> World<'a> {
         self.book.names.push(self.net.nodes[node].name.clone());
         self.disks.push(0);
         self.net.start(node, self.config.clone(), &self.starter);
+        self.note_begun(node);
         self.add(format!("w{node}"), node, Role::Witness, self.net.now);
     }
 
@@ -274,6 +275,7 @@ impl<'a> World<'a> {
             }
             Fault::Crash(node, is_told) if self.net.is_up(node) => {
                 self.book.troubles.ends.insert((node, self.net.nodes[node].life), now);
+                self.note_heard(node);
                 self.net.crash(node, is_told);
             }
             Fault::Start(node, step, loses) if !self.net.is_up(node) => self.start(node, step, loses),
@@ -283,6 +285,20 @@ impl<'a> World<'a> {
         let is_cut = self.net.edges.iter().any(|edge| edge.is_cut.contains(&true));
         self.book.troubles.set(now, is_down || is_cut);
         self.tell();
+    }
+
+    /// The book is told which host the broker is that has begun on a machine.
+    fn note_begun(&mut self, node: usize) {
+        if let Some(broker) = &self.net.nodes[node].broker {
+            self.book.troubles.begin(node, broker.core().host());
+        }
+    }
+
+    /// The book is told of which hosts the broker of a machine has heard.
+    pub(super) fn note_heard(&mut self, node: usize) {
+        if let Some(broker) = &self.net.nodes[node].broker {
+            self.book.troubles.hear(node, broker.core());
+        }
     }
 
     fn start(&mut self, node: usize, step: i64, loses: bool) {
@@ -295,6 +311,7 @@ impl<'a> World<'a> {
         }
         self.net.nodes[node].ahead += step;
         self.net.start(node, self.config.clone(), &self.starter);
+        self.note_begun(node);
         self.book.troubles.begins.insert((node, self.net.nodes[node].life), now);
         // The witness is there before anybody else.
         let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));

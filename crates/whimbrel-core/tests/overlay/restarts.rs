@@ -1,0 +1,116 @@
+//! Brokers that are started again, with their disks or without, while something is still to be told of them, or asked.
+
+use core::time::Duration;
+
+use whimbrel_core::{Durability, Filter, Following};
+use whimbrel_event::Qos;
+
+use super::common::plain;
+use super::moving::RETURN;
+use super::net::Net;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Its clerk and its deputy are other brokers for each.
+const CLIENTS: [&str; 5] = ["s0", "s1", "s2", "s3", "s4"];
+
+#[test]
+fn what_is_lost_is_told_however_often_whoever_is_to_tell_it_is_started_again() {
+    for restarts in 0..4 {
+        let mut net = Net::mesh(2);
+        let lost = net.nodes[0].core.host().pubend(0).to_string();
+        assert_eq!(net.connect(1, 1, "sub"), Some(false));
+        let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
+        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        net.advance(SECOND * 2);
+        net.leave(1, 1);
+        net.advance(SECOND);
+        net.kill(0);
+        net.revive(0, false);
+        net.advance(SECOND * 3);
+        for _ in 0..restarts {
+            net.kill(1);
+            net.revive(1, true);
+            net.advance(SECOND * 3);
+        }
+        net.told(1, 1);
+        assert_eq!(net.connect(1, 1, "sub"), Some(true));
+        let told = net.settled(1, 1, SECOND * 3);
+        let is_it = |notice: &&String| notice.contains(&lost) && notice.contains("lost");
+        assert_eq!(told.iter().filter(is_it).count(), 1, "after {restarts} restarts: {told:?}");
+        // It is not told again.
+        net.kill(1);
+        net.revive(1, true);
+        net.advance(SECOND * 3);
+        net.told(1, 1);
+        assert_eq!(net.connect(1, 1, "sub"), Some(true));
+        let told = net.settled(1, 1, SECOND * 3);
+        assert_eq!(told.iter().filter(is_it).count(), 0, "after {restarts} restarts: {told:?}");
+    }
+}
+
+/// Where it was before there is a copy of its session here, which is sought as that broker ends.
+#[test]
+fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {
+    for pause in [1, 20, 100, 300, 600] {
+        let mut net = Net::mesh(2);
+        assert_eq!(net.connect(0, 1, "sub"), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
+        assert_eq!(net.connect(1, 1, "sub"), Some(true));
+        net.advance(MILLI * pause);
+        net.kill(0);
+        net.revive(0, false);
+        net.advance(SECOND * 5);
+        assert_eq!(net.connect(1, 9, "publisher"), Some(false));
+        net.publish(1, 9, "t", "1", Qos::ExactlyOnce);
+        net.advance(SECOND);
+        let got: Vec<String> = net.got(1, 1).into_iter().map(|got| got.payload).collect();
+        assert_eq!(got, ["1"], "{pause} ms after it came");
+    }
+}
+
+/// The keeper is gone, and whoever has the copy is started again while it is asked for that.
+#[test]
+fn a_copy_that_is_forgotten_while_it_is_asked_for_is_not_taken_for_none() {
+    let mut refused = 0;
+    for (client, pause) in CLIENTS.iter().flat_map(|client| [20, 250, 450].map(|pause| (*client, pause))) {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(0, 1, client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+        net.kill(0);
+        net.advance(MILLI * 100);
+        net.delay([1, 2], MILLI * 150);
+        net.connect_as(2, 1, client, RETURN);
+        net.advance(MILLI * pause);
+        net.kill_silently(1);
+        net.revive(1, true);
+        let present = net.answer(2, 1);
+        assert_ne!(present, Some(false), "{client} after {pause} ms: its keeper has it");
+        refused += usize::from(present.is_none());
+    }
+    assert!(refused > 0);
+}
+
+/// One that has lost its disk hears of a broker that is gone from another one, and is started again before that one's name is there again.
+#[test]
+fn who_has_heard_of_a_broker_that_is_gone_tells_whoever_has_its_name_by_then() {
+    let mut net = Net::mesh(3);
+    let gone = net.nodes[0].core.host();
+    net.kill(0);
+    net.kill(2);
+    net.advance(SECOND);
+    net.revive(2, false);
+    net.advance(SECOND * 2);
+    assert!(net.nodes[2].core.has_heard_of(gone));
+    net.kill(1);
+    net.kill(2);
+    net.revive(2, true);
+    net.advance(SECOND * 2);
+    net.revive(0, false);
+    net.advance(SECOND * 2);
+    net.revive(1, false);
+    net.advance(SECOND * 2);
+    let heard: Vec<bool> = net.nodes.iter().map(|node| node.core.has_heard_of(gone)).collect();
+    assert_eq!(heard, [true; 3], "that it has ended");
+}
