@@ -15,8 +15,8 @@ impl Core {
     /// not waiting for anything, and would not be told anything.
     pub(crate) fn is_silent_between(&self, track: &Track, pubend: PubendId, level: Tick, at: Tick) -> bool {
         let Some((durable, spoke)) = track.durable.as_deref().zip(self.streams.spoke(pubend)) else { return false };
-        // What is volatile is in no log, and whatever of that is read again is told as a gap.
-        if durable.may_be_volatile || self.streams.has_ended_in(pubend) {
+        // What is volatile is in no log, and whatever of that is read again is told as a gap. So is what a log may have given up that it has passed.
+        if durable.may_be_volatile || self.streams.has_ended_in(pubend) || self.sessions.limits.max_retain.is_some() {
             return false;
         }
         let far = &durable.far;
@@ -25,9 +25,14 @@ impl Core {
         let counted = if is_reliable { pubend } else { pubend.host().pubend(0) };
         let counts = far.since.has(counted) && far.since.get(counted) <= level;
         let waits = track.unsettled.has(pubend) || far.aside.has(pubend) || far.holes.get(pubend) > level;
-        let is_silence = || spoke <= level && at <= self.streams.passed(pubend);
-        let has_nothing = || is_reliable && far.written.given(pubend, &self.store.bases) <= level;
-        counts && !waits && (is_silence() || has_nothing())
+        let is_silence = || match is_reliable {
+            true => far.written.given(pubend, &self.store.bases) <= level,
+            // What it had elsewhere need not have been passed here.
+            false => {
+                spoke <= level && at <= self.streams.passed(pubend) && far.unnamed.iter().all(|tick| *tick <= level)
+            }
+        };
+        counts && !waits && is_silence()
     }
 
     /// A subscription whose client has left, and that is kept, stands at one tick wherever that makes no difference.
@@ -46,9 +51,17 @@ impl Core {
         if alike.len() < COMMON_MIN || alike.len() * 2 < lag.positions.iter().count() {
             return;
         }
+        let streams = &self.streams;
         let (track, common) = self.tracks.get_with_common(id);
-        let Some(lag) = track.lag.as_deref_mut() else { return };
-        alike.into_iter().for_each(|pubend| lag.positions.set(pubend, level));
+        let Some((lag, durable)) = track.lag.as_deref_mut().zip(track.durable.as_deref_mut()) else { return };
+        let newest = &mut durable.far.newest;
+        for pubend in alike {
+            // It holds no log of which it has got everything that it wants.
+            if newest.has(pubend) && lag.positions.get(pubend) >= newest.get(pubend).min(streams.passed(pubend)) {
+                newest.remove(pubend);
+            }
+            lag.positions.set(pubend, level);
+        }
         common.level_off(&mut lag.positions, level);
     }
 }

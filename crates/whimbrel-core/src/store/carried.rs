@@ -25,6 +25,9 @@ const FORM_AMONG: u8 = 4;
 /// Most of any list: what is read is bounded by the bytes that are there as well.
 const LIST_MAX: u64 = 1 << 20;
 
+/// Streams of all subscriptions of a session that are not named in a copy of it, at most: whoever goes on from it has them named.
+pub(crate) const NAMED_MAX: usize = 1 << 20;
+
 /// What seldom changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Structure<'a> {
@@ -348,7 +351,11 @@ impl Moving {
     /// Reads what [`Moving::put_among`] has written, of the same streams; `None` if it makes no sense.
     pub(crate) fn read_among(bytes: &[u8], streams: &[PubendId]) -> Option<Self> {
         bytes.first().filter(|form| **form == FORM_AMONG)?;
-        Moving::read_as(bytes, FORM_AMONG, |bytes| CarriedStand::read_among(bytes, streams))
+        let mut left = NAMED_MAX;
+        Moving::read_as(bytes, FORM_AMONG, |bytes| {
+            left = left.checked_sub(streams.len())?;
+            CarriedStand::read_among(bytes, streams)
+        })
     }
 
     fn read_as(bytes: &[u8], form: u8, stand: impl FnMut(&mut Bytes<'_>) -> Option<CarriedStand>) -> Option<Self> {

@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
 pub(crate) use base::Bases;
-pub(crate) use carried::{Moving, join, split};
+pub(crate) use carried::{Moving, NAMED_MAX, join, split};
 pub(crate) use carry::Source;
 pub(crate) use copied::{Lost, LostParts};
 pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};

@@ -410,10 +410,11 @@ impl Core {
             Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
             _ => other,
         };
-        if left_at.is_none() || best.number == BaseNo(0) {
+        // Where it stands at one tick that is beyond all that it may have been given under its base, the first base serves as well, and those in between need not be kept.
+        let is_beyond = || bases.ticks(own).iter().all(|(_, tick)| *tick <= level);
+        if left_at.is_none() || best.number == BaseNo(0) || !is_beyond() {
             return best;
         }
-        // Where it stands at one tick that is beyond all bases, the first one serves as well, and those in between need not be kept.
         let first = self.under(bases.first(), level, stand, marks);
         if first.number != BaseNo(0) && first.cost() <= best.cost() { first } else { best }
     }

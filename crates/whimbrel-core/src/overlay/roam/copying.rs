@@ -11,7 +11,8 @@ use super::{Due, STILL, hash_of};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
-use crate::store::{put_bytes, put_varint};
+use crate::store::{NAMED_MAX, put_bytes, put_varint};
+use crate::stream::Census;
 
 /// How often what moves is copied.
 pub const COPY_EVERY: Duration = Duration::from_millis(250);
@@ -291,7 +292,9 @@ impl Core {
             self.export_structure(index, &mut structure);
         }
         let known = self.overlay.as_deref()?.roam.copying.among.get(&deputy).copied();
-        let among = Some(self.streams.census().clone()).filter(|census| known == Some(census.digest));
+        let count = self.sessions.get(index).subscriptions.len();
+        let is_same = |census: &Census| known == Some(census.digest) && count * census.streams.len() <= NAMED_MAX;
+        let among = Some(self.streams.census().clone()).filter(is_same);
         match &among {
             Some(census) => self.export_moving_among(now, index, &census.streams, &mut moving),
             None => self.export_moving(now, index, &mut moving),
@@ -354,6 +357,8 @@ impl Core {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let Some(open) = overlay.roam.copying.open.remove(&page) else { continue };
             overlay.stats.copies_again += open.sessions.len() as u64;
+            // It may be another program by now, that knows of no such copies.
+            overlay.roam.copying.among.remove(&open.to);
             if map.has(open.to) {
                 overlay.roam.copying.gone.entry(open.to).or_default().extend(open.gone);
             }
