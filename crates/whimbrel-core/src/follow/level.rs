@@ -51,17 +51,9 @@ impl Core {
         if alike.len() < COMMON_MIN || alike.len() * 2 < lag.positions.iter().count() {
             return;
         }
-        let streams = &self.streams;
         let (track, common) = self.tracks.get_with_common(id);
-        let Some((lag, durable)) = track.lag.as_deref_mut().zip(track.durable.as_deref_mut()) else { return };
-        let newest = &mut durable.far.newest;
-        for pubend in alike {
-            // It holds no log of which it has got everything that it wants.
-            if newest.has(pubend) && lag.positions.get(pubend) >= newest.get(pubend).min(streams.passed(pubend)) {
-                newest.remove(pubend);
-            }
-            lag.positions.set(pubend, level);
-        }
+        let Some(lag) = track.lag.as_deref_mut() else { return };
+        alike.into_iter().for_each(|pubend| lag.positions.set(pubend, level));
         common.level_off(&mut lag.positions, level);
     }
 }
