@@ -37,9 +37,9 @@ impl Core {
 
     /// A subscription whose client has left, and that is kept, stands at one tick wherever that makes no difference.
     pub(super) fn level_off(&mut self, id: u32) {
-        let level = self.streams.level();
         let track = self.tracks.get(id);
         let Some(lag) = track.lag.as_deref().filter(|_| track.durable.is_some() && !track.by_token) else { return };
+        let level = self.streams.level();
         let base = |pubend| self.store.bases.tick_of_current(pubend);
         let is_alike = |(pubend, at): &(PubendId, Tick)| {
             *at > level

@@ -350,13 +350,14 @@ impl Core {
         let marks = if self.has(crate::Mutant::Unmarked) { &unmarked } else { &written.marks };
         #[cfg(not(feature = "mutants"))]
         let marks = &written.marks;
-        let under = self.base_for(track, stand, marks);
+        let left_at = self.left_at(track, stand);
+        let under = self.base_for(track, stand, marks, left_at);
         let (mut parts, mut gone) = (Vec::new(), Vec::new());
         let current = self.store.bases.ticks(self.store.bases.current());
         // Whoever is behind need not be as far as the last base is.
         let newest = if track.lag.is_none() && !track.by_token { current } else { under.base };
         let former = self.store.bases.ticks(written.base);
-        let level = self.left_at(track, stand).unwrap_or_default().max(written.level);
+        let level = left_at.unwrap_or_default().max(written.level);
         let mut apart = under.parts.iter().peekable();
         for of in by_host(stand).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
@@ -376,13 +377,12 @@ impl Core {
     }
 
     /// Under which base a position takes least: the last one, if it may; that to which it refers; or none.
-    fn base_for(&self, track: &Track, stand: &Stand, marks: &Positions) -> Under<'_> {
+    fn base_for(&self, track: &Track, stand: &Stand, marks: &Positions, left_at: Option<Tick>) -> Under<'_> {
         let durable = track.durable.as_deref().expect("a durable subscription");
         let bases = &self.store.bases;
         let (current, own) = (bases.current(), durable.far.written.base);
         // Never back: what came before is not marked any more.
         let level = durable.far.since.level().unwrap_or_default().max(durable.far.written.level);
-        let left_at = self.left_at(track, stand);
         let level = level.max(left_at.unwrap_or_default());
         let none = self.under(BaseNo(0), Tick(0), stand, marks);
         if stand.far.is_empty() {
