@@ -109,7 +109,7 @@ fn brokers(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     for seed in 1..=effort.seeds {
         let one = |brokers: &usize| {
             let map = Map::of_cities(*brokers, &mut Random::new(seed));
-            measure(map, Ground { each: EACH, moves: true, seed }, Length::of(effort.quick), bar)
+            world(map, Ground { each: EACH, moves: true, seed }, effort, bar)
         };
         runs.push(sizes.iter().map(one).collect::<Result<_>>()?);
     }
@@ -169,7 +169,7 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     for seed in 1..=effort.seeds {
         let one = |all: &usize| {
             let map = Map::of_cities(brokers, &mut Random::new(seed));
-            measure(map, Ground { each: all / brokers, moves: true, seed }, Length::of(effort.quick), bar)
+            world(map, Ground { each: all / brokers, moves: true, seed }, effort, bar)
         };
         runs.push(all.iter().map(one).collect::<Result<_>>()?);
     }
@@ -200,6 +200,13 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     ];
     let charts = charts("subscriptions", "subscriptions", &runs, |one| one.subscriptions as f64);
     Ok(Part { rows, notes: notes(&runs), charts })
+}
+
+/// Plays a world, and tells at once what was found: the next one may take ten times as long.
+fn world(map: Map, ground: Ground, effort: Effort, bar: &ProgressBar) -> Result<Figures> {
+    let found = measure(map, ground, Length::of(effort.quick), bar)?;
+    bar.suspend(|| eprintln!("seed {}: {}", ground.seed, told(&found)));
+    Ok(found)
 }
 
 /// What each world was found to take, in words.
