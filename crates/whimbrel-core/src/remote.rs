@@ -189,6 +189,12 @@ impl Core {
             if self.read_far_instead(id, pubend, (from, to)) {
                 continue;
             }
+            let track = self.tracks.get(id);
+            let is_away = !self.sessions.is_attached(track.session);
+            if is_away && track.lag.as_ref().is_some_and(|lag| !lag.positions.has(pubend)) {
+                // It is told when it is back, as of all that the cache lacks: until then it takes no memory for that.
+                continue;
+            }
             self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);
         }
     }

@@ -35,7 +35,7 @@ pub struct Limits {
     /// Bytes of one event that is logged, packed.
     pub logged_event_bytes: usize,
     /// How long what durable subscriptions have not acknowledged is kept, if those that are there and live have; `None`: until they have, or
-    /// have expired.
+    /// have expired. Where there are other brokers it is kept longer by an eighth of that, 90 s at most.
     pub max_retain: Option<Duration>,
     /// How often it is written where all streams of other brokers stand, for the positions of durable subscriptions that change: these are written as if nothing
     /// had come since in streams that have had nothing for them.

@@ -177,7 +177,12 @@ impl Core {
             if to > lag.forgiven.get(pubend) {
                 let from = lag.positions.get(pubend);
                 let is_older = streams.is_before_this_process(pubend, from);
-                let reason = if is_older { GapReason::Lost } else { lag.why_lost() };
+                let reason = match lag.positions.has(pubend) {
+                    _ if is_older => GapReason::Lost,
+                    true => lag.why_lost(),
+                    // The stream began here while its client was away.
+                    false => GapReason::NotBuffered,
+                };
                 lag.gaps.add(Gap { pubend, from, to, reason });
             }
         }

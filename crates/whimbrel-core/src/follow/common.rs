@@ -7,10 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::Tick;
+use whimbrel_event::{PubendId, Tick};
 
 use super::positions::{COMMON_MIN, Common, Positions};
-use super::{Far, Lag, Tracks};
+use super::{Far, Track, Tracks};
 use crate::store::FarStand;
 
 /// So many streams of a subscription may count from later on than the others.
@@ -67,24 +67,27 @@ impl InCommon {
         positions.share_with(&mut self.behind);
     }
 
-    /// Most of where somebody stands who has left is one tick.
-    pub(super) fn level_off(&mut self, positions: &mut Positions, level: Tick) {
+    /// Most of where somebody stands is one tick, where that is alike.
+    pub(super) fn level_off(&mut self, positions: &mut Positions, alike: Vec<PubendId>, level: Tick) {
+        alike.into_iter().for_each(|pubend| positions.set(pubend, level));
         if !positions.share(&self.away, Some(level)) {
             self.away = positions.iter().collect();
             positions.share(&self.away, Some(level));
         }
     }
 
-    /// What a subscription lacks of streams, and where it stands if it is behind.
-    pub(crate) fn share(&mut self, far: Option<&mut Far>, behind: Option<&mut Lag>) {
-        if let Some(far) = far {
+    /// What a subscription lacks of streams, where it stands if it is behind, and where its client has acknowledged.
+    pub(crate) fn share(&mut self, track: &mut Track) {
+        if let Some(durable) = track.durable.as_deref_mut().filter(|durable| !durable.far.since.is_empty()) {
+            let far = &mut durable.far;
             far.newest.share_with(&mut self.newest);
             far.holes.share_with(&mut self.holes);
             far.written.share_with(&mut self.marks);
         }
-        if let Some(lag) = behind {
+        if let Some(lag) = track.lag.as_deref_mut() {
             self.fall_behind(&mut lag.positions);
         }
+        track.acknowledged.share_with(&mut self.away);
     }
 }
 

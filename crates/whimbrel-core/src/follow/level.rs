@@ -4,19 +4,27 @@
 //! tick that all streams have passed and where it stands there is mostly nothing that it wants, or has had: there it stands as well where all others stood, and
 //! takes no memory of its own. It is that which positions that are written rely on, too ([`crate::store::Written`]): what it would read again is silence.
 
-use whimbrel_event::{PubendId, Reliability, Tick};
+use core::time::Duration;
 
-use super::Track;
+use whimbrel_event::{PubendId, Reliability, Tick, Time};
+
 use super::positions::COMMON_MIN;
+use super::{Positions, Track};
 use crate::broker::Core;
+use crate::stream::{LEVEL_AGE, level_of};
 
 impl Core {
     /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `level`, which comes before: it was given nothing in between, is
     /// not waiting for anything, and would not be told anything.
     pub(crate) fn is_silent_between(&self, track: &Track, pubend: PubendId, level: Tick, at: Tick) -> bool {
-        let Some((durable, spoke)) = track.durable.as_deref().zip(self.streams.spoke(pubend)) else { return false };
-        // What is volatile is in no log, and whatever of that is read again is told as a gap. So is what a log may have given up that it has passed.
-        if durable.may_be_volatile || self.streams.has_ended_in(pubend) || self.sessions.limits.max_retain.is_some() {
+        let Some(spoke) = self.streams.spoke(pubend) else { return false };
+        if self.streams.has_ended_in(pubend) || track.unsettled.has(pubend) || !self.is_kept_from(level) {
+            return false;
+        }
+        // What it had before it began here need not have been passed here.
+        let is_still = spoke <= level && at <= self.streams.passed(pubend);
+        let Some(durable) = track.durable.as_deref() else { return is_still && track.began <= level };
+        if track.by_token && track.began > level {
             return false;
         }
         let far = &durable.far;
@@ -24,36 +32,69 @@ impl Core {
         let is_reliable = pubend.reliability() == Reliability::Reliable;
         let counted = if is_reliable { pubend } else { pubend.host().pubend(0) };
         let counts = far.since.has(counted) && far.since.get(counted) <= level;
-        let waits = track.unsettled.has(pubend) || far.aside.has(pubend) || far.holes.get(pubend) > level;
+        // A log of which it is not known what it holds for it lets go of that once it stands where it has passed.
+        let waits = far.aside.has(pubend) || far.holes.get(pubend) > level || far.newest.get(pubend) > level;
         let is_silence = || match is_reliable {
             true => far.written.given(pubend, &self.store.bases) <= level,
             // What it had elsewhere need not have been passed here.
-            false => {
-                spoke <= level && at <= self.streams.passed(pubend) && far.unnamed.iter().all(|tick| *tick <= level)
-            }
+            false => is_still && far.unnamed.iter().all(|tick| *tick <= level),
         };
         counts && !waits && is_silence()
+    }
+
+    /// Whether logs that are given up early are kept for whoever stands at that tick as long as for whoever stands where streams do now.
+    fn is_kept_from(&self, level: Tick) -> bool {
+        let age = self.now.since(Time::from_nanos(level.0));
+        self.sessions.limits.max_retain.is_none_or(|max| age <= early_grace(max))
     }
 
     /// A subscription whose client has left, and that is kept, stands at one tick wherever that makes no difference.
     pub(super) fn level_off(&mut self, id: u32) {
         let track = self.tracks.get(id);
-        let Some(lag) = track.lag.as_deref().filter(|_| track.durable.is_some() && !track.by_token) else { return };
+        let Some(lag) = track.lag.as_deref().filter(|_| track.keeps) else { return };
         let level = self.streams.level();
-        let base = |pubend| self.store.bases.tick_of_current(pubend);
+        let told = |pubend| lag.gaps.iter().chain(lag.told.iter()).any(|gap| gap.pubend == pubend);
+        let Some(alike) = self.alike(track, &lag.positions, level, told) else { return };
+        let (track, common) = self.tracks.get_with_common(id);
+        let Some(lag) = track.lag.as_deref_mut() else { return };
+        common.level_off(&mut lag.positions, alike, level);
+    }
+
+    /// So does whoever has acknowledged a token, which names each stream.
+    pub(super) fn level_off_acknowledged(&mut self, id: u32) {
+        let track = self.tracks.get(id);
+        let others = track.acknowledged.iter().filter(|(pubend, _)| self.streams.spoke(*pubend).is_some());
+        let level = level_of(others.map(|(_, tick)| tick));
+        let Some(alike) = self.alike(track, &track.acknowledged, level, |_| false) else { return };
+        let (track, common) = self.tracks.get_with_common(id);
+        common.level_off(&mut track.acknowledged, alike, level);
+    }
+
+    /// The streams in which a subscription that stands there may as well stand at `level`, if they are most.
+    fn alike(
+        &self,
+        track: &Track,
+        positions: &Positions,
+        level: Tick,
+        is_told: impl Fn(PubendId) -> bool,
+    ) -> Option<Vec<PubendId>> {
+        // Who has a base is not behind that.
+        let base = |pubend| match track.durable {
+            Some(_) => self.store.bases.tick_of_current(pubend),
+            None => Tick(0),
+        };
         let is_alike = |(pubend, at): &(PubendId, Tick)| {
             *at > level
                 && base(*pubend) <= level
-                && lag.gaps.iter().chain(lag.told.iter()).all(|gap| gap.pubend != *pubend)
+                && !is_told(*pubend)
                 && self.is_silent_between(track, *pubend, level, *at)
         };
-        let alike: Vec<PubendId> = lag.positions.iter().filter(is_alike).map(|(pubend, _)| pubend).collect();
-        if alike.len() < COMMON_MIN || alike.len() * 2 < lag.positions.iter().count() {
-            return;
-        }
-        let (track, common) = self.tracks.get_with_common(id);
-        let Some(lag) = track.lag.as_deref_mut() else { return };
-        alike.into_iter().for_each(|pubend| lag.positions.set(pubend, level));
-        common.level_off(&mut lag.positions, level);
+        let alike: Vec<PubendId> = positions.iter().filter(is_alike).map(|(pubend, _)| pubend).collect();
+        (alike.len() >= COMMON_MIN && alike.len() * 2 >= positions.iter().count()).then_some(alike)
     }
+}
+
+/// A log that is given up early is kept for so much longer: whoever has left may stand so much earlier than where it had everything.
+pub(crate) fn early_grace(max_retain: Duration) -> Duration {
+    LEVEL_AGE.min(max_retain / 8)
 }

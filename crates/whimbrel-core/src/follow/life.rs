@@ -77,6 +77,7 @@ impl Core {
             ahead: Positions::default(),
             unsettled: Positions::default(),
             acknowledged: Positions::default(),
+            began: self.streams.reached(now),
             told_at: now,
             silence_at: None,
             division: self.division.number,
@@ -226,6 +227,7 @@ impl Core {
         }
         let is_listed = track.lag.is_some() && !track.parked;
         track.parked = false;
+        track.began = track.began.max(newest);
         track.ahead = Positions::default();
         // What comes before is not waited for any more.
         let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(lag.positions.get(pubend)));

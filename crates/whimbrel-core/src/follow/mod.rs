@@ -32,6 +32,7 @@ pub(crate) use durable::{Durable, NOTHING, Old};
 pub(crate) use far::Far;
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
+pub(crate) use level::early_grace;
 pub(crate) use life::Follow;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
@@ -87,6 +88,8 @@ pub(crate) struct Track {
     pub(crate) unsettled: Positions,
     /// Up to where its client has acknowledged, if it keeps the position.
     pub(crate) acknowledged: Positions,
+    /// It has had nothing that lies beyond that tick from before it began here, or was changed last.
+    pub(crate) began: Tick,
     /// When it was last told anything.
     pub(crate) told_at: Time,
     /// When it is to be told that nothing came.

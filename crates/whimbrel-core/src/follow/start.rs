@@ -217,7 +217,7 @@ impl Core {
             self.bound_strangers(&mut positions, &mut gaps);
         }
         // The clock may have been set back since.
-        let reached = self.streams.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max);
+        let reached = self.streams.reached(now);
         if is_alone && positions.iter().filter(|(pubend, _)| is_ended(*pubend)).count() > STRANGERS_MAX {
             return Err(Refusal::TooManyStrangers);
         }

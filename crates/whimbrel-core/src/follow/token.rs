@@ -71,6 +71,7 @@ impl Core {
             for (pubend, tick) in &known {
                 acknowledged.advance(*pubend, *tick);
             }
+            self.level_off_acknowledged(id);
             self.tracks.touch(id);
             if self.tracks.durable(id).is_some() {
                 atom = self.write_position(id);

@@ -16,14 +16,29 @@ use super::wire::{Bytes, put_varint};
 pub(crate) struct Level {
     /// Up to where it has acknowledged everything.
     pub(crate) at: Tick,
-    /// After which tick what it wants was logged, of reliable ones.
-    pub(crate) since: Tick,
+    /// After which tick what it wants was logged, of reliable ones; none if it is in no log.
+    pub(crate) since: Option<Tick>,
+    /// It stands nowhere in streams of best effort: they have begun since.
+    pub(crate) lacks_best_effort: bool,
 }
 
+/// What is told of a level.
+const LEVEL: u8 = 1;
+const NOT_LOGGED: u8 = 2;
+const LACKS_BEST_EFFORT: u8 = 4;
+
 impl Level {
-    /// What [`CarriedStand`] says of a stream in which it stands there.
-    fn of(self, pubend: PubendId) -> (Option<Tick>, Tick) {
-        (Some(self.since).filter(|_| pubend.reliability() == Reliability::Reliable), self.at)
+    /// What [`CarriedStand`] says of a stream in which it stands there, if anything.
+    fn of(self, pubend: PubendId) -> Option<(Option<Tick>, Tick)> {
+        match pubend.reliability() {
+            Reliability::Reliable => Some((self.since, self.at)),
+            Reliability::BestEffort => (!self.lacks_best_effort).then_some((None, self.at)),
+        }
+    }
+
+    fn flags(self) -> u8 {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        LEVEL | flag(self.since.is_none(), NOT_LOGGED) | flag(self.lacks_best_effort, LACKS_BEST_EFFORT)
     }
 }
 
@@ -38,7 +53,7 @@ impl CarriedStand {
         level: Option<Level>,
         is_silent: impl Fn(PubendId, Tick, Tick) -> bool,
     ) {
-        out.push(u8::from(level.is_some()));
+        out.push(level.map_or(0, Level::flags));
         let Some(level) = level else { return self.put(out) };
         let mut stands = self.streams.iter().copied().peekable();
         let (mut apart, mut others): (Vec<Apart>, Vec<_>) = (Vec::new(), Vec::new());
@@ -47,17 +62,21 @@ impl CarriedStand {
                 others.push(other);
             }
             let of_stream = stands.next_if(|(known, ..)| known == pubend).map(|(_, since, at)| (since, at));
-            let (since, at) = level.of(*pubend);
-            let is_there = |(known, tick): (Option<Tick>, Tick)| {
-                known == since && (tick == at || tick > at && is_silent(*pubend, at, tick))
+            let is_there = match (level.of(*pubend), of_stream) {
+                (Some((since, at)), Some((known, tick))) => {
+                    known == since && (tick == at || tick > at && is_silent(*pubend, at, tick))
+                }
+                (known, of_stream) => known == of_stream,
             };
-            if !of_stream.is_some_and(is_there) {
+            if !is_there {
                 apart.push((place, of_stream));
             }
         }
         others.extend(stands);
         put_varint(out, level.at.0);
-        put_varint(out, zigzag(level.at.0.wrapping_sub(level.since.0) as i64));
+        if let Some(since) = level.since {
+            put_varint(out, zigzag(level.at.0.wrapping_sub(since.0) as i64));
+        }
         put_varint(out, apart.len() as u64);
         let mut before = 0;
         for (place, of_stream) in apart {
@@ -72,14 +91,19 @@ impl CarriedStand {
     }
 
     pub(super) fn read_among(bytes: &mut Bytes<'_>, streams: &[PubendId]) -> Option<Self> {
-        match bytes.u8()? {
-            0 => return CarriedStand::read(bytes),
-            1 => {}
-            _ => return None,
+        let flags = bytes.u8()?;
+        if flags == 0 {
+            return CarriedStand::read(bytes);
+        }
+        if flags & LEVEL == 0 || flags > LEVEL | NOT_LOGGED | LACKS_BEST_EFFORT {
+            return None;
         }
         let at = bytes.varint()?;
-        let since = Tick(at.wrapping_sub(unzigzag(bytes.varint()?) as u64));
-        let level = Level { at: Tick(at), since };
+        let since = match flags & NOT_LOGGED {
+            0 => Some(Tick(at.wrapping_sub(unzigzag(bytes.varint()?) as u64))),
+            _ => None,
+        };
+        let level = Level { at: Tick(at), since, lacks_best_effort: flags & LACKS_BEST_EFFORT != 0 };
         let mut place = 0_usize;
         let apart = list(bytes, |bytes| {
             let coded = bytes.varint()?;
@@ -93,7 +117,7 @@ impl CarriedStand {
         for (place, pubend) in streams.iter().enumerate() {
             let of_stream = match apart.next_if(|(known, _)| *known == place) {
                 Some((_, of_stream)) => of_stream,
-                None => Some(level.of(*pubend)),
+                None => level.of(*pubend),
             };
             all.extend(of_stream.map(|(since, at)| (*pubend, since, at)));
         }
@@ -120,13 +144,15 @@ mod tests {
         fn what_is_told_of_streams_that_both_know_is_where_it_stands_or_before_in_silence(
             known in proptest::collection::btree_set(0_u8..60, 0..40),
             stands in proptest::collection::btree_map(0_u8..60, (proptest::option::of(0_u64..4), 0_u64..6), 0..40),
-            (at, since) in (0_u64..4, 0_u64..4), silent: [bool; 60], has_level: bool,
+            (at, since) in (0_u64..4, proptest::option::of(0_u64..4)), silent in any::<[bool; 60]>(),
+            (has_level, lacks_best_effort) in any::<(bool, bool)>(),
         ) {
             let streams: Vec<PubendId> = known.iter().map(|at| pubend(*at)).collect();
             let all = stands.iter().map(|(at, (since, acked))| (pubend(*at), since.map(|since| Tick(1_000 + since)), Tick(1_000 + acked)));
             let beyond = vec![EventId { pubend: pubend(3), tick: Tick(2_000) }];
             let stand = CarriedStand { streams: all.collect(), beyond };
-            let level = has_level.then_some(Level { at: Tick(1_000 + at), since: Tick(1_000 + since) });
+            let since = since.map(|since| Tick(1_000 + since));
+            let level = has_level.then_some(Level { at: Tick(1_000 + at), since, lacks_best_effort });
             let is_silent = |known: PubendId| (0..60).any(|at| pubend(at) == known && silent[usize::from(at)]);
             let moving = Moving { stands: vec![stand.clone(), CarriedStand::default()], ..Moving::default() };
             let mut bytes = Vec::new();
@@ -150,26 +176,27 @@ mod tests {
         #[test]
         fn garbage_is_refused_or_read_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let streams: Vec<PubendId> = (0..20).map(pubend).collect();
-            let bytes = [&[4, 0, 0, 1, 1], &bytes[..]].concat();
-            let _ = Moving::read_among(&bytes, &streams);
+            for flags in 0..=8 {
+                let bytes = [&[4, 0, 0, 1, flags], &bytes[..]].concat();
+                let _ = Moving::read_among(&bytes, &streams);
+            }
         }
     }
 
     #[test]
     fn one_that_stands_like_others_takes_no_more_for_more_streams() {
-        let size = |count: u8| {
+        let size = |count: u8, (since, lacks_best_effort): (Option<Tick>, bool)| {
             let streams: Vec<PubendId> = (0..count).map(pubend).collect();
-            let level = Level { at: Tick(1 << 60), since: Tick(1 << 59) };
-            let of_stream = |pubend: &PubendId| {
-                let (since, at) = level.of(*pubend);
-                (*pubend, since, Tick(at.0 + 7))
-            };
-            let stand = CarriedStand { streams: streams.iter().map(of_stream).collect(), beyond: Vec::new() };
+            let level = Level { at: Tick(1 << 60), since, lacks_best_effort };
+            let of_stream = |pubend: &PubendId| level.of(*pubend).map(|(since, at)| (*pubend, since, Tick(at.0 + 7)));
+            let stand = CarriedStand { streams: streams.iter().filter_map(of_stream).collect(), beyond: Vec::new() };
             let mut bytes = Vec::new();
             stand.put_among(&mut bytes, &streams, Some(level), |_, _, _| true);
             bytes.len()
         };
-        assert_eq!(size(16), size(240));
-        assert!(size(240) < 32);
+        for kind in [(Some(Tick(1 << 59)), false), (Some(Tick(1 << 59)), true), (None, false), (None, true)] {
+            assert_eq!(size(16, kind), size(240, kind), "{kind:?}");
+            assert!(size(240, kind) < 32, "{kind:?}");
+        }
     }
 }

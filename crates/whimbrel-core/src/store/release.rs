@@ -9,7 +9,7 @@ use super::far::FarHolds;
 use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Disk, StreamName};
 use crate::broker::Core;
-use crate::follow::{NOTHING, Positions, Track};
+use crate::follow::{NOTHING, Positions, Track, early_grace};
 
 /// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
@@ -193,8 +193,8 @@ impl Core {
             if durable.old.is_empty() && !durable.far.goes_on {
                 common.level(&mut durable.far, &stand.far);
             }
-            common.share((!stand.far.is_empty()).then(|| &mut *durable.far), track.lag.as_deref_mut());
             let (number, has_done) = (durable.number, !durable.done.is_empty());
+            common.share(track);
             if has_done || self.is_unwritten(id, &stand) {
                 self.store.release.moved.insert(number, id);
             }
@@ -342,7 +342,9 @@ impl Core {
             // Whoever has just got further may not hold the stream any more, and would be told a gap after a crash.
             return Tick(0);
         }
-        let age = Tick(now.as_nanos().saturating_sub(max.as_nanos() as u64));
+        // Nobody who is here stands earlier in the own streams than it may.
+        let grace = if self.overlay.is_some() { early_grace(max) } else { Duration::ZERO };
+        let age = Tick(now.as_nanos().saturating_sub(max.saturating_add(grace).as_nanos() as u64));
         let near = age.min(self.store.release.counted[own]).min(self.store.release.near.released(own));
         // Who has not reported for so long is not there. Who has not reported at all since this broker began may be.
         let debts = self.store.debts.of.values().filter(|debt| now.since(debt.heard) < max && !debt.is_forfeited());

@@ -130,8 +130,7 @@ impl Core {
     /// Where a subscription stands has come as a whole: what others have in common with it is held once.
     pub(super) fn share_positions(&mut self, id: u32) {
         let (track, common) = self.tracks.get_with_common(id);
-        let durable = track.durable.as_deref_mut().filter(|durable| !durable.far.since.is_empty());
-        common.share(durable.map(|durable| &mut *durable.far), track.lag.as_deref_mut());
+        common.share(track);
     }
 
     /// An event was acknowledged that perhaps lies beyond a position.

@@ -1,8 +1,9 @@
 //! Which streams there are: so that two brokers that know the same ones need not name them to each other.
 
+use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{PubendId, Seeded, Tick};
+use whimbrel_event::{PubendId, Seeded, Tick, Time};
 
 use super::Sources;
 use crate::overlay::QUIET_MAX;
@@ -40,6 +41,11 @@ impl Sources {
         level_of(self.remotes.iter().filter(|remote| !self.has_ended_in(remote.pubend)).map(|remote| remote.passed))
     }
 
+    /// A tick beyond which no stream was passed, nor the own clock has got: clocks of others may be ahead, and the own one may have been set back.
+    pub(crate) fn reached(&self, now: Time) -> Tick {
+        self.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max)
+    }
+
     /// The last tick of another broker's stream that was passed and was no silence, if it is followed.
     pub(crate) fn spoke(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
@@ -49,6 +55,9 @@ impl Sources {
 
 /// Streams that stand still for longer than others by so much are not reckoned with: their broker is away, or its clock is behind.
 const STANDS_STILL: u64 = 2 * QUIET_MAX.as_nanos() as u64;
+
+/// The level is mostly not older than that: the stream that is in the middle of all has moved so lately, and what is reckoned with is not further behind.
+pub(crate) const LEVEL_AGE: Duration = QUIET_MAX.saturating_mul(3);
 
 /// The tick that most streams have passed: the least, but for those that stand far behind half of them.
 pub(crate) fn level_of(ticks: impl Iterator<Item = Tick>) -> Tick {

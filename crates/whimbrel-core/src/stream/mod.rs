@@ -7,7 +7,7 @@ mod pubends;
 mod sources;
 
 pub use bygone::BYGONE_MAX;
-pub(crate) use census::{Census, level_of};
+pub(crate) use census::{Census, LEVEL_AGE, level_of};
 pub use knowledge::{CatchUp, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
 pub use knowledge::{Passed, TickState};
 pub use pubends::{AHEAD_MAX, Streams};
