@@ -209,7 +209,7 @@ impl<'a> Round<'a> {
             self.fallen.push(id);
             return;
         }
-        track.told_at = self.now;
+        track.silence.told_at = self.now;
         track.mark(publication.id.pubend, publication.id.tick);
         let terms = track.terms(publication.event.qos, self.retain);
         if !sessions.offer_tracked(track.session, publication, terms, out) {

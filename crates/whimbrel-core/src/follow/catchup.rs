@@ -177,12 +177,7 @@ impl Core {
             if to > lag.forgiven.get(pubend) {
                 let from = lag.positions.get(pubend);
                 let is_older = streams.is_before_this_process(pubend, from);
-                let reason = match lag.positions.has(pubend) {
-                    _ if is_older => GapReason::Lost,
-                    true => lag.why_lost(),
-                    // The stream began here while its client was away.
-                    false => GapReason::NotBuffered,
-                };
+                let reason = if is_older { GapReason::Lost } else { lag.why_lacking(pubend) };
                 lag.gaps.add(Gap { pubend, from, to, reason });
             }
         }
@@ -364,7 +359,7 @@ impl<O: Output> Reader<'_, O> {
         }
         self.sessions.get_mut(session).inflight.loaded(tag, event);
         self.sessions.pump(session, self.now, self.out);
-        self.track.told_at = self.now;
+        self.track.silence.told_at = self.now;
         self.lag.gaps.passed(pubend, tick);
         self.lag.positions.set(pubend, tick);
         ControlFlow::Continue(())
@@ -421,7 +416,7 @@ impl<O: Output> Reader<'_, O> {
             let taken = self.sessions.offer_tracked(self.track.session, &mut publication, terms, self.out);
             assert!(taken, "it was asked whether it takes the event");
             self.sessions.stats.deliveries_recovered += 1;
-            self.track.told_at = self.now;
+            self.track.silence.told_at = self.now;
             self.lag.gaps.passed(pubend, tick);
         }
         self.lag.positions.set(pubend, tick);
@@ -453,7 +448,7 @@ impl<O: Output> Reader<'_, O> {
             let taken =
                 self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
             assert!(taken, "it was asked whether it takes the notice");
-            self.track.told_at = self.now;
+            self.track.silence.told_at = self.now;
         }
         self.sessions.count_gap(self.track.session, self.track.gap_class(), gap.reason);
         self.lag.gaps.passed(gap.pubend, gap.to);

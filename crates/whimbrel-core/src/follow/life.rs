@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Track};
+use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Silence, Track};
 use crate::api::{Durability, Filter, Following, Reason, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
@@ -78,8 +78,7 @@ impl Core {
             unsettled: Positions::default(),
             acknowledged: Positions::default(),
             began: self.streams.reached(now),
-            told_at: now,
-            silence_at: None,
+            silence: Silence { told_at: now, due: None },
             division: self.division.number,
             partitions,
             durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed, is_volatile))),
@@ -168,7 +167,7 @@ impl Core {
             self.mark_all(id, &mut new);
         }
         let old = self.tracks.get_mut(id);
-        let (lag, silence_at, told_at) = (old.lag.take(), old.silence_at.take(), old.told_at);
+        let (lag, silence) = (old.lag.take(), old.silence);
         let (ahead, mut acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
         let unsettled = core::mem::take(&mut old.unsettled);
         if !new.by_token {
@@ -177,7 +176,7 @@ impl Core {
         let parked = old.parked && new.by_token;
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
         let number = new.durable.as_deref().map(|durable| durable.number);
-        *old = Track { id, lag, silence_at, told_at, ahead, unsettled, acknowledged, parked, ..new };
+        *old = Track { id, lag, silence, ahead, unsettled, acknowledged, parked, ..new };
         if let Some((number, confirmed)) = number.zip(confirmed)
             && confirmed.until.is_some()
         {
@@ -290,7 +289,7 @@ impl Core {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.claims.forget(id);
         }
-        if let Some(at) = track.silence_at {
+        if let Some(at) = track.silence.due {
             self.timers.remove(at, Reason::Silence, id);
         }
         if track.lag.is_some() {
@@ -376,7 +375,7 @@ impl Core {
         for id in self.tracks_of(index) {
             self.tracks.touch(id);
             self.take_back_aside(id);
-            if let Some(due) = self.tracks.get_mut(id).silence_at.take() {
+            if let Some(due) = self.tracks.get_mut(id).silence.due.take() {
                 self.timers.remove(due, Reason::Silence, id);
             }
             if self.tracks.get(id).lag.is_none() {

@@ -60,6 +60,15 @@ pub(crate) struct CatchingUp {
     pub(crate) upto: u64,
 }
 
+/// When a subscription is told that nothing came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// When it was last told anything.
+    pub(crate) told_at: Time,
+    /// When it is to be told that nothing came.
+    pub(crate) due: Option<Time>,
+}
+
 /// What the core keeps of a tracked subscription, beside what the router knows.
 #[derive(Debug)]
 pub(crate) struct Track {
@@ -90,10 +99,7 @@ pub(crate) struct Track {
     pub(crate) acknowledged: Positions,
     /// It has had nothing that lies beyond that tick from before it began here, or was changed last.
     pub(crate) began: Tick,
-    /// When it was last told anything.
-    pub(crate) told_at: Time,
-    /// When it is to be told that nothing came.
-    pub(crate) silence_at: Option<Time>,
+    pub(crate) silence: Silence,
     /// For which division of the cache the following was found out: the partitions that may have what it wants.
     pub(crate) division: u64,
     pub(crate) partitions: PartitionSet,
@@ -222,6 +228,11 @@ impl Lag {
     /// Why the cache lacks what it still wanted.
     pub(crate) fn why_lost(&self) -> GapReason {
         if self.slow { GapReason::Slow } else { GapReason::Overwritten }
+    }
+
+    /// The same of one stream: nobody had asked here for what came before it began, if it has begun since its client left.
+    pub(crate) fn why_lacking(&self, pubend: PubendId) -> GapReason {
+        if self.positions.has(pubend) { self.why_lost() } else { GapReason::NotBuffered }
     }
 
     /// Up to where it has been told everything, gaps included, also in streams that are not known here.

@@ -2,7 +2,7 @@
 
 use whimbrel_event::{Qos, Time};
 
-use super::{Gaps, Positions, notice};
+use super::{Gaps, Positions, Silence, notice};
 use crate::api::{Output, Reason};
 use crate::broker::Core;
 use crate::session::Publication;
@@ -12,9 +12,9 @@ impl Core {
     pub(super) fn watch_silence(&mut self, now: Time, id: u32) {
         let span = self.sessions.limits.silence_after;
         let track = self.tracks.get_mut(id);
-        if track.notices && track.silence_at.is_none() {
+        if track.notices && track.silence.due.is_none() {
             let at = now.after(span);
-            (track.silence_at, track.told_at) = (Some(at), now);
+            track.silence = Silence { told_at: now, due: Some(at) };
             self.timers.insert(at, Reason::Silence, id);
         }
     }
@@ -23,22 +23,22 @@ impl Core {
     pub(crate) fn tell_silence(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let span = self.sessions.limits.silence_after;
         let track = self.tracks.get(id);
-        let (told_at, session) = (track.told_at, track.session);
+        let (told_at, session) = (track.silence.told_at, track.session);
         // Also one that gets events: its position in the streams that have none for it would stay behind.
         if track.notices && track.lag.is_none() {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
             let terms = track.terms(Qos::AtLeastOnce, false);
             let event = notice::silence(told_at, self.streams.silent(now), &token, now);
-            track.told_at = now;
+            track.silence.told_at = now;
             // A client that does not take even this is not silent.
             self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);
         }
         let track = self.tracks.get_mut(id);
-        track.silence_at = None;
+        track.silence.due = None;
         if track.notices {
             let at = now.after(span);
-            track.silence_at = Some(at);
+            track.silence.due = Some(at);
             self.timers.insert(at, Reason::Silence, id);
         }
     }
