@@ -191,7 +191,8 @@ impl Core {
             }
             let track = self.tracks.get(id);
             let is_away = !self.sessions.is_attached(track.session);
-            if is_away && track.lag.as_ref().is_some_and(|lag| !lag.positions.has(pubend)) {
+            let is_lacking = self.cache.incomplete(&track.partitions, pubend) >= to;
+            if is_away && is_lacking && track.lag.as_ref().is_some_and(|lag| !lag.positions.has(pubend)) {
                 // It is told when it is back, as of all that the cache lacks: until then it takes no memory for that.
                 continue;
             }

@@ -176,7 +176,9 @@ impl Core {
         let parked = old.parked && new.by_token;
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
         let number = new.durable.as_deref().map(|durable| durable.number);
-        *old = Track { id, lag, silence, ahead, unsettled, acknowledged, parked, ..new };
+        // What it has had elsewhere may lie further on than anything that was passed here.
+        let began = old.began.max(new.began);
+        *old = Track { id, lag, silence, ahead, unsettled, acknowledged, parked, began, ..new };
         if let Some((number, confirmed)) = number.zip(confirmed)
             && confirmed.until.is_some()
         {
