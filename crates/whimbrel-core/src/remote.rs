@@ -190,10 +190,12 @@ impl Core {
                 continue;
             }
             let track = self.tracks.get(id);
-            let is_away = !self.sessions.is_attached(track.session);
-            let is_lacking = self.cache.incomplete(&track.partitions, pubend) >= to;
-            if is_away && is_lacking && track.lag.as_ref().is_some_and(|lag| !lag.positions.has(pubend)) {
-                // It is told when it is back, as of all that the cache lacks: until then it takes no memory for that.
+            let is_new = track.lag.as_ref().is_some_and(|lag| !lag.positions.has(pubend));
+            if is_new
+                && !self.sessions.is_attached(track.session)
+                && self.cache.incomplete(&track.partitions, pubend) >= to
+            {
+                // Its client is away, and is told when it is back, as of all that the cache lacks: until then it takes no memory for that.
                 continue;
             }
             self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);

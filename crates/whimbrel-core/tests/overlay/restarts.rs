@@ -49,6 +49,39 @@ fn what_is_lost_is_told_however_often_whoever_is_to_tell_it_is_started_again() {
     }
 }
 
+/// The streams of that broker begin while nobody is there for the subscription, so it has no place in them.
+#[test]
+fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
+    let mut net = Net::mesh(2);
+    assert_eq!(net.connect(1, 1, "sub"), Some(false));
+    let following = Following { durability: Durability::SemiDurable, notices: true, ..Following::default() };
+    net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+    net.advance(SECOND * 2);
+    net.leave(1, 1);
+    net.advance(SECOND);
+    net.nodes.push(Net::node(2, 77, net.now));
+    let wire = net.join(1, 2, MILLI);
+    net.advance(SECOND * 3);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(false));
+    let streams: Vec<String> = (0..4).map(|own| net.nodes[2].core.host().pubend(own).to_string()).collect();
+    // Nobody else hears of what comes now.
+    net.cut(wire);
+    net.advance(MILLI * 10);
+    let published = net.now.as_nanos();
+    net.publish(2, 9, "t", "gone", Qos::AtLeastOnce);
+    net.restart(2, 99);
+    net.close(wire);
+    net.join(1, 2, MILLI);
+    net.advance(SECOND * 3);
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+    let told = net.settled(1, 1, SECOND * 3);
+    let upto = |notice: &String| notice.split_once(r#""to":""#)?.1.split('"').next()?.parse::<u64>().ok();
+    for stream in streams {
+        let mut gaps = told.iter().filter(|notice| notice.contains(&stream) && notice.contains("lost"));
+        assert!(gaps.any(|gap| upto(gap) >= Some(published)), "{stream} after {published}: {told:?}");
+    }
+}
+
 /// Where it was before there is a copy of its session here, which is sought as that broker ends.
 #[test]
 fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {
