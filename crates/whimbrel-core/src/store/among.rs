@@ -18,27 +18,20 @@ pub(crate) struct Level {
     pub(crate) at: Tick,
     /// After which tick what it wants was logged, of reliable ones; none if it is in no log.
     pub(crate) since: Option<Tick>,
-    /// It stands nowhere in streams of best effort: they have begun since.
-    pub(crate) lacks_best_effort: bool,
 }
 
-/// What is told of a level.
+/// What is told of a level: that there is one; that what it wants is in no log; that it stands nowhere in streams of best effort, which have begun since.
 const LEVEL: u8 = 1;
 const NOT_LOGGED: u8 = 2;
 const LACKS_BEST_EFFORT: u8 = 4;
 
 impl Level {
     /// What [`CarriedStand`] says of a stream in which it stands there, if anything.
-    fn of(self, pubend: PubendId) -> Option<(Option<Tick>, Tick)> {
+    fn of(self, pubend: PubendId, flags: u8) -> Option<(Option<Tick>, Tick)> {
         match pubend.reliability() {
             Reliability::Reliable => Some((self.since, self.at)),
-            Reliability::BestEffort => (!self.lacks_best_effort).then_some((None, self.at)),
+            Reliability::BestEffort => (flags & LACKS_BEST_EFFORT == 0).then_some((None, self.at)),
         }
-    }
-
-    fn flags(self) -> u8 {
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        LEVEL | flag(self.since.is_none(), NOT_LOGGED) | flag(self.lacks_best_effort, LACKS_BEST_EFFORT)
     }
 }
 
@@ -53,8 +46,12 @@ impl CarriedStand {
         level: Option<Level>,
         is_silent: impl Fn(PubendId, Tick, Tick) -> bool,
     ) {
-        out.push(level.map_or(0, Level::flags));
-        let Some(level) = level else { return self.put(out) };
+        let Some(level) = level else {
+            out.push(0);
+            return self.put(out);
+        };
+        let flags = self.flags(level, streams);
+        out.push(flags);
         let mut stands = self.streams.iter().copied().peekable();
         let (mut apart, mut others): (Vec<Apart>, Vec<_>) = (Vec::new(), Vec::new());
         for (place, pubend) in streams.iter().enumerate() {
@@ -62,7 +59,7 @@ impl CarriedStand {
                 others.push(other);
             }
             let of_stream = stands.next_if(|(known, ..)| known == pubend).map(|(_, since, at)| (since, at));
-            let is_there = match (level.of(*pubend), of_stream) {
+            let is_there = match (level.of(*pubend, flags), of_stream) {
                 (Some((since, at)), Some((known, tick))) => {
                     known == since && (tick == at || tick > at && is_silent(*pubend, at, tick))
                 }
@@ -90,6 +87,15 @@ impl CarriedStand {
         CarriedStand { streams: others, beyond: self.beyond.clone() }.put(out);
     }
 
+    /// Of a level: it stands nowhere in most streams of best effort, or in most it does.
+    fn flags(&self, level: Level, streams: &[PubendId]) -> u8 {
+        let best_effort = |pubend: &PubendId| pubend.reliability() == Reliability::BestEffort;
+        let stands = self.streams.iter().filter(|(pubend, ..)| best_effort(pubend)).count();
+        let is_lacking = stands * 2 < streams.iter().filter(|pubend| best_effort(pubend)).count();
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        LEVEL | flag(level.since.is_none(), NOT_LOGGED) | flag(is_lacking, LACKS_BEST_EFFORT)
+    }
+
     pub(super) fn read_among(bytes: &mut Bytes<'_>, streams: &[PubendId]) -> Option<Self> {
         let flags = bytes.u8()?;
         if flags == 0 {
@@ -103,7 +109,7 @@ impl CarriedStand {
             0 => Some(Tick(at.wrapping_sub(unzigzag(bytes.varint()?) as u64))),
             _ => None,
         };
-        let level = Level { at: Tick(at), since, lacks_best_effort: flags & LACKS_BEST_EFFORT != 0 };
+        let level = Level { at: Tick(at), since };
         let mut place = 0_usize;
         let apart = list(bytes, |bytes| {
             let coded = bytes.varint()?;
@@ -117,7 +123,7 @@ impl CarriedStand {
         for (place, pubend) in streams.iter().enumerate() {
             let of_stream = match apart.next_if(|(known, _)| *known == place) {
                 Some((_, of_stream)) => of_stream,
-                None => level.of(*pubend),
+                None => level.of(*pubend, flags),
             };
             all.extend(of_stream.map(|(since, at)| (*pubend, since, at)));
         }
@@ -145,14 +151,14 @@ mod tests {
             known in proptest::collection::btree_set(0_u8..60, 0..40),
             stands in proptest::collection::btree_map(0_u8..60, (proptest::option::of(0_u64..4), 0_u64..6), 0..40),
             (at, since) in (0_u64..4, proptest::option::of(0_u64..4)), silent in any::<[bool; 60]>(),
-            (has_level, lacks_best_effort) in any::<(bool, bool)>(),
+            has_level in any::<bool>(),
         ) {
             let streams: Vec<PubendId> = known.iter().map(|at| pubend(*at)).collect();
             let all = stands.iter().map(|(at, (since, acked))| (pubend(*at), since.map(|since| Tick(1_000 + since)), Tick(1_000 + acked)));
             let beyond = vec![EventId { pubend: pubend(3), tick: Tick(2_000) }];
             let stand = CarriedStand { streams: all.collect(), beyond };
             let since = since.map(|since| Tick(1_000 + since));
-            let level = has_level.then_some(Level { at: Tick(1_000 + at), since, lacks_best_effort });
+            let level = has_level.then_some(Level { at: Tick(1_000 + at), since });
             let is_silent = |known: PubendId| (0..60).any(|at| pubend(at) == known && silent[usize::from(at)]);
             let moving = Moving { stands: vec![stand.clone(), CarriedStand::default()], ..Moving::default() };
             let mut bytes = Vec::new();
@@ -187,8 +193,10 @@ mod tests {
     fn one_that_stands_like_others_takes_no_more_for_more_streams() {
         let size = |count: u8, (since, lacks_best_effort): (Option<Tick>, bool)| {
             let streams: Vec<PubendId> = (0..count).map(pubend).collect();
-            let level = Level { at: Tick(1 << 60), since, lacks_best_effort };
-            let of_stream = |pubend: &PubendId| level.of(*pubend).map(|(since, at)| (*pubend, since, Tick(at.0 + 7)));
+            let level = Level { at: Tick(1 << 60), since };
+            let flags = if lacks_best_effort { LACKS_BEST_EFFORT } else { 0 };
+            let of_stream =
+                |pubend: &PubendId| level.of(*pubend, flags).map(|(since, at)| (*pubend, since, Tick(at.0 + 7)));
             let stand = CarriedStand { streams: streams.iter().filter_map(of_stream).collect(), beyond: Vec::new() };
             let mut bytes = Vec::new();
             stand.put_among(&mut bytes, &streams, Some(level), |_, _, _| true);

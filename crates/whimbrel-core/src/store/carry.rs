@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Reliability, Tick, Time};
+use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
 use super::Numbered;
@@ -14,7 +14,7 @@ use super::written::Head;
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::Confirmed;
-use crate::follow::{Durable, Gap, GapReason, NOTHING, Old, Positions, gap_of};
+use crate::follow::{Gap, GapReason, NOTHING, Old, Positions, gap_of};
 use crate::overlay::Attachment;
 use crate::route::NO_TRACK;
 use crate::session::{Slot, Stage};
@@ -85,29 +85,21 @@ impl Core {
             self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track).collect();
         let of = |at: usize| Some(tracks[at]).filter(|track| *track != NO_TRACK).map(|track| self.tracks.get(track));
         let of_all = self.streams.level();
-        let moving = self.moving_of(now, index);
-        let count = |of: &mut dyn Iterator<Item = PubendId>| {
-            of.filter(|pubend| pubend.reliability() == Reliability::BestEffort).count()
-        };
-        let best_effort = count(&mut streams.iter().copied());
         let level = |at: usize| {
             let track = of(at)?;
             let stands = match track.lag.as_deref() {
                 _ if track.by_token => track.acknowledged.level(),
                 lag => lag.and_then(|lag| lag.positions.level()).or(Some(of_all)),
             };
-            let since = match track.durable.as_deref() {
-                Some(Durable { far, .. }) => {
-                    Some(far.since.level().or_else(|| far.since.iter().next().map(|(_, since)| since))?)
-                }
+            let since = match track.durable.as_deref().map(|durable| &durable.far.since) {
+                Some(since) => Some(since.level().or_else(|| since.iter().next().map(|(_, since)| since))?),
                 None => None,
             };
-            let known = count(&mut moving.stands[at].streams.iter().map(|(pubend, ..)| *pubend));
-            Some(Level { at: stands?, since, lacks_best_effort: known * 2 < best_effort })
+            Some(Level { at: stands?, since })
         };
         let is_silent =
             |at, pubend, level, tick| of(at).is_some_and(|track| self.is_silent_between(track, pubend, level, tick));
-        moving.put_among(out, streams, level, is_silent);
+        self.moving_of(now, index).put_among(out, streams, level, is_silent);
     }
 
     fn moving_of(&self, now: Time, index: u32) -> Moving {
