@@ -47,6 +47,10 @@ fn load(directory: &Path) -> Config {
 
 impl Example {
     async fn start() -> Example {
+        Example::start_with(|_| ()).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut Config)) -> Example {
         let directory = tempfile::tempdir().expect("a directory");
         let write =
             |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it can be written");
@@ -59,6 +63,7 @@ impl Example {
         let mut config = load(directory.path());
         config.control = Some(control::Place { path: directory.path().join("control.sock"), is_guarded: false });
         assert!(!config.dev);
+        change(&mut config);
         let server = Server::start(&config, "1.2.3").await.expect("loopback ports are free");
         Example { directory, server }
     }
@@ -320,7 +325,9 @@ async fn a_reload_is_all_or_nothing_and_closes_whom_it_must() {
 
 #[tokio::test]
 async fn many_who_sign_in_at_once_are_served_or_told_to_come_again() {
-    let world = Example::start().await;
+    // Whoever waits for its turn is not given up: how long that takes is the machine's matter.
+    let patient = |config: &mut Config| config.broker.limits.connect_timeout = Duration::from_secs(60);
+    let world = Example::start_with(patient).await;
     let mut streams = Vec::new();
     for number in 0..300 {
         let mut stream = TcpStream::connect(world.address(Listener::Mqtt)).await.expect("the listener accepts");
@@ -333,9 +340,7 @@ async fn many_who_sign_in_at_once_are_served_or_told_to_come_again() {
         let answer = tokio::time::timeout(Duration::from_secs(60), packet(&mut stream)).await.expect("an answer");
         *codes.entry(answer.expect("CONNACK").1[1]).or_insert(0) += 1;
     }
-    // As many as may wait are looked at, or told that it took too long where the machine is busy.
-    let of = |code: u8| codes.get(&code).copied().unwrap_or(0);
-    assert!(of(0x86) >= 1 && of(0x86) + of(0x89) >= 100, "{codes:?}");
+    assert!(codes.get(&0x86).is_some_and(|count| *count >= 100), "{codes:?}");
     assert!(codes.keys().all(|code| [0x86, 0x97, 0x89].contains(code)) && codes.contains_key(&0x97), "{codes:?}");
 }
 
