@@ -256,8 +256,7 @@ impl Core {
             let stood = self.router.get(id).spot.map(|spot| spot.place);
             self.router.update(id, change, shared.filter, selector);
             if self.router.get(id).spot.map(|spot| spot.place) != stood {
-                // Under its other selector it is as one that comes back.
-                self.await_interest(asked, shared.filter, (id, track));
+                self.await_other_interest(asked, shared.filter, (id, track));
             }
             return Ok(false);
         }

@@ -23,8 +23,8 @@ impl Core {
         }
         // What it had before it began here need not have been passed here.
         let is_still = spoke <= level && at <= self.streams.passed(pubend);
-        let Some(durable) = track.durable.as_deref() else { return is_still && track.began <= level };
-        if track.by_token && track.began > level {
+        let Some(durable) = track.durable.as_deref() else { return is_still && track.began.here <= level };
+        if track.by_token && track.began.here > level {
             return false;
         }
         let far = &durable.far;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Begin, Durable, Gap, GapReason, Gaps, NO_PUBEND, Positions, Silence, Track};
+use super::{Began, Begin, Durable, Gap, GapReason, Gaps, InForce, NO_PUBEND, Positions, Silence, Track};
 use crate::api::{Durability, Filter, Following, Reason, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
@@ -77,7 +77,7 @@ impl Core {
             ahead: Positions::default(),
             unsettled: Positions::default(),
             acknowledged: Positions::default(),
-            began: self.streams.reached(now),
+            began: Began { here: self.streams.reached(now), in_force: InForce::Untold },
             silence: Silence { told_at: now, due: None },
             division: self.division.number,
             partitions,
@@ -177,7 +177,7 @@ impl Core {
         let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
         let number = new.durable.as_deref().map(|durable| durable.number);
         // What it has had elsewhere may lie further on than anything that was passed here.
-        let began = old.began.max(new.began);
+        let began = Began { here: old.began.here.max(new.began.here), ..old.began };
         *old = Track { id, lag, silence, ahead, unsettled, acknowledged, parked, began, ..new };
         if let Some((number, confirmed)) = number.zip(confirmed)
             && confirmed.until.is_some()
@@ -228,7 +228,7 @@ impl Core {
         }
         let is_listed = track.lag.is_some() && !track.parked;
         track.parked = false;
-        track.began = track.began.max(newest);
+        track.began.here = track.began.here.max(newest);
         track.ahead = Positions::default();
         // What comes before is not waited for any more.
         let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(lag.positions.get(pubend)));

@@ -69,6 +69,34 @@ pub(crate) struct Silence {
     pub(crate) due: Option<Time>,
 }
 
+/// Since when a subscription is here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began {
+    /// It has had nothing that lies beyond that tick from before it began here, or was changed last.
+    pub(crate) here: Tick,
+    pub(crate) in_force: InForce,
+}
+
+/// Since when what a subscription wants of other brokers comes here for its own sake: the cache has it, or says that it lacks something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InForce {
+    /// They have not all said that they know of it.
+    Untold,
+    /// It has wanted something else meanwhile.
+    Unsure,
+    /// After that tick, in each stream that was followed when they had said so.
+    After(Tick),
+}
+
+impl InForce {
+    /// They have said so.
+    pub(crate) fn note(&mut self, tick: Tick) {
+        if *self == InForce::Untold {
+            *self = InForce::After(tick);
+        }
+    }
+}
+
 /// What the core keeps of a tracked subscription, beside what the router knows.
 #[derive(Debug)]
 pub(crate) struct Track {
@@ -97,8 +125,7 @@ pub(crate) struct Track {
     pub(crate) unsettled: Positions,
     /// Up to where its client has acknowledged, if it keeps the position.
     pub(crate) acknowledged: Positions,
-    /// It has had nothing that lies beyond that tick from before it began here, or was changed last.
-    pub(crate) began: Tick,
+    pub(crate) began: Began,
     pub(crate) silence: Silence,
     /// For which division of the cache the following was found out: the partitions that may have what it wants.
     pub(crate) division: u64,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
-use super::{Gap, GapReason, Gaps, Lag, Positions};
+use super::{Gap, GapReason, Gaps, InForce, Lag, NOTHING, Positions};
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Core;
 use crate::cache::PartitionSet;
@@ -75,6 +75,13 @@ impl Core {
                 let Some(parked) = parked else { return Ok(Begin::Keep) };
                 let mut lag = self.checked(now, (parked.acknowledged.clone(), Tick(0)), Gaps::default())?;
                 self.note_lost(track, &mut lag);
+                let parked = self.tracks.get(track.expect("it is there"));
+                // If not all have said that they know of it, whoever did not was named to its client.
+                let is_known = matches!(parked.began.in_force, InForce::After(_)) || !parked.unsettled.is_empty();
+                if is_known && !self.is_buffered(filter, asked.selector) {
+                    // It was told so before, and has not said that it knows.
+                    self.note_unbuffered(track, &mut lag);
+                }
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
             _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
@@ -97,12 +104,18 @@ impl Core {
         Ok(Begin::Lag(Box::new(lag)))
     }
 
-    /// Its own interest comes in force now: what came here before did so for others' sake, and is a gap, unless a log counts for it.
+    /// What came here before its own interest was in force did so for others' sake, and is a gap, unless a log counts for it. Where it is not known since when
+    /// that is in force it may be from now on, and where that lies ahead of what has come, from there on.
     pub(super) fn note_unbuffered(&self, track: Option<u32>, lag: &mut Lag) {
         let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
-        for (pubend, passed) in self.streams.remote_positions() {
-            let since = far.filter(|far| far.has(pubend)).map(|far| far.get(pubend));
-            let (from, to) = (lag.positions.get(pubend), since.map_or(passed, |since| since.min(passed)));
+        // What a log has is not sought in the cache.
+        let in_force = match track.filter(|_| far.is_none()).map(|id| self.tracks.get(id).began.in_force) {
+            Some(InForce::After(tick)) => tick,
+            _ => NOTHING,
+        };
+        for (pubend, reach) in self.streams.remote_reaches() {
+            let since = far.filter(|far| far.has(pubend)).map_or(in_force, |far| far.get(pubend));
+            let (from, to) = (lag.positions.get(pubend), since.min(reach));
             lag.gaps.add(Gap { pubend, from, to, reason: GapReason::NotBuffered });
         }
     }

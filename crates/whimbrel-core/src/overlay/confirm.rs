@@ -12,7 +12,7 @@ use super::{Due, Overlay, ending, wants};
 use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
-use crate::follow::{Gap, GapReason};
+use crate::follow::{Gap, GapReason, InForce};
 use crate::route::NO_TRACK;
 use crate::shared::State;
 use crate::store::{AtomNo, Disk, Store, Wait, Whom};
@@ -231,6 +231,19 @@ impl Core {
         self.await_unsettled(subscription, track);
     }
 
+    /// Under its other selector a subscription is as one that comes back.
+    pub(crate) fn await_other_interest(
+        &mut self,
+        asked: &Filter<'_>,
+        filter: TopicFilter<'_>,
+        (subscription, track): (u32, u32),
+    ) {
+        if track != NO_TRACK {
+            self.tracks.get_mut(track).began.in_force = InForce::Unsure;
+        }
+        self.await_interest(asked, filter, (subscription, track));
+    }
+
     /// A subscription waits for brokers until they say that they know of it; not for those that have ended.
     fn await_unsettled(&mut self, subscription: u32, track: u32) {
         self.settle_ended(track);
@@ -333,14 +346,14 @@ impl Core {
 
     /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
     pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut impl Output) {
-        let Waiter { what, is_durable, version, .. } = entry;
+        let Waiter { what, is_durable, version: named, .. } = entry;
         let Unanswered { whom, tag, index, mut made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
         }
         let waited = self.refuse_shares(index, &mut made);
         let overlay = self.overlay.as_deref_mut().expect("it was there");
-        let version = version.unwrap_or(u64::MAX);
+        let version = named.unwrap_or(u64::MAX);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
             .filter(|state| {
@@ -357,6 +370,12 @@ impl Core {
         }
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
+        if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
+            let in_force = self.streams.in_force(version);
+            let ids = made.iter().filter_map(|(asked, ..)| self.router.find(index, &asked.filter));
+            let tracks: Vec<u32> = ids.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK).collect();
+            tracks.into_iter().for_each(|track| self.tracks.get_mut(track).began.in_force.note(in_force));
+        }
         self.answer_subscribed(now, (whom, tag), index, (made, &pending), out);
     }
 
@@ -382,7 +401,17 @@ impl Core {
                 }
             }
         }
-        overlay.waiting.returned.retain(|one| !tracks.get(one.track).unsettled.is_empty());
+        let mut last = None;
+        overlay.waiting.returned.retain(|one| {
+            let track = tracks.get_mut(one.track);
+            if let Some(version) = one.version.filter(|_| track.unsettled.is_empty()) {
+                // Many have come back with the same version.
+                let (_, tick) =
+                    *last.take_if(|(of, _)| *of == version).get_or_insert_with(|| (version, streams.in_force(version)));
+                track.began.in_force.note(tick);
+            }
+            !track.unsettled.is_empty()
+        });
         for (track, pubend, from, to) in gaps {
             if from >= to {
                 // It was in force all the time: nothing is to be read elsewhere.

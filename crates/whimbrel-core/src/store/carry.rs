@@ -428,7 +428,8 @@ impl Core {
             }
         }
         let mut lag = of_track.lag.take().expect("it lags");
-        of_track.began = lag.positions.iter().map(|(_, tick)| tick).fold(of_track.began, Tick::max);
+        let began = &mut of_track.began.here;
+        *began = lag.positions.iter().map(|(_, tick)| tick).fold(*began, Tick::max);
         let keeps = of_track.keeps;
         if keeps {
             // Of streams that have come to be known since it has missed everything.

@@ -372,6 +372,18 @@ impl Sources {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed))
     }
 
+    /// The same with what has been passed, or from where on a version of the own interest is in force, if that has not been passed yet.
+    pub(crate) fn remote_reaches(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
+        self.remotes.iter().map(|remote| (remote.pubend, remote.passed.max(remote.since)))
+    }
+
+    /// After which tick a version of the own interest is in force in all streams. Of brokers that are not there, and have not told that they know of it, what comes
+    /// after what has been passed is asked for when they are. Costs a look at each stream.
+    pub(crate) fn in_force(&self, version: u64) -> Tick {
+        let of = |remote: &Remote| if remote.told >= version { remote.since } else { remote.passed };
+        self.remotes.iter().map(of).max().unwrap_or_default()
+    }
+
     /// How many streams of other brokers are followed, and how many bytes they take without events that wait, about.
     pub(crate) fn size(&self) -> (usize, usize) {
         let hosts = self.hosts.len() * (size_of::<Host>() + 2 * size_of::<HostId>());

@@ -15,7 +15,7 @@ use super::net::Net;
 use super::{SECOND, is_answered};
 
 /// A semi-durable subscription with notices, from there on.
-fn roaming(start: Start<'_>) -> Filter<'_> {
+pub(super) fn roaming(start: Start<'_>) -> Filter<'_> {
     let following = Following {
         durability: Durability::SemiDurable,
         notices: true,
@@ -52,7 +52,7 @@ impl Net {
     }
 
     /// Subscribes, and tells where the subscription begins.
-    fn begins(&mut self, node: usize, link: u32, filter: Filter<'_>) -> CheckpointToken {
+    pub(super) fn begins(&mut self, node: usize, link: u32, filter: Filter<'_>) -> CheckpointToken {
         self.subscribe(node, link, filter);
         self.advance(SECOND);
         let told = self.told(node, link);
@@ -74,7 +74,7 @@ fn part<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// What came of the streams that had events, or else of all, each by itself: events by their payload, gaps by their reason. Silence is left out.
-fn story(got: &[Got]) -> Vec<String> {
+pub(super) fn story(got: &[Got]) -> Vec<String> {
     let line = |got: &Got| {
         if got.topic != NOTICE_TOPIC {
             return Some((got.id.pubend.to_string(), got.payload.clone()));

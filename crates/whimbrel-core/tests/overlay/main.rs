@@ -10,6 +10,7 @@ mod doubt;
 mod early;
 mod estimate;
 mod holes;
+mod interest;
 mod leaving;
 mod lives;
 mod look;
