@@ -155,7 +155,7 @@ impl Book {
     /// to have ended, it is up to where the host began that is there now: that is said of all between them, of which perhaps nobody has ever heard.
     fn elder_names(&self, era: &Era, fact: &Fact) -> Vec<Name> {
         let logged = fact.written.iter().map(|(node, disk, own, tick)| {
-            let is_met = self.stream_of((*node, *disk, *own)).is_some_and(|stream| era.has_had(stream));
+            let is_met = self.streams_of((*node, *disk, *own)).any(|stream| era.has_had(stream));
             ((*node, *disk, *own), *tick, is_met)
         });
         let named = fact.names.iter().filter_map(|((stream, tick), at)| {
@@ -164,7 +164,7 @@ impl Book {
         });
         let mut names = Vec::new();
         for ((node, disk, own), tick, _) in logged.chain(named).filter(|(.., is_met)| !is_met) {
-            let elder = (0..disk).filter_map(|elder| self.stream_of((node, elder, own)));
+            let elder = (0..disk).flat_map(|elder| self.streams_of((node, elder, own)));
             names.extend(elder.map(|stream| (stream, tick)));
         }
         names
@@ -173,11 +173,11 @@ impl Book {
     /// The gaps that hide an event, under any of its names: also under one by which nobody got it, and that it has in a log; or what is lost of a host
     /// before its own.
     fn gaps_of<'a>(&self, era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
-        let logged = fact.written.iter().filter_map(|(node, disk, own, tick)| {
-            let stream = self.stream_of((*node, *disk, *own))?;
-            Some((stream, *tick))
-        });
-        let names: Vec<Name> = fact.names.keys().copied().chain(logged).collect();
+        let of = |(node, disk, own, tick): &(usize, u32, u8, u64)| {
+            let tick = *tick;
+            self.streams_of((*node, *disk, *own)).map(move |stream| (stream, tick))
+        };
+        let names: Vec<Name> = fact.names.keys().copied().chain(fact.written.iter().flat_map(of)).collect();
         let elder = self.elder_names(era, fact);
         let unseen = self.unseen_names(fact);
         let hides = |names: &[Name], (stream, from): &Name, to: u64| {
@@ -215,13 +215,9 @@ impl Book {
         unseen.collect()
     }
 
-    /// Which stream is logged there, as far as somebody got an event of it.
-    fn stream_of(&self, place: (usize, u32, u8)) -> Option<u64> {
-        self.facts.iter().find_map(|fact| {
-            let is_there = |(node, disk, own, _): &&(usize, u32, u8, u64)| (*node, *disk, *own) == place;
-            let (.., tick) = fact.written.iter().find(is_there)?;
-            fact.names.keys().find(|(_, named)| named == tick).map(|(stream, _)| *stream)
-        })
+    /// Which stream is logged there, whether or not anybody got an event of it.
+    fn streams_of(&self, (node, disk, own): (usize, u32, u8)) -> impl Iterator<Item = u64> {
+        self.troubles.hosts_of((node, disk)).map(move |host| host.pubend(own).0)
     }
 }
 

@@ -34,8 +34,8 @@ pub(super) struct Troubles {
     pub(super) met: Vec<[Process; 2]>,
     /// Which brokers were linked when.
     pub(super) web: Web,
-    /// The hosts that there were.
-    hosts: BTreeSet<HostId>,
+    /// The hosts that there were, each with its machine, and which disk of that it had.
+    hosts: BTreeMap<HostId, (usize, u32)>,
     /// Of which of them the brokers of each machine have heard since it lost its disk, as far as they knew when they ended, or the world did.
     heard: BTreeMap<usize, BTreeSet<HostId>>,
     /// When connections were cut or broken.
@@ -111,15 +111,20 @@ impl Troubles {
     }
 
     /// A broker begins on a machine, perhaps without the disk of the one before.
-    pub(super) fn begin(&mut self, node: usize, host: HostId) {
-        if self.hosts.insert(host) {
+    pub(super) fn begin(&mut self, (node, disk): (usize, u32), host: HostId) {
+        if self.hosts.insert(host, (node, disk)).is_none() {
             self.heard.remove(&node);
         }
     }
 
+    /// The hosts that had that disk of a machine: one, unless it ended before it was written.
+    pub(super) fn hosts_of(&self, place: (usize, u32)) -> impl Iterator<Item = HostId> {
+        self.hosts.iter().filter(move |(_, of)| **of == place).map(|(host, _)| *host)
+    }
+
     /// A broker ends, or the world does: what it knows it goes on with.
     pub(super) fn hear(&mut self, node: usize, core: &Core) {
-        let known = self.hosts.iter().filter(|host| core.has_heard_of(**host));
+        let known = self.hosts.keys().filter(|host| core.has_heard_of(**host));
         self.heard.entry(node).or_default().extend(known);
     }
 

@@ -290,7 +290,7 @@ impl<'a> World<'a> {
     /// The book is told which host the broker is that has begun on a machine.
     fn note_begun(&mut self, node: usize) {
         if let Some(broker) = &self.net.nodes[node].broker {
-            self.book.troubles.begin(node, broker.core().host());
+            self.book.troubles.begin((node, self.disks[node]), broker.core().host());
         }
     }
 
