@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use whimbrel_core::{Channel, Core, Input, Limits, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::{HostId, Time};
+use whimbrel_wire::Frame;
 
 use crate::common::START;
 use crate::common::side::Side;
@@ -49,6 +50,12 @@ pub struct Net {
     next_link: u32,
     /// Drops what it is true for.
     pub drops: Drops,
+}
+
+/// What a broker says to a link, behind its length.
+pub fn frame(bytes: &[u8]) -> Option<Frame<'_>> {
+    let length = bytes.iter().position(|byte| *byte < 0x80)?;
+    Frame::decode(&bytes[length + 1..]).ok()
 }
 
 pub fn config(name: &str) -> OverlayConfig {

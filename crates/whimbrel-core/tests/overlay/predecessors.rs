@@ -9,7 +9,7 @@ use whimbrel_wire::Frame;
 
 use super::SECOND;
 use super::common::{Told, event, plain};
-use super::net::Net;
+use super::net::{Net, frame};
 
 impl Net {
     fn publish_after(&mut self, node: usize, payload: &str, after: EventId) {
@@ -50,7 +50,7 @@ fn moving() -> (Net, EventId) {
 }
 
 fn is_silence(bytes: &[u8]) -> bool {
-    matches!(Frame::decode(bytes.get(1..).unwrap_or_default()), Ok(Frame::Silence(_)))
+    matches!(frame(bytes), Some(Frame::Silence(_)))
 }
 
 #[test]
