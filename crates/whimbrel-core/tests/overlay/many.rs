@@ -1,13 +1,16 @@
 //! So many brokers that not each change of each of them may be looked at by itself.
 
 use core::time::Duration;
+use std::cell::Cell;
+use std::rc::Rc;
 
 use whimbrel_core::{Channel, Input, Link};
-use whimbrel_event::Qos;
+use whimbrel_event::{HostId, Qos};
+use whimbrel_wire::{Frame, Message};
 
 use super::common::{Told, plain};
 use super::moving::RETURN;
-use super::net::Net;
+use super::net::{Net, frame};
 use super::{SECOND, is_answered};
 
 const BROKERS: usize = 40;
@@ -57,6 +60,29 @@ fn many_changes_are_looked_at_together_and_repeated_states_not_at_all() {
         "they are repeated"
     );
     assert_eq!(counted(&net, |stats| stats.ways_computed), ways);
+}
+
+/// While nobody has told everybody what it has, each search asks all brokers: only one of them may name all of those that it does not know of.
+#[test]
+fn who_comes_to_brokers_that_have_just_begun_is_told_once_who_may_know_more() {
+    let mut net = ring(BROKERS);
+    let hosts: Vec<HostId> = net.nodes.iter().map(|node| node.core.host()).collect();
+    let count = Rc::new(Cell::new([0, 0]));
+    let counted = Rc::clone(&count);
+    net.drops = Box::new(move |node, _, bytes| {
+        if let Some(Frame::Letter(letter)) = frame(bytes)
+            && letter.from == hosts[node]
+            && let Ok(Message::Found(found)) = Message::decode(letter.kind, letter.body)
+        {
+            let [answers, names] = counted.get();
+            counted.set([answers + 1, names + found.unsynced.len()]);
+        }
+        false
+    });
+    (0..BROKERS).for_each(|node| net.begin_attach(node, 1, &format!("c{node}")));
+    (0..BROKERS).for_each(|node| net.await_attached(node, 1));
+    let [answers, names] = count.get();
+    assert!(answers > BROKERS * 10 && names > 0 && names < answers, "{answers} {names}");
 }
 
 #[test]

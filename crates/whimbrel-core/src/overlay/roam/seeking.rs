@@ -325,10 +325,12 @@ impl Core {
         let others = known.filter(|known| known.host != asker || asker == host);
         let claims = others.chain(&own).map(|known| known.claim(question.client)).collect();
         let map = roam.map.hash();
-        let is_unsynced = |other: &HostId| *other != host && *other != asker && !roam.directory.is_synced(*other, map);
-        let unsynced = roam.map.hosts().filter(is_unsynced).take(LIST_MAX).collect();
-        // Only its clerk is told when that is over: whoever else is asked would remember it for ever.
         let is_clerk = roam.map.clerk(hash_of(question.client)).is_some_and(|(clerk, _)| clerk == host);
+        // Whoever asks looks at these only if it takes this broker for the clerk. If it does and this one does not, they know of different brokers, and it asks all of them
+        // anyway: named by each of n that are asked, n names would be n² for each CONNECT among brokers that have just begun.
+        let is_unsynced = |other: &HostId| *other != host && *other != asker && !roam.directory.is_synced(*other, map);
+        let unsynced = roam.map.hosts().filter(|other| is_clerk && is_unsynced(other)).take(LIST_MAX).collect();
+        // Only its clerk is told when that is over: whoever else is asked would remember it for ever.
         if question.moment > 0 && asker != host && is_clerk {
             roam.directory.note_coming(question.client, asker, question.moment);
         }
