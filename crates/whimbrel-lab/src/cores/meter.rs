@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::time::ClockId;
-use whimbrel_core::Channel;
+use whimbrel_core::{Channel, Core};
 
 use super::{Ask, Task};
 
@@ -12,8 +12,10 @@ use super::{Ask, Task};
 pub enum Kind {
     /// A client published.
     Publish,
-    /// Events came from another broker, or silence behind them.
-    Reliable,
+    /// An event came from another broker.
+    Event,
+    /// Something else came on the ways that events take: silence.
+    Silence,
     /// Everything else between brokers, and deadlines.
     Control,
     /// Clients that come, go and subscribe.
@@ -25,17 +27,22 @@ impl Kind {
         match task {
             Task::Ask(Ask::Publish(..)) => Kind::Publish,
             Task::Ask(_) => Kind::Client,
-            Task::Bytes(_, Channel::Reliable | Channel::BestEffort, _) => Kind::Reliable,
+            Task::Bytes(_, Channel::Reliable | Channel::BestEffort, _) => Kind::Silence,
             _ => Kind::Control,
         }
     }
+}
+
+/// How many events have come to a broker from others, for itself or to be passed on.
+pub(super) fn events_come(core: &Core) -> u64 {
+    core.overlay_stats().map_or(0, |stats| stats.events_received + stats.events_relayed)
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Meter {
     /// By broker and kind: how long, and how many turns.
-    all: Vec<[(Duration, u64); 4]>,
+    all: Vec<[(Duration, u64); 5]>,
     /// What reading the clock takes.
     clock: Duration,
 }
@@ -56,8 +63,12 @@ impl Meter {
         ClockId::CLOCK_THREAD_CPUTIME_ID.now().map_or(Duration::ZERO, Duration::from)
     }
 
-    pub(super) fn add(&mut self, broker: usize, kind: Kind, began: Duration) {
-        let spent = Meter::clock().saturating_sub(began).saturating_sub(self.clock);
+    /// What has been spent since that reading of the clock.
+    pub(super) fn since(&self, began: Duration) -> Duration {
+        Meter::clock().saturating_sub(began).saturating_sub(self.clock)
+    }
+
+    pub(super) fn add(&mut self, broker: usize, kind: Kind, spent: Duration) {
         let (sum, turns) = &mut self.all[broker][kind as usize];
         (*sum, *turns) = (*sum + spent, *turns + 1);
     }

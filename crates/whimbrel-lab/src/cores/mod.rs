@@ -23,7 +23,7 @@ use costs::Costs;
 use door::{Door, Said};
 use give::give;
 use log::{Log, Slice};
-use meter::{Kind, Meter};
+use meter::{Kind, Meter, events_come};
 
 /// When every simulation begins.
 pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
@@ -389,7 +389,7 @@ impl Net {
         let node = &mut self.nodes[number];
         let Some(core) = &mut node.core else { return };
         let spent = cost_of(&self.costs, &task);
-        let measured = self.meter.as_ref().map(|_| (Kind::of(&task), Meter::clock()));
+        let measured = self.meter.as_ref().map(|_| (Kind::of(&task), events_come(core), Meter::clock()));
         if matches!(task, Task::Deadline) {
             node.due = None;
         }
@@ -412,8 +412,10 @@ impl Net {
             task => give(core, self.now, task, &mut door),
         }
         let Door { said, hung_up, spent, .. } = door;
-        if let (Some(meter), Some((kind, began))) = (&mut self.meter, measured) {
-            meter.add(number, kind, began);
+        if let (Some(meter), Some((kind, events, began))) = (&mut self.meter, measured) {
+            let spent = meter.since(began);
+            let is_event = kind == Kind::Silence && events_come(core) > events;
+            meter.add(number, if is_event { Kind::Event } else { kind }, spent);
         }
         node.free = self.now + spent;
         node.busy += spent;

@@ -47,6 +47,17 @@ pub struct Ground {
     pub seed: u64,
 }
 
+/// Events that come close together.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst {
+    /// So many.
+    pub events: usize,
+    /// Between two of them.
+    pub pause: Duration,
+    /// From the first of one burst to the first of the next.
+    pub every: Duration,
+}
+
 /// See the module's documentation.
 pub struct World {
     net: Net,
@@ -274,11 +285,18 @@ impl World {
         self.net.ask(node, Ask::Publish(link, self.tag, event), &mut self.people);
     }
 
-    /// So many events, each so long after the last one.
-    pub fn publish_many(&mut self, who: (usize, Link), topic: &str, (count, pause): (usize, Duration)) {
-        for _ in 0..count {
-            self.publish(who, topic);
-            self.run(pause);
+    /// So many events, in bursts.
+    pub fn publish_many(&mut self, who: (usize, Link), topic: &str, (count, burst): (usize, Burst)) {
+        let Burst { events, pause, every } = burst;
+        let mut left = count;
+        while left > 0 {
+            let next = self.net.now + every;
+            for _ in 0..left.min(events) {
+                self.publish(who, topic);
+                self.run(pause);
+            }
+            left -= left.min(events);
+            self.run(next.since(self.net.now));
         }
     }
 
