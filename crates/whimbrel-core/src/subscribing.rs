@@ -7,7 +7,7 @@ use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Ref
 use crate::broker::Core;
 use crate::confirming::{Asked, Confirmed};
 use crate::content::Content;
-use crate::follow::Follow;
+use crate::follow::{Begin, Follow};
 use crate::overlay::{Made, Unanswered};
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Publication, Terms};
@@ -244,6 +244,7 @@ impl Core {
         let text = selector
             .filter(|_| self.remembers(index) || self.overlay.is_some())
             .map(|selector| selector.to_string().into());
+        let begins = matches!(begin, Begin::Lag(_));
         let follow = Follow { index, asked, track, partitions, begin, confirmed };
         if let Some(id) = known {
             let track = self.follow(now, id, follow);
@@ -255,9 +256,8 @@ impl Core {
             };
             let stood = self.router.get(id).spot.map(|spot| spot.place);
             self.router.update(id, change, shared.filter, selector);
-            if self.router.get(id).spot.map(|spot| spot.place) != stood {
-                self.await_other_interest(asked, shared.filter, (id, track));
-            }
+            let is_other = self.router.get(id).spot.map(|spot| spot.place) != stood;
+            self.await_interest_again(asked, shared.filter, (id, track), (begins, is_other));
             return Ok(false);
         }
         let new = Subscription {

@@ -77,7 +77,7 @@ impl Core {
             ahead: Positions::default(),
             unsettled: Positions::default(),
             acknowledged: Positions::default(),
-            began: Began { here: self.streams.reached(now), in_force: InForce::Untold },
+            began: Began { here: self.streams.reached(now), in_force: InForce::Untold, is_named: false },
             silence: Silence { told_at: now, due: None },
             division: self.division.number,
             partitions,
@@ -229,6 +229,7 @@ impl Core {
         let is_listed = track.lag.is_some() && !track.parked;
         track.parked = false;
         track.began.here = track.began.here.max(newest);
+        track.began.is_named |= !matches!(asked.following.start, Start::Own);
         track.ahead = Positions::default();
         // What comes before is not waited for any more.
         let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(lag.positions.get(pubend)));

@@ -75,24 +75,33 @@ pub(crate) struct Began {
     /// It has had nothing that lies beyond that tick from before it began here, or was changed last.
     pub(crate) here: Tick,
     pub(crate) in_force: InForce,
+    /// It began at a place that was named, or elsewhere: there may be a gap before it of which its client does not know.
+    pub(crate) is_named: bool,
 }
 
 /// Since when what a subscription wants of other brokers comes here for its own sake: the cache has it, or says that it lacks something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InForce {
-    /// They have not all said that they know of it.
+    /// No version of the own interest is known that has it.
     Untold,
-    /// It has wanted something else meanwhile.
-    Unsure,
+    /// That version has it, and not all brokers have said that they know of that.
+    Named(u64),
     /// After that tick, in each stream that was followed when they had said so.
     After(Tick),
 }
 
 impl InForce {
-    /// They have said so.
-    pub(crate) fn note(&mut self, tick: Tick) {
+    /// That version has it, if none had before.
+    pub(crate) fn name(&mut self, version: u64) {
         if *self == InForce::Untold {
-            *self = InForce::After(tick);
+            *self = InForce::Named(version);
+        }
+    }
+
+    /// All have said that they know of a version: this one's, or that of something else which was asked for before.
+    pub(crate) fn settle(&mut self, version: u64, after: Tick) {
+        if *self == InForce::Named(version) {
+            *self = InForce::After(after);
         }
     }
 }

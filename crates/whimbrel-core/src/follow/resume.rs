@@ -7,7 +7,7 @@
 use whimbrel_event::{HostId, PubendId, Reliability, Tick};
 use whimbrel_selector::TopicFilter;
 
-use super::{Durable, Gap, GapReason, Lag, NOTHING};
+use super::{Durable, Gap, GapReason, InForce, Lag, NOTHING};
 use crate::api::{Durability, Filter, Start};
 use crate::broker::Core;
 use crate::route::NO_TRACK;
@@ -70,7 +70,7 @@ impl Core {
         (durable.far.unnamed, durable.far.goes_on) = (assigned, true);
         let number = durable.number;
         let mut lag = track.lag.take().expect("it was just looked at");
-        self.note_unbuffered(Some(id), &mut lag);
+        self.note_unbuffered(Some(id), InForce::Untold, &mut lag);
         self.tracks.get_mut(id).lag = Some(lag);
         if self.remembers(session) && assigned != [Tick(0); OWN] {
             self.store.outbox.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));

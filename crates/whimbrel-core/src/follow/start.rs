@@ -75,12 +75,11 @@ impl Core {
                 let Some(parked) = parked else { return Ok(Begin::Keep) };
                 let mut lag = self.checked(now, (parked.acknowledged.clone(), Tick(0)), Gaps::default())?;
                 self.note_lost(track, &mut lag);
-                let parked = self.tracks.get(track.expect("it is there"));
-                // If not all have said that they know of it, whoever did not was named to its client.
-                let is_known = matches!(parked.began.in_force, InForce::After(_)) || !parked.unsettled.is_empty();
-                if is_known && !self.is_buffered(filter, asked.selector) {
-                    // It was told so before, and has not said that it knows.
-                    self.note_unbuffered(track, &mut lag);
+                let in_force = self.in_force_for(track, asked);
+                let may_lack = self.tracks.get(track.expect("it is there")).began.is_named || in_force.is_none();
+                if may_lack && !self.is_buffered(filter, asked.selector) {
+                    // It may have been told so before, and has not said that it knows.
+                    self.note_unbuffered(track, in_force.unwrap_or(InForce::Untold), &mut lag);
                 }
                 return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
             }
@@ -99,23 +98,32 @@ impl Core {
         if is_new && self.goes_on(index, asked) {
             self.note_chopped(&mut lag);
         } else if !self.is_buffered(filter, asked.selector) {
-            self.note_unbuffered(track, &mut lag);
+            let in_force = self.in_force_for(track, asked).unwrap_or(InForce::Untold);
+            self.note_unbuffered(track, in_force, &mut lag);
         }
         Ok(Begin::Lag(Box::new(lag)))
     }
 
+    /// Since when what a subscription asks for is in force, if it has asked for the same so far.
+    fn in_force_for(&self, track: Option<u32>, asked: &Filter<'_>) -> Option<InForce> {
+        let track = track.map(|id| self.tracks.get(id))?;
+        let known = self.router.get(track.subscription).selector.as_deref();
+        let is_same = known == asked.selector.map(ToString::to_string).as_deref();
+        is_same.then_some(track.began.in_force)
+    }
+
     /// What came here before its own interest was in force did so for others' sake, and is a gap, unless a log counts for it. Where it is not known since when
-    /// that is in force it may be from now on, and where that lies ahead of what has come, from there on.
-    pub(super) fn note_unbuffered(&self, track: Option<u32>, lag: &mut Lag) {
+    /// that is in force it is from some tick after what has been passed.
+    pub(super) fn note_unbuffered(&self, track: Option<u32>, in_force: InForce, lag: &mut Lag) {
         let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
-        // What a log has is not sought in the cache.
-        let in_force = match track.filter(|_| far.is_none()).map(|id| self.tracks.get(id).began.in_force) {
-            Some(InForce::After(tick)) => tick,
-            _ => NOTHING,
-        };
-        for (pubend, reach) in self.streams.remote_reaches() {
-            let since = far.filter(|far| far.has(pubend)).map_or(in_force, |far| far.get(pubend));
-            let (from, to) = (lag.positions.get(pubend), since.min(reach));
+        for (pubend, passed, since) in self.streams.remote_reaches() {
+            let reach = match in_force {
+                // Of a broker whose clock is ahead that may be late for all others' streams.
+                InForce::After(tick) => tick.min(passed.max(since)),
+                _ => passed,
+            };
+            let counts = far.filter(|far| far.has(pubend)).map_or(NOTHING, |far| far.get(pubend));
+            let (from, to) = (lag.positions.get(pubend), counts.min(reach));
             lag.gaps.add(Gap { pubend, from, to, reason: GapReason::NotBuffered });
         }
     }
@@ -126,7 +134,7 @@ impl Core {
         let filter = SharedFilter::parse(&known.text).expect("it was checked when it was made").filter;
         let is_buffered = self.is_buffered(filter, known.selector.as_deref().map(remembered).as_ref());
         if !is_buffered {
-            self.note_unbuffered(Some(id), lag);
+            self.note_unbuffered(Some(id), InForce::Untold, lag);
         }
         is_buffered
     }

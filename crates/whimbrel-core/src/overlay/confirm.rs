@@ -3,17 +3,16 @@
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
-use whimbrel_selector::TopicFilter;
+use whimbrel_event::{HostId, Reliability, Time};
 
 use super::joining::ALL_OTHERS;
 use super::owing::Claims;
 use super::{Due, Overlay, ending, wants};
-use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
+use crate::api::{Durability, Granted, Output, Refusal, Start};
 use crate::broker::Core;
 use crate::confirming::Asked;
-use crate::follow::{Gap, GapReason, InForce};
-use crate::route::NO_TRACK;
+use crate::follow::{Gap, GapReason, Tracks};
+use crate::route::Router;
 use crate::shared::State;
 use crate::store::{AtomNo, Disk, Store, Wait, Whom};
 use crate::stream::Sources;
@@ -25,7 +24,7 @@ pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
 pub const WAITING_MAX: usize = 16_384;
 
 /// Subscriptions that have come back before their interest is in force; what one more misses it is not told.
-const RETURNED_MAX: usize = 1 << 20;
+pub(super) const RETURNED_MAX: usize = 1 << 20;
 
 /// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
 const NAMES_MAX: usize = 64;
@@ -68,10 +67,10 @@ impl Waiter {
 
 /// A subscription that came back, and whose interest is not in force everywhere.
 #[derive(Debug)]
-struct Returned {
-    subscription: u32,
-    track: u32,
-    version: Option<u64>,
+pub(super) struct Returned {
+    pub(super) subscription: u32,
+    pub(super) track: u32,
+    pub(super) version: Option<u64>,
 }
 
 /// What waits for other brokers.
@@ -82,7 +81,7 @@ pub(crate) struct Waiting {
     pub(super) sharing: Vec<Waiter>,
     /// The ends of subscriptions.
     pub(super) ending: Vec<ending::Unanswered>,
-    returned: Vec<Returned>,
+    pub(super) returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
     /// Brokers that did not confirm in time: nobody waits for them until they do.
@@ -108,6 +107,22 @@ impl Waiting {
         is_written
     }
 
+    /// That version of the own interest has all that was asked for so far.
+    fn name_version(&mut self, version: u64, router: &Router, tracks: &mut Tracks) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.version.is_none()) {
+            entry.version = Some(version);
+            let of = |made: &(Asked, bool, Result<Granted, Refusal>)| router.track_of(entry.what.index, &made.0.filter);
+            let named = entry.what.made.iter().filter_map(of);
+            named.for_each(|track| tracks.get_mut(track).began.in_force.name(version));
+        }
+        for one in self.returned.iter_mut().filter(|one| one.version.is_none()) {
+            one.version = Some(version);
+            if tracks.is_of(one.track, one.subscription) {
+                tracks.get_mut(one.track).began.in_force.name(version);
+            }
+        }
+    }
+
     /// A broker is gone.
     pub(super) fn forget_host(&mut self, host: HostId) {
         self.late.remove(&host);
@@ -116,6 +131,12 @@ impl Waiting {
     /// A subscription that came back has ended, or comes back once more.
     pub(crate) fn forget(&mut self, track: u32) {
         self.returned.retain(|one| one.track != track);
+    }
+
+    /// Some that came back have ended, or wait for nobody any more.
+    pub(super) fn forget_settled(&mut self, tracks: &Tracks) {
+        let waits = |one: &Returned| !tracks.get(one.track).unsettled.is_empty();
+        self.returned.retain(|one| tracks.is_of(one.track, one.subscription) && waits(one));
     }
 
     /// The subscriptions that begin now, and have not been answered, each with its session: those of which nobody has named a place.
@@ -199,77 +220,12 @@ impl Core {
         }
     }
 
-    /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
-    /// version of the own interest is in force.
-    pub(crate) fn await_interest(
-        &mut self,
-        asked: &Filter<'_>,
-        filter: TopicFilter<'_>,
-        (subscription, track): (u32, u32),
-    ) {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::ReturnsWithoutGap) {
-            return;
-        }
-        if matches!(asked.following.start, Start::Own) || self.is_buffered(filter, asked.selector) {
-            return;
-        }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if track == NO_TRACK || overlay.waiting.returned.len() >= RETURNED_MAX {
-            return;
-        }
-        let of_track = self.tracks.get_mut(track);
-        if !of_track.unsettled.is_empty() {
-            overlay.waiting.forget(track);
-        }
-        // Of brokers that are not there, what came since is asked for when they are; what their logs have from before that is read then.
-        let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
-        let waits = |pubend| is_there(pubend) || of_track.has_far_log(pubend);
-        let streams: Vec<(PubendId, Tick)> =
-            self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
-        of_track.wait_for(streams.into_iter());
-        self.await_unsettled(subscription, track);
-    }
-
-    /// Under its other selector a subscription is as one that comes back.
-    pub(crate) fn await_other_interest(
-        &mut self,
-        asked: &Filter<'_>,
-        filter: TopicFilter<'_>,
-        (subscription, track): (u32, u32),
-    ) {
-        if track != NO_TRACK {
-            self.tracks.get_mut(track).began.in_force = InForce::Unsure;
-        }
-        self.await_interest(asked, filter, (subscription, track));
-    }
-
-    /// A subscription waits for brokers until they say that they know of it; not for those that have ended.
-    fn await_unsettled(&mut self, subscription: u32, track: u32) {
-        self.settle_ended(track);
-        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
-            overlay.waiting.returned.push(Returned { subscription, track, version: None });
-        }
-    }
-
-    /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
-    /// sake. What lies between where it stands and that is read in their logs.
-    pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
-        let of_track = self.tracks.get_mut(track);
-        if self.overlay.is_none() || of_track.lag.is_none() || !of_track.keeps {
-            return;
-        }
-        of_track.wait_for(self.streams.remote_positions());
-        self.await_unsettled(subscription, track);
-    }
-
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Core { overlay, router, tracks, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
         let version = overlay.wants.version();
-        let Waiting { entries, returned, .. } = &mut overlay.waiting;
-        entries.iter_mut().for_each(|entry| entry.version = entry.version.or(Some(version)));
-        returned.iter_mut().for_each(|one| one.version = one.version.or(Some(version)));
+        overlay.waiting.name_version(version, router, tracks);
         overlay.waiting.is_told_more = true;
         overlay.logs.claims.name(version);
         self.name_roaming(version);
@@ -371,10 +327,13 @@ impl Core {
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
-            let in_force = self.streams.in_force(version);
-            let ids = made.iter().filter_map(|(asked, ..)| self.router.find(index, &asked.filter));
-            let tracks: Vec<u32> = ids.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK).collect();
-            tracks.into_iter().for_each(|track| self.tracks.get_mut(track).began.in_force.note(in_force));
+            let Core { streams, router, tracks, .. } = self;
+            let in_force = streams.in_force(version);
+            for (asked, ..) in &made {
+                if let Some(track) = router.track_of(index, &asked.filter) {
+                    tracks.get_mut(track).began.in_force.settle(version, in_force);
+                }
+            }
         }
         self.answer_subscribed(now, (whom, tag), index, (made, &pending), out);
     }
@@ -402,16 +361,18 @@ impl Core {
             }
         }
         let mut last = None;
-        overlay.waiting.returned.retain(|one| {
+        let mut tick = |version| {
+            // Many have come back with the same version.
+            let known = last.filter(|(of, _)| *of == version).unwrap_or_else(|| (version, streams.in_force(version)));
+            last.insert(known).1
+        };
+        for one in &overlay.waiting.returned {
             let track = tracks.get_mut(one.track);
             if let Some(version) = one.version.filter(|_| track.unsettled.is_empty()) {
-                // Many have come back with the same version.
-                let (_, tick) =
-                    *last.take_if(|(of, _)| *of == version).get_or_insert_with(|| (version, streams.in_force(version)));
-                track.began.in_force.note(tick);
+                track.began.in_force.settle(version, tick(version));
             }
-            !track.unsettled.is_empty()
-        });
+        }
+        overlay.waiting.forget_settled(tracks);
         for (track, pubend, from, to) in gaps {
             if from >= to {
                 // It was in force all the time: nothing is to be read elsewhere.

@@ -267,6 +267,9 @@ impl Core {
         for id in self.tracks.ids() {
             self.settle_those(id, |other| other == host);
         }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.waiting.forget_settled(&self.tracks);
+        }
     }
 
     /// A subscription that has come does not wait for those that have ended before it came.

@@ -42,6 +42,7 @@ pub mod reduce;
 mod registry;
 mod rendezvous;
 mod retire;
+mod returning;
 mod roam;
 pub mod routes;
 mod serve;

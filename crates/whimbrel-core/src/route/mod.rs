@@ -131,6 +131,11 @@ impl Router {
         self.subscriptions[id as usize].as_ref().expect("a subscription id in use")
     }
 
+    /// The track of a session's subscription, if it has one.
+    pub(crate) fn track_of(&self, session: u32, text: &str) -> Option<u32> {
+        self.find(session, text).map(|id| self.get(id).track).filter(|track| *track != NO_TRACK)
+    }
+
     pub(crate) fn find(&self, session: u32, text: &str) -> Option<u32> {
         let hash = self.hasher.hash_one((session, text));
         self.by_text

@@ -428,8 +428,9 @@ impl Core {
             }
         }
         let mut lag = of_track.lag.take().expect("it lags");
-        let began = &mut of_track.began.here;
-        *began = lag.positions.iter().map(|(_, tick)| tick).fold(*began, Tick::max);
+        let began = &mut of_track.began;
+        began.here = lag.positions.iter().map(|(_, tick)| tick).fold(began.here, Tick::max);
+        began.is_named = true;
         let keeps = of_track.keeps;
         if keeps {
             // Of streams that have come to be known since it has missed everything.

@@ -372,9 +372,9 @@ impl Sources {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed))
     }
 
-    /// The same with what has been passed, or from where on a version of the own interest is in force, if that has not been passed yet.
-    pub(crate) fn remote_reaches(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
-        self.remotes.iter().map(|remote| (remote.pubend, remote.passed.max(remote.since)))
+    /// The same, each also with the tick after which the version of the own interest is in force that its broker has told of.
+    pub(crate) fn remote_reaches(&self) -> impl Iterator<Item = (PubendId, Tick, Tick)> + '_ {
+        self.remotes.iter().map(|remote| (remote.pubend, remote.passed, remote.since))
     }
 
     /// After which tick a version of the own interest is in force in all streams. Of brokers that are not there, and have not told that they know of it, what comes

@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Channel, Filter, Following, Start};
+use whimbrel_core::{Channel, Durability, Filter, Following, Input, Link, Start};
 use whimbrel_event::{CheckpointToken, Qos};
+use whimbrel_selector::Selector;
 use whimbrel_wire::Frame;
 
 use super::SECOND;
@@ -111,4 +112,80 @@ fn a_gap_that_was_not_acknowledged_is_told_again_to_who_begins_where_it_stood() 
     assert_eq!(net.connect(1, 1, "s"), Some(true));
     net.subscribe(1, 1, by_token(Start::Own));
     assert_eq!(stories(&mut net, SECOND), ["gap: not-buffered", "one"]);
+}
+
+/// Under its former selector what comes did not match, so it is not in the cache.
+#[test]
+fn what_only_another_selector_wants_is_a_gap_before_it_is_in_force() {
+    for by_token in [false, true] {
+        let (mut net, _) = was_there();
+        let [low, high] = ["JMSPriority < 5", "JMSPriority >= 5"].map(|text| Selector::parse(text).expect("it is one"));
+        let selected = |start, selector| {
+            let roaming = roaming(start);
+            let following = Following { by_token, ..roaming.following };
+            Filter { selector: Some(selector), following, ..roaming }
+        };
+        assert_eq!(net.connect(1, 1, "s"), Some(false));
+        let token = net.begins(1, 1, selected(Start::Own, &low));
+        net.publish_as(0, 9, "high", 9);
+        net.publish_as(0, 9, "low", 1);
+        assert_eq!(stories(&mut net, SECOND), ["low"]);
+        net.subscribe(1, 1, selected(Start::Token(&token, &[]), &high));
+        assert_eq!(stories(&mut net, SECOND), ["gap: not-buffered"]);
+        // Its client has not acknowledged that.
+        net.leave(1, 1);
+        assert_eq!(net.connect(1, 1, "s"), Some(true));
+        net.publish_as(0, 9, "higher", 9);
+        net.subscribe(1, 1, selected(Start::Own, &high));
+        let told = stories(&mut net, SECOND);
+        assert!(told.ends_with(&["gap: not-buffered".into(), "higher".into()]), "by token: {by_token}, {told:?}");
+    }
+}
+
+/// Who begins with what comes has missed nothing, however often its connection is lost.
+#[test]
+fn who_has_begun_with_what_comes_is_told_no_gap_when_it_goes_on_where_it_stood() {
+    for durability in [Durability::SemiDurable, Durability::Durable] {
+        let mut net = Net::mesh(2);
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(1, 1, "s"), Some(false));
+        let following =
+            Following { durability, notices: true, by_token: true, wants_token: true, ..Following::default() };
+        let filter = Filter { following, ..plain("a", Qos::AtLeastOnce) };
+        net.subscribe(1, 1, filter);
+        net.advance(SECOND);
+        for number in 0..3 {
+            net.got(1, 1);
+            net.leave(1, 1);
+            net.publish(0, 9, "a", "one", Qos::AtLeastOnce);
+            net.publish(0, 9, "a", "two", Qos::AtMostOnce);
+            net.advance(SECOND);
+            assert_eq!(net.connect(1, 1, "s"), Some(true));
+            net.subscribe(1, 1, filter);
+            net.advance(SECOND);
+            let got = net.got(1, 1);
+            assert!(got.iter().any(|got| got.payload == "one"), "{number}: {got:?}");
+            assert!(!got.iter().any(|got| got.payload.contains("not-buffered")), "{durability:?} {number}: {got:?}");
+        }
+    }
+}
+
+/// Another subscription to the same, asked for before the first one was confirmed, is not in force since that.
+#[test]
+fn what_is_asked_for_again_before_it_is_confirmed_counts_from_when_that_is() {
+    let (mut net, start) = was_there();
+    net.delay([0, 1], MILLI * 100);
+    assert_eq!(net.connect(1, 1, "s"), Some(false));
+    let high = Selector::parse("JMSPriority >= 5").expect("it is one");
+    net.subscribe(1, 1, Filter { selector: Some(&high), ..roaming(Start::Own) });
+    net.advance(MILLI * 150);
+    net.input(1, Input::Unsubscribe { link: Link(1), tag: 3, filters: &["a"] });
+    net.subscribe(1, 1, roaming(Start::Own));
+    net.advance(MILLI * 60);
+    net.publish_as(0, 9, "low", 1);
+    net.advance(SECOND * 2);
+    net.got(1, 1);
+    net.subscribe(1, 1, roaming(Start::Token(&start, &[])));
+    let told = stories(&mut net, SECOND);
+    assert_eq!(told, ["gap: not-buffered"]);
 }

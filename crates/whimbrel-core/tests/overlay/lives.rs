@@ -37,9 +37,9 @@ impl Net {
         self.told(node, link);
     }
 
-    fn publish_as(&mut self, node: usize, payload: &str, importance: u8) {
+    pub(super) fn publish_as(&mut self, node: usize, link: u32, payload: &str, importance: u8) {
         let event = EventRef { importance, ..event("a", payload, Qos::AtLeastOnce) };
-        self.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: false, number: None, event }));
+        self.input(node, Input::Publish(Publish { link: Link(link), tag: 7, retain: false, number: None, event }));
     }
 
     /// Where a subscription stands, as the next notice of silence says.
@@ -175,9 +175,9 @@ fn what_comes_for_the_sake_of_others_before_an_interest_is_in_force_has_its_gap_
     net.attach(1, 1, "s");
     net.subscribe(1, 1, roaming(Start::Token(&start, &[])));
     // The publisher's broker does not know of it yet.
-    net.publish_as(0, "low", 1);
-    net.publish_as(0, "high", 9);
-    net.publish_as(0, "higher", 10);
+    net.publish_as(0, 1, "low", 1);
+    net.publish_as(0, 1, "high", 9);
+    net.publish_as(0, 1, "higher", 10);
     net.advance(SECOND);
     let told = net.told(1, 1);
     assert!(is_answered(&told));
@@ -188,7 +188,7 @@ fn what_comes_for_the_sake_of_others_before_an_interest_is_in_force_has_its_gap_
     let high = places.iter().position(|line| line == "high").expect("it comes for the other");
     assert!(gap < high, "{places:?}");
     assert!(!places.contains(&"low".into()), "{places:?}");
-    net.publish_as(0, "lower", 1);
+    net.publish_as(0, 1, "lower", 1);
     net.advance(SECOND);
     assert_eq!(story(&net.got(1, 1)), ["lower"]);
 }

@@ -1,0 +1,92 @@
+//! A subscription begins at a place that was named, or has come from another broker: until its own interest is in force from here, what comes of other brokers' streams comes
+//! for others' sake.
+
+use whimbrel_event::{PubendId, Tick};
+use whimbrel_selector::TopicFilter;
+
+use super::confirm::{RETURNED_MAX, Returned};
+use crate::api::{Filter, Start};
+use crate::broker::Core;
+use crate::follow::InForce;
+use crate::route::NO_TRACK;
+
+impl Core {
+    /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
+    /// version of the own interest is in force.
+    pub(crate) fn await_interest(
+        &mut self,
+        asked: &Filter<'_>,
+        filter: TopicFilter<'_>,
+        (subscription, track): (u32, u32),
+    ) {
+        if !matches!(asked.following.start, Start::Own) {
+            self.await_in_force(asked, filter, (subscription, track));
+        }
+    }
+
+    /// The same of a subscription that there is. If it wants something `other` than before, it is as one that comes back, and so if it `begins` at a place before
+    /// it is known since when its interest is in force.
+    pub(crate) fn await_interest_again(
+        &mut self,
+        asked: &Filter<'_>,
+        filter: TopicFilter<'_>,
+        (subscription, track): (u32, u32),
+        (begins, other): (bool, bool),
+    ) {
+        if track == NO_TRACK {
+            return;
+        }
+        let in_force = &mut self.tracks.get_mut(track).began.in_force;
+        if other {
+            *in_force = InForce::Untold;
+        }
+        if begins && !matches!(in_force, InForce::After(_)) {
+            self.await_in_force(asked, filter, (subscription, track));
+        }
+    }
+
+    fn await_in_force(&mut self, asked: &Filter<'_>, filter: TopicFilter<'_>, (subscription, track): (u32, u32)) {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::ReturnsWithoutGap) {
+            return;
+        }
+        if self.is_buffered(filter, asked.selector) {
+            return;
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if track == NO_TRACK || overlay.waiting.returned.len() >= RETURNED_MAX {
+            return;
+        }
+        let of_track = self.tracks.get_mut(track);
+        of_track.began.in_force = InForce::Untold;
+        if !of_track.unsettled.is_empty() {
+            overlay.waiting.forget(track);
+        }
+        // Of brokers that are not there, what came since is asked for when they are; what their logs have from before that is read then.
+        let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
+        let waits = |pubend| is_there(pubend) || of_track.has_far_log(pubend);
+        let streams: Vec<(PubendId, Tick)> =
+            self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
+        of_track.wait_for(streams.into_iter());
+        self.await_unsettled(subscription, track);
+    }
+
+    /// A subscription waits for brokers until they say that they know of it; not for those that have ended.
+    fn await_unsettled(&mut self, subscription: u32, track: u32) {
+        self.settle_ended(track);
+        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
+            overlay.waiting.returned.push(Returned { subscription, track, version: None });
+        }
+    }
+
+    /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
+    /// sake. What lies between where it stands and that is read in their logs.
+    pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
+        let of_track = self.tracks.get_mut(track);
+        if self.overlay.is_none() || of_track.lag.is_none() || !of_track.keeps {
+            return;
+        }
+        of_track.wait_for(self.streams.remote_positions());
+        self.await_unsettled(subscription, track);
+    }
+}
