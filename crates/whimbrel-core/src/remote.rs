@@ -6,7 +6,6 @@ use whimbrel_selector::TopicName;
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Core;
 use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
-use crate::route::NO_TRACK;
 use crate::session::Publication;
 use crate::stream::{Knowledge, Passed};
 
@@ -153,8 +152,7 @@ impl Core {
     pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         for (index, filter) in overlay.waiting.new_ones() {
-            let known = self.router.find(index, filter).map(|id| self.router.get(id).track);
-            if let Some(track) = known.filter(|track| *track != NO_TRACK) {
+            if let Some(track) = self.router.track_of(index, filter) {
                 self.tracks.get_mut(track).ahead.advance(pubend, begin);
             }
         }

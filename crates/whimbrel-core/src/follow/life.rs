@@ -428,10 +428,7 @@ impl Core {
     /// Who asked for a subscription of which the client keeps the position has gone, and somebody else is there: it gets nothing until it
     /// has said where it is.
     pub(crate) fn park(&mut self, index: u32, text: &str) {
-        let Some(id) = self.router.find(index, text).map(|id| self.router.get(id).track) else { return };
-        if id == NO_TRACK || !self.tracks.get(id).by_token {
-            return;
-        }
+        let Some(id) = self.router.track_of(index, text).filter(|id| self.tracks.get(*id).by_token) else { return };
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::BeginsForAnother) {
             return;

@@ -99,9 +99,9 @@ impl InForce {
     }
 
     /// All have said that they know of a version: this one's, or that of something else which was asked for before.
-    pub(crate) fn settle(&mut self, version: u64, after: Tick) {
+    pub(crate) fn settle(&mut self, version: u64, after: impl FnOnce() -> Tick) {
         if *self == InForce::Named(version) {
-            *self = InForce::After(after);
+            *self = InForce::After(after());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A subscription is answered when the brokers that can be reached know of it; at the latest after [`CONFIRM_MAX`], and then those are named that do not.
 
+use core::cell::LazyCell;
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -328,10 +329,11 @@ impl Core {
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
             let Core { streams, router, tracks, .. } = self;
-            let in_force = streams.in_force(version);
+            // Most subscriptions have no track, and need not have each stream looked at.
+            let in_force = LazyCell::new(|| streams.in_force(version));
             for (asked, ..) in &made {
                 if let Some(track) = router.track_of(index, &asked.filter) {
-                    tracks.get_mut(track).began.in_force.settle(version, in_force);
+                    tracks.get_mut(track).began.in_force.settle(version, || *in_force);
                 }
             }
         }
@@ -369,7 +371,7 @@ impl Core {
         for one in &overlay.waiting.returned {
             let track = tracks.get_mut(one.track);
             if let Some(version) = one.version.filter(|_| track.unsettled.is_empty()) {
-                track.began.in_force.settle(version, tick(version));
+                track.began.in_force.settle(version, || tick(version));
             }
         }
         overlay.waiting.forget_settled(tracks);

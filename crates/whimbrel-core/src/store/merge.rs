@@ -28,8 +28,7 @@ impl Core {
     /// A session that has just come here goes on from the farther of where it stands and where it stood here.
     pub(crate) fn merge_stands(&mut self, index: u32, stood: &Stands) {
         for (text, stand) in stood {
-            let track = self.router.find(index, text).map(|id| self.router.get(id).track);
-            let Some(track) = track.filter(|track| *track != NO_TRACK) else { continue };
+            let Some(track) = self.router.track_of(index, text) else { continue };
             if self.tracks.durable(track).is_some() && !self.tracks.get(track).by_token {
                 self.merge_stand(track, stand);
                 self.write_position(track);
