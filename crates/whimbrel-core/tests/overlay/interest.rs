@@ -9,7 +9,7 @@ use whimbrel_wire::Frame;
 
 use super::SECOND;
 use super::common::{Got, plain};
-use super::lives::{roaming, story};
+use super::lives::{part, roaming, story};
 use super::net::{Net, frame};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -34,15 +34,11 @@ fn stories(net: &mut Net, span: Duration) -> Vec<String> {
 
 /// Whether a client is told of a gap in a stream that hides what was published at that moment.
 fn is_told(got: &[Got], stream: &str, published: Time) -> bool {
-    let tick = |got: &Got, name: &str| {
-        let (_, rest) = got.payload.split_once(&format!(r#""{name}":""#))?;
-        rest.split('"').next()?.parse::<u64>().ok()
-    };
-    let hides = |got: &&Got| {
+    let tick = |got: &Got, name: &str| part(&got.payload, name)?.parse::<u64>().ok();
+    got.iter().any(|got| {
         let is_gap = got.payload.contains("not-buffered") && got.payload.contains(stream);
         is_gap && tick(got, "from") < Some(published.as_nanos()) && tick(got, "to") >= Some(published.as_nanos())
-    };
-    got.iter().any(|got| hides(&got))
+    })
 }
 
 /// In which stream the publisher's events are.

@@ -68,7 +68,7 @@ impl Net {
 }
 
 /// What stands there between quotes.
-fn part<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn part<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!(r#""{name}":""#))?;
     rest.split('"').next()
 }

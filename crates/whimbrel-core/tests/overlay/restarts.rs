@@ -6,6 +6,7 @@ use whimbrel_core::{Durability, Filter, Following};
 use whimbrel_event::Qos;
 
 use super::common::plain;
+use super::lives::part;
 use super::moving::RETURN;
 use super::net::Net;
 
@@ -22,17 +23,22 @@ fn start_again(net: &mut Net, node: usize) {
     net.advance(SECOND * 3);
 }
 
+/// A client of the second broker subscribes, wants to be told of gaps, and leaves.
+fn subscribe_and_leave(net: &mut Net, durability: Durability) {
+    assert_eq!(net.connect(1, 1, "sub"), Some(false));
+    let following = Following { durability, notices: true, ..Following::default() };
+    net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+    net.advance(SECOND * 2);
+    net.leave(1, 1);
+    net.advance(SECOND);
+}
+
 #[test]
 fn what_is_lost_is_told_however_often_whoever_is_to_tell_it_is_started_again() {
     for restarts in 0..4 {
         let mut net = Net::mesh(2);
         let lost = net.nodes[0].core.host().pubend(0).to_string();
-        assert_eq!(net.connect(1, 1, "sub"), Some(false));
-        let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
-        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
-        net.advance(SECOND * 2);
-        net.leave(1, 1);
-        net.advance(SECOND);
+        subscribe_and_leave(&mut net, Durability::Durable);
         net.kill(0);
         net.revive(0, false);
         net.advance(SECOND * 3);
@@ -53,12 +59,7 @@ fn what_is_lost_is_told_however_often_whoever_is_to_tell_it_is_started_again() {
 #[test]
 fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     let mut net = Net::mesh(2);
-    assert_eq!(net.connect(1, 1, "sub"), Some(false));
-    let following = Following { durability: Durability::SemiDurable, notices: true, ..Following::default() };
-    net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
-    net.advance(SECOND * 2);
-    net.leave(1, 1);
-    net.advance(SECOND);
+    subscribe_and_leave(&mut net, Durability::SemiDurable);
     net.nodes.push(Net::node(2, 77, net.now));
     let wire = net.join(1, 2, MILLI);
     net.advance(SECOND * 3);
@@ -75,7 +76,7 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     net.advance(SECOND * 3);
     assert_eq!(net.connect(1, 1, "sub"), Some(true));
     let told = net.settled(1, 1, SECOND * 3);
-    let upto = |notice: &String| notice.split_once(r#""to":""#)?.1.split('"').next()?.parse::<u64>().ok();
+    let upto = |notice: &String| part(notice, "to")?.parse::<u64>().ok();
     for stream in streams {
         let mut gaps = told.iter().filter(|notice| notice.contains(&stream) && notice.contains("lost"));
         assert!(gaps.any(|gap| upto(gap) >= Some(published)), "{stream} after {published}: {told:?}");
