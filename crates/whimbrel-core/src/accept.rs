@@ -63,7 +63,7 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl Core {
-    pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut impl Output) {
+    pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut dyn Output) {
         let Publish { link, tag, retain, number, ref event } = *publish;
         let qos = event.qos;
         let from = self.sessions.of(link);
@@ -136,7 +136,7 @@ impl Core {
         (from, whom): (u32, Whom),
         first: AtomNo,
         publish: &Publish<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let (tag, qos, number) = (publish.tag, publish.event.qos, publish.number);
         #[cfg(feature = "mutants")]
@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// A client to which many answers wait is not read for a while.
-    fn hold_if_unanswered(&mut self, link: Link, out: &mut impl Output) {
+    fn hold_if_unanswered(&mut self, link: Link, out: &mut dyn Output) {
         if self.sessions.get(self.sessions.of(link)).in_line() > UNANSWERED_MAX {
             self.sessions.stats.publishers_held += 1;
             out.hold(link, UNANSWERED_PAUSE);
@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// The broker itself publishes.
-    pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut impl Output) {
+    pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut dyn Output) {
         let event = EventRef { publisher: Publisher::UNKNOWN, ..*event };
         if self
             .accept(
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Publishes the will of a session, if it has one; false if it has to be tried again, as the log has no room for it.
-    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut impl Output) -> bool {
+    pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut dyn Output) -> bool {
         let session = self.sessions.get_mut(index);
         if let Some(at) = session.will_at.take() {
             self.timers.remove(at, Reason::WillDelay, index);
@@ -221,7 +221,7 @@ impl Core {
     ///
     /// # Errors
     /// When its topic is none, the broker retains as much as it may, or it would have to be logged and cannot be.
-    fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut impl Output) -> Result<Taken, Refusal> {
+    fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<Taken, Refusal> {
         let Incoming { event, binding, retain, answer, from, number } = *incoming;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if self.overlay.is_some() && event.packed_len() > EVENT_BYTES_MAX {
@@ -423,7 +423,7 @@ impl Core {
     }
 
     /// Answers a client when `after` is durable and everything that it waits for before.
-    pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut impl Output) {
+    pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut dyn Output) {
         #[cfg(feature = "mutants")]
         let overtakes = self.mutant == Some(crate::Mutant::AnswerOvertakes);
         #[cfg(not(feature = "mutants"))]
@@ -441,7 +441,7 @@ impl Core {
     }
 
     /// Handles what waits no more, as far as others need not wait too long for it.
-    pub(crate) fn pass_committed(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn pass_committed(&mut self, now: Time, out: &mut dyn Output) {
         for _ in 0..COMMIT_SLICE {
             let Some(wait) = self.store.line.pop() else { return };
             let present = wait.whom().filter(|whom| self.sessions.leave_line(*whom));
@@ -490,7 +490,7 @@ impl Core {
 }
 
 /// Answers a client that is there.
-pub(crate) fn tell(link: Link, answer: Answer, out: &mut impl Output) {
+pub(crate) fn tell(link: Link, answer: Answer, out: &mut dyn Output) {
     match answer {
         Answer::Accepted { tag, qos, result } => out.accepted(link, tag, qos, result),
         Answer::Repeat { tag, qos, .. } => out.accepted(link, tag, qos, Accepted::Repeat),

@@ -122,7 +122,7 @@ impl Core {
     /// # Panics
     /// When the edge breaks the contract of [`Input`], for instance speaks for a link that is not attached.
     #[inline]
-    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut dyn Output) {
         self.now = now;
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
+    fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut dyn Output) {
         match input {
             Input::Attach(attach) => self.attach(now, attach, out),
             Input::Detach { link, publish_will, expiry } => {
@@ -351,7 +351,7 @@ impl Core {
             .is_some_and(|index| self.sessions.get(index).memory.unreleased.contains_key(&tag))
     }
 
-    fn expire(&mut self, now: Time, out: &mut impl Output) {
+    fn expire(&mut self, now: Time, out: &mut dyn Output) {
         for _ in 0..EXPIRE_SLICE {
             let Some((reason, index)) = self.timers.pop_due(now) else { return };
             match reason {
@@ -369,7 +369,7 @@ impl Core {
     }
 
     /// Disconnects a client for which more waits than its bounds allow.
-    fn cut_off(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    fn cut_off(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.sessions.is_attached(index) {
             self.sessions.stats.kicked_slow += 1;
             self.kick(now, index, Kick::TooSlow, out);
@@ -377,7 +377,7 @@ impl Core {
     }
 
     /// Disconnects the client of a session that is attached.
-    pub(crate) fn kick(&mut self, now: Time, index: u32, why: Kick, out: &mut impl Output) {
+    pub(crate) fn kick(&mut self, now: Time, index: u32, why: Kick, out: &mut dyn Output) {
         let link = self.sessions.get(index).link().expect("only who is there is disconnected");
         out.kicked(link, why);
         self.detach(now, index, true, out);

@@ -186,7 +186,7 @@ impl Core {
         now: Time,
         (whom, tag): (Whom, u16),
         filters: &[Filter<'_>],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let index = self.sessions.of(whom.link);
         if self.has_to_wait(index) {
@@ -230,7 +230,7 @@ impl Core {
         now: Time,
         (whom, tag): (Whom, u16),
         filters: &[&str],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let index = self.sessions.of(whom.link);
         if self.has_to_wait(index) {
@@ -282,7 +282,7 @@ impl Core {
         self.store.line.push(atom, wait);
     }
 
-    fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut impl Output) {
+    fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut dyn Output) {
         let index = self.sessions.of(whom.link);
         let session = self.sessions.get_mut(index);
         if session.memory.later >= LATER_END {
@@ -389,7 +389,7 @@ impl Core {
     }
 
     /// A SUBSCRIBE is durable: the subscriptions are made, and whoever is still there is answered.
-    pub(crate) fn confirm(&mut self, now: Time, confirming: Confirming, present: bool, out: &mut impl Output) {
+    pub(crate) fn confirm(&mut self, now: Time, confirming: Confirming, present: bool, out: &mut dyn Output) {
         let Confirming { whom, tag, index, number, asked, at } = confirming;
         let mut made = Vec::with_capacity(asked.len());
         for (asked, grant) in &asked {
@@ -439,7 +439,7 @@ impl Core {
     }
 
     /// An UNSUBSCRIBE is durable.
-    pub(crate) fn confirm_end(&mut self, now: Time, ending: Ending, present: bool, out: &mut impl Output) {
+    pub(crate) fn confirm_end(&mut self, now: Time, ending: Ending, present: bool, out: &mut dyn Output) {
         let Ending { whom, tag, index, number, existed, wishes } = ending;
         for (text, wish) in wishes {
             let filter = SharedFilter::parse(&text).expect("it was a subscription").filter;
@@ -454,7 +454,7 @@ impl Core {
     }
 
     /// What had to wait for others of its session has its turn. If its client has gone, it never was asked for.
-    pub(crate) fn take_up(&mut self, later: Later, present: bool, out: &mut impl Output) {
+    pub(crate) fn take_up(&mut self, later: Later, present: bool, out: &mut dyn Output) {
         let Later { whom, index, number, place, .. } = later;
         if self.sessions.is_numbered(index, number) {
             let memory = &mut self.sessions.get_mut(index).memory;

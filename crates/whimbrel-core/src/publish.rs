@@ -18,7 +18,7 @@ impl Core {
         route: RouteAt,
         publication: &mut Publication<'_>,
         retain: bool,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> bool {
         let id = publication.id;
         let after = self.streams.own.passed(id);
@@ -47,7 +47,7 @@ impl Core {
         route: RouteAt,
         publication: &mut Publication<'_>,
         retain: bool,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> bool {
         let Core { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, .. } = self;
         let Wanted { targets, groups, .. } = router.wanted(route);
@@ -142,7 +142,7 @@ impl<'a> Round<'a> {
         shared: &mut Groups,
         tracks: &mut Tracks,
         sessions: &mut Sessions,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         match target.kind {
             Kind::Session => {
@@ -179,7 +179,7 @@ impl<'a> Round<'a> {
         publication: &mut Publication<'_>,
         tracks: &mut Tracks,
         sessions: &mut Sessions,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let track = tracks.get_mut(id);
         if track.is_own(publication.event.publisher) {

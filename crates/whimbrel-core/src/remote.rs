@@ -27,7 +27,7 @@ pub(crate) enum Learnt<'a> {
 
 impl Core {
     /// Adds what is known of another broker's stream, as whoever carries it tells.
-    pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut impl Output) {
+    pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut dyn Output) {
         let Segment { pubend, after, upto, what } = *segment;
         let learnt = match what {
             Tell::Data(event) => {
@@ -47,7 +47,7 @@ impl Core {
         now: Time,
         (pubend, after, upto): (PubendId, Tick, Tick),
         learnt: Learnt<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         #[cfg(feature = "mutants")]
         let again = self.has(crate::Mutant::DeliverTwice).then(|| match &learnt {
@@ -94,7 +94,7 @@ impl Core {
     }
 
     /// Passes on what is known of a stream up to the first doubt, or to an event that waits for one of another stream.
-    pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+    pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         if remote.is_held {
             return;
@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// A stream is followed from that tick on: nobody here wanted anything of it before, or it was not known what.
-    pub(crate) fn begin_stream(&mut self, now: Time, pubend: PubendId, begin: Tick, out: &mut impl Output) {
+    pub(crate) fn begin_stream(&mut self, now: Time, pubend: PubendId, begin: Tick, out: &mut dyn Output) {
         let Some(remote) = self.streams.remote(pubend) else { return };
         remote.is_held = false;
         let before = remote.passed;
@@ -174,7 +174,7 @@ impl Core {
         pubend: PubendId,
         (after, to): (Tick, Tick),
         reason: GapReason,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         for id in self.tracks.ids() {
             let track = self.tracks.get_mut(id);
@@ -201,7 +201,7 @@ impl Core {
     }
 
     /// A subscription is told a gap, in order, after whatever waits.
-    pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut impl Output) {
+    pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut dyn Output) {
         let session = self.add_gap(id, gap);
         if self.sessions.is_attached(session) {
             self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);

@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// What the own session of a shared subscription has asked for is durable.
-    pub(crate) fn own_confirmed(&mut self, now: Time, own: u32, out: &mut impl Output) {
+    pub(crate) fn own_confirmed(&mut self, now: Time, own: u32, out: &mut dyn Output) {
         let session = self.sessions.get(own);
         let (Some(&id), Some(text)) = (session.groups.first(), session.shares()) else { return };
         if self.router.find(own, text).is_none() {
@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// A member of these shared subscriptions may have come: their own sessions are served.
-    pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         self.take_over_groups(now, index, out);
         for at in 0..self.sessions.get(index).groups.len() {
             let id = self.sessions.get(index).groups[at];
@@ -169,7 +169,7 @@ impl Core {
     }
 
     /// Durable shared subscriptions that a session is a member of are remembered at their home.
-    pub(crate) fn take_over_groups(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn take_over_groups(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.overlay.is_none() {
             return;
         }
@@ -181,7 +181,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn attend(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(crate) fn attend(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(own) = self.groups.durable(id).filter(|own| !self.sessions.is_attached(*own)) else { return };
         if !self.groups.is_attended(id, &self.sessions) {
             return;
@@ -215,7 +215,7 @@ impl Core {
     }
 
     /// The client of a session has gone. What it has not acknowledged of shared subscriptions goes to others, or back into the log.
-    pub(crate) fn leave_work(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn leave_work(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let all = self.sessions.get(index).groups.to_vec();
         let mut moved = all.clone();
         let is_elsewhere = |id: u32| self.groups.durable(id).is_some() || self.groups.visit(id).is_some();
@@ -240,7 +240,7 @@ impl Core {
     }
 
     /// A session ends that was a member of these shared subscriptions, which live on: what it has not acknowledged goes to others.
-    pub(crate) fn end_work(&mut self, now: Time, index: u32, lives: Vec<u32>, out: &mut impl Output) {
+    pub(crate) fn end_work(&mut self, now: Time, index: u32, lives: Vec<u32>, out: &mut dyn Output) {
         self.move_work(now, index, lives.clone(), out);
         // The protocol forbids to give these to anyone else.
         let owed: Vec<_> = self.sessions.get(index).inflight.owed().collect();
@@ -256,7 +256,7 @@ impl Core {
 
     /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
     /// deliveries, however many the subscriptions are.
-    fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut impl Output) {
+    fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut dyn Output) {
         groups.sort_unstable();
         let session = self.sessions.get_mut(index);
         let mut taken = session.inflight.take_groups(&groups);
@@ -277,7 +277,7 @@ impl Core {
     }
 
     /// Lets a session that may have room take what waits in its shared subscriptions.
-    pub(crate) fn take_shared(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn take_shared(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         for at in 0..self.sessions.get(index).groups.len() {
             let group = self.sessions.get(index).groups[at];
             self.groups.hand_out(group, now, &mut self.sessions, out);
@@ -344,7 +344,7 @@ impl Core {
     }
 
     /// Hands out what was delivered to own sessions of shared subscriptions, and settles there what members have.
-    pub(crate) fn share_out(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn share_out(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(handed) = self.sessions.handed.pop_front() {
             let (own, number) = (handed.session, handed.number);
             if self.sessions.is_numbered(own, number) && self.sessions.is_attached(own) {

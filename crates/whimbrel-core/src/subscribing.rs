@@ -29,7 +29,7 @@ impl Core {
         now: Time,
         (link, tag): (Link, u16),
         filters: &[Filter<'_>],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if self.remembers(index) {
@@ -52,7 +52,7 @@ impl Core {
         index: u32,
         (link, tag): (Link, u16),
         filters: &[Filter<'_>],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let known = |asked: &Filter<'_>| {
             let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
@@ -78,7 +78,7 @@ impl Core {
         index: u32,
         filters: Vec<Making<'_>>,
         answer: Option<(Whom, u16)>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Vec<Box<str>> {
         let mut results = Vec::with_capacity(filters.len());
         let mut fresh = Vec::with_capacity(filters.len());
@@ -119,7 +119,7 @@ impl Core {
         (whom, tag): (Whom, u16),
         index: u32,
         (made, pending): (Made, &[Box<str>]),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let mut results = Vec::with_capacity(made.len());
         for (asked, _, result) in &made {
@@ -290,7 +290,7 @@ impl Core {
         u32::try_from(bytes).expect("selectors are bounded far below")
     }
 
-    fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut impl Output) {
+    fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut dyn Output) {
         let Ok(SharedFilter { group: None, filter }) = SharedFilter::parse(asked.filter) else { return };
         let Some(id) = self.router.find(index, asked.filter) else { return };
         let spot = self.router.get(id).spot.expect("subscriptions that are not shared are in the index");
@@ -335,7 +335,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn unsubscribe(&mut self, now: Time, (link, tag): (Link, u16), filters: &[&str], out: &mut impl Output) {
+    pub(crate) fn unsubscribe(&mut self, now: Time, (link, tag): (Link, u16), filters: &[&str], out: &mut dyn Output) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if self.remembers(index) {
             return self.ask_to_unsubscribe(now, (whom, tag), filters, out);

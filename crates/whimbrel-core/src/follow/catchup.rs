@@ -32,7 +32,7 @@ pub(super) enum Turn {
 impl Core {
     /// A session's client takes more: what waits for it goes on, and whoever catches up; first one, then the other, and the next time
     /// the other way round.
-    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         // While something of a former connection is to be sent again, what catches up has to wait for that.
         let ready = session.takes_any();
@@ -52,7 +52,7 @@ impl Core {
 
     /// The same when a client has answered a delivery. While less than half of its window is free, who catches up waits for the end of the turn, when
     /// more answers may have come: to begin reading costs more than an event.
-    pub(crate) fn go_on_answered(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn go_on_answered(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
         if waits && !core::mem::replace(&mut session.follow.catching_up, true) {
@@ -62,7 +62,7 @@ impl Core {
     }
 
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
-    pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut impl Output) {
+    pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while self.sessions.get(index).takes_any() {
             let Some(&id) = self.sessions.get(index).follow.lagging.front() else { return };
             let turn = self.catch_up_one(now, id, budget, out);
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Gives sessions that catch up their turns: as much work as a slice, and as was accepted since the last time.
-    pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut dyn Output) {
         let accepted = self.serial - core::mem::replace(&mut self.catching_up.upto, self.serial);
         let mut budget = CATCH_UP_SLICE + accepted as usize;
         while budget > 0
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    fn catch_up_one(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut impl Output) -> Turn {
+    fn catch_up_one(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut dyn Output) -> Turn {
         self.tracks.touch(id);
         self.look_at_division(id);
         let replayed = self.replay(now, id, budget, out);
@@ -184,7 +184,7 @@ impl Core {
     }
 
     /// A subscription stands where the consolidated stream does, or ahead of it.
-    fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut impl Output) {
+    fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut dyn Output) {
         let track = self.tracks.get_mut(id);
         track.ahead = self.streams.ahead_of(&lag.positions);
         if let Some(durable) = &mut track.durable {
@@ -236,7 +236,7 @@ impl Core {
 }
 
 /// One turn of one subscription.
-pub(super) struct Reader<'a, O> {
+pub(super) struct Reader<'a> {
     pub(super) now: Time,
     pub(super) host: HostId,
     pub(super) track: &'a mut Track,
@@ -254,24 +254,24 @@ pub(super) struct Reader<'a, O> {
     pub(super) has_holes: bool,
     /// An event that comes after one of another stream which has not been passed.
     pub(super) barred: Option<(EventId, PredecessorsBuf)>,
-    pub(super) out: &'a mut O,
+    pub(super) out: &'a mut dyn Output,
 }
 
-impl<'a, O> Reader<'a, O> {
+impl<'a> Reader<'a> {
     /// For a turn of one subscription that lags, at this host, and perhaps alone.
     pub(super) fn new(
         now: Time,
         (host, is_alone): (HostId, bool),
         (track, lag): (&'a mut Track, &'a mut Lag),
         (router, copies, sessions): (&'a mut Router, &'a mut Copies, &'a mut Sessions),
-        out: &'a mut O,
+        out: &'a mut dyn Output,
     ) -> Self {
         let (blocked, weight, has_holes, barred) = (false, 0, false, None);
         Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, barred, out }
     }
 }
 
-impl<O: Output> Reader<'_, O> {
+impl Reader<'_> {
     /// The turn is over, which looked at the cache from a serial on, of which the last is known, too. Whether the client takes no more, and whether the
     /// end was reached.
     fn end_turn(&mut self, next: &Next, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {

@@ -215,7 +215,7 @@ impl Core {
         now: Time,
         id: u32,
         budget: &mut usize,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Result<bool, Turn> {
         let far = self.tracks.durable(id).map(|durable| &durable.far);
         let Some(far) = far.filter(|far| !far.since.is_empty() || !far.barred.is_empty()) else { return Ok(false) };
@@ -245,7 +245,7 @@ impl Core {
         id: u32,
         pubend: PubendId,
         budget: &mut usize,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Step {
         let has_ended = self.streams.has_ended(pubend.host());
         let Some(passed) = self.streams.followed(pubend) else { return Step::Done };
@@ -326,7 +326,7 @@ impl Core {
         id: u32,
         (pubend, at, from, lacks): (PubendId, Tick, Tick, Tick),
         budget: &mut usize,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Step {
         let number = self.tracks.durable(id).expect("it is durable").number;
         let slice = self.store.far_reads.slice(pubend, from, number).expect("the caller has looked");

@@ -30,7 +30,7 @@ enum Ahead {
 
 impl Core {
     /// Gives a durable subscription that lags what the cache lacks. `None`: the cache has the rest.
-    pub(super) fn replay(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut impl Output) -> Option<Turn> {
+    pub(super) fn replay(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut dyn Output) -> Option<Turn> {
         self.tracks.get(id).durable.as_ref()?;
         let mut has_read = false;
         // Own streams may go on that have waited for an event of another one.
@@ -58,7 +58,7 @@ impl Core {
         None
     }
 
-    fn replay_step(&mut self, now: Time, id: u32, own: usize, budget: &mut usize, out: &mut impl Output) -> Step {
+    fn replay_step(&mut self, now: Time, id: u32, own: usize, budget: &mut usize, out: &mut dyn Output) -> Step {
         let pubend = self.streams.logged().host().pubend(own as u8);
         let passed = self.streams.logged().positions()[own];
         let track = self.tracks.get(id);
@@ -112,7 +112,7 @@ impl Core {
         (own, from): (usize, Tick),
         (after, upto): (Tick, Tick),
         budget: &mut usize,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Step {
         let pubend = self.streams.logged().host().pubend(own as u8);
         let stream = StreamName::Events(own as u8);
@@ -240,7 +240,7 @@ impl Core {
     }
 }
 
-impl<O: Output> Reader<'_, O> {
+impl Reader<'_> {
     /// Under which tag an event was on its way before the broker was restarted, or at another broker.
     pub(super) fn was_flying(&self, id: EventId) -> Option<u16> {
         let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id)?;

@@ -20,7 +20,7 @@ impl Core {
     }
 
     /// A subscription may have been told nothing for a while.
-    pub(crate) fn tell_silence(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(crate) fn tell_silence(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let span = self.sessions.limits.silence_after;
         let track = self.tracks.get(id);
         let (told_at, session) = (track.silence.told_at, track.session);

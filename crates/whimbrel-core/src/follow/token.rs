@@ -16,7 +16,7 @@ impl Core {
         now: Time,
         (link, tag, qos): (Link, u16, Qos),
         what: (u32, &CheckpointToken),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if qos == Qos::ExactlyOnce

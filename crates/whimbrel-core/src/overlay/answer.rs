@@ -47,7 +47,7 @@ enum Logged {
 
 impl Core {
     /// Somebody lacks something of an own stream.
-    pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut impl Output) {
+    pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut dyn Output) {
         let passed = self.passed_own();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let own = usize::from(nack.pubend.index());
@@ -175,7 +175,7 @@ impl Core {
     }
 
     /// Sends what was found, and that there was nothing else.
-    fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: Found, out: &mut impl Output) {
+    fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: Found, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let destination = overlay.serves.get(number).expect("it is served");
         let (host, tag) = (destination.host, destination.tag);

@@ -30,7 +30,7 @@ impl Core {
     }
 
     /// Asks for parts of another broker's log that somebody waits for, and again for those that were not told.
-    pub(super) fn read_far(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+    pub(super) fn read_far(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);
         }

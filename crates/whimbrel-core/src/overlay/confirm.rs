@@ -222,7 +222,7 @@ impl Core {
     }
 
     /// The own interest has a version that has everything there is.
-    pub(super) fn name_version(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
         let Core { overlay, router, tracks, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let version = overlay.wants.version();
@@ -236,7 +236,7 @@ impl Core {
     }
 
     /// Answers those for which nobody has to be waited for any more.
-    pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut dyn Output) {
         self.end_gaps(now, out);
         self.answer_ends(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// Answers those that have waited for as long as they may.
-    pub(super) fn confirm_overdue(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn confirm_overdue(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && overlay.waiting.entries.front().is_some_and(|entry| entry.due <= now)
             && let Some(entry) = overlay.waiting.entries.pop_front()
@@ -302,7 +302,7 @@ impl Core {
     }
 
     /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
-    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut impl Output) {
+    pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut dyn Output) {
         let Waiter { what, is_durable, version: named, .. } = entry;
         let Unanswered { whom, tag, index, mut made } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
@@ -341,7 +341,7 @@ impl Core {
     }
 
     /// Subscriptions that came back are told what they missed before their interest was in force.
-    fn end_gaps(&mut self, now: Time, out: &mut impl Output) {
+    fn end_gaps(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
             return;

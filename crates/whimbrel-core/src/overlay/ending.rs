@@ -30,7 +30,7 @@ impl Core {
         (whom, tag): (Whom, u16),
         index: u32,
         existed: Vec<bool>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let copied = self.structure_of(index);
         let is_copied = self.is_copied(now, index, copied);
@@ -46,7 +46,7 @@ impl Core {
     }
 
     /// Deputies have told what they know: whoever waited for that is answered, and whoever has waited for as long as it may.
-    pub(super) fn answer_ends(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn answer_ends(&mut self, now: Time, out: &mut dyn Output) {
         let waiting = |overlay: &mut Overlay| core::mem::take(&mut overlay.waiting.ending);
         for ending in self.overlay.as_deref_mut().map(waiting).unwrap_or_default() {
             let Unanswered { whom, tag, index, .. } = ending;

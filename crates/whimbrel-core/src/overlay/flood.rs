@@ -139,7 +139,7 @@ impl Overlay {
 
 impl Core {
     /// Tells a neighbour as much of what it is to be told as there is room for.
-    pub(super) fn pump(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+    pub(super) fn pump(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let mut frame = core::mem::take(&mut overlay.traffic.frame);
         loop {
@@ -155,7 +155,7 @@ impl Core {
         self.pump_retained(now, link, out);
     }
 
-    fn pump_all(&mut self, now: Time, out: &mut impl Output) {
+    fn pump_all(&mut self, now: Time, out: &mut dyn Output) {
         let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
         for link in links {
             self.pump(now, link, out);
@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Makes the own link state known.
-    pub(super) fn announce_links(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn announce_links(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.sequence += 1;
         overlay.announced = now;
@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// A link is up: both ends tell what they have, so that each knows what the other lacks.
-    pub(super) fn compare(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+    pub(super) fn compare(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let states: Vec<_> = overlay.topology.digest().collect();
         let interests: Vec<_> =
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// A neighbour tells what it has.
-    pub(super) fn compared(&mut self, now: Time, link: PeerLink, digest: &Digest, out: &mut impl Output) {
+    pub(super) fn compared(&mut self, now: Time, link: PeerLink, digest: &Digest, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let Overlay { peers, topology, .. } = &mut **overlay;
         let Some(peer) = peers.get_mut(link) else { return };
@@ -235,7 +235,7 @@ impl Core {
         now: Time,
         link: PeerLink,
         (interests, states): (&[HostId], &[HostId]),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let Some(overlay) = &mut self.overlay else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
@@ -253,7 +253,7 @@ impl Core {
         now: Time,
         link: PeerLink,
         state: &whimbrel_wire::LinkState<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let neighbour =
             |end: &WireNeighbour| Neighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
@@ -328,7 +328,7 @@ impl Core {
         now: Time,
         link: PeerLink,
         update: &InterestUpdate<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         #[cfg(feature = "mutants")]
         let is_kept = self.has(crate::Mutant::InterestStays);
@@ -371,7 +371,7 @@ impl Core {
     }
 
     /// The own interest has changed: everyone is told.
-    pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut impl Output) {
+    pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let stand = (overlay.incarnation, overlay.wants.version());
         overlay.interests.set_own(overlay.host, stand, delta);

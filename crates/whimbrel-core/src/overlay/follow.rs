@@ -34,7 +34,7 @@ impl Core {
         now: Time,
         (host, name, was_there): (HostId, &str, bool),
         (pubends, birth): ((u8, u8), Tick),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         self.streams.add_host(host, pubends, birth, true);
         self.streams.name_host(host, name);
@@ -55,14 +55,14 @@ impl Core {
     }
 
     /// A new neighbour is told who had its name before it.
-    pub(super) fn tell_former(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut impl Output) {
+    pub(super) fn tell_former(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let known = self.streams.of_name(hello.name).map(|(known, _)| known);
         let Some(frame) = former_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
         self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
     }
 
     /// So is whoever does not name somebody who had its name: perhaps its neighbours have not heard of that one, or have lost their disks as well.
-    pub(super) fn remind_of_former(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn remind_of_former(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let mut frames = Vec::new();
         for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// A broker tells who had the name of this one, or another one, before it. What a broker has on its own disk, with which it comes back, has not ended.
-    pub(super) fn former_came(&mut self, now: Time, former: Former, out: &mut impl Output) {
+    pub(super) fn former_came(&mut self, now: Time, former: Former, out: &mut dyn Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -117,7 +117,7 @@ impl Core {
 
     /// A broker came back without what it had, under its name: those that had it have ended. One that it does not name gives the name up if it is out of
     /// reach.
-    pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut impl Output) {
+    pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut dyn Output) {
         for former in &state.former {
             let host = former.host;
             if self.known_name(host).is_some_and(|name| *name != *state.name) {
@@ -173,7 +173,7 @@ impl Core {
     }
 
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
-    pub(super) fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut impl Output) {
+    pub(super) fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut dyn Output) {
         let FormerHost { host, upto, .. } = former;
         self.debtor_ended(now, host, is_retired);
         if !self.streams.end_host(host) {

@@ -58,7 +58,7 @@ impl Sending<'_> {
 
 impl Core {
     /// An event of an own stream passes that other brokers want, as `brokers` of the overlay tell.
-    pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut impl Output) {
+    pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut dyn Output) {
         #[cfg(feature = "mutants")]
         let (to_all, forgets) = (self.has(crate::Mutant::SentToAll), self.has(crate::Mutant::PreviousNotMoved));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -117,7 +117,7 @@ impl Overlay {
         now: Time,
         sending: &Sending<'_>,
         dests: &[(HostId, Dest)],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         self.routes.update(&self.topology);
         let mut hosts = core::mem::take(&mut self.traffic.hosts);
@@ -144,7 +144,7 @@ impl Overlay {
         now: Time,
         sending: &Sending<'_>,
         (part, default): (&Subtree<'_>, Tick),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         if let Some(link) = self.peers.behind(part.port()) {
             let mut tree = core::mem::take(&mut self.traffic.tree);
@@ -181,7 +181,7 @@ impl Overlay {
         sending: &Sending<'_>,
         port: u16,
         mut below: Vec<(HostId, Dest)>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         #[cfg(feature = "mutants")]
         let sending = &if self.has(crate::Mutant::RepairLoop) {
@@ -238,7 +238,7 @@ impl Carrier<'_> {
         sending: &Sending<'_>,
         (tree, dests): (&Tree, &[(HostId, Dest)]),
         broken: &mut Broken,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let nodes = &tree.nodes;
         let mut bytes = core::mem::take(&mut self.traffic.tree);
@@ -268,7 +268,7 @@ impl Carrier<'_> {
         link: PeerLink,
         sending: &Sending<'_>,
         (tree, default): (&[u8], Tick),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let channel = sending.channel();
         let peer = self.peers.get_mut(link).expect("the link is up");
@@ -291,7 +291,7 @@ impl Carrier<'_> {
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
-    pub(super) fn send(&mut self, link: PeerLink, channel: Channel, frame: &[u8], out: &mut impl Output) {
+    pub(super) fn send(&mut self, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn Output) {
         let Some(peer) = self.peers.get_mut(link) else { return };
         let unsent = out.peer_bytes(link, channel, frame);
         peer.counters.frames_out += 1;
@@ -301,7 +301,7 @@ impl Carrier<'_> {
 }
 
 /// Tells whoever wants to know it what became of an event; one that cannot be read is left to whom it is for.
-pub(super) fn tell_step(sending: &Sending<'_>, step: Step, out: &mut impl Output) {
+pub(super) fn tell_step(sending: &Sending<'_>, step: Step, out: &mut dyn Output) {
     if out.wants_steps()
         && let Ok(event) = compact::read(sending.event, sending.id)
     {

@@ -30,7 +30,7 @@ impl Overlay {
         &mut self,
         now: Time,
         (link, dialed, name): (PeerLink, bool, Option<&str>),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         if self.peers.len() >= LINKS_MAX {
             self.stats.hang_ups[HangUp::TooMany as usize] += 1;
@@ -97,7 +97,7 @@ impl Overlay {
 
 impl Core {
     /// A broker says who it is.
-    pub(super) fn greeted(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut impl Output) {
+    pub(super) fn greeted(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let other = match overlay.may_greet(link, hello) {
             Ok(other) => other,
@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// Looks at a link, and asks how long it takes to its other end and back.
-    pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+    pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         if peer.who.is_none() {
@@ -166,7 +166,7 @@ impl Core {
         now: Time,
         link: PeerLink,
         bytes: &[u8],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Result<(), Invalid> {
         let Some(overlay) = &mut self.overlay else { return Ok(()) };
         let (mut cutter, mut chunk) = (Cutter::new(), bytes);
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Repeats what may have been lost, and asks for links that are wanted.
-    pub(super) fn refresh(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn refresh(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.set_timer(now + super::REFRESH_EVERY, Due::Refresh);
         if now.since(overlay.announced) >= super::topology::REFRESH_EVERY {

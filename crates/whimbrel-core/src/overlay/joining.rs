@@ -69,7 +69,7 @@ impl Overlay {
 
 impl Core {
     /// Something is news to a young broker; perhaps it is young no more: it has been told of all others, and there is a way to each of them.
-    pub(super) fn look_at_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut impl Output) {
+    pub(super) fn look_at_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(joining) = &mut overlay.joining else { return };
         note(joining);

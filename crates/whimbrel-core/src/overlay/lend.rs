@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// Goes on with the questions of other brokers: each has one part of the log looked at, or its answer sent.
-    pub(super) fn lend(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn lend(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.logs.lending.is_due = false;
         let mut is_stuck = false;
@@ -234,7 +234,7 @@ impl Core {
         !question.is_read
     }
 
-    fn tell_read(&mut self, now: Time, question: &Question, out: &mut impl Output) -> bool {
+    fn tell_read(&mut self, now: Time, question: &Question, out: &mut dyn Output) -> bool {
         let mut begins = 0;
         let event = |(tick, ends): &(Tick, usize)| {
             let bytes = &question.bytes[begins..*ends];

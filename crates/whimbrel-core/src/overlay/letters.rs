@@ -32,7 +32,7 @@ impl Core {
         now: Time,
         to: HostId,
         (message, is_bulk): (&Message<'_>, bool),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         assert!(to != overlay.host, "a broker does not write to itself");
@@ -47,7 +47,7 @@ impl Core {
     }
 
     /// A letter has come, for this broker or another.
-    pub(super) fn letter_came(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) {
+    pub(super) fn letter_came(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if letter.to != overlay.host {
             if letter.hops < NACK_HOPS_MAX {
@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// What a letter for this broker says.
-    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut impl Output) {
+    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
             Message::Holds(holds) => self.holds_came(now, from, &holds, out),
@@ -103,7 +103,7 @@ impl Overlay {
     }
 
     /// Sends a letter to the next broker on its way. False if there is none, or no room on the link to it.
-    pub(super) fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
+    pub(super) fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) -> bool {
         if !letter.is_bulk {
             let mut frame = Vec::with_capacity(letter.body.len() + 64);
             Frame::Letter(*letter).encode(&mut frame);
@@ -126,7 +126,7 @@ impl Overlay {
     }
 
     /// Sends a frame to the next broker on the way to another. False if there is none, or no room on the link to it.
-    pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut impl Output) -> bool {
+    pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut dyn Output) -> bool {
         self.routes.update(&self.topology);
         let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
         let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));

@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as answers are.
-    pub(super) fn answer_came(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut impl Output) {
+    pub(super) fn answer_came(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// Asks for the holes of a stream, and sees to it that they are asked for again.
-    pub(super) fn mend(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) {
+    pub(super) fn mend(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::SkipNack) {
             return;
@@ -169,7 +169,7 @@ impl Core {
     }
 
     /// Somebody lacks something.
-    pub(super) fn nack_came(&mut self, now: Time, link: PeerLink, mut nack: Nack, out: &mut impl Output) {
+    pub(super) fn nack_came(&mut self, now: Time, link: PeerLink, mut nack: Nack, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.stats.nacks_in += 1;
         if nack.hops >= NACK_HOPS_MAX || nack.from == overlay.host {
@@ -188,7 +188,7 @@ impl Core {
 
 impl Overlay {
     /// Sends a nack to the next broker on the way to the stream's host.
-    pub(super) fn send_nack(&mut self, now: Time, nack: &Nack, out: &mut impl Output) {
+    pub(super) fn send_nack(&mut self, now: Time, nack: &Nack, out: &mut dyn Output) {
         self.routes.update(&self.topology);
         let Some((neighbour, _)) = self.routes.next_hop(nack.pubend.host()) else { return };
         let Some(link) = self.peers.to(neighbour) else { return };
@@ -202,7 +202,7 @@ impl Overlay {
     }
 
     /// Sends again what has passed through here lately of what somebody lacks; what is left is to be asked for farther on.
-    fn answer_in_transit(&mut self, now: Time, nack: &mut Nack, out: &mut impl Output) {
+    fn answer_in_transit(&mut self, now: Time, nack: &mut Nack, out: &mut dyn Output) {
         let mut left = Vec::with_capacity(nack.ranges.len());
         for range in core::mem::take(&mut nack.ranges) {
             let mut range = range;
@@ -228,7 +228,7 @@ impl Overlay {
     }
 
     /// Sends an event to somebody again with what its frame told that broker; its previous tick.
-    fn send_again(&mut self, now: Time, id: EventId, to: HostId, out: &mut impl Output) -> Option<Tick> {
+    fn send_again(&mut self, now: Time, id: EventId, to: HostId, out: &mut dyn Output) -> Option<Tick> {
         let bytes: Box<[u8]> = self.traffic.transit.find(id)?.into();
         let Ok(Frame::Event(frame)) = Frame::decode(&bytes) else { return None };
         let mut told: Option<Dest> = None;
@@ -258,7 +258,7 @@ impl Overlay {
     }
 
     /// An answer passes through: others that wait for the same event get it, too. What came before it they have to ask for.
-    pub(super) fn serve_merged(&mut self, now: Time, sending: &Sending<'_>, out: &mut impl Output) {
+    pub(super) fn serve_merged(&mut self, now: Time, sending: &Sending<'_>, out: &mut dyn Output) {
         let also = self.traffic.open.answered(sending.id);
         for to in also {
             let destination = Dest { tag: 0, previous: Tick(sending.id.tick.0 - 1) };

@@ -290,7 +290,7 @@ impl Overlay {
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
-    fn send(&mut self, now: Time, link: PeerLink, channel: Channel, frame: &[u8], out: &mut impl Output) {
+    fn send(&mut self, now: Time, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn Output) {
         self.carrier(now).send(link, channel, frame, out);
     }
 
@@ -337,7 +337,7 @@ impl Core {
     }
 
     /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
-    pub(crate) fn rehost(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn rehost(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         for link in overlay.peers.links() {
             self.hang_up(now, link, HangUp::Rehosted, out);
@@ -362,7 +362,7 @@ impl Core {
     }
 
     /// Something happens on the links to other brokers.
-    pub(crate) fn peer_input(&mut self, now: Time, input: PeerInput<'_>, out: &mut impl Output) {
+    pub(crate) fn peer_input(&mut self, now: Time, input: PeerInput<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else {
             if let PeerInput::Opened { link, .. } = input {
                 out.peer_hang_up(link, HangUp::NotOpen);
@@ -385,7 +385,7 @@ impl Core {
     }
 
     /// Meets the deadlines of the overlay that have come.
-    pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
             overlay.look_up(now);
         }
@@ -424,7 +424,7 @@ impl Core {
     }
 
     /// Ends a link for a reason of this side.
-    fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut impl Output) {
+    fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         if overlay.peers.get(link).is_some() {
             overlay.stats.hang_ups[why as usize] += 1;

@@ -24,7 +24,7 @@ type Wanted = (Box<str>, Option<Box<str>>);
 
 impl Core {
     /// Another broker's interest has changed: what it wants durably from now on is logged, and it is told so when that is durable.
-    pub(super) fn owe(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+    pub(super) fn owe(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let Some(known) = overlay.interests.of.get(&host) else { return };
         let version = known.version;
@@ -64,7 +64,7 @@ impl Core {
     }
 
     /// A broker that was told what it is owed before is told again, as soon as what is owed is durable.
-    fn wait_for_debt(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+    fn wait_for_debt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
         let atom = debt.atom;
         #[cfg(feature = "mutants")]
@@ -126,7 +126,7 @@ impl Core {
     }
 
     /// Says to a broker what it is owed, if that is durable; as an answer to its last report, if there was one.
-    pub(crate) fn tell_owed(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+    pub(crate) fn tell_owed(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
         let is_durable = debt.atom <= self.store.line.committed();
         #[cfg(feature = "mutants")]
@@ -145,13 +145,13 @@ impl Core {
         self.write_to(now, host, (&Message::Owes(owes), false), out);
     }
 
-    fn tell_no_log(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+    fn tell_no_log(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let owes = Owes { incarnation: 0, seq: 0, has_log: false, version: 0, streams: Vec::new() };
         self.write_to(now, host, (&Message::Owes(owes), false), out);
     }
 
     /// A broker reports how far its durable subscriptions are.
-    pub(super) fn holds_came(&mut self, now: Time, from: Sender, holds: &Holds, out: &mut impl Output) {
+    pub(super) fn holds_came(&mut self, now: Time, from: Sender, holds: &Holds, out: &mut dyn Output) {
         if !self.has_log() {
             return self.tell_no_log(now, from.host, out);
         }

@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// Another broker says what it owes.
-    pub(super) fn owes_came(&mut self, now: Time, from: Sender, owes: Owes, out: &mut impl Output) {
+    pub(super) fn owes_came(&mut self, now: Time, from: Sender, owes: Owes, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.topology.get(from.host).is_none() {
             // Its link state will come, and then it is asked.
@@ -308,7 +308,7 @@ impl Core {
     }
 
     /// Reports to others how far the durable subscriptions here are in their streams.
-    pub(super) fn report_holds(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn report_holds(&mut self, now: Time, out: &mut dyn Output) {
         self.count_on_all();
         self.count_all_holds(now);
         let is_counted = !self.tracks.has_dirty();
@@ -346,7 +346,7 @@ impl Core {
     }
 
     /// Whether questions for a part of another broker's log wait, as what is owed there was not heard lately. Then it is asked for, once.
-    pub(super) fn waits_for_owes(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) -> bool {
+    pub(super) fn waits_for_owes(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> bool {
         let host = pubend.host();
         if self.held_from(now, pubend).is_some() {
             return false;
@@ -385,7 +385,7 @@ impl Core {
         Held { needed: Some(needed), near: Some(assured.max(needed)) }
     }
 
-    fn report_to(&mut self, now: Time, host: HostId, streams: Vec<Held>, out: &mut impl Output) {
+    fn report_to(&mut self, now: Time, host: HostId, streams: Vec<Held>, out: &mut dyn Output) {
         let deputies = self.deputies();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let claims = &mut overlay.logs.claims;

@@ -207,7 +207,7 @@ impl Passing {
 
 impl Core {
     /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
-    pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) {
+    pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) {
         let by = Sender { host: letter.from, incarnation: letter.incarnation };
         // One's own has come back: brokers disagree about the way.
         if self.overlay.as_deref().is_none_or(|overlay| overlay.host == by.host) {
@@ -230,7 +230,7 @@ impl Core {
         self.send_on(now, letter, out);
     }
 
-    fn send_on(&mut self, now: Time, letter: &Letter<'_>, out: &mut impl Output) -> bool {
+    fn send_on(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         overlay.send_letter(now, &Letter { hops: letter.hops + 1, ..*letter }, out)
     }
@@ -242,7 +242,7 @@ impl Core {
         now: Time,
         (by, hops, may_wait): (Sender, u8, bool),
         ask: &ReadAsk<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let mut ask = ask.clone();
         if ask.entries.iter().all(|(filter, _)| TopicFilter::new(filter).is_ok()) {
@@ -272,7 +272,7 @@ impl Core {
     }
 
     /// Answers with what is kept, if something is. Where there is no room on the way it is asked again, and the log could not answer there either.
-    fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut impl Output) -> bool {
+    fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut dyn Output) -> bool {
         #[cfg(feature = "mutants")]
         let is_any = self.has(crate::Mutant::KeptForAll);
         #[cfg(not(feature = "mutants"))]
@@ -321,7 +321,7 @@ impl Core {
         to: HostId,
         log: Sender,
         (told, body): (&ReadTold<'_>, &[u8]),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for Waiting { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {

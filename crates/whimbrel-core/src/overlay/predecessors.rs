@@ -26,7 +26,7 @@ pub(crate) struct Stalled {
 
 impl Core {
     /// The first event of a stream that may not be passed yet, as one of another stream has to be passed before it. Others are counted if they break the order.
-    pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut impl Output) -> Option<Tick> {
+    pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> Option<Tick> {
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::PredecessorIgnored) {
             return None;
@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// Whatever is not known of another broker's stream up to an event is asked for, without waiting for silence to be told.
-    pub(crate) fn ask_upto(&mut self, now: Time, id: EventId, out: &mut impl Output) {
+    pub(crate) fn ask_upto(&mut self, now: Time, id: EventId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         let (after, upto) = (remote.knowledge.doubt_horizon(), id.tick);
@@ -84,7 +84,7 @@ impl Core {
     }
 
     /// Streams that wait for others may go on.
-    pub(crate) fn look_at_stalled(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn look_at_stalled(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
         overlay.routes.update(&overlay.topology);
         // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the same one again.

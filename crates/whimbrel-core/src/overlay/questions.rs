@@ -24,7 +24,7 @@ impl Core {
     ///
     /// # Panics
     /// When the question has more than [`QUESTION_BYTES_MAX`] bytes.
-    pub fn ask_broker(&mut self, now: Time, to: HostId, question: (u64, &str), out: &mut impl Output) -> bool {
+    pub fn ask_broker(&mut self, now: Time, to: HostId, question: (u64, &str), out: &mut dyn Output) -> bool {
         let (number, text) = question;
         self.write_to(now, to, (&Message::Question(Question { number, text }), false), out)
     }
@@ -33,7 +33,7 @@ impl Core {
     ///
     /// # Panics
     /// When the answer has more than [`REPLY_BYTES_MAX`] bytes.
-    pub fn answer_broker(&mut self, now: Time, to: HostId, answer: (u64, &str), out: &mut impl Output) -> bool {
+    pub fn answer_broker(&mut self, now: Time, to: HostId, answer: (u64, &str), out: &mut dyn Output) -> bool {
         let (number, text) = answer;
         self.write_to(now, to, (&Message::Reply(Reply { number, text }), text.len() > REPLY_LITTLE), out)
     }

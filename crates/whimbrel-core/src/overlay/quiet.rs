@@ -58,7 +58,7 @@ impl Overlay {
         now: Time,
         (host, incarnation, version): (HostId, u64, u64),
         parts: Vec<Part>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         self.routes.update(&self.topology);
         let trees = self.routes.trees(&[host]);
@@ -87,7 +87,7 @@ impl Overlay {
 
 impl Core {
     /// Tells a destination up to where the own streams have nothing more for it, and sets the timer for the next time.
-    pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut impl Output) {
+    pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(destination) = overlay.serves.get_mut(number) else { return };
         if destination.quiet_at > now && !destination.pause.is_zero() {

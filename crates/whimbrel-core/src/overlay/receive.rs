@@ -19,7 +19,7 @@ impl Core {
         now: Time,
         (link, channel): (PeerLink, Channel),
         bytes: &[u8],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// A frame that makes no sense has come.
-    fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+    fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
             overlay.stats.frames_invalid += 1;
         }
@@ -70,7 +70,7 @@ impl Core {
         now: Time,
         (link, channel): (PeerLink, Channel),
         bytes: &[u8],
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Result<(), Invalid> {
         let overlay = self.overlay.as_deref_mut().expect("it was there");
         let Some(peer) = overlay.peers.get_mut(link) else { return Ok(()) };
@@ -108,7 +108,7 @@ impl Core {
     }
 
     /// An event has come: for this broker, for others, or both.
-    fn event_came(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut impl Output) {
+    fn event_came(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
         let Some(peer) = overlay.peers.get_mut(link) else { return };
@@ -155,7 +155,7 @@ impl Core {
         now: Time,
         (frame, own): (&EventFrame<'_>, Dest),
         age: Duration,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Silence has come: for this broker or another.
-    fn silence_came(&mut self, now: Time, channel: Channel, silence: &Silence<'_>, out: &mut impl Output) {
+    fn silence_came(&mut self, now: Time, channel: Channel, silence: &Silence<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Ok(tree) = TreeReader::target(silence.target_tree) else { return };
         for part in tree.children() {
@@ -219,7 +219,7 @@ impl Core {
         now: Time,
         pubend: PubendId,
         (version, part): (u64, &whimbrel_wire::Part),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         #[cfg(feature = "mutants")]
         let (believes_old, believes_first) =
@@ -267,7 +267,7 @@ impl Overlay {
         channel: Channel,
         silence: &Silence<'_>,
         part: &whimbrel_wire::Subtree<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let Some(link) = self.peers.behind(part.port()) else { return };
         if !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {

@@ -57,7 +57,7 @@ impl Overlay {
 
 impl Core {
     /// The retained message of a topic has changed here: others are told.
-    pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut impl Output) {
+    pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if wants::is_local(topic) {
             return;
@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// Tells a neighbour as many retained messages of those that it is to be told as there is room for.
-    pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+    pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         loop {
             let Core { overlay, retained, .. } = self;
             let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -116,7 +116,7 @@ impl Core {
     }
 
     /// Tells a neighbour the hashes of what is retained here. Where nothing is there is nothing that it could lack, and so nothing to tell.
-    pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut impl Output) {
+    pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get(link) else { return };
@@ -138,7 +138,7 @@ impl Core {
         now: Time,
         link: PeerLink,
         digest: &RegistryDigest,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::RetainedNotCompared) {
@@ -158,7 +158,7 @@ impl Core {
     }
 
     /// A neighbour asks for parts of what is retained.
-    pub(super) fn retained_asked(&mut self, now: Time, link: PeerLink, ask: &RegistryAsk, out: &mut impl Output) {
+    pub(super) fn retained_asked(&mut self, now: Time, link: PeerLink, ask: &RegistryAsk, out: &mut dyn Output) {
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
@@ -171,7 +171,7 @@ impl Core {
     }
 
     /// Retained messages have come.
-    pub(super) fn retained_came(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut impl Output) {
+    pub(super) fn retained_came(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut dyn Output) {
         for entry in &registry.entries {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             if TopicName::new(entry.key).is_err() || wants::is_local(entry.key) {

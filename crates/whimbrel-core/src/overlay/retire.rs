@@ -49,7 +49,7 @@ impl Core {
         now: Time,
         name: &str,
         force: bool,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Result<usize, NotForgotten> {
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(NotForgotten::Alone) };
         if *overlay.config.name == *name {
@@ -100,14 +100,14 @@ impl Core {
     }
 
     /// Those that were forgotten here have ended, as far as they cannot be reached.
-    pub(super) fn end_retired(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn end_retired(&mut self, now: Time, out: &mut dyn Output) {
         for former in self.store.debts.retired.clone() {
             self.end_if_gone(now, &former, out);
         }
     }
 
     /// A broker that was forgotten somewhere has ended, unless it can be reached.
-    pub(super) fn end_if_gone(&mut self, now: Time, former: &FormerHost, out: &mut impl Output) {
+    pub(super) fn end_if_gone(&mut self, now: Time, former: &FormerHost, out: &mut dyn Output) {
         let host = former.host;
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -132,7 +132,7 @@ pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
 
 impl Core {
     /// Another broker's interest has changed: it is in force from now on, in each own stream after all that has passed.
-    pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut impl Output) {
+    pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         self.streams.close(now);
         let passed = self.passed_own();
         #[cfg(feature = "mutants")]

@@ -268,7 +268,7 @@ impl Core {
     }
 
     /// Makes the own interest known, if it has changed.
-    pub(super) fn tell_interest(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn tell_interest(&mut self, now: Time, out: &mut dyn Output) {
         // Subscriptions that were made in this step, and wait for a version that has them, belong to this one.
         self.take_wants(now);
         let Some(overlay) = &mut self.overlay else { return };

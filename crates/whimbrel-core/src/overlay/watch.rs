@@ -44,7 +44,7 @@ impl Overlay {
 
 impl Core {
     /// Where other brokers can be reached has changed, perhaps: who can be reached again is told at once what it may have missed.
-    pub(super) fn look_at_topology(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn look_at_topology(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.watch.version == overlay.topology.version() {
             return;
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// Who can be reached has changed, perhaps: for sessions that counts not too soon after the last time.
-    pub(super) fn watch_map(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn watch_map(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if now < overlay.watch.map_at {
             return overlay.set_once(overlay.watch.map_at, Due::Map);

@@ -142,7 +142,7 @@ impl Session {
         publication: &mut Publication<'_>,
         terms: Terms,
         stats: &mut Stats,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Option<u16> {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
@@ -163,7 +163,7 @@ impl Session {
 
 impl Sessions {
     /// Delivers an event to a session, now or later.
-    pub(crate) fn offer(&mut self, to: u32, publication: &mut Publication<'_>, terms: Terms, out: &mut impl Output) {
+    pub(crate) fn offer(&mut self, to: u32, publication: &mut Publication<'_>, terms: Terms, out: &mut dyn Output) {
         let session = self.slots[to as usize].as_mut().expect("routes lead to sessions");
         if terms.qos == Qos::AtMostOnce {
             if !session.is_attached() {
@@ -195,7 +195,7 @@ impl Sessions {
         to: u32,
         publication: &mut Publication<'_>,
         terms: Terms,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> bool {
         let Sessions { slots, limits, stats, prepared, dropped, .. } = self;
         let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
@@ -250,7 +250,7 @@ impl Sessions {
     }
 
     /// Hands out what waits, as far as window and link allow.
-    pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut impl Output) {
+    pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut dyn Output) {
         let Sessions { slots, stats, prepared, dropped, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
         if session.is_within() {
@@ -342,7 +342,7 @@ impl Session {
         publication: &mut Publication<'_>,
         terms: Terms,
         stats: &mut Stats,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> Option<u16> {
         if terms.qos != Qos::AtMostOnce {
             return self.hand_out(publication, terms, stats, out);
@@ -355,7 +355,7 @@ impl Session {
 
     /// Sends the next delivery (or release) of a former connection again, or one that was prepared; false if it has to wait. The caller has asked
     /// for room.
-    fn send_again(&mut self, stats: &mut Stats, out: &mut impl Output) -> bool {
+    fn send_again(&mut self, stats: &mut Stats, out: &mut dyn Output) -> bool {
         let link = Link(self.link);
         let Some((tag, slot)) = self.inflight.resend() else { return self.inflight.is_resent() };
         if slot.stage == Stage::ExpectCompleted {

@@ -13,7 +13,7 @@ use crate::route::NO_GROUP;
 use crate::store::Disk;
 
 impl Core {
-    pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut impl Output) {
+    pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut dyn Output) {
         let will_bytes = attach.will.as_ref().map_or(0, |will| will.event.packed().as_bytes().len());
         if self.has_log() && will_bytes > self.sessions.limits.logged_event_bytes {
             return out.refused(attach.link, Refusal::TooLargeForLog);
@@ -31,7 +31,7 @@ impl Core {
         now: Time,
         attach: Attach<'_>,
         (place, has_come): (Option<Attachment>, bool),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let mut known = self.sessions.find(attach.client_id);
         let mut begins_anew = has_come;
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.
-    pub(crate) fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut impl Output) {
+    pub(crate) fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut dyn Output) {
         self.drop_early(index);
         self.sessions.unbind(index);
         let session = self.sessions.get_mut(index);
@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// An operator ends a session, as its expiry would.
-    pub(crate) fn drop_session(&mut self, now: Time, client_id: &str, out: &mut impl Output) {
+    pub(crate) fn drop_session(&mut self, now: Time, client_id: &str, out: &mut dyn Output) {
         let found = self.sessions.find(client_id);
         // A shared subscription's own session ends with the last member.
         let Some(index) = found.filter(|index| self.sessions.get(*index).shares().is_none()) else { return };
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// A session has been without its client for too long.
-    pub(crate) fn expire_session(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn expire_session(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         session.expires_at = None;
         if session.memory.is_kept && self.store.disk == Disk::Poisoned {
@@ -169,7 +169,7 @@ impl Core {
     }
 
     /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
-    pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if !self.publish_will(now, index, out) {
             self.leave_will_behind(now, index);
         }

@@ -318,7 +318,7 @@ impl Groups {
         publication: &mut Publication<'_>,
         retain: bool,
         sessions: &mut Sessions,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let qos = publication.event.qos;
         let (group, post) = self.with_post(id);
@@ -343,7 +343,7 @@ impl Groups {
 
     /// Gives what was delivered to its own session to a member, or has it wait for one: no more does so than the window of that session
     /// takes. Best-effort events only pass.
-    pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
+    pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let Handed { tag: origin, event, retain, .. } = handed;
         let qos = event.qos();
         let (group, post) = self.with_post(id);
@@ -379,7 +379,7 @@ impl Groups {
     }
 
     /// Hands out what waits, as long as a member takes it.
-    pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut impl Output) {
+    pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let (group, post) = self.with_post(id);
         // Whoever takes one quality of service at the moment may not take another.
         while let Some(qos) = group.first_live(id, now, sessions) {
@@ -475,7 +475,7 @@ impl Group {
         publication: &mut Publication<'_>,
         (retain, origin): (bool, u16),
         sessions: &mut Sessions,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let qos = publication.event.qos.min(member.qos);
         let terms = Terms {

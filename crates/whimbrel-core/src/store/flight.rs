@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// A delivery may be sent.
-    pub(crate) fn hand_over(&mut self, now: Time, index: u32, number: SessionNo, tag: u16, out: &mut impl Output) {
+    pub(crate) fn hand_over(&mut self, now: Time, index: u32, number: SessionNo, tag: u16, out: &mut dyn Output) {
         if self.sessions.is_numbered(index, number) {
             self.sessions.get_mut(index).inflight.is_ready(tag);
             self.go_on(now, index, out);
@@ -73,7 +73,7 @@ impl Core {
     }
 
     /// A client has answered a delivery.
-    pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut impl Output) {
+    pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut dyn Output) {
         let index = self.sessions.of(link);
         let session = self.sessions.get_mut(index);
         if by == Settlement::Completed
@@ -186,7 +186,7 @@ impl Core {
         now: Time,
         (index, number): (u32, SessionNo),
         (link, tag): (Option<Link>, u16),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         if self.sessions.is_numbered(index, number) {
             self.sessions.get_mut(index).inflight.received(tag);

@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.
-    pub(crate) fn cork_until_durable(&mut self, whom: Whom, out: &mut impl Output) {
+    pub(crate) fn cork_until_durable(&mut self, whom: Whom, out: &mut dyn Output) {
         let atom = self.store.outbox.last();
         #[cfg(feature = "mutants")]
         let atom = if self.has(crate::Mutant::OldSessionBack) { AtomNo(0) } else { atom };
@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// The client will not repeat a publish.
-    pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut impl Output) {
+    pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut dyn Output) {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
         self.note_moved(index);
         let session = self.sessions.get_mut(index);

@@ -12,7 +12,7 @@ impl Core {
     ///
     /// # Panics
     /// When a log that has failed is said to take something again: it does so only after it was opened anew, and so has the core been.
-    pub(crate) fn disk_changed(&mut self, now: Time, disk: Disk, out: &mut impl Output) {
+    pub(crate) fn disk_changed(&mut self, now: Time, disk: Disk, out: &mut dyn Output) {
         let before = core::mem::replace(&mut self.store.disk, disk);
         assert!(before != Disk::Poisoned || disk == Disk::Poisoned, "a log that has failed stays so");
         match disk {
@@ -69,7 +69,7 @@ impl Core {
 
     /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be there after a restart, and so could be
     /// to accept it: whoever waits is disconnected, and may repeat it.
-    fn drop_waiting(&mut self, now: Time, out: &mut impl Output) {
+    fn drop_waiting(&mut self, now: Time, out: &mut dyn Output) {
         let unknown = self.store.line.take_unknown();
         self.store.outbox.close();
         let seed = self.store.spare_seed;

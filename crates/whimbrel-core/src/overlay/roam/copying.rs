@@ -210,7 +210,7 @@ impl Core {
     }
 
     /// Sends copies of what has changed.
-    pub(in crate::overlay) fn copy_on(&mut self, now: Time, out: &mut impl Output) {
+    pub(in crate::overlay) fn copy_on(&mut self, now: Time, out: &mut dyn Output) {
         self.look_at_open(now);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.roam.copying.due = None;
@@ -329,7 +329,7 @@ impl Core {
         Some(deputy)
     }
 
-    fn send_copies(&mut self, now: Time, to: HostId, making: Making, out: &mut impl Output) {
+    fn send_copies(&mut self, now: Time, to: HostId, making: Making, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copying = &mut overlay.roam.copying;
         copying.pages += 1;
@@ -381,7 +381,7 @@ impl Core {
     }
 
     /// A deputy has taken copies.
-    pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut impl Output) {
+    pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copying = &mut overlay.roam.copying;
         if copying.open.get(&taken.page).is_none_or(|open| open.to != from.host) {

@@ -179,7 +179,7 @@ impl Search {
 
 impl Core {
     /// Uses what there is.
-    pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let is_unsure = self.is_unsure_of(number);
         if let Some(search) = self.search(number) {
             search.was_unsure |= is_unsure;
@@ -233,7 +233,7 @@ impl Core {
     }
 
     /// The client's session is here.
-    pub(super) fn attach_own(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn attach_own(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
         let (client, is_decided) = (search.client.clone(), search.is_decided());
@@ -244,7 +244,7 @@ impl Core {
     }
 
     /// The client has no session, or wants none that there is.
-    pub(super) fn begin_session(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn begin_session(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
         let (client, is_decided) = (search.client.clone(), search.is_decided());
@@ -273,7 +273,7 @@ impl Core {
     }
 
     /// What was given away from here is void.
-    fn discard_given(&mut self, now: Time, client: &str, out: &mut impl Output) {
+    fn discard_given(&mut self, now: Time, client: &str, out: &mut dyn Output) {
         let found = self.sessions.find(client);
         let is_given = |index: &u32| {
             let place = self.sessions.get(*index).memory.roam.as_deref();
@@ -285,7 +285,7 @@ impl Core {
     }
 
     /// What was given away from here goes on, as whoever has a later state of it cannot be reached.
-    fn use_given(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    fn use_given(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         if let Some(place) = session.memory.roam.as_deref_mut() {
             let given = place.given.take();
@@ -325,7 +325,7 @@ impl Core {
         now: Time,
         number: u64,
         (whole, epoch, source): (&[u8], u64, Source),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let Some(search) = self.search(number) else { return };
         let (client, moment) = (search.client.clone(), search.moment);
@@ -362,7 +362,7 @@ impl Core {
     }
 
     /// Nobody has answered in time.
-    pub(super) fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn give_up_seeking(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
         let (client, does_without) =
             (search.client.clone(), search.arrival.as_ref().is_some_and(Arrival::does_without));
@@ -388,7 +388,7 @@ impl Core {
         self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
     }
 
-    pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut impl Output) {
+    pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         if why == Refusal::SessionUnreachable && search.arrival.is_some() {
@@ -405,7 +405,7 @@ impl Core {
     }
 
     /// Whoever was asked for a session answers.
-    pub(super) fn moved_came(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut impl Output) {
+    pub(super) fn moved_came(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let Some(search) = self.search(moved.number) else { return };
@@ -463,7 +463,7 @@ impl Core {
     }
 
     /// A part of a session has come.
-    fn part_came(&mut self, now: Time, moved: &Moved<'_>, as_copy: bool, out: &mut impl Output) {
+    fn part_came(&mut self, now: Time, moved: &Moved<'_>, as_copy: bool, out: &mut dyn Output) {
         let Some(search) = self.search(moved.number) else { return };
         let Stage::Fetching(fetching) = &mut search.stage else { return };
         if moved.part > 0 && fetching.digest != moved.digest {

@@ -24,7 +24,7 @@ fn bare<'a>(number: u64, answer: MoveAnswer, epoch: u64, body: &'a [u8]) -> Move
 
 impl Core {
     /// Somebody wants to have a session.
-    pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut impl Output) {
+    pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let successor = Successor { from, number: asked.number, least: asked.least, clean: asked.clean };
@@ -77,14 +77,14 @@ impl Core {
         now: Time,
         (whom, number): (HostId, u64),
         (to, epoch, of): (HostId, u64, u64),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let told = bare(number, MoveAnswer::GaveTo { to, of }, epoch, &[]);
         self.write_to(now, whom, (&Message::Moved(told), false), out);
     }
 
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
-    fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut impl Output) {
+    fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).cloned();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy && !asked.clean);
@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// A session has ended: that is told when all is durable that its client did before.
-    fn answer_ended(&mut self, now: Time, whom: (HostId, u64), client: &str, out: &mut impl Output) {
+    fn answer_ended(&mut self, now: Time, whom: (HostId, u64), client: &str, out: &mut dyn Output) {
         match self.not_durable() {
             Some(last) => {
                 let (to, number) = whom;
@@ -134,7 +134,7 @@ impl Core {
     }
 
     /// Tells that a session has ended, and what its client published last.
-    pub(crate) fn tell_ended(&mut self, now: Time, (to, number): (HostId, u64), client: &str, out: &mut impl Output) {
+    pub(crate) fn tell_ended(&mut self, now: Time, (to, number): (HostId, u64), client: &str, out: &mut dyn Output) {
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).cloned();
         // It may have begun again: whoever asks will ask again.
         let Some(ended) = ended else { return };
@@ -149,13 +149,13 @@ impl Core {
     }
 
     /// Nobody who waits for a session that was sought here in vain needs to wait any longer.
-    pub(super) fn answer_nothing(&mut self, now: Time, successor: &Successor, out: &mut impl Output) {
+    pub(super) fn answer_nothing(&mut self, now: Time, successor: &Successor, out: &mut dyn Output) {
         let told = bare(successor.number, MoveAnswer::Nothing, 0, &[]);
         self.write_to(now, successor.from.host, (&Message::Moved(told), false), out);
     }
 
     /// Whoever is connected to a session is told that it is somewhere else now.
-    pub(super) fn let_go_of_client(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(super) fn let_go_of_client(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.sessions.get(index).shares().is_some() {
             return self.let_go_of_share(now, index);
         }
@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Gives a session to somebody.
-    pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut impl Output) {
+    pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
         let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
         let whom = (successor.from.host, successor.number);
         self.let_go_of_client(now, index, out);
@@ -185,7 +185,7 @@ impl Core {
     }
 
     /// A session belongs to somebody else from now on. It goes when that is durable, and all that its client did before.
-    fn mark_given(&mut self, now: Time, index: u32, successor: &Successor, out: &mut impl Output) {
+    fn mark_given(&mut self, now: Time, index: u32, successor: &Successor, out: &mut dyn Output) {
         let (to, incarnation) = (successor.from.host, successor.from.incarnation);
         let session = self.sessions.get_mut(index);
         let number = session.memory.number;
@@ -205,7 +205,7 @@ impl Core {
     }
 
     /// That a session was given away is durable.
-    pub(crate) fn has_given(&mut self, now: Time, index: u32, number: SessionNo, out: &mut impl Output) {
+    pub(crate) fn has_given(&mut self, now: Time, index: u32, number: SessionNo, out: &mut dyn Output) {
         if !self.sessions.is_numbered(index, number) {
             return;
         }
@@ -216,7 +216,7 @@ impl Core {
     }
 
     /// Sends a part of a session that was given away.
-    fn answer_move(&mut self, now: Time, index: u32, part: u32, out: &mut impl Output) {
+    fn answer_move(&mut self, now: Time, index: u32, part: u32, out: &mut dyn Output) {
         let place = self.sessions.get(index).memory.roam.as_deref();
         let Some(given) = place.and_then(|place| place.given.as_deref()) else { return };
         let (to, epoch) = (given.to, given.epoch);
@@ -242,7 +242,7 @@ impl Core {
         now: Time,
         (to, number): (HostId, u64),
         (whole, epoch, part): (&[u8], u64, u32),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let parts = whole.len().div_ceil(PART_BYTES).max(1) as u32;
         let body = whole.chunks(PART_BYTES).nth(part as usize).unwrap_or_default();

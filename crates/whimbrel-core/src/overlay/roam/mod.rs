@@ -383,7 +383,7 @@ impl Core {
     }
 
     /// A session that is safe somewhere else, or void, goes without a word: its will is not published.
-    fn discard(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    fn discard(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         assert!(!session.is_attached(), "whoever is there is told first");
         session.will = None;
@@ -416,7 +416,7 @@ impl Core {
     }
 
     /// Who can be reached has changed, perhaps; whether it has.
-    pub(super) fn look_at_map(&mut self, now: Time, out: &mut impl Output) -> bool {
+    pub(super) fn look_at_map(&mut self, now: Time, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
         let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
@@ -478,7 +478,7 @@ impl Core {
     }
 
     /// A letter about sessions has come.
-    pub(super) fn take_roaming(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut impl Output) {
+    pub(super) fn take_roaming(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut dyn Output) {
         match message {
             Message::Where(question) => self.where_came(now, from, &question, out),
             Message::Found(found) => self.found_came(now, from, &found, out),

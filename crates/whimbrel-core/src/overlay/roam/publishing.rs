@@ -50,7 +50,7 @@ impl Attachment {
 
 impl Core {
     /// Keeps an event of a publisher that has moved, if the one before has not come here yet.
-    pub(crate) fn keep_early(&mut self, now: Time, index: u32, publish: &Publish<'_>, out: &mut impl Output) -> bool {
+    pub(crate) fn keep_early(&mut self, now: Time, index: u32, publish: &Publish<'_>, out: &mut dyn Output) -> bool {
         let place = self.sessions.get(index).memory.roam.as_deref();
         let Some(place) = place.filter(|_| publish.event.reliability == Reliability::Reliable) else { return false };
         if place.after.is_empty() || place.waits.is_over {
@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// What was published too early is accepted.
-    pub(crate) fn accept_early(&mut self, now: Time, index: u32, out: &mut impl Output) {
+    pub(crate) fn accept_early(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         self.streams.early.retain(|known| *known != index);
         let session = self.sessions.get_mut(index);
         let (link, place) = (session.link(), session.memory.roam.as_deref_mut());

@@ -56,7 +56,7 @@ impl Core {
         now: Time,
         number: u64,
         (place, has_come): (Attachment, bool),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         let is_unsure = self.is_unsure_of(number);
         let asked = if place.maybe_repeats { self.whom_to_review(now, number, is_unsure) } else { BTreeSet::new() };
@@ -84,7 +84,7 @@ impl Core {
         others.filter(|other| !is_unsure || search.claims.iter().any(|known| known.host == *other)).collect()
     }
 
-    fn ask_published(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    fn ask_published(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
         let Stage::Reviewing(review) = &search.stage else { return };
         let (client, epoch, asked) = (search.client.clone(), review.place.epoch, review.asked.clone());
@@ -96,7 +96,7 @@ impl Core {
     }
 
     /// Asks again, and goes on in doubt if that takes too long.
-    pub(super) fn review_on(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn review_on(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
         let Some(search) = self.search(number) else { return };
         let waited = now.since(search.began);
@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// Who can be reached has changed.
-    pub(super) fn look_at_reviews(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn look_at_reviews(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let is_review = |(number, stage): (u64, &Stage)| matches!(stage, Stage::Reviewing(_)).then_some(number);
         let all = overlay.roam.searches.iter().map(|(number, search)| (number, &search.stage));
@@ -130,7 +130,7 @@ impl Core {
     }
 
     /// Goes on if nobody needs to be waited for.
-    fn end_review(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    fn end_review(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
         if !matches!(&search.stage, Stage::Reviewing(review) if review.asked.is_empty()) {
             return;
@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// A search is over: the client is attached, if it still is there.
-    fn end_search(&mut self, now: Time, number: u64, (mut place, has_come): (Attachment, bool), out: &mut impl Output) {
+    fn end_search(&mut self, now: Time, number: u64, (mut place, has_come): (Attachment, bool), out: &mut dyn Output) {
         if self.search(number).is_some_and(|search| search.is_outdated) {
             if let Some(index) = self.searched(number).filter(|_| has_come) {
                 self.note_place(now, index);
@@ -190,7 +190,7 @@ impl Core {
         now: Time,
         from: Sender,
         asked: &AskPublished<'_>,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         if let Some(index) = self.sessions.find(asked.client) {
             let session = self.sessions.get(index);
@@ -226,7 +226,7 @@ impl Core {
     }
 
     /// Somebody says what a client has published there.
-    pub(super) fn published_came(&mut self, now: Time, from: Sender, told: &Published, out: &mut impl Output) {
+    pub(super) fn published_came(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, searches) = (overlay.host, &mut overlay.roam.searches);
         let Some(search) = searches.get_mut(told.number) else { return };

@@ -214,7 +214,7 @@ impl Core {
     }
 
     /// A client has connected; it is attached when its session is here.
-    pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut impl Output) {
+    pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut dyn Output) {
         let (moment, is_young) = (now.as_nanos(), self.awaits_others(now));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let searches = &mut overlay.roam.searches;
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// Asks who has a session.
-    pub(super) fn ask_clerk(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn ask_clerk(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let Some(search) = roam.searches.get_mut(number) else { return };
@@ -309,7 +309,7 @@ impl Core {
     }
 
     /// Asks a broker what it knows.
-    fn ask(&mut self, now: Time, number: u64, whom: HostId, out: &mut impl Output) {
+    fn ask(&mut self, now: Time, number: u64, whom: HostId, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
         let (client, moment) = (search.client.clone(), search.moment);
         self.write_to(now, whom, (&Message::Where(Where { number, client: &client, moment }), false), out);
@@ -338,19 +338,19 @@ impl Core {
     }
 
     /// Somebody asks who has a session.
-    pub(super) fn where_came(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut impl Output) {
+    pub(super) fn where_came(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut dyn Output) {
         let found = self.look_up(from.host, question);
         self.write_to(now, from.host, (&Message::Found(found), false), out);
     }
 
     /// Somebody answers what it knows.
-    pub(super) fn found_came(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut impl Output) {
+    pub(super) fn found_came(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         self.found(now, (from.host, host), found, out);
     }
 
-    fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut impl Output) {
+    fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut dyn Output) {
         #[cfg(feature = "mutants")]
         let is_believed = self.has(crate::Mutant::UnsyncedBelieved);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -397,7 +397,7 @@ impl Core {
     }
 
     /// Goes on if everybody has answered.
-    pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(Overlay { host, roam, .. }) = self.overlay.as_deref_mut() else { return };
         let Some(search) = roam.searches.all.get_mut(&number) else { return };
         let Stage::Asking(asked) = &mut search.stage else { return };
@@ -415,7 +415,7 @@ impl Core {
     }
 
     /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those that cannot answer.
-    pub(super) fn look_at_searches(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn look_at_searches(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &overlay.roam;
         let begins_anew = |search: &Search| match &search.stage {
@@ -433,7 +433,7 @@ impl Core {
     }
 
     /// Asks again, and gives up what has taken too long.
-    pub(in crate::overlay) fn seek_on(&mut self, now: Time, out: &mut impl Output) {
+    pub(in crate::overlay) fn seek_on(&mut self, now: Time, out: &mut dyn Output) {
         self.seek_orphans(now, out);
         self.forget_ended(now);
         let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
@@ -468,7 +468,7 @@ impl Core {
     }
 
     /// Asks for the next part of a session.
-    pub(super) fn fetch_part(&mut self, now: Time, number: u64, out: &mut impl Output) {
+    pub(super) fn fetch_part(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let now_ms = now.as_nanos() / 1_000_000;
         let Some(search) = self.search(number) else { return };
         let Stage::Fetching(Fetching { from, as_copy, asked_of, part, .. }) = search.stage else { return };

@@ -35,7 +35,7 @@ const ORPHANS_MAX: usize = 64;
 
 impl Core {
     /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
-    pub(super) fn seek_orphans(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn seek_orphans(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && !overlay.roam.orphans.is_empty()
         {
@@ -49,7 +49,7 @@ impl Core {
     }
 
     /// Tells others that all is safe which was here of the sessions of a broker that has ended: they need not keep anything for that one.
-    fn tell_taken(&mut self, now: Time, out: &mut impl Output) {
+    fn tell_taken(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| !overlay.roam.taking.is_empty()) else {
             return;
         };
@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// Asks whether what was given away is safe.
-    pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut impl Output) {
+    pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut dyn Output) {
         self.tell_taken(now, out);
         self.tell_voided(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -141,7 +141,7 @@ impl Core {
     }
 
     /// Somebody asks whether sessions are safe here.
-    pub(super) fn settle_came(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut impl Output) {
+    pub(super) fn settle_came(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut dyn Output) {
         let (mut settled, mut outdated) = (Vec::new(), Vec::new());
         for claim in asked {
             match self.is_safe(claim) {
@@ -243,7 +243,7 @@ impl Core {
     }
 
     /// Sessions that were given away are safe: they go.
-    pub(super) fn settled_came(&mut self, now: Time, settled: &[Claim<'_>], out: &mut impl Output) {
+    pub(super) fn settled_came(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
         for claim in settled {
             // Only what went exactly then: it may have come back, and gone again.
             let Some((_, epoch)) = self.given_to(claim.client).filter(|(_, epoch)| *epoch == claim.epoch) else {
@@ -266,7 +266,7 @@ impl Core {
     }
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when it is safe there.
-    pub(super) fn outdated_came(&mut self, now: Time, newer: &[Claim<'_>], out: &mut impl Output) {
+    pub(super) fn outdated_came(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
         #[cfg(feature = "mutants")]
         let newer = if self.has(crate::Mutant::NewerIgnored) { &[] } else { newer };
         for claim in newer {

@@ -12,7 +12,7 @@ use crate::store::Bytes;
 
 impl Core {
     /// Copies of another broker's sessions have come.
-    pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut impl Output) {
+    pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
         let mut bytes = Bytes(page.body);
         while !bytes.0.is_empty() {

@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Tells clerks what they are to be told.
-    pub(in crate::overlay) fn tell_claims(&mut self, now: Time, out: &mut impl Output) {
+    pub(in crate::overlay) fn tell_claims(&mut self, now: Time, out: &mut dyn Output) {
         let has_walked = self.walk(now);
         self.tell_own(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// This broker is the clerk of some of its own sessions.
-    fn tell_own(&mut self, now: Time, out: &mut impl Output) {
+    fn tell_own(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let Some(pages) = overlay.roam.telling.to.remove(&host) else { return };
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Tells a clerk the next page; whether it has been told everything.
-    fn tell_page(&mut self, now: Time, to: HostId, has_walked: bool, out: &mut impl Output) -> bool {
+    fn tell_page(&mut self, now: Time, to: HostId, has_walked: bool, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return true };
         let map = overlay.roam.map.hash();
         let patience = overlay.answered_within(to, TELL_AGAIN);
@@ -198,7 +198,7 @@ impl Core {
     }
 
     /// Tells a page, the first time or again: what is known of its clients now.
-    fn send_page(&mut self, now: Time, to: HostId, page: Page, out: &mut impl Output) {
+    fn send_page(&mut self, now: Time, to: HostId, page: Page, out: &mut dyn Output) {
         let mut known = Vec::new();
         for client in &page.clients {
             known.extend(self.claims_to_tell(client).into_iter().map(|known| (client, known)));
@@ -290,7 +290,7 @@ impl Core {
     }
 
     /// Other brokers tell what they have.
-    pub(super) fn claims_came(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut impl Output) {
+    pub(super) fn claims_came(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let map = &overlay.roam.map;
         // Of itself each knows best; of others only those are told of that cannot be asked.
@@ -310,7 +310,7 @@ impl Core {
     }
 
     /// Notes what brokers have, and tells those who have something that is void by now.
-    fn file(&mut self, now: Time, claims: &[Claim<'_>], out: &mut impl Output) {
+    fn file(&mut self, now: Time, claims: &[Claim<'_>], out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let mut of_host: BTreeMap<HostId, Vec<Claim<'_>>> = BTreeMap::new();
         for (whom, client, newer) in overlay.roam.directory.take(claims) {
@@ -322,7 +322,7 @@ impl Core {
     }
 
     /// Tells again who has something that is void, until it says that it has it no more.
-    pub(super) fn tell_voided(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn tell_voided(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         let own = overlay.host;
@@ -342,7 +342,7 @@ impl Core {
         self.tell_outdated(now, of_host, out);
     }
 
-    fn tell_outdated(&mut self, now: Time, of_host: BTreeMap<HostId, Vec<Claim<'_>>>, out: &mut impl Output) {
+    fn tell_outdated(&mut self, now: Time, of_host: BTreeMap<HostId, Vec<Claim<'_>>>, out: &mut dyn Output) {
         let Some(host) = self.overlay.as_deref().map(|overlay| overlay.host) else { return };
         for (whom, claims) in of_host {
             if whom == host {

@@ -28,7 +28,7 @@ fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
 
 impl Core {
     /// Tells the home what members there are here; the one before as well, as long as the new one does not know of them.
-    pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(visit) = self.groups.visit_mut(id) else { return };
         visit.told_at = now;
         let (number, homes) = (visit.asked, visit.home.into_iter().chain(visit.former));
@@ -46,14 +46,14 @@ impl Core {
     }
 
     /// It does so each second.
-    pub(super) fn tell_members_again(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(super) fn tell_members_again(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         if self.groups.visit(id).is_some_and(|visit| now.since(visit.told_at) >= TELL_EVERY) {
             self.tell_members(now, id, out);
         }
     }
 
     /// A home has answered.
-    pub(super) fn members_taken(&mut self, now: Time, from: Sender, taken: &MembersTaken<'_>, out: &mut impl Output) {
+    pub(super) fn members_taken(&mut self, now: Time, from: Sender, taken: &MembersTaken<'_>, out: &mut dyn Output) {
         let Some(id) = self.groups.find(taken.text) else { return };
         let Some(visit) = self.groups.visit_mut(id) else { return };
         if visit.home != Some(from.host) || visit.asked != taken.number {
@@ -77,14 +77,14 @@ impl Core {
     }
 
     /// The home before knows of a later one: it is told that nobody here is a member.
-    pub(super) fn leave_former(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(super) fn leave_former(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(former) = self.groups.visit_mut(id).and_then(|visit| visit.former.take()) else { return };
         let (text, number): (Box<str>, _) = (self.groups.text(id).into(), self.groups.post.next_number());
         self.tell_parted(now, former, (&text, number), out);
     }
 
     /// A home hands over an event for a member here.
-    pub(super) fn hand_came(&mut self, now: Time, from: Sender, hand: &Hand<'_>, out: &mut impl Output) {
+    pub(super) fn hand_came(&mut self, now: Time, from: Sender, hand: &Hand<'_>, out: &mut dyn Output) {
         let known = self.groups.find(hand.text).filter(|id| self.groups.visit(*id).is_some());
         let Some(id) = known else {
             return self.return_hand(now, from.host, hand, out);
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    fn return_hand(&mut self, now: Time, home: HostId, hand: &Hand<'_>, out: &mut impl Output) {
+    fn return_hand(&mut self, now: Time, home: HostId, hand: &Hand<'_>, out: &mut dyn Output) {
         if hand.number != 0 {
             let returned = Message::Returned(HandNumbers { text: hand.text, numbers: vec![hand.number] });
             self.write_to(now, home, (&returned, false), out);

@@ -11,7 +11,7 @@ use crate::shared::{BRANCH_SILENT_MAX, Branch, Counting};
 
 impl Core {
     /// Another broker says what members it has.
-    pub(super) fn members_came(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut impl Output) {
+    pub(super) fn members_came(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut dyn Output) {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
         let selector = members.selector.map(Selector::parse).transpose();
         let (true, Ok(selector)) = (is_shared, selector) else {
@@ -62,7 +62,7 @@ impl Core {
     }
 
     /// The shared subscription that another broker has members of, if this one is its home, or is to be.
-    fn take_in(&mut self, now: Time, text: &str, out: &mut impl Output) -> Option<u32> {
+    fn take_in(&mut self, now: Time, text: &str, out: &mut dyn Output) -> Option<u32> {
         let known = self.groups.find(text);
         if let Some(id) = known.filter(|id| self.groups.is_home(*id)) {
             return Some(id);
@@ -82,7 +82,7 @@ impl Core {
         id: u32,
         from: Sender,
         (lasts, selector): (bool, Option<&Selector>),
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) -> bool {
         let is_other = self.groups.selector(id) != selector;
         if is_other && !self.groups.is_alone_but(id, from.host) {
@@ -105,7 +105,7 @@ impl Core {
     }
 
     /// Tells branches what they have not been told: that others know of what their members want, or that the position is remembered.
-    pub(crate) fn answer_branches(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(crate) fn answer_branches(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_durable = self.groups.durable(id).is_some();
         let is_known = self.groups.counting(id) == Counting::Yes;
         let mut told = Vec::new();
@@ -134,13 +134,13 @@ impl Core {
         host: HostId,
         (number, text): (u64, &str),
         answer: MembersAnswer,
-        out: &mut impl Output,
+        out: &mut dyn Output,
     ) {
         self.write_to(now, host, (&Message::MembersTaken(MembersTaken { number, text, answer }), false), out);
     }
 
     /// A broker has no members any more, or is out of reach: what it had goes to others.
-    pub(super) fn lose_branch(&mut self, now: Time, id: u32, host: HostId, out: &mut impl Output) {
+    pub(super) fn lose_branch(&mut self, now: Time, id: u32, host: HostId, out: &mut dyn Output) {
         if !self.groups.remove_branch(id, host, &mut self.sessions) {
             return;
         }
@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Branches that cannot be reached, or have said nothing for too long, are gone.
-    pub(super) fn lose_silent_branches(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(super) fn lose_silent_branches(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let branches = self.groups.branches(id).iter().map(|branch| (branch.host, branch.heard));
         let lost: Vec<HostId> = branches
             .filter(|(host, heard)| now.since(*heard) >= BRANCH_SILENT_MAX || !self.is_candidate(*host))
@@ -182,7 +182,7 @@ impl Core {
     }
 
     /// Members at a branch have settled these.
-    pub(super) fn hands_settled(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut impl Output) {
+    pub(super) fn hands_settled(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         for number in &numbers.numbers {
             self.groups.settle_given(id, from.host, *number, &mut self.sessions);
@@ -191,7 +191,7 @@ impl Core {
     }
 
     /// These have found no member at a branch.
-    pub(super) fn hands_returned(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut impl Output) {
+    pub(super) fn hands_returned(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         let mut is_any = false;
         for number in numbers.numbers.iter().rev() {

@@ -19,7 +19,7 @@ pub(crate) const STILL: Duration = Duration::from_secs(2);
 
 impl Core {
     /// Who can be reached has changed, perhaps.
-    pub(in super::super) fn look_at_candidates(&mut self, now: Time, out: &mut impl Output) {
+    pub(in super::super) fn look_at_candidates(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.routes.update(&overlay.topology);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
@@ -84,7 +84,7 @@ impl Core {
     }
 
     /// Changes homes that have to be others.
-    pub(super) fn settle_homes(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn settle_homes(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let (host, is_young) = (overlay.host, overlay.is_young(now));
         let brokers = &mut self.groups.brokers;
@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// This broker is the home from now on. The one before goes on until others know of that.
-    pub(super) fn begin_home(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(super) fn begin_home(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let was_home = self.groups.is_home(id);
         let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
         if let Some(visit) = self.groups.visit_mut(id) {
@@ -205,7 +205,7 @@ impl Core {
     }
 
     /// Other brokers may know of versions that they did not know of: those that subscriptions wait for.
-    pub(in super::super) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut impl Output) {
+    pub(in super::super) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut dyn Output) {
         if !core::mem::take(&mut self.groups.brokers.is_counting) {
             return;
         }
@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// All know of what is wanted, or have been waited for long enough.
-    pub(super) fn count_now(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(super) fn count_now(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         self.groups.set_counting(id, Counting::Yes);
         self.answer_branches(now, id, out);
         if self.groups.is_home(id) && self.groups.visit(id).is_some_and(|visit| visit.home.is_none()) {

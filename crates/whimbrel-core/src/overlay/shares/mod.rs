@@ -74,7 +74,7 @@ impl Core {
     }
 
     /// Looks at shared subscriptions that other brokers have to do with.
-    pub(super) fn look_at_shares(&mut self, now: Time, out: &mut impl Output) {
+    pub(super) fn look_at_shares(&mut self, now: Time, out: &mut dyn Output) {
         self.groups.brokers.is_due = false;
         self.settle_homes(now, out);
         let mut has_more = self.groups.brokers.is_unsettled;
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    fn look_at_share(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    fn look_at_share(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         if let Counting::Next(until) | Counting::From(_, until) = self.groups.counting(id)
             && until <= now
         {
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Tells other brokers what one step has changed of shared subscriptions.
-    pub(crate) fn tell_shares(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn tell_shares(&mut self, now: Time, out: &mut dyn Output) {
         let mut changed = core::mem::take(&mut self.groups.post.changed);
         changed.sort_unstable();
         changed.dedup();
@@ -155,7 +155,7 @@ impl Core {
     }
 
     /// Tells what has become of events, many at a time.
-    fn tell_numbers(&mut self, now: Time, out: &mut impl Output) {
+    fn tell_numbers(&mut self, now: Time, out: &mut dyn Output) {
         let mut all = core::mem::take(&mut self.groups.post.numbers);
         all.sort_unstable();
         all.dedup();
@@ -178,14 +178,14 @@ impl Core {
     }
 
     /// A home is told that nobody here is a member any more.
-    fn tell_parted(&mut self, now: Time, home: HostId, (text, number): (&str, u64), out: &mut impl Output) {
+    fn tell_parted(&mut self, now: Time, home: HostId, (text, number): (&str, u64), out: &mut dyn Output) {
         let (selector, lasts, is_reliable, count, room) = (None, false, false, 0, 0);
         let members = Members { number, text, selector, lasts, is_reliable, count, room };
         self.write_to(now, home, (&Message::Members(members), false), out);
     }
 
     /// A letter about a shared subscription has come.
-    pub(super) fn take_shared_letter(&mut self, now: Time, from: Sender, message: &Message<'_>, out: &mut impl Output) {
+    pub(super) fn take_shared_letter(&mut self, now: Time, from: Sender, message: &Message<'_>, out: &mut dyn Output) {
         match message {
             Message::Members(members) => self.members_came(now, from, members, out),
             Message::MembersTaken(taken) => self.members_taken(now, from, taken, out),

@@ -10,7 +10,7 @@ use crate::session::{own_client_id, shared_text};
 
 impl Core {
     /// The position of a shared subscription that lasts is to be remembered here from now on: it is sought where it may be, and begins here if it is nowhere.
-    pub(crate) fn take_over_group(&mut self, now: Time, id: u32, out: &mut impl Output) {
+    pub(crate) fn take_over_group(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_wanted = self.groups.is_home(id) && self.groups.lasts(id) && self.groups.own(id).is_none();
         if !is_wanted || !self.has_log() {
             return;
@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// A session was sought for nobody's connection: perhaps it is that of a shared subscription whose home is here. `is_nowhere`: there is none.
-    pub(in super::super) fn share_sought(&mut self, now: Time, client: &str, is_nowhere: bool, out: &mut impl Output) {
+    pub(in super::super) fn share_sought(&mut self, now: Time, client: &str, is_nowhere: bool, out: &mut dyn Output) {
         let Some(text) = shared_text(client) else { return };
         let Some(id) = self.groups.find(text) else { return };
         if !self.groups.is_home(id) || self.groups.own(id).is_some() || !self.groups.lasts(id) {
@@ -71,7 +71,7 @@ impl Core {
     }
 
     /// A shared subscription's own session has come.
-    fn adopt_own(&mut self, now: Time, id: u32, index: u32, out: &mut impl Output) {
+    fn adopt_own(&mut self, now: Time, id: u32, index: u32, out: &mut dyn Output) {
         self.groups.set_sought(id, false);
         self.groups.forget_origins(id, &mut self.sessions);
         let session = self.sessions.get_mut(index);

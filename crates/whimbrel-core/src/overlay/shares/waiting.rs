@@ -10,7 +10,7 @@ use crate::store::Key;
 
 impl Core {
     /// Homes of shared subscriptions have answered: so are those who waited for that, or have waited for as long as they may.
-    pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut impl Output) {
+    pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for waiter in core::mem::take(&mut overlay.waiting.sharing) {
             let is_copied = self.is_copied(now, waiter.what.index, waiter.copied);
