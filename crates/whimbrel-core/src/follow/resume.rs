@@ -4,6 +4,8 @@
 //! subscription from where its token stands, not from now on, if that session cannot have ended meanwhile: the token may not be older than the session
 //! outlives its connection. That it is the same subscription as before the client has to know.
 
+use std::collections::BTreeMap;
+
 use whimbrel_event::{HostId, PubendId, Reliability, Tick};
 use whimbrel_selector::TopicFilter;
 
@@ -29,6 +31,19 @@ impl Core {
             let pubend = self.streams.logged().host().pubend(own as u8);
             let from = lag.positions.get(pubend);
             lag.gaps.add(Gap { pubend, from, to: *chopped, reason: GapReason::Released });
+        }
+    }
+
+    /// A stream that has begun since its client was told where it stands may be of a broker that did not know of its session, and logged nothing for that.
+    pub(super) fn note_younger(&self, start: Start<'_>, lag: &mut Lag) {
+        let Start::Token(token, _) = start else { return };
+        let births: BTreeMap<PubendId, Tick> =
+            self.streams.births().filter(|(_, birth)| *birth > token.common()).collect();
+        for (pubend, to) in self.streams.positions() {
+            let Some(birth) = births.get(&pubend).filter(|birth| lag.positions.get(pubend) <= **birth) else {
+                continue;
+            };
+            lag.gaps.add(Gap { pubend, from: *birth, to, reason: GapReason::NotBuffered });
         }
     }
 

@@ -97,6 +97,7 @@ impl Core {
         lag.next = self.first_after(&lag.positions);
         if is_new && self.goes_on(index, asked) {
             self.note_chopped(&mut lag);
+            self.note_younger(following.start, &mut lag);
         } else if !self.is_buffered(filter, asked.selector) {
             let in_force = self.in_force_for(track, asked).unwrap_or(InForce::Untold);
             self.note_unbuffered(track, in_force, &mut lag);

@@ -4,11 +4,12 @@ use core::time::Duration;
 
 use whimbrel_core::{Durability, Filter, Following};
 use whimbrel_event::Qos;
+use whimbrel_wire::{Frame, Message};
 
 use super::common::plain;
 use super::lives::part;
 use super::moving::RETURN;
-use super::net::Net;
+use super::net::{Net, frame};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -80,6 +81,41 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     for stream in streams {
         let mut gaps = told.iter().filter(|notice| notice.contains(&stream) && notice.contains("lost"));
         assert!(gaps.any(|gap| upto(gap) >= Some(published)), "{stream} after {published}: {told:?}");
+    }
+}
+
+/// A broker has lost its disk, and a session of its former life comes back to it from a copy. What was owed to that life is kept until others know what is needed for
+/// the session by now, and no longer.
+#[test]
+fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_elsewhere() {
+    for client in CLIENTS {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(1, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(0, 1, client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+        net.leave(0, 1);
+        net.advance(SECOND);
+        net.publish_all(1, 9, &["one"]);
+        net.advance(SECOND);
+        net.kill(0);
+        net.advance(SECOND);
+        net.revive(0, false);
+        // What it needs is not heard of.
+        net.drops = Box::new(|from, _, bytes| {
+            let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
+            from == 0 && matches!(Message::decode(letter.kind, letter.body), Ok(Message::Holds(_)))
+        });
+        net.advance(SECOND);
+        assert_eq!(net.connect(0, 1, client), Some(true), "{client}");
+        net.leave(0, 1);
+        net.advance(SECOND * 5);
+        net.drops = Box::new(|_, _, _| false);
+        net.advance(SECOND * 15);
+        assert_eq!(net.connect(0, 1, client), Some(true));
+        assert_eq!(net.settled(0, 1, SECOND * 2), ["one"], "{client}");
+        net.advance(SECOND * 60);
+        let streams = net.nodes[1].core.streams();
+        assert!(streams.iter().all(|stream| stream.chopped >= stream.logged), "{client}: {streams:?}");
     }
 }
 

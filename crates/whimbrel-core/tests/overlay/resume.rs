@@ -115,3 +115,22 @@ fn a_session_that_begins_anew_counts_from_now_on() {
     let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
     assert!(has_gap(&got), "{got:?}");
 }
+
+/// Its host began after the token, and nobody could tell it of a session: what came there first was logged for nobody.
+#[test]
+fn a_stream_that_is_younger_than_the_token_may_lack_what_came_first() {
+    let (mut net, name, begins, had) = left_alone(MINUTE * 60);
+    net.kill(0);
+    net.kill(3);
+    net.revive(3, false);
+    net.connect_as(3, 9, "publisher-3", How { clean_start: true, ..RETURN });
+    assert_eq!(net.answer(3, 9), Some(false));
+    net.publish_all(3, 9, &["young"]);
+    net.advance(SECOND * 2);
+    net.connect_as(3, 1, &name, How { without_copy: true, expiry: MINUTE * 60, ..RETURN });
+    assert_eq!(net.answer(3, 1), Some(false));
+    let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
+    assert!(has_gap(&got), "{got:?}");
+    net.publish_all(3, 9, &["live"]);
+    assert_eq!(net.payloads(3, 1), ["live"]);
+}

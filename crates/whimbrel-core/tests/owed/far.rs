@@ -143,3 +143,39 @@ fn what_was_wanted_for_a_moment_is_not_held_for_ever() {
     net.advance(SECOND * 3);
     assert_eq!(net.nodes[0].disk.events(), 0);
 }
+
+/// Whether a SUBSCRIBE is answered while the disk of another broker takes its time, and what comes of what was published once both have died after that.
+fn subscribed_while_stuck(mut net: Net) -> (bool, Vec<String>) {
+    net.attach(0, PUB, "publisher", CLEAN);
+    net.attach(1, SUB, "subscriber", WIDE);
+    net.nodes[0].is_stuck = true;
+    net.input(1, Input::Subscribe { link: Link(SUB), tag: 1, filters: &[plain("t/#", Qos::AtLeastOnce)] });
+    net.advance(Duration::from_millis(500));
+    let is_answered = net.told(1, SUB).iter().any(|told| matches!(told, Told::Subscribed(_)));
+    [1, 0].into_iter().for_each(|node| net.kill(node));
+    net.revive(0);
+    net.attach(0, PUB, "publisher", CLEAN);
+    publish(&mut net, &["a"]);
+    net.advance(SECOND * 5);
+    net.revive(1);
+    net.join(0, 1);
+    net.advance(SECOND);
+    back(&mut net, 1);
+    net.advance(SECOND * 5);
+    (is_answered, net.payloads(1, SUB))
+}
+
+#[test]
+fn a_subscription_is_answered_when_what_is_owed_to_it_is_durable() {
+    let (is_answered, got) = subscribed_while_stuck(Net::line(2));
+    assert_eq!((is_answered, got), (false, Vec::new()), "it was promised nothing");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn answered_before_that_it_would_lose_what_it_was_promised() {
+    let mut net = Net::line(2);
+    net.nodes[0].core.build_in(whimbrel_core::Mutant::OwedToldEarly);
+    let (is_answered, got) = subscribed_while_stuck(net);
+    assert_eq!((is_answered, got), (true, Vec::new()));
+}

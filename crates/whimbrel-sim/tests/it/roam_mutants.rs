@@ -28,11 +28,6 @@ fn what_is_owed_is_logged() {
 }
 
 #[test]
-fn what_is_owed_is_told_when_it_is_durable() {
-    caught(Wander::Everywhere, Mutant::OwedToldEarly, &[Rule::Lost]);
-}
-
-#[test]
 fn holds_are_written() {
     caught(Wander::Bound, Mutant::HoldUnwritten, &[Rule::Lost]);
 }

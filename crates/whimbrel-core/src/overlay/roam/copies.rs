@@ -18,6 +18,8 @@ pub const COPIES_BYTES_MAX: usize = 1 << 30;
 pub(super) struct Copy {
     /// Whose session it is.
     pub(super) keeper: HostId,
+    /// Who had it before, as far as there was a copy of that here.
+    pub(super) before: Option<HostId>,
     pub(super) epoch: u64,
     pub(super) version: u64,
     /// The version with which its structure has changed last.
@@ -127,6 +129,11 @@ impl Copies {
     /// The clients of whose sessions that broker was the keeper.
     pub(super) fn of_keeper(&self, keeper: HostId) -> Vec<Box<str>> {
         self.all.iter().filter(|(_, copy)| copy.keeper == keeper).map(|(client, _)| client.clone()).collect()
+    }
+
+    /// The clients whose sessions were that broker's before they were their keepers'.
+    pub(super) fn formerly_of(&self, keeper: HostId) -> impl Iterator<Item = Box<str>> {
+        self.all.iter().filter(move |(_, copy)| copy.before == Some(keeper)).map(|(client, _)| client.clone())
     }
 
     /// Some of the clients of whose sessions others have newer ones.

@@ -187,7 +187,7 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, is_lonely, roam) = (overlay.host, overlay.lacks_everyone(), &mut overlay.roam);
         let Some(search) = roam.searches.get(number) else { return };
-        let has_ended = |host| self.streams.bygone(host).is_some();
+        let has_ended = |host| self.streams.has_ended(host);
         let is_lost_with = |keeper| roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended);
         let act = act(search, (host, is_lonely), |other| roam.map.has(other), is_lost_with);
         let client = search.client.clone();

@@ -194,7 +194,7 @@ struct Ended {
     maybe_repeats: bool,
 }
 
-/// The sessions of a broker that has ended, as far as there were copies here.
+/// The sessions of a broker that has ended, as far as there were copies here: of some others have taken them over before, and may not have told what they need.
 #[derive(Debug)]
 struct Taking {
     keeper: HostId,
@@ -454,7 +454,7 @@ impl Core {
             overlay.set_once(now, Due::Tell);
             return overlay.set_once(settled, Due::Still);
         }
-        roam.past.settle(&roam.map, |host| self.streams.bygone(host).is_some());
+        roam.past.settle(&roam.map, |host| self.streams.has_ended(host));
         self.note_brokers(true);
     }
 
@@ -467,7 +467,8 @@ impl Core {
         let orphans = roam.copies.of_keeper(host);
         roam.orphans.extend(orphans.iter().cloned());
         if !has_forgotten {
-            roam.taking.push(Taking { keeper: host, clients: orphans, told: 0 });
+            let clients = orphans.into_iter().chain(roam.copies.formerly_of(host)).collect();
+            roam.taking.push(Taking { keeper: host, clients, told: 0 });
         }
         overlay.set_once(now, Due::Seek);
         overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);

@@ -181,7 +181,7 @@ impl Core {
     /// Who may have a client's session without anybody here knowing of it.
     pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
-        let has_ended = |host| self.streams.bygone(host).is_some();
+        let has_ended = |host| self.streams.has_ended(host);
         let (own, roam) = (overlay.host, &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
         let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
@@ -190,7 +190,7 @@ impl Core {
 
     /// Whether there are brokers that cannot be reached.
     pub(super) fn is_any_away(&self) -> bool {
-        let has_ended = |host| self.streams.bygone(host).is_some();
+        let has_ended = |host| self.streams.has_ended(host);
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
     }
 

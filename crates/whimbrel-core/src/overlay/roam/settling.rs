@@ -8,7 +8,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Claim, ClaimKind, Message, Sessions, Took};
 
 use super::seeking::ASK_AGAIN;
-use super::{Due, Given, Known, hash_of};
+use super::{Due, Given, Known, Roam, hash_of};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::overlay::confirm::has_confirmed;
@@ -76,7 +76,8 @@ impl Core {
         }
     }
 
-    /// Whether nothing of a client's session is to be done here: it is safe, or somebody else has it.
+    /// Whether nothing of a client's session is to be done here: it is safe, or so somebody else says who has it. Until that one's own holds are known
+    /// to others, what they keep for the broker that has ended is all that is held for it.
     fn is_taken_over(&self, client: &str) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return true };
         if overlay.roam.searches.of_client(client).is_some()
@@ -84,16 +85,33 @@ impl Core {
         {
             return false;
         }
-        self.sessions.find(client).is_none_or(|index| self.is_settled(index))
+        let Some(index) = self.sessions.find(client) else { return self.unsafe_elsewhere(client).is_none() };
+        let place = self.sessions.get(index).memory.roam.as_deref();
+        place.is_none_or(|place| place.given.is_none()) && self.is_settled(index)
+    }
+
+    /// Clients whose sessions others have taken over from brokers that have ended, and who have not said that these are safe.
+    fn unsafe_taken(&self) -> Vec<(Box<str>, u32)> {
+        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let clients = overlay.roam.taking.iter().flat_map(|one| &one.clients);
+        let elsewhere = clients.filter(|client| self.unsafe_elsewhere(client).is_some());
+        elsewhere.take(SETTLE_MAX).map(|client| (client.clone(), 0)).collect()
+    }
+
+    /// Who has a session of which there is a copy here, and under which epoch. That one has not said that it is safe.
+    fn unsafe_elsewhere(&self, client: &str) -> Option<(HostId, u64)> {
+        let copy = self.overlay.as_deref()?.roam.copies.get(client)?;
+        let has_it = copy.void.unwrap_or((copy.keeper, copy.epoch));
+        Some(has_it).filter(|(host, _)| !self.streams.has_ended(*host))
     }
 
     /// Asks whether what was given away is safe.
     pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut dyn Output) {
         self.tell_taken(now, out);
         self.tell_voided(now, out);
+        let mut asked = self.unsafe_taken();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, roam) = (overlay.host, &mut overlay.roam);
-        let mut asked: Vec<(Box<str>, u32)> = Vec::new();
         for (client, times) in roam.given.iter_mut().take(SETTLE_MAX) {
             *times = times.saturating_add(1);
             asked.push((client.clone(), *times));
@@ -108,7 +126,8 @@ impl Core {
         let map = overlay.roam.map.clone();
         let mut of_host: BTreeMap<HostId, Vec<(Box<str>, Known)>> = BTreeMap::new();
         for (client, times) in asked {
-            let Some((to, epoch)) = self.given_to(&client) else { continue };
+            let has_it = self.given_to(&client).or_else(|| self.unsafe_elsewhere(&client));
+            let Some((to, epoch)) = has_it else { continue };
             let known = Known { host: to, kind: ClaimKind::Given, epoch, version: 0, moment: 0 };
             let clerk = map.clerk(hash_of(&client)).map(|(clerk, _)| clerk);
             let clerk = clerk.filter(|clerk| times >= ASK_CLERK_AFTER && *clerk != to);
@@ -218,7 +237,7 @@ impl Core {
         let mut hosts: Vec<HostId> = durable
             .flat_map(|durable| durable.far.since.iter().map(|(pubend, _)| pubend.host()))
             .chain(overlay.roam.map.hosts())
-            .filter(|host| *host != overlay.host && self.streams.bygone(*host).is_none())
+            .filter(|host| *host != overlay.host && !self.streams.has_ended(*host))
             .collect();
         hosts.sort_unstable();
         hosts.dedup();
@@ -245,6 +264,7 @@ impl Core {
     /// Sessions that were given away are safe: they go.
     pub(super) fn settled_came(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
         for claim in settled {
+            self.note_taken_over(claim);
             // Only what went exactly then: it may have come back, and gone again.
             let Some((_, epoch)) = self.given_to(claim.client).filter(|(_, epoch)| *epoch == claim.epoch) else {
                 continue;
@@ -262,6 +282,15 @@ impl Core {
                 overlay.roam.copies.remove(claim.client);
             }
             self.note_claim(now, claim.client);
+        }
+    }
+
+    /// A session is safe where it is by now: whoever had it and has ended does not need anything for it.
+    fn note_taken_over(&mut self, claim: &Claim<'_>) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Roam { copies, taking, .. } = &mut overlay.roam;
+        if copies.get(claim.client).is_some_and(|copy| copy.void.is_none() && copy.epoch <= claim.epoch) {
+            taking.iter_mut().for_each(|one| one.clients.retain(|client| **client != *claim.client));
         }
     }
 

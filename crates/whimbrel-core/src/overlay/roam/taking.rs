@@ -81,9 +81,12 @@ impl Core {
         if known.is_some_and(|(known, before, _)| (known, before) > (epoch, version)) {
             return Some((client, true, false));
         }
+        let before =
+            copies.get(client).and_then(|copy| Some(copy.keeper).filter(|known| *known != keeper).or(copy.before));
         let (given, asker, void) = (None, None, None);
         let (structure, moving) = (structure.into(), moving.into());
-        let copy = Copy { keeper, epoch, version, since, structure, moving, among, came: now, given, asker, void };
+        let copy =
+            Copy { keeper, before, epoch, version, since, structure, moving, among, came: now, given, asker, void };
         let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
         let is_put = copies.put(client, copy);
         if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {
