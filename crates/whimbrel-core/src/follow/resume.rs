@@ -65,16 +65,17 @@ impl Core {
     /// The logs count for a subscription from where it stands, and records of the own streams did not name it before.
     fn go_on_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
-        let streams: Vec<PubendId> = self.streams.remote_positions().map(|(pubend, _)| pubend).collect();
-        let streams = streams.into_iter().filter(|pubend| {
-            let host = pubend.host();
-            pubend.reliability() == Reliability::Reliable && !self.streams.has_ended(host) && !self.owes_nothing(host)
-        });
-        let streams: Vec<PubendId> = streams.collect();
-        let track = self.tracks.get_mut(id);
+        let own = [self.streams.own.host(), self.streams.logged().host()];
+        let track = self.tracks.get(id);
         let (session, lag) = (track.session, track.lag.as_deref().expect("it begins at a place that was named"));
-        let stands: Vec<(PubendId, Tick)> =
-            streams.iter().map(|pubend| (*pubend, lag.positions.get(*pubend))).collect();
+        let stands = self.streams.births().filter(|(pubend, birth)| {
+            let host = pubend.host();
+            let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.owes_nothing(host);
+            // One that may be younger than its token has logged nothing for it before its broker knows of it, as if it were new.
+            has_log && pubend.reliability() == Reliability::Reliable && lag.positions.get(*pubend) > *birth
+        });
+        let stands: Vec<(PubendId, Tick)> = stands.map(|(pubend, _)| (pubend, lag.positions.get(pubend))).collect();
+        let track = self.tracks.get_mut(id);
         let durable = track.durable.as_deref_mut().expect("it is durable");
         for (pubend, at) in stands {
             durable.far.since.set(pubend, at);

@@ -249,6 +249,13 @@ impl Net {
         }
     }
 
+    /// All links between two brokers end.
+    pub fn part(&mut self, pair: [usize; 2]) {
+        let is_it = |wire: &Wire| !wire.is_cut && pair.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
+        let wires: Vec<usize> = (0..self.wires.len()).filter(|wire| is_it(&self.wires[*wire])).collect();
+        wires.into_iter().for_each(|wire| self.close(wire));
+    }
+
     /// A broker is killed, and another process takes its place, without what it had.
     pub fn restart(&mut self, number: usize, seed: u64) {
         for wire in 0..self.wires.len() {

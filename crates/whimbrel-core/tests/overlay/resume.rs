@@ -3,10 +3,11 @@
 use core::time::Duration;
 
 use whimbrel_core::{Durability, Filter, Following, Input, Link, NOTICE_TOPIC, Start};
-use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Reliability};
+use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Reliability, Tick};
 
 use super::SECOND;
 use super::common::{Got, Told, plain};
+use super::lives::part;
 use super::moving::{How, RETURN};
 use super::net::Net;
 
@@ -36,13 +37,19 @@ fn payloads(got: &[Got]) -> Vec<&str> {
     got.iter().filter(|got| got.topic != NOTICE_TOPIC).map(|got| &*got.payload).collect()
 }
 
+/// The gaps that were told.
+fn gaps(got: &[Got]) -> impl Iterator<Item = (PubendId, Tick, Tick)> {
+    let tick = |got: &Got, name: &str| Some(Tick(part(&got.payload, name)?.parse().ok()?));
+    let of = move |got: &Got| {
+        let pubend = PubendId(u64::from_str_radix(part(&got.payload, "pubend")?, 16).ok()?);
+        Some((pubend, tick(got, "from")?, tick(got, "to")?))
+    };
+    got.iter().filter(|got| got.topic == NOTICE_TOPIC).filter_map(of)
+}
+
 /// Whether a gap was told of a stream in which nothing may be lost.
 fn has_gap(got: &[Got]) -> bool {
-    let of = |got: &Got| {
-        let pubend = got.payload.split(r#""kind":"gap","pubend":""#).nth(1)?.split('"').next()?;
-        Some(PubendId(u64::from_str_radix(pubend, 16).ok()?).reliability())
-    };
-    got.iter().filter(|got| got.topic == NOTICE_TOPIC).any(|got| of(got) == Some(Reliability::Reliable))
+    gaps(got).any(|(pubend, ..)| pubend.reliability() == Reliability::Reliable)
 }
 
 /// Four brokers. A subscriber that keeps its position was at the second, and got something of the first and the fourth; then it went, and more
@@ -132,5 +139,35 @@ fn a_stream_that_is_younger_than_the_token_may_lack_what_came_first() {
     let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
     assert!(has_gap(&got), "{got:?}");
     net.publish_all(3, 9, &["live"]);
+    assert_eq!(net.payloads(3, 1), ["live"]);
+}
+
+/// As before, at another broker that begins after the token, and is out of reach while the client says where it stands: what came there meanwhile comes here
+/// neither, and the client has to know.
+#[test]
+fn a_stream_that_is_younger_than_the_token_and_out_of_reach_is_a_gap_up_to_when_its_broker_knows() {
+    let (mut net, name, begins, had) = left_alone(MINUTE * 60);
+    net.kill(0);
+    net.revive(0, false);
+    net.advance(SECOND * 2);
+    net.connect_as(0, 9, "publisher-0", How { clean_start: true, ..RETURN });
+    assert_eq!(net.answer(0, 9), Some(false));
+    net.subscribe(0, 9, plain("t", Qos::AtLeastOnce));
+    net.part([0, 3]);
+    net.advance(SECOND);
+    net.publish_all(0, 9, &["young"]);
+    net.advance(SECOND);
+    let young = net.got(0, 9).into_iter().find(|got| &*got.payload == "young").expect("it is subscribed to").id;
+    net.connect_as(3, 1, &name, How { without_copy: true, expiry: MINUTE * 60, ..RETURN });
+    assert_eq!(net.answer(3, 1), Some(false));
+    let (_, mut got) = net.subscribe_from(3, Start::Token(&begins, &had));
+    net.link_all(0);
+    net.advance(SECOND * 8);
+    got.extend(net.got(3, 1));
+    assert!(
+        gaps(&got).any(|(pubend, from, to)| pubend == young.pubend && from < young.tick && young.tick <= to),
+        "{got:?}"
+    );
+    net.publish_all(0, 9, &["live"]);
     assert_eq!(net.payloads(3, 1), ["live"]);
 }
