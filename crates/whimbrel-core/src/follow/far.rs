@@ -448,7 +448,7 @@ impl Core {
         }
     }
 
-    /// Streams have ended: what was to be read of them cannot be any more.
+    /// Streams have ended: what was to be read of them cannot be any more, and what has not been told as a gap is lost.
     pub(crate) fn far_ended(&mut self, host: HostId) {
         self.store.far_reads.give_up(host);
         for id in self.tracks.ids() {
@@ -457,6 +457,9 @@ impl Core {
             let aside = self.tracks.durable(id).map(|durable| durable.far.aside.clone()).unwrap_or_default();
             for (pubend, _) in aside.iter().filter(|(pubend, _)| pubend.host() == host) {
                 self.rejoin(id, pubend);
+            }
+            if let Some(lag) = self.tracks.get_mut(id).lag.as_deref_mut() {
+                lag.gaps.end(host);
             }
         }
     }

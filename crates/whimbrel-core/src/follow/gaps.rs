@@ -1,6 +1,6 @@
 //! Gaps: ranges of a stream of which a subscription is told only that something may have matched.
 
-use whimbrel_event::{EventId, PubendId, Tick};
+use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 /// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of these counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -122,6 +122,12 @@ impl Gaps {
         Some(Gap { from: gap.from.max(tick), ..gap })
     }
 
+    /// The streams of a host have ended: what is a gap in them is lost, whatever was lacking before.
+    pub(crate) fn end(&mut self, host: HostId) {
+        let of_host = self.entries.iter_mut().filter(|gap| gap.pubend.host() == host);
+        of_host.for_each(|gap| gap.reason = GapReason::Lost);
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Gap> {
         self.entries.iter()
     }
@@ -163,6 +169,17 @@ mod tests {
         assert_eq!(gaps.first(), Some(gap(10, 15)));
         assert_eq!(gaps.cut(P, Tick(10)), Some(gap(10, 15)));
         assert_eq!((gaps.first(), gaps.cut(P, Tick(0))), (None, None));
+    }
+
+    #[test]
+    fn what_was_to_be_told_of_a_stream_that_ends_is_lost() {
+        let other = PubendId(32);
+        let mut gaps = Gaps::default();
+        gaps.add(gap(10, 20));
+        gaps.add(Gap { pubend: other, ..gap(10, 20) });
+        gaps.end(P.host());
+        let reasons: Vec<GapReason> = gaps.iter().map(|gap| gap.reason).collect();
+        assert_eq!(reasons, [GapReason::Lost, GapReason::Overwritten]);
     }
 
     #[test]

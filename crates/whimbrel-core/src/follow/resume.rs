@@ -34,11 +34,13 @@ impl Core {
         }
     }
 
-    /// A stream that has begun since its client was told where it stands may be of a broker that did not know of its session, and logged nothing for that.
+    /// A stream that has begun since its client was told where it stands, or that was not known there, may be of a broker that did not know of its session, and logged
+    /// nothing for that.
     pub(super) fn note_younger(&self, start: Start<'_>, lag: &mut Lag) {
         let Start::Token(token, _) = start else { return };
+        let is_younger = |pubend, birth| birth > token.common() || token.position(pubend).is_none();
         let births: BTreeMap<PubendId, Tick> =
-            self.streams.births().filter(|(_, birth)| *birth > token.common()).collect();
+            self.streams.births().filter(|(pubend, birth)| is_younger(*pubend, *birth)).collect();
         for (pubend, to) in self.streams.positions() {
             let Some(birth) = births.get(&pubend).filter(|birth| lag.positions.get(pubend) <= **birth) else {
                 continue;

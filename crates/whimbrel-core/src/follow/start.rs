@@ -125,7 +125,10 @@ impl Core {
             };
             let counts = far.filter(|far| far.has(pubend)).map_or(NOTHING, |far| far.get(pubend));
             let (from, to) = (lag.positions.get(pubend), counts.min(reach));
-            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::NotBuffered });
+            // Nobody can have it any more of a stream that has ended.
+            let has_ended = self.streams.has_ended_in(pubend);
+            let reason = if has_ended { GapReason::Lost } else { GapReason::NotBuffered };
+            lag.gaps.add(Gap { pubend, from, to, reason });
         }
     }
 

@@ -186,6 +186,8 @@ impl Core {
         self.take_over_from(now, host);
         // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
         self.far_ended(host);
+        // Before what is left of them is passed: what a subscription has waited for is lost, and no longer something that was not asked for in time.
+        self.settle_all(host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         let mut farthest_end = upto;
         for pubend in streams {
@@ -215,7 +217,6 @@ impl Core {
         // Whoever stands in them when this broker is started again is told as much.
         let name: Box<str> = self.streams.name_of(host).unwrap_or_default().into();
         self.write_ended(&FormerHost { upto: farthest_end, ..former }, &name, false);
-        self.settle_all(host);
         while let Some(oldest) = self.streams.one_ended_too_many() {
             self.lose_cached(oldest);
             self.streams.forget_ended(oldest);

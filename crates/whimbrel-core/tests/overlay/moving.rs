@@ -72,7 +72,7 @@ impl Net {
         self.input(node, Input::Settle { link: Link(link), tag, by });
     }
 
-    fn is_kicked(&mut self, node: usize, link: u32) -> bool {
+    pub(super) fn is_kicked(&mut self, node: usize, link: u32) -> bool {
         self.told(node, link).iter().any(|told| matches!(told, Told::Kicked(_)))
     }
 

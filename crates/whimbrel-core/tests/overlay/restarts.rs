@@ -119,6 +119,54 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
     }
 }
 
+/// The same where whoever has the copy is not answered for long when it asks who else has the session.
+#[test]
+fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought_in_vain() {
+    for client in CLIENTS {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(1, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(0, 1, client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+        net.leave(0, 1);
+        net.advance(SECOND);
+        net.publish_all(1, 9, &["one"]);
+        net.advance(SECOND);
+        net.kill(0);
+        net.advance(SECOND);
+        net.drops = Box::new(|_, _, bytes| {
+            let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
+            matches!(Message::decode(letter.kind, letter.body), Ok(Message::Found(_)))
+        });
+        net.revive(0, false);
+        net.advance(SECOND * 8);
+        net.drops = Box::new(|_, _, _| false);
+        assert_eq!(net.connect(0, 1, client), Some(true), "{client}");
+        assert_eq!(net.settled(0, 1, SECOND * 2), ["one"], "{client}");
+        net.advance(SECOND * 60);
+        let streams = net.nodes[1].core.streams();
+        assert!(streams.iter().all(|stream| stream.chopped >= stream.logged), "{client}: {streams:?}");
+    }
+}
+
+/// There are copies of its session from when it was somewhere else, and they are sought when that broker has ended.
+#[test]
+fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
+    for (client, pause) in (0..16).flat_map(|client| [0, 15].map(|pause| (format!("s{client}"), pause))) {
+        let mut net = Net::mesh(4);
+        assert_eq!(net.connect(0, 1, &client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+        net.leave(0, 1);
+        net.advance(SECOND);
+        net.kill(0);
+        net.advance(SECOND);
+        assert_eq!(net.connect(1, 1, &client), Some(true), "{client}");
+        net.advance(SECOND * pause);
+        net.revive(0, false);
+        net.advance(SECOND * 15);
+        assert!(!net.is_kicked(1, 1), "{client}, which came {pause} s before");
+    }
+}
+
 /// Where it was before there is a copy of its session here, which is sought as that broker ends.
 #[test]
 fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use whimbrel_event::{HostId, PubendId, Time};
 
+use super::turn;
 use crate::store::{Moving, join};
 
 /// Copies that a broker has at most; more are refused and counted.
@@ -13,13 +14,16 @@ pub const COPIES_MAX: usize = 1 << 22;
 /// Bytes of them.
 pub const COPIES_BYTES_MAX: usize = 1 << 30;
 
+/// Former keepers of a session that are remembered with its copy.
+const BEFORE_MAX: usize = 4;
+
 /// A copy of a session.
 #[derive(Debug)]
 pub(super) struct Copy {
     /// Whose session it is.
     pub(super) keeper: HostId,
-    /// Who had it before, as far as there was a copy of that here.
-    pub(super) before: Option<HostId>,
+    /// Who had it before, as far as there were copies of that here: the last ones, at most [`BEFORE_MAX`].
+    pub(super) before: Vec<HostId>,
     pub(super) epoch: u64,
     pub(super) version: u64,
     /// The version with which its structure has changed last.
@@ -39,7 +43,7 @@ pub(super) struct Copy {
 
 impl Copy {
     fn weight(&self) -> usize {
-        size_of::<Copy>() + self.structure.len() + self.moving.len()
+        size_of::<Copy>() + size_of_val(&*self.before) + self.structure.len() + self.moving.len()
     }
 
     /// Both parts in one, with all streams named.
@@ -127,18 +131,28 @@ impl Copies {
     }
 
     /// The clients of whose sessions that broker was the keeper.
-    pub(super) fn of_keeper(&self, keeper: HostId) -> Vec<Box<str>> {
-        self.all.iter().filter(|(_, copy)| copy.keeper == keeper).map(|(client, _)| client.clone()).collect()
+    pub(super) fn of_keeper(&self, keeper: HostId) -> impl Iterator<Item = Box<str>> {
+        self.all.iter().filter(move |(_, copy)| copy.keeper == keeper).map(|(client, _)| client.clone())
     }
 
     /// The clients whose sessions were that broker's before they were their keepers'.
     pub(super) fn formerly_of(&self, keeper: HostId) -> impl Iterator<Item = Box<str>> {
-        self.all.iter().filter(move |(_, copy)| copy.before == Some(keeper)).map(|(client, _)| client.clone())
+        self.all.iter().filter(move |(_, copy)| copy.before.contains(&keeper)).map(|(client, _)| client.clone())
     }
 
-    /// Some of the clients of whose sessions others have newer ones.
-    pub(super) fn void_ones(&self, most: usize) -> Vec<Box<str>> {
-        self.all.iter().filter(|(_, copy)| copy.void.is_some()).take(most).map(|(client, _)| client.clone()).collect()
+    /// Who had a session before that broker, of whose session there is a copy.
+    pub(super) fn keepers_before(&self, client: &str, keeper: HostId) -> Vec<HostId> {
+        let Some(copy) = self.all.get(client) else { return Vec::new() };
+        let mut before: Vec<HostId> =
+            copy.before.iter().copied().chain([copy.keeper]).filter(|one| *one != keeper).collect();
+        before.drain(..before.len().saturating_sub(BEFORE_MAX));
+        before
+    }
+
+    /// Some of the clients of whose sessions others have newer ones, beginning behind one.
+    pub(super) fn void_ones(&self, after: &str, most: usize) -> Vec<Box<str>> {
+        let void = turn(&self.all, after).filter(|(_, copy)| copy.void.is_some());
+        void.take(most).map(|(client, _)| client.clone()).collect()
     }
 
     /// Clients after one, in order.

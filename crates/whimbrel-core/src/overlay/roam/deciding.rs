@@ -428,6 +428,12 @@ impl Core {
             }
             // The client is there by now.
             MoveAnswer::GaveTo { to, .. } if to == from.host => {
+                let (client, is_for_nobody) = (search.client.clone(), search.arrival.is_none());
+                let of_its = search.claims.iter().filter(|known| known.host == to && is_state(known));
+                let epoch = of_its.map(|known| known.epoch).max().unwrap_or_default();
+                if is_for_nobody {
+                    self.note_has_it(now, &client, (to, epoch));
+                }
                 self.refuse_arrival(now, moved.number, Refusal::ConnectedAgain, out);
             }
             // That was asked before.
@@ -446,6 +452,9 @@ impl Core {
                 let claim =
                     Known { host: from.host, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, moment: 0 };
                 search.claims.push(claim);
+                if search.arrival.is_none() {
+                    self.note_has_it(now, &client, (from.host, moved.epoch));
+                }
                 let epoch = self.next_epoch(now, moved.number);
                 let mut place = Attachment::new(now, epoch, 0);
                 place.maybe_repeats = moving.as_ref().is_none_or(|moving| moving.maybe_repeats);

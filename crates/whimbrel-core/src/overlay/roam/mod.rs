@@ -21,11 +21,12 @@ mod publishing;
 mod reviewing;
 mod seeking;
 mod settling;
+mod takeover;
 mod taking;
 mod telling;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
@@ -50,6 +51,7 @@ use map::{Map, hash_of};
 use past::{Past, SETTLED};
 use publishing::Waits;
 use seeking::Searches;
+use takeover::Takeover;
 use telling::Telling;
 
 /// Sessions that have ended and are remembered for [`ENDED_LIFE`].
@@ -194,14 +196,17 @@ struct Ended {
     maybe_repeats: bool,
 }
 
-/// The sessions of a broker that has ended, as far as there were copies here: of some others have taken them over before, and may not have told what they need.
-#[derive(Debug)]
-struct Taking {
-    keeper: HostId,
-    /// Those that are not safe here yet.
-    clients: Vec<Box<str>>,
-    /// How often others were told that all are.
-    told: u32,
+/// Whose turn it is where there are more than may be asked of at a time: behind these clients.
+#[derive(Debug, Default)]
+struct Turns {
+    given: Box<str>,
+    void: Box<str>,
+}
+
+/// All of them, beginning behind a client.
+fn turn<'a, V>(all: &'a BTreeMap<Box<str>, V>, after: &str) -> impl Iterator<Item = (&'a Box<str>, &'a V)> {
+    use core::ops::Bound::{Excluded, Included, Unbounded};
+    all.range::<str, _>((Excluded(after), Unbounded)).chain(all.range::<str, _>((Unbounded, Included(after))))
 }
 
 /// What a broker knows of sessions that move.
@@ -232,10 +237,8 @@ pub(crate) struct Roam {
     known: BTreeMap<HostId, u64>,
     /// Clients whose sessions have come since the own interest had a number.
     unnamed: Vec<Box<str>>,
-    /// Brokers that have ended, and what is being taken over of their sessions.
-    taking: Vec<Taking>,
-    /// Clients whose keeper has ended, and of whose sessions there are copies here.
-    orphans: VecDeque<Box<str>>,
+    takeover: Takeover,
+    turns: Turns,
 }
 
 impl Roam {
@@ -428,6 +431,8 @@ impl Core {
             return false;
         }
         let old = core::mem::replace(&mut roam.map, map);
+        let come: Vec<HostId> = roam.map.hosts().filter(|host| !old.has(*host)).collect();
+        let is_told_late = roam.takeover.note_come(&come);
         roam.past.note(old.clone(), now.since(roam.still_since));
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
@@ -435,6 +440,9 @@ impl Core {
             roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() }, &roam.map);
             overlay.set_once(now, Due::Tell);
             overlay.set_once(now + STILL, Due::Still);
+        }
+        if is_told_late {
+            overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
         }
         self.note_brokers(false);
         self.look_at_searches(now, out);
@@ -456,26 +464,6 @@ impl Core {
         }
         roam.past.settle(&roam.map, |host| self.streams.has_ended(host));
         self.note_brokers(true);
-    }
-
-    /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
-    pub(super) fn take_over_from(&mut self, now: Time, host: HostId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let roam = &mut overlay.roam;
-        roam.directory.forget_host(host);
-        let has_forgotten = roam.forgotten.remove(&host);
-        let orphans = roam.copies.of_keeper(host);
-        roam.orphans.extend(orphans.iter().cloned());
-        if !has_forgotten {
-            let clients = orphans.into_iter().chain(roam.copies.formerly_of(host)).collect();
-            roam.taking.push(Taking { keeper: host, clients, told: 0 });
-        }
-        overlay.set_once(now, Due::Seek);
-        overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
-        if overlay.roam.known.remove(&host).is_some() && self.has_log() {
-            self.store.outbox.forget(|key| Key::Known(host).put(key));
-            self.store.outbox.seal();
-        }
     }
 
     /// A letter about sessions has come.

@@ -12,6 +12,7 @@ use crate::api::{Attach, Link, Output, Refusal, Will};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
+use crate::session::shared_text;
 
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -475,7 +476,10 @@ impl Core {
         let least = search.next_epoch(now_ms);
         let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
         let (client, moment) = (search.client.clone(), search.moment);
-        let waited = now.since(search.began).as_micros() as u64;
+        // Sought for nobody's connection it is left to whoever is attached somewhere.
+        let is_for_nobody =
+            search.arrival.is_none() && search.successor.is_none() && shared_text(&search.client).is_none();
+        let waited = if is_for_nobody { u64::MAX } else { now.since(search.began).as_micros() as u64 };
         let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
         self.write_to(now, from, (&Message::Move(asked), false), out);
     }

@@ -5,10 +5,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Claim, ClaimKind, Message, Sessions, Took};
+use whimbrel_wire::{Claim, ClaimKind, Message, Sessions};
 
-use super::seeking::ASK_AGAIN;
-use super::{Due, Given, Known, Roam, hash_of};
+use super::{Due, Given, Known, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::overlay::confirm::has_confirmed;
@@ -21,113 +20,41 @@ pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
 /// After so many questions in vain the clerk is asked as well, which may know of somebody else.
 const ASK_CLERK_AFTER: u32 = 3;
 
-/// So often others are told that nothing needs to be kept for a broker that has ended: letters may be lost.
-const TOOK_TIMES: u32 = 10;
-
 /// Sessions of which one letter asks.
 const SETTLE_PAGE: usize = 128;
 
-/// Sessions of which is asked at a time; the others have their turn later.
-const SETTLE_MAX: usize = 4096;
-
-/// Sessions of a broker that has ended which are taken over at a time.
-const ORPHANS_MAX: usize = 64;
+/// Sessions of which is asked at a time, of those that were given away, of those of which there is a void copy, and of those of each broker that has ended; the others
+/// have their turn later.
+pub(super) const SETTLE_MAX: usize = 4096;
 
 impl Core {
-    /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
-    pub(super) fn seek_orphans(&mut self, now: Time, out: &mut dyn Output) {
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && !overlay.roam.orphans.is_empty()
-        {
-            if overlay.roam.searches.len() >= ORPHANS_MAX {
-                return overlay.set_once(now + ASK_AGAIN, Due::Seek);
-            }
-            if let Some(client) = overlay.roam.orphans.pop_front() {
-                self.seek(now, &client, None, out);
-            }
-        }
-    }
-
-    /// Tells others that all is safe which was here of the sessions of a broker that has ended: they need not keep anything for that one.
-    fn tell_taken(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| !overlay.roam.taking.is_empty()) else {
-            return;
-        };
-        let host = overlay.host;
-        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
-        let mut taking = core::mem::take(&mut overlay.roam.taking);
-        for one in &mut taking {
-            one.clients.retain(|client| !self.is_taken_over(client));
-            if !one.clients.is_empty() {
-                continue;
-            }
-            one.told += 1;
-            let keeper = one.keeper;
-            let others: Vec<HostId> =
-                self.overlay.as_deref().map_or(Vec::new(), |overlay| overlay.roam.map.hosts().collect());
-            for other in others.into_iter().filter(|other| *other != host) {
-                self.write_to(now, other, (&Message::Took(Took { keeper }), false), out);
-            }
-            self.took(now, keeper, host);
-        }
-        taking.retain(|one| one.told < TOOK_TIMES);
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.roam.taking.append(&mut taking);
-        }
-    }
-
-    /// Whether nothing of a client's session is to be done here: it is safe, or so somebody else says who has it. Until that one's own holds are known
-    /// to others, what they keep for the broker that has ended is all that is held for it.
-    fn is_taken_over(&self, client: &str) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return true };
-        if overlay.roam.searches.of_client(client).is_some()
-            || overlay.roam.orphans.iter().any(|other| **other == *client)
-        {
-            return false;
-        }
-        let Some(index) = self.sessions.find(client) else { return self.unsafe_elsewhere(client).is_none() };
-        let place = self.sessions.get(index).memory.roam.as_deref();
-        place.is_none_or(|place| place.given.is_none()) && self.is_settled(index)
-    }
-
-    /// Clients whose sessions others have taken over from brokers that have ended, and who have not said that these are safe.
-    fn unsafe_taken(&self) -> Vec<(Box<str>, u32)> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let clients = overlay.roam.taking.iter().flat_map(|one| &one.clients);
-        let elsewhere = clients.filter(|client| self.unsafe_elsewhere(client).is_some());
-        elsewhere.take(SETTLE_MAX).map(|client| (client.clone(), 0)).collect()
-    }
-
-    /// Who has a session of which there is a copy here, and under which epoch. That one has not said that it is safe.
-    fn unsafe_elsewhere(&self, client: &str) -> Option<(HostId, u64)> {
-        let copy = self.overlay.as_deref()?.roam.copies.get(client)?;
-        let has_it = copy.void.unwrap_or((copy.keeper, copy.epoch));
-        Some(has_it).filter(|(host, _)| !self.streams.has_ended(*host))
-    }
-
     /// Asks whether what was given away is safe.
     pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut dyn Output) {
         self.tell_taken(now, out);
         self.tell_voided(now, out);
-        let mut asked = self.unsafe_taken();
+        let taken = self.unsafe_taken().into_iter();
+        let mut asked: Vec<_> = taken.map(|(client, has_it)| (client, 0, Some(has_it))).collect();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, roam) = (overlay.host, &mut overlay.roam);
-        for (client, times) in roam.given.iter_mut().take(SETTLE_MAX) {
+        let given: Vec<Box<str>> =
+            turn(&roam.given, &roam.turns.given).map(|(client, _)| client.clone()).take(SETTLE_MAX).collect();
+        roam.turns.given = given.last().filter(|_| given.len() >= SETTLE_MAX).cloned().unwrap_or_default();
+        for client in given {
+            let times = roam.given.get_mut(&client).expect("it was just found");
             *times = times.saturating_add(1);
-            asked.push((client.clone(), *times));
+            asked.push((client, *times, None));
         }
-        for client in roam.copies.void_ones(SETTLE_MAX) {
-            asked.push((client, ASK_CLERK_AFTER));
-        }
+        let void = roam.copies.void_ones(&roam.turns.void, SETTLE_MAX);
+        roam.turns.void = void.last().filter(|_| void.len() >= SETTLE_MAX).cloned().unwrap_or_default();
+        asked.extend(void.into_iter().map(|client| (client, ASK_CLERK_AFTER, None)));
         if asked.is_empty() {
             return;
         }
         overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         let map = overlay.roam.map.clone();
         let mut of_host: BTreeMap<HostId, Vec<(Box<str>, Known)>> = BTreeMap::new();
-        for (client, times) in asked {
-            let has_it = self.given_to(&client).or_else(|| self.unsafe_elsewhere(&client));
-            let Some((to, epoch)) = has_it else { continue };
+        for (client, times, has_it) in asked {
+            let Some((to, epoch)) = has_it.or_else(|| self.given_to(&client)) else { continue };
             let known = Known { host: to, kind: ClaimKind::Given, epoch, version: 0, moment: 0 };
             let clerk = map.clerk(hash_of(&client)).map(|(clerk, _)| clerk);
             let clerk = clerk.filter(|clerk| times >= ASK_CLERK_AFTER && *clerk != to);
@@ -282,15 +209,6 @@ impl Core {
                 overlay.roam.copies.remove(claim.client);
             }
             self.note_claim(now, claim.client);
-        }
-    }
-
-    /// A session is safe where it is by now: whoever had it and has ended does not need anything for it.
-    fn note_taken_over(&mut self, claim: &Claim<'_>) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Roam { copies, taking, .. } = &mut overlay.roam;
-        if copies.get(claim.client).is_some_and(|copy| copy.void.is_none() && copy.epoch <= claim.epoch) {
-            taking.iter_mut().for_each(|one| one.clients.retain(|client| **client != *claim.client));
         }
     }
 

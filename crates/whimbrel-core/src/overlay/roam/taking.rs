@@ -44,11 +44,12 @@ impl Core {
         let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
         let (client, form) = (bytes.text()?, bytes.u8()?);
         if form == GONE {
-            let is_its = copies.get(client).is_some_and(|copy| copy.keeper == keeper);
-            if is_its {
+            let its = copies.get(client).filter(|copy| copy.keeper == keeper).map(|copy| copy.epoch);
+            if let Some(epoch) = its {
                 copies.remove(client);
+                self.overlay.as_deref_mut()?.roam.takeover.note_elsewhere(client, (keeper, epoch));
             }
-            return Some((client, true, is_its));
+            return Some((client, true, its.is_some()));
         }
         let of = if matches!(form, WHOLE_AMONG | MOVING_AMONG) { Some(bytes.varint()?) } else { None };
         let census = self.streams.census();
@@ -81,8 +82,7 @@ impl Core {
         if known.is_some_and(|(known, before, _)| (known, before) > (epoch, version)) {
             return Some((client, true, false));
         }
-        let before =
-            copies.get(client).and_then(|copy| Some(copy.keeper).filter(|known| *known != keeper).or(copy.before));
+        let before = copies.keepers_before(client, keeper);
         let (given, asker, void) = (None, None, None);
         let (structure, moving) = (structure.into(), moving.into());
         let copy =

@@ -1,0 +1,249 @@
+//! The sessions of a broker that has ended are taken over by those who have copies of them. When all are safe, others are told: they need not keep anything for
+//! that broker any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Claim, Message, Took};
+
+use super::seeking::ASK_AGAIN;
+use super::settling::{SETTLE_EVERY, SETTLE_MAX};
+use super::{Due, Roam, turn};
+use crate::api::Output;
+use crate::broker::Core;
+use crate::session::shared_text;
+use crate::store::Key;
+
+/// So often others are told that nothing needs to be kept for a broker that has ended: letters may be lost.
+const TOOK_TIMES: u32 = 10;
+
+/// So often those are told that could not be reached then.
+const TOOK_LATE_TIMES: u32 = 3;
+
+/// Brokers that have ended, all of whose sessions are safe, of which those who could not be reached are told; of others they learn when what they keep expires.
+const TOOK_MAX: usize = 16;
+
+/// Sessions of a broker that has ended which are taken over at a time.
+const ORPHANS_MAX: usize = 64;
+
+/// The sessions of a broker that has ended, as far as there were copies here: of some others have taken them over before, and may not have told what they need.
+#[derive(Debug)]
+struct Taking {
+    keeper: HostId,
+    /// Those that are not safe yet, each with who else has it, and under which epoch, where there is no copy here any more that tells.
+    clients: BTreeMap<Box<str>, Option<(HostId, u64)>>,
+    /// Behind whom it is asked next whether others have made them safe.
+    asked: Box<str>,
+    /// How often others were told that all are.
+    told: u32,
+    /// Who could not be reached then, and how often they were told.
+    late: Vec<HostId>,
+    told_late: u32,
+}
+
+/// What is being taken over.
+#[derive(Debug, Default)]
+pub(super) struct Takeover {
+    taking: Vec<Taking>,
+    /// Clients whose keeper has ended, and of whose sessions there are copies here.
+    orphans: BTreeSet<Box<str>>,
+}
+
+impl Takeover {
+    /// Somebody has a session, and a copy of it with somebody else from now on.
+    pub(super) fn note_elsewhere(&mut self, client: &str, has_it: (HostId, u64)) {
+        let known = self.taking.iter_mut().filter_map(|one| one.clients.get_mut(client));
+        known.for_each(|known| *known = Some(has_it));
+    }
+
+    /// Brokers can be reached that could not be before. Whether somebody has to be told something.
+    pub(super) fn note_come(&mut self, come: &[HostId]) -> bool {
+        for one in self.taking.iter_mut().filter(|one| one.told >= TOOK_TIMES) {
+            (one.late, one.told_late) = (come.to_vec(), 0);
+        }
+        !self.taking.is_empty() && !come.is_empty()
+    }
+
+    /// Those that others have been told of often enough: the last ones stay.
+    fn forget_told(&mut self) {
+        let is_told = |one: &Taking| one.told >= TOOK_TIMES;
+        let mut spare = self.taking.iter().filter(|one| is_told(one)).count().saturating_sub(TOOK_MAX);
+        self.taking.retain(|one| {
+            let is_spare = is_told(one) && spare > 0;
+            spare -= usize::from(is_spare);
+            !is_spare
+        });
+    }
+}
+
+/// How a session stands of which a broker that has ended was the keeper.
+enum Outlook {
+    /// It needs nothing that others keep for that one.
+    Safe,
+    /// It is sought, or somebody has not said yet what it needs.
+    Unsafe,
+    /// Nobody could say who has it, if somebody does.
+    Orphan,
+}
+
+impl Core {
+    /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
+    pub(in crate::overlay) fn take_over_from(&mut self, now: Time, host: HostId) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut overlay.roam;
+        roam.directory.forget_host(host);
+        let has_forgotten = roam.forgotten.remove(&host);
+        let of_host: Vec<Box<str>> = roam.copies.of_keeper(host).collect();
+        let is_orphan = |client: &str| roam.copies.get(client).is_some_and(|copy| copy.void.is_none());
+        roam.takeover.orphans.extend(of_host.iter().filter(|client| is_orphan(client)).cloned());
+        if !has_forgotten {
+            let clients =
+                of_host.into_iter().chain(roam.copies.formerly_of(host)).map(|client| (client, None)).collect();
+            let (asked, told, late, told_late) = (Box::default(), 0, Vec::new(), 0);
+            roam.takeover.taking.push(Taking { keeper: host, clients, asked, told, late, told_late });
+        }
+        overlay.set_once(now, Due::Seek);
+        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
+        if overlay.roam.known.remove(&host).is_some() && self.has_log() {
+            self.store.outbox.forget(|key| Key::Known(host).put(key));
+            self.store.outbox.seal();
+        }
+    }
+
+    /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
+    pub(super) fn seek_orphans(&mut self, now: Time, out: &mut dyn Output) {
+        while let Some(overlay) = self.overlay.as_deref_mut()
+            && !overlay.roam.takeover.orphans.is_empty()
+        {
+            if overlay.roam.searches.len() >= ORPHANS_MAX {
+                return overlay.set_once(now + ASK_AGAIN, Due::Seek);
+            }
+            if let Some(client) = overlay.roam.takeover.orphans.pop_first() {
+                self.seek(now, &client, None, out);
+            }
+        }
+    }
+
+    /// Whoever was asked for the session of a broker that has ended has it, or has ended it: the copy here is of no use, and goes when it is safe there.
+    pub(super) fn note_has_it(&mut self, now: Time, client: &str, (host, epoch): (HostId, u64)) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if let Some(copy) = overlay.roam.copies.get_mut(client) {
+            copy.void = Some((host, epoch.max(copy.epoch)));
+            overlay.set_once(now + SETTLE_EVERY, Due::Settle);
+        }
+    }
+
+    /// Tells others that all is safe which was here of the sessions of brokers that have ended.
+    pub(super) fn tell_taken(&mut self, now: Time, out: &mut dyn Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let is_open = |one: &Taking| one.told < TOOK_TIMES || !one.late.is_empty();
+        if !overlay.roam.takeover.taking.iter().any(is_open) {
+            return;
+        }
+        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
+        let (host, map) = (overlay.host, overlay.roam.map.clone());
+        let mut taking = core::mem::take(&mut overlay.roam.takeover.taking);
+        let mut orphans = Vec::new();
+        for one in taking.iter_mut().filter(|one| is_open(one)) {
+            one.clients.retain(|client, elsewhere| match self.outlook(client, *elsewhere) {
+                Outlook::Safe => false,
+                Outlook::Unsafe => true,
+                Outlook::Orphan => {
+                    orphans.push(client.clone());
+                    true
+                }
+            });
+            if !one.clients.is_empty() {
+                continue;
+            }
+            let keeper = one.keeper;
+            let told: Vec<HostId> = if one.told < TOOK_TIMES {
+                one.told += 1;
+                map.hosts().filter(|other| *other != host).collect()
+            } else {
+                one.told_late += 1;
+                let late = one.late.clone();
+                if one.told_late >= TOOK_LATE_TIMES {
+                    one.late.clear();
+                }
+                late
+            };
+            for other in told {
+                self.write_to(now, other, (&Message::Took(Took { keeper }), false), out);
+            }
+            self.took(now, keeper, host);
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let takeover = &mut overlay.roam.takeover;
+        taking.append(&mut takeover.taking);
+        takeover.taking = taking;
+        takeover.forget_told();
+        if !orphans.is_empty() {
+            // Somebody who may have them was not heard in time.
+            takeover.orphans.extend(orphans);
+            overlay.set_once(now, Due::Seek);
+        }
+    }
+
+    /// How a client's session stands. Until the own holds of whoever has it are known to others, what they keep for the broker that has ended is all that is held for it.
+    fn outlook(&self, client: &str, elsewhere: Option<(HostId, u64)>) -> Outlook {
+        let Some(overlay) = self.overlay.as_deref() else { return Outlook::Safe };
+        let roam = &overlay.roam;
+        if roam.searches.of_client(client).is_some() || roam.takeover.orphans.contains(client) {
+            return Outlook::Unsafe;
+        }
+        if let Some(index) = self.sessions.find(client) {
+            let place = self.sessions.get(index).memory.roam.as_deref();
+            let is_safe = place.is_none_or(|place| place.given.is_none()) && self.is_settled(index);
+            return if is_safe { Outlook::Safe } else { Outlook::Unsafe };
+        }
+        match roam.copies.get(client) {
+            Some(copy) if copy.void.is_some() => Outlook::Unsafe,
+            Some(copy) if !self.streams.has_ended(copy.keeper) => Outlook::Unsafe,
+            // The home of a shared subscription seeks it by itself.
+            Some(_) if shared_text(client).is_none() => Outlook::Orphan,
+            Some(_) => Outlook::Safe,
+            None if elsewhere.is_some_and(|(host, _)| !self.streams.has_ended(host)) => Outlook::Unsafe,
+            None => Outlook::Safe,
+        }
+    }
+
+    /// Clients whose sessions others have taken over from brokers that have ended, and who have not said that these are safe; each with who has it, and under which epoch.
+    pub(super) fn unsafe_taken(&mut self) -> Vec<(Box<str>, (HostId, u64))> {
+        let Core { overlay, streams, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return Vec::new() };
+        let Roam { takeover, copies, .. } = &mut overlay.roam;
+        let mut all = Vec::new();
+        for one in &mut takeover.taking {
+            let has_it = |client: &str, elsewhere: &Option<(HostId, u64)>| {
+                let of_copy = copies.get(client).map(|copy| copy.void.unwrap_or((copy.keeper, copy.epoch)));
+                of_copy.or(*elsewhere).filter(|(host, _)| !streams.has_ended(*host))
+            };
+            let before = all.len();
+            let by_others = turn(&one.clients, &one.asked)
+                .filter_map(|(client, elsewhere)| Some((client.clone(), has_it(client, elsewhere)?)));
+            all.extend(by_others.take(SETTLE_MAX));
+            let is_full = all.len() - before >= SETTLE_MAX;
+            one.asked = all.last().filter(|_| is_full).map_or(Box::default(), |(client, _)| client.clone());
+        }
+        all
+    }
+
+    /// A session is safe where it is by now: whoever had it and has ended does not need anything for it.
+    pub(super) fn note_taken_over(&mut self, claim: &Claim<'_>) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Roam { copies, takeover, .. } = &mut overlay.roam;
+        let of_copy = copies.get(claim.client);
+        if of_copy.is_some_and(|copy| copy.void.is_some()) {
+            // That goes when it is safe exactly where it is said to be.
+            return;
+        }
+        for one in &mut takeover.taking {
+            let Some(elsewhere) = one.clients.get(claim.client) else { continue };
+            let epoch = of_copy.map(|copy| copy.epoch).or(elsewhere.map(|(_, epoch)| epoch));
+            if epoch.is_some_and(|epoch| epoch <= claim.epoch) {
+                one.clients.remove(claim.client);
+            }
+        }
+    }
+}
