@@ -122,10 +122,11 @@ impl Gaps {
         Some(Gap { from: gap.from.max(tick), ..gap })
     }
 
-    /// The streams of a host have ended: what is a gap in them is lost, whatever was lacking before.
+    /// The streams of a host have ended: what was lacking here of them is lost.
     pub(crate) fn end(&mut self, host: HostId) {
+        let was_lacking = |gap: &&mut Gap| matches!(gap.reason, GapReason::Overwritten | GapReason::NotBuffered);
         let of_host = self.entries.iter_mut().filter(|gap| gap.pubend.host() == host);
-        of_host.for_each(|gap| gap.reason = GapReason::Lost);
+        of_host.filter(was_lacking).for_each(|gap| gap.reason = GapReason::Lost);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Gap> {
@@ -176,10 +177,11 @@ mod tests {
         let other = PubendId(32);
         let mut gaps = Gaps::default();
         gaps.add(gap(10, 20));
+        gaps.add(Gap { pubend: P.host().pubend(7), reason: GapReason::Slow, ..gap(10, 20) });
         gaps.add(Gap { pubend: other, ..gap(10, 20) });
         gaps.end(P.host());
         let reasons: Vec<GapReason> = gaps.iter().map(|gap| gap.reason).collect();
-        assert_eq!(reasons, [GapReason::Lost, GapReason::Overwritten]);
+        assert_eq!(reasons, [GapReason::Lost, GapReason::Slow, GapReason::Overwritten]);
     }
 
     #[test]

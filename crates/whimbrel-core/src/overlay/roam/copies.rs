@@ -46,6 +46,11 @@ impl Copy {
         size_of::<Copy>() + size_of_val(&*self.before) + self.structure.len() + self.moving.len()
     }
 
+    /// Who has the session, as far as is known here and has not ended, and under which epoch.
+    pub(super) fn holder(&self, has_ended: impl Fn(HostId) -> bool) -> Option<(HostId, u64)> {
+        self.void.into_iter().chain([(self.keeper, self.epoch)]).find(|(host, _)| !has_ended(*host))
+    }
+
     /// Both parts in one, with all streams named.
     pub(super) fn whole(&self) -> Vec<u8> {
         let named = self.among.as_deref().and_then(|streams| Moving::read_among(&self.moving, streams));

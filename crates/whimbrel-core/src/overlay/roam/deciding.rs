@@ -428,10 +428,13 @@ impl Core {
             }
             // The client is there by now.
             MoveAnswer::GaveTo { to, .. } if to == from.host => {
-                let (client, is_for_nobody) = (search.client.clone(), search.arrival.is_none());
+                if search.is_outdated {
+                    // That was asked for an earlier connection.
+                    return self.ask_clerk(now, moved.number, out);
+                }
+                let client = search.client.clone();
                 let of_its = search.claims.iter().filter(|known| known.host == to && is_state(known));
-                let epoch = of_its.map(|known| known.epoch).max().unwrap_or_default();
-                if is_for_nobody {
+                if let Some(epoch) = of_its.map(|known| known.epoch).max().filter(|_| search.arrival.is_none()) {
                     self.note_has_it(now, &client, (to, epoch));
                 }
                 self.refuse_arrival(now, moved.number, Refusal::ConnectedAgain, out);

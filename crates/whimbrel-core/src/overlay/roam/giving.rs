@@ -7,7 +7,7 @@ use std::sync::Arc;
 use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 
-use super::seeking::Successor;
+use super::seeking::{FOR_NOBODY, Successor};
 use super::{Ended, Given};
 use crate::api::{Kick, Output};
 use crate::broker::Core;
@@ -27,14 +27,16 @@ impl Core {
     pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
-        let successor = Successor { from, number: asked.number, least: asked.least, clean: asked.clean };
+        let is_for_nobody = asked.waited == FOR_NOBODY;
+        let successor = Successor { from, number: asked.number, least: asked.least, clean: asked.clean, is_for_nobody };
         if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
-            if (search.moment, host) < (asked.moment, from.host) {
+            let is_awaited = search.arrival.is_some();
+            if (search.moment, host) < (asked.moment, from.host) && !(is_awaited && is_for_nobody) {
                 // It goes on there once it is here.
                 search.successor = Some(successor);
                 return;
             }
-            if search.arrival.is_some() && !asked.as_copy {
+            if is_awaited && (is_for_nobody || !asked.as_copy) {
                 return self.say_gave(now, (from.host, asked.number), (host, 0, 0), out);
             }
         }
@@ -170,6 +172,10 @@ impl Core {
     pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
         let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
         let whom = (successor.from.host, successor.number);
+        if successor.is_for_nobody && self.sessions.get(index).is_attached() {
+            let host = self.overlay.as_deref().map(|overlay| overlay.host).expect("somebody has asked");
+            return self.say_gave(now, whom, (host, 0, 0), out);
+        }
         self.let_go_of_client(now, index, out);
         if let Some(index) = self.sessions.find(client) {
             if !successor.clean {

@@ -104,7 +104,12 @@ pub(super) struct Successor {
     pub(super) number: u64,
     pub(super) least: u64,
     pub(super) clean: bool,
+    /// Nobody is connected there.
+    pub(super) is_for_nobody: bool,
 }
+
+/// So long has a connection waited that there is not.
+pub(super) const FOR_NOBODY: u64 = u64::MAX;
 
 /// A session is sought.
 #[derive(Debug)]
@@ -479,7 +484,7 @@ impl Core {
         // Sought for nobody's connection it is left to whoever is attached somewhere.
         let is_for_nobody =
             search.arrival.is_none() && search.successor.is_none() && shared_text(&search.client).is_none();
-        let waited = if is_for_nobody { u64::MAX } else { now.since(search.began).as_micros() as u64 };
+        let waited = if is_for_nobody { FOR_NOBODY } else { now.since(search.began).as_micros() as u64 };
         let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
         self.write_to(now, from, (&Message::Move(asked), false), out);
     }

@@ -33,7 +33,7 @@ impl Core {
         self.tell_taken(now, out);
         self.tell_voided(now, out);
         let taken = self.unsafe_taken().into_iter();
-        let mut asked: Vec<_> = taken.map(|(client, has_it)| (client, 0, Some(has_it))).collect();
+        let mut asked: Vec<_> = taken.map(|(client, has_it)| (client, ASK_CLERK_AFTER, Some(has_it))).collect();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let given: Vec<Box<str>> =
@@ -220,6 +220,9 @@ impl Core {
             let known = Known::of(claim);
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let host = overlay.host;
+            if claim.host != host {
+                overlay.roam.takeover.note_elsewhere(claim.client, (claim.host, claim.epoch));
+            }
             if let Some(copy) = overlay.roam.copies.get_mut(claim.client)
                 && (copy.epoch < claim.epoch || copy.epoch == claim.epoch && claim.kind == ClaimKind::Ended)
                 && claim.host != host

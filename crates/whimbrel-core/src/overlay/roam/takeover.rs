@@ -1,6 +1,7 @@
 //! The sessions of a broker that has ended are taken over by those who have copies of them. When all are safe, others are told: they need not keep anything for
 //! that broker any more.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Time};
@@ -20,6 +21,9 @@ const TOOK_TIMES: u32 = 10;
 /// So often those are told that could not be reached then.
 const TOOK_LATE_TIMES: u32 = 3;
 
+/// So many letters are written to those in a second: after a partition of n brokers each of them may have n/2 to tell.
+const TOOK_LATE_MAX: usize = 16;
+
 /// Brokers that have ended, all of whose sessions are safe, of which those who could not be reached are told; of others they learn when what they keep expires.
 const TOOK_MAX: usize = 16;
 
@@ -36,9 +40,9 @@ struct Taking {
     asked: Box<str>,
     /// How often others were told that all are.
     told: u32,
-    /// Who could not be reached then, and how often they were told.
-    late: Vec<HostId>,
-    told_late: u32,
+    /// Who could not be reached then, each with how often it was told.
+    late: BTreeMap<HostId, u32>,
+    since: Time,
 }
 
 /// What is being taken over.
@@ -47,10 +51,12 @@ pub(super) struct Takeover {
     taking: Vec<Taking>,
     /// Clients whose keeper has ended, and of whose sessions there are copies here.
     orphans: BTreeSet<Box<str>>,
+    /// Which of them was sought last.
+    sought: Box<str>,
 }
 
 impl Takeover {
-    /// Somebody has a session, and a copy of it with somebody else from now on.
+    /// Somebody has a session of which there is no copy here any more.
     pub(super) fn note_elsewhere(&mut self, client: &str, has_it: (HostId, u64)) {
         let known = self.taking.iter_mut().filter_map(|one| one.clients.get_mut(client));
         known.for_each(|known| *known = Some(has_it));
@@ -59,13 +65,37 @@ impl Takeover {
     /// Brokers can be reached that could not be before. Whether somebody has to be told something.
     pub(super) fn note_come(&mut self, come: &[HostId]) -> bool {
         for one in self.taking.iter_mut().filter(|one| one.told >= TOOK_TIMES) {
-            (one.late, one.told_late) = (come.to_vec(), 0);
+            one.late.extend(come.iter().map(|host| (*host, 0)));
         }
         !self.taking.is_empty() && !come.is_empty()
     }
 
-    /// Those that others have been told of often enough: the last ones stay.
-    fn forget_told(&mut self) {
+    /// The next one to be sought: each has its turn.
+    fn next_orphan(&mut self) -> Option<Box<str>> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let next = self.orphans.range::<str, _>((Excluded(&*self.sought), Unbounded)).next();
+        let next = next.or(self.orphans.first())?.clone();
+        self.orphans.remove(&next);
+        self.sought = next.clone();
+        Some(next)
+    }
+
+    /// Some of those that could not be reached, each with of whose sessions it is told.
+    fn late_ones(&mut self) -> Vec<(HostId, HostId)> {
+        let mut told = Vec::new();
+        for one in &mut self.taking {
+            for (host, times) in one.late.iter_mut().take(TOOK_LATE_MAX - told.len()) {
+                *times += 1;
+                told.push((*host, one.keeper));
+            }
+            one.late.retain(|_, times| *times < TOOK_LATE_TIMES);
+        }
+        told
+    }
+
+    /// Those that others have been told of often enough: the last ones stay, until whatever is kept for them expires.
+    fn forget_told(&mut self, now: Time, most: Duration) {
+        self.taking.retain(|one| now.since(one.since) < most);
         let is_told = |one: &Taking| one.told >= TOOK_TIMES;
         let mut spare = self.taking.iter().filter(|one| is_told(one)).count().saturating_sub(TOOK_MAX);
         self.taking.retain(|one| {
@@ -94,13 +124,14 @@ impl Core {
         roam.directory.forget_host(host);
         let has_forgotten = roam.forgotten.remove(&host);
         let of_host: Vec<Box<str>> = roam.copies.of_keeper(host).collect();
-        let is_orphan = |client: &str| roam.copies.get(client).is_some_and(|copy| copy.void.is_none());
+        let is_gone = |host: HostId| self.streams.has_ended(host);
+        let is_orphan = |client: &str| roam.copies.get(client).is_some_and(|copy| copy.holder(is_gone).is_none());
         roam.takeover.orphans.extend(of_host.iter().filter(|client| is_orphan(client)).cloned());
         if !has_forgotten {
             let clients =
                 of_host.into_iter().chain(roam.copies.formerly_of(host)).map(|client| (client, None)).collect();
-            let (asked, told, late, told_late) = (Box::default(), 0, Vec::new(), 0);
-            roam.takeover.taking.push(Taking { keeper: host, clients, asked, told, late, told_late });
+            let (asked, told, late) = (Box::default(), 0, BTreeMap::new());
+            roam.takeover.taking.push(Taking { keeper: host, clients, asked, told, late, since: now });
         }
         overlay.set_once(now, Due::Seek);
         overlay.set_once(now + SETTLE_EVERY, Due::Settle);
@@ -118,17 +149,17 @@ impl Core {
             if overlay.roam.searches.len() >= ORPHANS_MAX {
                 return overlay.set_once(now + ASK_AGAIN, Due::Seek);
             }
-            if let Some(client) = overlay.roam.takeover.orphans.pop_first() {
+            if let Some(client) = overlay.roam.takeover.next_orphan() {
                 self.seek(now, &client, None, out);
             }
         }
     }
 
-    /// Whoever was asked for the session of a broker that has ended has it, or has ended it: the copy here is of no use, and goes when it is safe there.
-    pub(super) fn note_has_it(&mut self, now: Time, client: &str, (host, epoch): (HostId, u64)) {
+    /// Whoever was asked for the session of a broker that has ended has it, or has ended it, under that epoch: the copy here is of no use, and goes when it is safe there.
+    pub(super) fn note_has_it(&mut self, now: Time, client: &str, has_it: (HostId, u64)) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if let Some(copy) = overlay.roam.copies.get_mut(client) {
-            copy.void = Some((host, epoch.max(copy.epoch)));
+        if let Some(copy) = overlay.roam.copies.get_mut(client).filter(|copy| copy.epoch <= has_it.1) {
+            copy.void = Some(has_it);
             overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         }
     }
@@ -144,7 +175,7 @@ impl Core {
         let (host, map) = (overlay.host, overlay.roam.map.clone());
         let mut taking = core::mem::take(&mut overlay.roam.takeover.taking);
         let mut orphans = Vec::new();
-        for one in taking.iter_mut().filter(|one| is_open(one)) {
+        for one in taking.iter_mut().filter(|one| one.told < TOOK_TIMES) {
             one.clients.retain(|client, elsewhere| match self.outlook(client, *elsewhere) {
                 Outlook::Safe => false,
                 Outlook::Unsafe => true,
@@ -156,32 +187,26 @@ impl Core {
             if !one.clients.is_empty() {
                 continue;
             }
-            let keeper = one.keeper;
-            let told: Vec<HostId> = if one.told < TOOK_TIMES {
-                one.told += 1;
-                map.hosts().filter(|other| *other != host).collect()
-            } else {
-                one.told_late += 1;
-                let late = one.late.clone();
-                if one.told_late >= TOOK_LATE_TIMES {
-                    one.late.clear();
-                }
-                late
-            };
-            for other in told {
-                self.write_to(now, other, (&Message::Took(Took { keeper }), false), out);
+            one.told += 1;
+            for other in map.hosts().filter(|other| *other != host) {
+                self.write_to(now, other, (&Message::Took(Took { keeper: one.keeper }), false), out);
             }
-            self.took(now, keeper, host);
+            self.took(now, one.keeper, host);
         }
+        let most = self.sessions.limits.session_expiry_max;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let takeover = &mut overlay.roam.takeover;
         taking.append(&mut takeover.taking);
         takeover.taking = taking;
-        takeover.forget_told();
+        takeover.forget_told(now, most);
+        let late = takeover.late_ones();
         if !orphans.is_empty() {
             // Somebody who may have them was not heard in time.
             takeover.orphans.extend(orphans);
             overlay.set_once(now, Due::Seek);
+        }
+        for (other, keeper) in late.into_iter().filter(|(other, _)| map.has(*other)) {
+            self.write_to(now, other, (&Message::Took(Took { keeper }), false), out);
         }
     }
 
@@ -198,26 +223,24 @@ impl Core {
             return if is_safe { Outlook::Safe } else { Outlook::Unsafe };
         }
         match roam.copies.get(client) {
-            Some(copy) if copy.void.is_some() => Outlook::Unsafe,
-            Some(copy) if !self.streams.has_ended(copy.keeper) => Outlook::Unsafe,
+            Some(copy) if copy.holder(|host| self.streams.has_ended(host)).is_some() => Outlook::Unsafe,
             // The home of a shared subscription seeks it by itself.
             Some(_) if shared_text(client).is_none() => Outlook::Orphan,
-            Some(_) => Outlook::Safe,
-            None if elsewhere.is_some_and(|(host, _)| !self.streams.has_ended(host)) => Outlook::Unsafe,
-            None => Outlook::Safe,
+            None if elsewhere.is_some() => Outlook::Unsafe,
+            _ => Outlook::Safe,
         }
     }
 
     /// Clients whose sessions others have taken over from brokers that have ended, and who have not said that these are safe; each with who has it, and under which epoch.
     pub(super) fn unsafe_taken(&mut self) -> Vec<(Box<str>, (HostId, u64))> {
         let Core { overlay, streams, .. } = self;
+        let is_gone = |host: HostId| streams.has_ended(host);
         let Some(overlay) = overlay.as_deref_mut() else { return Vec::new() };
         let Roam { takeover, copies, .. } = &mut overlay.roam;
         let mut all = Vec::new();
         for one in &mut takeover.taking {
             let has_it = |client: &str, elsewhere: &Option<(HostId, u64)>| {
-                let of_copy = copies.get(client).map(|copy| copy.void.unwrap_or((copy.keeper, copy.epoch)));
-                of_copy.or(*elsewhere).filter(|(host, _)| !streams.has_ended(*host))
+                copies.get(client).map_or(*elsewhere, |copy| copy.holder(is_gone))
             };
             let before = all.len();
             let by_others = turn(&one.clients, &one.asked)
@@ -233,14 +256,10 @@ impl Core {
     pub(super) fn note_taken_over(&mut self, claim: &Claim<'_>) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Roam { copies, takeover, .. } = &mut overlay.roam;
-        let of_copy = copies.get(claim.client);
-        if of_copy.is_some_and(|copy| copy.void.is_some()) {
-            // That goes when it is safe exactly where it is said to be.
-            return;
-        }
+        let of_copy = copies.get(claim.client).map(|copy| copy.void.map_or(copy.epoch, |(_, epoch)| epoch));
         for one in &mut takeover.taking {
             let Some(elsewhere) = one.clients.get(claim.client) else { continue };
-            let epoch = of_copy.map(|copy| copy.epoch).or(elsewhere.map(|(_, epoch)| epoch));
+            let epoch = of_copy.or(elsewhere.map(|(_, epoch)| epoch));
             if epoch.is_some_and(|epoch| epoch <= claim.epoch) {
                 one.clients.remove(claim.client);
             }

@@ -44,10 +44,11 @@ impl Core {
         let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
         let (client, form) = (bytes.text()?, bytes.u8()?);
         if form == GONE {
-            let its = copies.get(client).filter(|copy| copy.keeper == keeper).map(|copy| copy.epoch);
-            if let Some(epoch) = its {
+            let its = copies.get(client).filter(|copy| copy.keeper == keeper);
+            let its = its.map(|copy| copy.void.unwrap_or((keeper, copy.epoch)));
+            if let Some(has_it) = its {
                 copies.remove(client);
-                self.overlay.as_deref_mut()?.roam.takeover.note_elsewhere(client, (keeper, epoch));
+                self.overlay.as_deref_mut()?.roam.takeover.note_elsewhere(client, has_it);
             }
             return Some((client, true, its.is_some()));
         }
