@@ -167,6 +167,27 @@ fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
     }
 }
 
+/// It comes while they are sought.
+#[test]
+fn who_comes_as_a_former_keeper_ends_stays() {
+    for (client, pause) in (0..16).flat_map(|client| [0, 2, 5, 20, 60].map(|pause| (format!("s{client}"), pause))) {
+        let mut net = Net::mesh(4);
+        assert_eq!(net.connect(0, 1, &client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+        net.leave(0, 1);
+        net.advance(SECOND);
+        net.kill(0);
+        net.advance(SECOND);
+        net.delay([1, 2], MILLI * 20);
+        net.delay([1, 3], MILLI * 20);
+        net.revive(0, false);
+        net.advance(MILLI * pause);
+        assert_eq!(net.connect(1, 1, &client), Some(true), "{client}, {pause} ms after");
+        net.advance(SECOND * 10);
+        assert!(!net.is_kicked(1, 1), "{client}, which came {pause} ms after");
+    }
+}
+
 /// Where it was before there is a copy of its session here, which is sought as that broker ends.
 #[test]
 fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {

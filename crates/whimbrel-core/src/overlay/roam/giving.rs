@@ -7,12 +7,15 @@ use std::sync::Arc;
 use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 
-use super::seeking::{FOR_NOBODY, Successor};
+use super::seeking::Successor;
 use super::{Ended, Given};
 use crate::api::{Kick, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
 use crate::store::{AtomNo, Moving, SessionNo, Wait, join};
+
+/// So long has a connection waited for which a session is asked, microseconds, that there is not.
+pub(super) const FOR_NOBODY: u64 = u64::MAX;
 
 /// Bytes of a session in one letter.
 const PART_BYTES: usize = 256 << 10;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};
 
+use super::giving::FOR_NOBODY;
 use super::reviewing::Review;
 use super::{Due, Known, hash_of};
 use crate::api::{Attach, Link, Output, Refusal, Will};
@@ -107,9 +108,6 @@ pub(super) struct Successor {
     /// Nobody is connected there.
     pub(super) is_for_nobody: bool,
 }
-
-/// So long has a connection waited that there is not.
-pub(super) const FOR_NOBODY: u64 = u64::MAX;
 
 /// A session is sought.
 #[derive(Debug)]
