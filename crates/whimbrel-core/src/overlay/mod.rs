@@ -301,6 +301,18 @@ impl Overlay {
     }
 }
 
+/// So many bits of an incarnation are its host's; the others count in units of 2^20 ns.
+const INCARNATION_HOST_BITS: u32 = 20;
+
+/// The incarnation of a process that begins then. Ticks are never used twice, so it is greater than that of any process of that host before it. Nor is it that of a
+/// process of another host that begins at the same moment: silence names the incarnation and version of whom it is for, and not the host, and on its way it is
+/// handed on by numbers of links, which may mean others since one of them broke.
+fn incarnation_of(host: HostId, began: u64) -> u64 {
+    // The low four bits of all hosts are zero.
+    let of_host = (host.as_u64() >> 4) & ((1 << INCARNATION_HOST_BITS) - 1);
+    (((began >> INCARNATION_HOST_BITS) + 1) << INCARNATION_HOST_BITS) | of_host
+}
+
 impl Core {
     /// From now on the broker is one of many: it accepts links to others. To be called once, before anybody subscribes.
     ///
@@ -311,8 +323,7 @@ impl Core {
         assert!(whimbrel_wire::is_name(&config.name), "the name of a broker is checked where it is configured");
         assert!(config.interest_max >= reduce::INTEREST_LEAST, "the bound of the interest is checked as well");
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
-        // Ticks are never used twice, so an incarnation is greater than that of any process before it.
-        let incarnation = self.streams.own.farthest().0.max(now.as_nanos());
+        let incarnation = incarnation_of(self.streams.own.host(), self.streams.own.farthest().0.max(now.as_nanos()));
         let whose = (self.sessions.limits.deployment, self.streams.birth());
         let overlay = Overlay::new(now, self.streams.own.host(), incarnation, whose, config);
         self.overlay = Some(Box::new(overlay));

@@ -1,6 +1,7 @@
 //! Brokers that are started again, with their disks or without, while something is still to be told of them, or asked.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use whimbrel_core::{Durability, Filter, Following};
 use whimbrel_event::Qos;
@@ -22,6 +23,22 @@ fn start_again(net: &mut Net, node: usize) {
     net.kill(node);
     net.revive(node, true);
     net.advance(SECOND * 3);
+}
+
+/// Silence names the incarnation of whom it is for, and not its host.
+#[test]
+fn brokers_that_begin_at_the_same_moment_have_incarnations_of_their_own() {
+    let mut net = Net::mesh(8);
+    let incarnation = |net: &Net, node: usize| {
+        let host = net.nodes[node].core.host();
+        let known = net.nodes[node].core.topology(net.now).into_iter().find(|broker| broker.host == host);
+        known.expect("each broker knows itself").incarnation
+    };
+    let all: BTreeSet<u64> = (0..8).map(|node| incarnation(&net, node)).collect();
+    assert_eq!(all.len(), 8);
+    let before = incarnation(&net, 3);
+    start_again(&mut net, 3);
+    assert!(incarnation(&net, 3) > before, "the next life of a host is the later one");
 }
 
 /// A client of the second broker subscribes, wants to be told of gaps, and leaves.
