@@ -259,6 +259,7 @@ impl Core {
         if is_open {
             // What is written now lies before that, and must not any more once it is acknowledged.
             durable.far.written.mark(pubend, had);
+            self.keep_flights(track, pubend);
         }
         self.tracks.touch(track);
         self.note_counted(self.tracks.get(track).session);

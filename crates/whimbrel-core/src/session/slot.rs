@@ -51,7 +51,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// The client has the event, or the delivery is over.
-    pub(super) fn is_had(&self) -> bool {
+    pub(crate) fn is_had(&self) -> bool {
         matches!(self.stage, Stage::Settled | Stage::Receiving | Stage::ExpectCompleted)
     }
 

@@ -64,6 +64,31 @@ impl Core {
         Some((durable.number, whose, id.tick))
     }
 
+    /// A subscription counts on the log of a stream from now on: what it was given of that before, and has not settled, is found there after a restart. Without
+    /// that it would come again, under another tag.
+    pub(crate) fn keep_flights(&mut self, track: u32, pubend: PubendId) {
+        let index = self.tracks.get(track).session;
+        let session = self.sessions.get(index);
+        let number = session.memory.number;
+        if !session.memory.is_kept {
+            return;
+        }
+        let is_its = |slot: &&Slot| slot.track == track && slot.qos == Qos::ExactlyOnce && slot.id.pubend == pubend;
+        let open = session.inflight.open().filter(|(_, slot)| is_its(slot));
+        let open: Vec<(u16, EventId, bool)> = open.map(|(tag, slot)| (tag, slot.id, slot.is_had())).collect();
+        for (tag, id, is_had) in &open {
+            let Some((of, whose, tick)) = self.flight(track, Some(*id)) else { continue };
+            let flight = match is_had {
+                true => Flight::Received { number: of, whose, tick },
+                false => Flight::Sent { number: of, whose, tick },
+            };
+            self.store.outbox.put(|key| Key::InFlight(number, *tag).put(key), |value| flight.put_versioned(value));
+        }
+        if !open.is_empty() {
+            self.store.outbox.seal();
+        }
+    }
+
     /// A delivery may be sent.
     pub(crate) fn hand_over(&mut self, now: Time, index: u32, number: SessionNo, tag: u16, out: &mut dyn Output) {
         if self.sessions.is_numbered(index, number) {
