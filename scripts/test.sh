@@ -58,8 +58,8 @@ with_binary() {
     export WHIMBREL_BIN=$target/$profile/whimbrel
     local name
     until [[ -x $WHIMBREL_BIN ]]; do
-        if [[ -e $logs/build-failed ]]; then
-            for name in console clients book packaging net timed; do note "$name" 0 1 "not run, because the build failed"; done
+        if [[ -e $logs/build-ended ]]; then
+            for name in console clients book packaging net timed; do note "$name" 0 1 "not run, because the build left no binary"; done
             return
         fi
         sleep 1
@@ -75,16 +75,15 @@ with_binary() {
 step require scripts/require.sh cc=build-essential git python3 cargo:fmt cargo:clippy || { finish; exit 1; }
 step format cargo fmt --all --check || true
 # One of an earlier build is not the one to be tested. Cargo puts it there again when it is as it should be.
-rm -f "$target/$profile/whimbrel" "$logs/build-failed"
+rm -f "$target/$profile/whimbrel" "$logs/build-ended"
 with_binary &
 # What computes leaves the machine to what waits for it.
 renice -n 10 $$ >/dev/null
 is_built=no
 if step build cargo test --locked --workspace --profile $profile --no-run; then
     is_built=yes
-else
-    touch "$logs/build-failed"
 fi
+touch "$logs/build-ended"
 step clippy cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings || true
 step tidy cargo run --quiet --locked --profile $profile --package xtask -- tidy || true
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --profile $profile || true

@@ -101,21 +101,46 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     }
 }
 
+/// Three brokers. A client has subscribed at the first and left, something came for it at the second, and the first is gone.
+fn something_is_owed(client: &str) -> Net {
+    let mut net = Net::mesh(3);
+    assert_eq!(net.connect(1, 9, "publisher"), Some(false));
+    assert_eq!(net.connect(0, 1, client), Some(false));
+    net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+    net.leave(0, 1);
+    net.advance(SECOND);
+    net.publish_all(1, 9, &["one"]);
+    net.advance(SECOND);
+    net.kill(0);
+    net.advance(SECOND);
+    net
+}
+
+/// After a while the second keeps nothing of what came there.
+fn assert_nothing_is_owed(net: &mut Net, client: &str) {
+    net.advance(SECOND * 60);
+    let streams = net.nodes[1].core.streams();
+    assert!(streams.iter().all(|stream| stream.chopped >= stream.logged), "{client}: {streams:?}");
+}
+
+/// Four brokers. A client has subscribed at the first and left, and the first is gone.
+fn keeper_is_gone(client: &str) -> Net {
+    let mut net = Net::mesh(4);
+    assert_eq!(net.connect(0, 1, client), Some(false));
+    net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+    net.leave(0, 1);
+    net.advance(SECOND);
+    net.kill(0);
+    net.advance(SECOND);
+    net
+}
+
 /// A broker has lost its disk, and a session of its former life comes back to it from a copy. What was owed to that life is kept until others know what is needed for
 /// the session by now, and no longer.
 #[test]
 fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_elsewhere() {
     for client in CLIENTS {
-        let mut net = Net::mesh(3);
-        assert_eq!(net.connect(1, 9, "publisher"), Some(false));
-        assert_eq!(net.connect(0, 1, client), Some(false));
-        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
-        net.leave(0, 1);
-        net.advance(SECOND);
-        net.publish_all(1, 9, &["one"]);
-        net.advance(SECOND);
-        net.kill(0);
-        net.advance(SECOND);
+        let mut net = something_is_owed(client);
         net.revive(0, false);
         // What it needs is not heard of.
         net.drops = Box::new(|from, _, bytes| {
@@ -130,9 +155,7 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
         net.advance(SECOND * 15);
         assert_eq!(net.connect(0, 1, client), Some(true));
         assert_eq!(net.settled(0, 1, SECOND * 2), ["one"], "{client}");
-        net.advance(SECOND * 60);
-        let streams = net.nodes[1].core.streams();
-        assert!(streams.iter().all(|stream| stream.chopped >= stream.logged), "{client}: {streams:?}");
+        assert_nothing_is_owed(&mut net, client);
     }
 }
 
@@ -140,16 +163,7 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
 #[test]
 fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought_in_vain() {
     for client in CLIENTS {
-        let mut net = Net::mesh(3);
-        assert_eq!(net.connect(1, 9, "publisher"), Some(false));
-        assert_eq!(net.connect(0, 1, client), Some(false));
-        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
-        net.leave(0, 1);
-        net.advance(SECOND);
-        net.publish_all(1, 9, &["one"]);
-        net.advance(SECOND);
-        net.kill(0);
-        net.advance(SECOND);
+        let mut net = something_is_owed(client);
         net.drops = Box::new(|_, _, bytes| {
             let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
             matches!(Message::decode(letter.kind, letter.body), Ok(Message::Found(_)))
@@ -159,9 +173,7 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought
         net.drops = Box::new(|_, _, _| false);
         assert_eq!(net.connect(0, 1, client), Some(true), "{client}");
         assert_eq!(net.settled(0, 1, SECOND * 2), ["one"], "{client}");
-        net.advance(SECOND * 60);
-        let streams = net.nodes[1].core.streams();
-        assert!(streams.iter().all(|stream| stream.chopped >= stream.logged), "{client}: {streams:?}");
+        assert_nothing_is_owed(&mut net, client);
     }
 }
 
@@ -169,13 +181,7 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought
 #[test]
 fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
     for (client, pause) in (0..16).flat_map(|client| [0, 15].map(|pause| (format!("s{client}"), pause))) {
-        let mut net = Net::mesh(4);
-        assert_eq!(net.connect(0, 1, &client), Some(false));
-        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
-        net.leave(0, 1);
-        net.advance(SECOND);
-        net.kill(0);
-        net.advance(SECOND);
+        let mut net = keeper_is_gone(&client);
         assert_eq!(net.connect(1, 1, &client), Some(true), "{client}");
         net.advance(SECOND * pause);
         net.revive(0, false);
@@ -188,13 +194,7 @@ fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
 #[test]
 fn who_comes_as_a_former_keeper_ends_stays() {
     for (client, pause) in (0..16).flat_map(|client| [0, 2, 5, 20, 60].map(|pause| (format!("s{client}"), pause))) {
-        let mut net = Net::mesh(4);
-        assert_eq!(net.connect(0, 1, &client), Some(false));
-        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
-        net.leave(0, 1);
-        net.advance(SECOND);
-        net.kill(0);
-        net.advance(SECOND);
+        let mut net = keeper_is_gone(&client);
         net.delay([1, 2], MILLI * 20);
         net.delay([1, 3], MILLI * 20);
         net.revive(0, false);

@@ -41,6 +41,7 @@ fn payloads(got: &[Got]) -> Vec<&str> {
 fn gaps(got: &[Got]) -> impl Iterator<Item = (PubendId, Tick, Tick)> {
     let tick = |got: &Got, name: &str| Some(Tick(part(&got.payload, name)?.parse().ok()?));
     let of = move |got: &Got| {
+        part(&got.payload, "kind").filter(|kind| *kind == "gap")?;
         let pubend = PubendId(u64::from_str_radix(part(&got.payload, "pubend")?, 16).ok()?);
         Some((pubend, tick(got, "from")?, tick(got, "to")?))
     };

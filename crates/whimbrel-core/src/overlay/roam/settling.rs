@@ -27,6 +27,11 @@ const SETTLE_PAGE: usize = 128;
 /// have their turn later.
 pub(super) const SETTLE_MAX: usize = 4096;
 
+/// Behind whom the next turn begins, after one in which so many were asked of: from the beginning, if those were all.
+pub(super) fn next_turn(asked: usize, last: Option<&str>) -> Box<str> {
+    last.filter(|_| asked >= SETTLE_MAX).unwrap_or_default().into()
+}
+
 impl Core {
     /// Asks whether what was given away is safe.
     pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut dyn Output) {
@@ -38,14 +43,14 @@ impl Core {
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let given: Vec<Box<str>> =
             turn(&roam.given, &roam.turns.given).map(|(client, _)| client.clone()).take(SETTLE_MAX).collect();
-        roam.turns.given = given.last().filter(|_| given.len() >= SETTLE_MAX).cloned().unwrap_or_default();
+        roam.turns.given = next_turn(given.len(), given.last().map(|client| &**client));
         for client in given {
             let times = roam.given.get_mut(&client).expect("it was just found");
             *times = times.saturating_add(1);
             asked.push((client, *times, None));
         }
         let void = roam.copies.void_ones(&roam.turns.void, SETTLE_MAX);
-        roam.turns.void = void.last().filter(|_| void.len() >= SETTLE_MAX).cloned().unwrap_or_default();
+        roam.turns.void = next_turn(void.len(), void.last().map(|client| &**client));
         asked.extend(void.into_iter().map(|client| (client, ASK_CLERK_AFTER, None)));
         if asked.is_empty() {
             return;

@@ -8,7 +8,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Claim, Message, Took};
 
 use super::seeking::ASK_AGAIN;
-use super::settling::{SETTLE_EVERY, SETTLE_MAX};
+use super::settling::{SETTLE_EVERY, SETTLE_MAX, next_turn};
 use super::{Due, Roam, turn};
 use crate::api::Output;
 use crate::broker::Core;
@@ -246,8 +246,7 @@ impl Core {
             let by_others = turn(&one.clients, &one.asked)
                 .filter_map(|(client, elsewhere)| Some((client.clone(), has_it(client, elsewhere)?)));
             all.extend(by_others.take(SETTLE_MAX));
-            let is_full = all.len() - before >= SETTLE_MAX;
-            one.asked = all.last().filter(|_| is_full).map_or(Box::default(), |(client, _)| client.clone());
+            one.asked = next_turn(all.len() - before, all.last().map(|(client, _)| &**client));
         }
         all
     }
