@@ -92,4 +92,7 @@ if [[ $is_built == yes ]]; then
     step untimed scripts/run-tests.py $profile untimed || true
 fi
 wait
+if [[ $is_built == yes ]]; then
+    step measured scripts/run-tests.py $profile measured || true
+fi
 finish
