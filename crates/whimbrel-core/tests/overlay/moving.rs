@@ -195,6 +195,31 @@ fn a_connection_that_takes_over_a_search_is_not_attached_to_what_that_found() {
     assert_eq!(net.settled(2, 3, SECOND), ["1"]);
 }
 
+/// Whoever has a session is asked for it several times before its first answer comes; all of them say that its client is there by now, which it was, and is not any
+/// more.
+#[test]
+fn the_newest_connection_is_not_refused_for_what_was_asked_for_an_older_one() {
+    // The clerk of this one is the first broker.
+    let client = "b";
+    let mut net = Net::mesh(3);
+    assert_eq!(net.connect(1, 1, client), Some(false));
+    net.leave(1, 1);
+    net.advance(SECOND);
+    net.delay([0, 2], MILLI * 10);
+    net.delay([1, 2], MILLI * 120);
+    // The first question to the clerk is lost, so nobody knows of this one when the client comes back to where it was.
+    net.drops = Box::new(|node, _, _| node == 2);
+    net.connect_as(2, 1, client, RETURN);
+    net.advance(MILLI);
+    net.drops = Box::new(|_, _, _| false);
+    net.advance(MILLI * 179);
+    assert_eq!(net.connect(1, 2, client), Some(true));
+    net.advance(MILLI * 268);
+    net.connect_as(2, 3, client, RETURN);
+    assert_eq!(net.answer(2, 3), Some(true));
+    assert!(net.is_kicked(1, 2));
+}
+
 #[test]
 fn at_least_once_comes_again_under_its_tag_and_exactly_once_keeps_its_stage() {
     for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {

@@ -5,7 +5,8 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
-use super::seeking::{ASK_AGAIN, Arrival, Fetching, SEEK_LONGEST, Search, Stage};
+use super::searches::{Arrival, Fetching, Search, Stage};
+use super::seeking::{ASK_AGAIN, SEEK_LONGEST};
 use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
@@ -430,7 +431,7 @@ impl Core {
             MoveAnswer::GaveTo { to, .. } if to == from.host => {
                 if search.is_outdated {
                     // That was asked for an earlier connection.
-                    return self.ask_clerk(now, moved.number, out);
+                    return self.ask_anew(now, moved.number, out);
                 }
                 let client = search.client.clone();
                 let of_its = search.claims.iter().filter(|known| known.host == to && is_state(known));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 
-use super::seeking::Successor;
+use super::searches::Successor;
 use super::{Ended, Given};
 use crate::api::{Kick, Output};
 use crate::broker::Core;

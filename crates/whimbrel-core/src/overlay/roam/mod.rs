@@ -19,6 +19,7 @@ mod map;
 mod past;
 mod publishing;
 mod reviewing;
+mod searches;
 mod seeking;
 mod settling;
 mod takeover;
@@ -42,7 +43,7 @@ pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
 pub use looking::RoamGauges;
 pub(crate) use publishing::said_of;
-pub(crate) use seeking::Arrival;
+pub(crate) use searches::Arrival;
 
 use copies::Copies;
 use copying::Copying;
@@ -50,7 +51,7 @@ use directory::{Directory, Known};
 use map::{Map, hash_of};
 use past::{Past, SETTLED};
 use publishing::Waits;
-use seeking::Searches;
+use searches::Searches;
 use takeover::Takeover;
 use telling::Telling;
 

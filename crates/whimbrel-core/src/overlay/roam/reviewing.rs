@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
 use whimbrel_wire::{AskPublished, Message, Published};
 
-use super::seeking::{ASK_AGAIN, Stage};
+use super::searches::Stage;
+use super::seeking::ASK_AGAIN;
 use super::{Attachment, Known};
 use crate::api::Output;
 use crate::broker::Core;
@@ -147,7 +148,7 @@ impl Core {
             if let Some(index) = self.searched(number).filter(|_| has_come) {
                 self.note_place(now, index);
             }
-            return self.ask_clerk(now, number, out);
+            return self.ask_anew(now, number, out);
         }
         let is_unsure = self.is_unsure_of(number);
         // Who has come back since may have what was not asked for.

@@ -7,9 +7,9 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};
 
 use super::giving::FOR_NOBODY;
-use super::reviewing::Review;
+use super::searches::{Arrival, CLAIMS_MAX, Fetching, Search, Stage};
 use super::{Due, Known, hash_of};
-use crate::api::{Attach, Link, Output, Refusal, Will};
+use crate::api::{Link, Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
@@ -29,187 +29,6 @@ pub(super) const SEEK_LONGEST: Duration = Duration::from_secs(10);
 
 /// How often a broker that has just begun looks whether it knows the others.
 const YOUNG_LOOK: Duration = Duration::from_millis(20);
-
-/// Claims of one client that are looked at.
-const CLAIMS_MAX: usize = 256;
-
-/// A client's connection that waits for its session.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) link: Link,
-    clean_start: bool,
-    expiry: Duration,
-    window: u16,
-    will: Option<Box<Will>>,
-    without_copy: bool,
-}
-
-impl Arrival {
-    pub(crate) fn of(attach: Attach<'_>) -> Arrival {
-        let Attach { link, clean_start, expiry, window, will, without_copy, .. } = attach;
-        Arrival { link, clean_start, expiry, window, will, without_copy }
-    }
-
-    pub(crate) fn attach(self, client_id: &str) -> Attach<'_> {
-        let Arrival { link, clean_start, expiry, window, will, without_copy } = self;
-        Attach { link, client_id, clean_start, expiry, window, will, without_copy }
-    }
-
-    pub(super) fn is_clean(&self) -> bool {
-        self.clean_start
-    }
-
-    /// If what there is of its session cannot be had, it says itself where it stands.
-    pub(super) fn goes_on(&self) -> bool {
-        self.without_copy && !self.clean_start
-    }
-
-    /// If what there is of its session cannot be had, it begins anew.
-    pub(super) fn does_without(&self) -> bool {
-        self.clean_start || self.without_copy
-    }
-}
-
-/// How far a search is.
-#[derive(Debug)]
-pub(super) enum Stage {
-    /// This broker has just begun, and does not know of the others yet.
-    Young,
-    /// Brokers are asked what they know; those have not answered.
-    Asking(BTreeSet<HostId>),
-    /// Somebody is asked for the session.
-    Fetching(Fetching),
-    /// It is here, or there is none; others are asked what its client has published there.
-    Reviewing(Box<Review>),
-}
-
-/// Somebody is asked for a session.
-#[derive(Debug)]
-pub(super) struct Fetching {
-    pub(super) from: HostId,
-    /// In which of its lives that one has it, as far as was known.
-    pub(super) life: Option<u64>,
-    pub(super) as_copy: bool,
-    /// Whoever that one gave it to has been asked, or cannot be.
-    pub(super) asked_of: Option<HostId>,
-    /// The part that is asked for.
-    pub(super) part: u32,
-    pub(super) digest: u64,
-    pub(super) body: Vec<u8>,
-}
-
-/// Somebody else wants the session that is being sought.
-#[derive(Clone, Debug)]
-pub(super) struct Successor {
-    pub(super) from: Sender,
-    pub(super) number: u64,
-    pub(super) least: u64,
-    pub(super) clean: bool,
-    /// Nobody is connected there.
-    pub(super) is_for_nobody: bool,
-}
-
-/// A session is sought.
-#[derive(Debug)]
-pub(super) struct Search {
-    pub(super) client: Box<str>,
-    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its keeper has ended.
-    pub(super) arrival: Option<Arrival>,
-    pub(super) moment: u64,
-    /// Since when that one waits.
-    pub(super) began: Time,
-    pub(super) stage: Stage,
-    /// Who was asked first.
-    clerk: Option<HostId>,
-    pub(super) claims: Vec<Known>,
-    /// Who has spoken for itself.
-    pub(super) heard: BTreeSet<HostId>,
-    /// Who may have it although nobody knows of it, and cannot be asked.
-    pub(super) forgotten: BTreeSet<HostId>,
-    /// Who has nothing after all.
-    pub(super) refused: BTreeSet<HostId>,
-    pub(super) successor: Option<Successor>,
-    /// Its client has connected again since others were asked, and may have been elsewhere in between: what they said then does not count for it.
-    pub(super) is_outdated: bool,
-    /// When it was decided what is used, somebody could not be asked who may have had the client: that one may be there by now, and may have what nobody else knows.
-    pub(super) was_unsure: bool,
-}
-
-impl Search {
-    /// Takes what somebody knows.
-    fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
-        self.claims.retain(|known| known.host != from);
-        self.heard.insert(from);
-        for claim in claims {
-            if (claim.host == from || !self.heard.contains(&claim.host)) && self.claims.len() < CLAIMS_MAX {
-                self.claims.push(claim);
-            }
-        }
-    }
-}
-
-/// All sessions that are sought.
-#[derive(Debug, Default)]
-pub(super) struct Searches {
-    all: BTreeMap<u64, Search>,
-    by_client: BTreeMap<Box<str>, u64>,
-    by_link: BTreeMap<Link, u64>,
-    due: BTreeSet<(Time, u64)>,
-    last: u64,
-}
-
-impl Searches {
-    /// Numbers begin here: an answer to one of a former life of this broker is none to one of this.
-    pub(super) fn number_from(&mut self, incarnation: u64) {
-        self.last = self.last.max(incarnation);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    pub(super) fn of_client(&self, client: &str) -> Option<&Search> {
-        self.all.get(self.by_client.get(client)?)
-    }
-
-    pub(super) fn of_client_mut(&mut self, client: &str) -> Option<&mut Search> {
-        self.all.get_mut(self.by_client.get(client)?)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Search)> {
-        self.all.iter().map(|(number, search)| (*number, search))
-    }
-
-    pub(super) fn get(&self, number: u64) -> Option<&Search> {
-        self.all.get(&number)
-    }
-
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Search> {
-        self.all.get_mut(&number)
-    }
-
-    pub(super) fn remove(&mut self, number: u64) -> Option<Search> {
-        let search = self.all.remove(&number)?;
-        self.by_client.remove(&search.client);
-        if let Some(arrival) = &search.arrival {
-            self.by_link.remove(&arrival.link);
-        }
-        Some(search)
-    }
-
-    /// The connection that has waited is another one now, or none; the one before.
-    pub(super) fn replace(&mut self, number: u64, arrival: Option<Arrival>) -> Option<Arrival> {
-        let search = self.all.get_mut(&number)?;
-        if let Some(arrival) = &arrival {
-            self.by_link.insert(arrival.link, number);
-        }
-        let old = core::mem::replace(&mut search.arrival, arrival);
-        if let Some(old) = &old {
-            self.by_link.remove(&old.link);
-        }
-        old
-    }
-}
 
 impl Core {
     /// Whether a session has to be sought before a client can be attached.
@@ -237,11 +56,9 @@ impl Core {
             }
             return;
         }
-        searches.last += 1;
-        let number = searches.last;
-        let search = Search {
+        let number = searches.insert(Search {
             client: client.into(),
-            arrival: None,
+            arrival,
             moment,
             began: now,
             stage: Stage::Young,
@@ -253,10 +70,7 @@ impl Core {
             successor: None,
             is_outdated: false,
             was_unsure: false,
-        };
-        searches.all.insert(number, search);
-        searches.by_client.insert(client.into(), number);
-        searches.replace(number, arrival);
+        });
         if is_young {
             return self.search_due(number, now + YOUNG_LOOK);
         }
@@ -285,6 +99,16 @@ impl Core {
         }
     }
 
+    /// A search begins anew for another connection than that for which others were asked: it has another number, so what is still on its way does not count for it.
+    pub(super) fn ask_anew(&mut self, now: Time, number: u64, out: &mut dyn Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(mut search) = overlay.roam.searches.remove(number) else { return };
+        search.is_outdated = false;
+        let number = overlay.roam.searches.insert(search);
+        self.search_due(number, now + ASK_AGAIN);
+        self.ask_clerk(now, number, out);
+    }
+
     /// Asks who has a session.
     pub(super) fn ask_clerk(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -293,7 +117,7 @@ impl Core {
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
         (search.stage, search.clerk) = (Stage::Asking(BTreeSet::from([clerk])), Some(clerk));
         (search.claims, search.heard, search.refused) = Default::default();
-        (search.is_outdated, search.was_unsure) = (false, false);
+        search.was_unsure = false;
         let (client, moment) = (search.client.clone(), search.moment);
         let own: Vec<Known> = self.own_claims(&client);
         let away = self.may_be_away(&client);

@@ -1,0 +1,203 @@
+//! Sessions that are sought: how far each search is, and who waits for it.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{HostId, Time};
+
+use super::Known;
+use super::reviewing::Review;
+use crate::api::{Attach, Link, Will};
+use crate::overlay::letters::Sender;
+
+/// Claims of one client that are looked at.
+pub(super) const CLAIMS_MAX: usize = 256;
+
+/// A client's connection that waits for its session.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) link: Link,
+    clean_start: bool,
+    expiry: Duration,
+    window: u16,
+    will: Option<Box<Will>>,
+    without_copy: bool,
+}
+
+impl Arrival {
+    pub(crate) fn of(attach: Attach<'_>) -> Arrival {
+        let Attach { link, clean_start, expiry, window, will, without_copy, .. } = attach;
+        Arrival { link, clean_start, expiry, window, will, without_copy }
+    }
+
+    pub(crate) fn attach(self, client_id: &str) -> Attach<'_> {
+        let Arrival { link, clean_start, expiry, window, will, without_copy } = self;
+        Attach { link, client_id, clean_start, expiry, window, will, without_copy }
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.clean_start
+    }
+
+    /// If what there is of its session cannot be had, it says itself where it stands.
+    pub(super) fn goes_on(&self) -> bool {
+        self.without_copy && !self.clean_start
+    }
+
+    /// If what there is of its session cannot be had, it begins anew.
+    pub(super) fn does_without(&self) -> bool {
+        self.clean_start || self.without_copy
+    }
+}
+
+/// How far a search is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// This broker has just begun, and does not know of the others yet.
+    Young,
+    /// Brokers are asked what they know; those have not answered.
+    Asking(BTreeSet<HostId>),
+    /// Somebody is asked for the session.
+    Fetching(Fetching),
+    /// It is here, or there is none; others are asked what its client has published there.
+    Reviewing(Box<Review>),
+}
+
+/// Somebody is asked for a session.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    pub(super) from: HostId,
+    /// In which of its lives that one has it, as far as was known.
+    pub(super) life: Option<u64>,
+    pub(super) as_copy: bool,
+    /// Whoever that one gave it to has been asked, or cannot be.
+    pub(super) asked_of: Option<HostId>,
+    /// The part that is asked for.
+    pub(super) part: u32,
+    pub(super) digest: u64,
+    pub(super) body: Vec<u8>,
+}
+
+/// Somebody else wants the session that is being sought.
+#[derive(Clone, Debug)]
+pub(super) struct Successor {
+    pub(super) from: Sender,
+    pub(super) number: u64,
+    pub(super) least: u64,
+    pub(super) clean: bool,
+    /// Nobody is connected there.
+    pub(super) is_for_nobody: bool,
+}
+
+/// A session is sought.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) client: Box<str>,
+    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its keeper has ended.
+    pub(super) arrival: Option<Arrival>,
+    pub(super) moment: u64,
+    /// Since when that one waits.
+    pub(super) began: Time,
+    pub(super) stage: Stage,
+    /// Who was asked first.
+    pub(super) clerk: Option<HostId>,
+    pub(super) claims: Vec<Known>,
+    /// Who has spoken for itself.
+    pub(super) heard: BTreeSet<HostId>,
+    /// Who may have it although nobody knows of it, and cannot be asked.
+    pub(super) forgotten: BTreeSet<HostId>,
+    /// Who has nothing after all.
+    pub(super) refused: BTreeSet<HostId>,
+    pub(super) successor: Option<Successor>,
+    /// Its client has connected again since others were asked, and may have been elsewhere in between: what they said then does not count for it.
+    pub(super) is_outdated: bool,
+    /// When it was decided what is used, somebody could not be asked who may have had the client: that one may be there by now, and may have what nobody else knows.
+    pub(super) was_unsure: bool,
+}
+
+impl Search {
+    /// Takes what somebody knows.
+    pub(super) fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
+        self.claims.retain(|known| known.host != from);
+        self.heard.insert(from);
+        for claim in claims {
+            if (claim.host == from || !self.heard.contains(&claim.host)) && self.claims.len() < CLAIMS_MAX {
+                self.claims.push(claim);
+            }
+        }
+    }
+}
+
+/// All sessions that are sought.
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    pub(super) all: BTreeMap<u64, Search>,
+    pub(super) by_client: BTreeMap<Box<str>, u64>,
+    pub(super) by_link: BTreeMap<Link, u64>,
+    pub(super) due: BTreeSet<(Time, u64)>,
+    last: u64,
+}
+
+impl Searches {
+    /// Numbers begin here: an answer to one of a former life of this broker is none to one of this.
+    pub(super) fn number_from(&mut self, incarnation: u64) {
+        self.last = self.last.max(incarnation);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn of_client(&self, client: &str) -> Option<&Search> {
+        self.all.get(self.by_client.get(client)?)
+    }
+
+    pub(super) fn of_client_mut(&mut self, client: &str) -> Option<&mut Search> {
+        self.all.get_mut(self.by_client.get(client)?)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Search)> {
+        self.all.iter().map(|(number, search)| (*number, search))
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Search> {
+        self.all.get(&number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Search> {
+        self.all.get_mut(&number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Search> {
+        let search = self.all.remove(&number)?;
+        self.by_client.remove(&search.client);
+        if let Some(arrival) = &search.arrival {
+            self.by_link.remove(&arrival.link);
+        }
+        Some(search)
+    }
+
+    /// A search begins; its number.
+    pub(super) fn insert(&mut self, search: Search) -> u64 {
+        self.last += 1;
+        self.by_client.insert(search.client.clone(), self.last);
+        if let Some(arrival) = &search.arrival {
+            self.by_link.insert(arrival.link, self.last);
+        }
+        self.all.insert(self.last, search);
+        self.last
+    }
+
+    /// The connection that has waited is another one now, or none; the one before.
+    pub(super) fn replace(&mut self, number: u64, arrival: Option<Arrival>) -> Option<Arrival> {
+        let search = self.all.get_mut(&number)?;
+        if let Some(arrival) = &arrival {
+            self.by_link.insert(arrival.link, number);
+        }
+        let old = core::mem::replace(&mut search.arrival, arrival);
+        if let Some(old) = &old {
+            self.by_link.remove(&old.link);
+        }
+        old
+    }
+}
