@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use whimbrel_core::{Durability, Filter, Following};
+use whimbrel_core::{Durability, Filter, Following, Input, Link};
 use whimbrel_event::Qos;
 use whimbrel_wire::{Frame, Message};
 
@@ -155,6 +155,30 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
         net.advance(SECOND * 15);
         assert_eq!(net.connect(0, 1, client), Some(true));
         assert_eq!(net.settled(0, 1, SECOND * 2), ["one"], "{client}");
+        assert_nothing_is_owed(&mut net, client);
+    }
+}
+
+/// Its session has gone to a third broker, and ends there, which loses its disk before it has said that it is safe.
+#[test]
+fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
+    for client in CLIENTS {
+        let mut net = something_is_owed(client);
+        assert_eq!(net.connect(2, 1, client), Some(true), "{client}");
+        net.advance(SECOND * 2);
+        net.drops = Box::new(|_, _, bytes| {
+            let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
+            matches!(Message::decode(letter.kind, letter.body), Ok(Message::Settled(_)))
+        });
+        net.revive(0, false);
+        net.advance(MILLI * 200);
+        net.input(2, Input::Detach { link: Link(1), publish_will: false, expiry: Some(Duration::ZERO) });
+        net.advance(SECOND);
+        net.kill(2);
+        net.drops = Box::new(|_, _, _| false);
+        net.advance(SECOND);
+        net.revive(2, false);
+        net.advance(SECOND * 5);
         assert_nothing_is_owed(&mut net, client);
     }
 }

@@ -215,7 +215,10 @@ impl Core {
                 self.take_in_session(now, number, (&whole, epoch, Source::Copy), out);
             }
             // Nobody waits for it: there is nothing to be taken over.
-            Act::Begin if !has_arrival => self.refuse_arrival(now, number, Refusal::ConnectedAgain, out),
+            Act::Begin if !has_arrival => {
+                roam.takeover.note_nobody(&client);
+                self.refuse_arrival(now, number, Refusal::ConnectedAgain, out);
+            }
             Act::Begin => self.begin_session(now, number, out),
             Act::Refuse => self.refuse_arrival(now, number, Refusal::SessionUnreachable, out),
         }

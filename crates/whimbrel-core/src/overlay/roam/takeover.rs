@@ -62,6 +62,11 @@ impl Takeover {
         known.for_each(|known| *known = Some(has_it));
     }
 
+    /// Nobody has a session: one that connects would begin anew.
+    pub(super) fn note_nobody(&mut self, client: &str) {
+        self.taking.iter_mut().for_each(|one| drop(one.clients.remove(client)));
+    }
+
     /// Brokers can be reached that could not be before. Whether somebody has to be told something.
     pub(super) fn note_come(&mut self, come: &[HostId]) -> bool {
         for one in self.taking.iter_mut().filter(|one| one.told >= TOOK_TIMES) {
@@ -158,6 +163,7 @@ impl Core {
     /// Whoever was asked for the session of a broker that has ended has it, or has ended it, under that epoch: the copy here is of no use, and goes when it is safe there.
     pub(super) fn note_has_it(&mut self, now: Time, client: &str, has_it: (HostId, u64)) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.roam.takeover.note_elsewhere(client, has_it);
         if let Some(copy) = overlay.roam.copies.get_mut(client).filter(|copy| copy.epoch <= has_it.1) {
             copy.void = Some(has_it);
             overlay.set_once(now + SETTLE_EVERY, Due::Settle);
@@ -224,10 +230,11 @@ impl Core {
         }
         match roam.copies.get(client) {
             Some(copy) if copy.holder(|host| self.streams.has_ended(host)).is_some() => Outlook::Unsafe,
+            None if elsewhere.is_some_and(|(host, _)| !self.streams.has_ended(host)) => Outlook::Unsafe,
+            None if elsewhere.is_none() => Outlook::Safe,
             // The home of a shared subscription seeks it by itself.
-            Some(_) if shared_text(client).is_none() => Outlook::Orphan,
-            None if elsewhere.is_some() => Outlook::Unsafe,
-            _ => Outlook::Safe,
+            _ if shared_text(client).is_some() => Outlook::Safe,
+            _ => Outlook::Orphan,
         }
     }
 
