@@ -32,6 +32,8 @@ pub const STREAMS_MAX: usize = 64;
 const OVERHEAD: usize = 30;
 /// What a loss takes to be noticed beyond a round trip.
 const NOTICE: Duration = Duration::from_millis(25);
+/// A packet that is under way for so long, as it was lost several times, is a stall: what came after it in its stream waits as well.
+const STALL: Duration = Duration::from_secs(1);
 /// How often the wait before sending again doubles.
 const DOUBLINGS_MAX: u32 = 4;
 /// A window is opened again when that part of it has been read.
@@ -45,6 +47,8 @@ struct Packet {
     from: Side,
     stream: usize,
     number: u64,
+    /// When it was sent first.
+    since: Time,
     /// How often it was sent before.
     tries: u32,
     bytes: Vec<u8>,
@@ -125,6 +129,7 @@ pub struct Trunk {
     due: BTreeMap<(Time, u64), Due>,
     next_due: u64,
     datagrams: usize,
+    stalled: Option<(Time, Time)>,
     ready: VecDeque<Event>,
     now: Time,
 }
@@ -150,6 +155,7 @@ impl Trunk {
             due: BTreeMap::new(),
             next_due: 0,
             datagrams: 0,
+            stalled: None,
             ready: VecDeque::new(),
             now,
         };
@@ -364,7 +370,7 @@ impl Trunk {
             let bytes = flow.take(PACKET_MAX.min(self.shape.window - flow.in_window));
             let number = flow.next_number;
             flow.next_number += 1;
-            self.dispatch(now, Packet { from, stream, number, tries: 0, bytes });
+            self.dispatch(now, Packet { from, stream, number, since: now, tries: 0, bytes });
         }
     }
 
@@ -393,7 +399,17 @@ impl Trunk {
     fn again(&mut self, lost: Time, mut packet: Packet) {
         let wait = self.notice() * 2_u32.pow(packet.tries.min(DOUBLINGS_MAX));
         packet.tries = packet.tries.saturating_add(1);
+        let until = lost + wait + self.typical(packet.from);
+        if until.since(packet.since) >= STALL {
+            let since = self.stalled.map_or(packet.since, |(since, _)| since.min(packet.since));
+            self.stalled = Some((since, self.stalled.map_or(until, |(_, known)| known.max(until))));
+        }
         self.plan(lost + wait, Due::Retry(packet));
+    }
+
+    /// From when to when a stream has stalled, and will, as packets were lost again and again, if one has since this was asked last.
+    pub fn take_stall(&mut self) -> Option<(Time, Time)> {
+        self.stalled.take()
     }
 
     fn notice(&self) -> Duration {

@@ -91,6 +91,8 @@ pub(super) struct Net {
     /// What clients are told, in order.
     pub(super) told: VecDeque<(usize, Told)>,
     pub(super) traffic: Traffic,
+    /// When connections stalled, as packets were lost again and again.
+    pub(super) stalls: Vec<(Time, Time)>,
     /// Between which processes connections were made.
     pub(super) met: Vec<[Process; 2]>,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
@@ -122,6 +124,7 @@ impl Net {
             planned: BTreeMap::new(),
             told: VecDeque::new(),
             traffic: Traffic::default(),
+            stalls: Vec::new(),
             met: Vec::new(),
             hang_ups: Default::default(),
             moves_sessions: true,
@@ -417,6 +420,7 @@ impl Net {
                 }
             }
         }
+        self.stalls.extend(self.lines.get_mut(&number).and_then(|line| line.trunk.take_stall()));
         self.tell_room(number);
         self.plan_line(number);
     }

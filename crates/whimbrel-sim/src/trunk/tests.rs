@@ -166,3 +166,23 @@ fn the_same_seed_gives_the_same_run() {
     assert!(play(1) == play(1) && play(1) != play(2));
     assert_eq!(trunk(BAD, 1).send(Time::ZERO, Side::Near, vec![0; PACKET_MAX + 1]), Err(Refused::TooLong));
 }
+
+#[test]
+fn a_stall_is_told_until_what_waits_comes() {
+    let mut stalls = 0;
+    for seed in 0..40 {
+        let mut trunk = trunk(WanProfile { loss: Loss::bursts(100_000, 6), ..BAD }, seed);
+        let (mut waits, mut until) = (Vec::new(), Time::ZERO);
+        for n in 0..100_u32 {
+            let sent = until;
+            trunk.write(sent, Side::Near, 0, n.to_be_bytes().into()).unwrap();
+            until = sent + 100 * MS;
+            let _ = run(&mut trunk, until);
+            waits.extend(trunk.take_stall());
+        }
+        let told = waits.iter().map(|(since, until)| until.since(*since)).max();
+        assert!(told.is_none_or(|told| told >= SECOND), "{told:?}");
+        stalls += waits.len();
+    }
+    assert!(stalls > 0);
+}

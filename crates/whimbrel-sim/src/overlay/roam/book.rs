@@ -252,6 +252,7 @@ impl Book {
         let Some((asked, is_clean, forces)) = account.asked.take() else { return };
         let who = format!("{} at {at:?}", account.name);
         if code == UNAVAILABLE {
+            let is_settled = is_settled && !self.troubles.stalled(asked, now);
             if is_clean || forces || is_settled && out_of_reach <= 1 {
                 let calm = if is_settled { "all is calm" } else { "there is a storm" };
                 let asks = format!("clean: {is_clean}, forced: {forces}");

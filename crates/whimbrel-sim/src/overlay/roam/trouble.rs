@@ -40,6 +40,8 @@ pub(super) struct Troubles {
     heard: BTreeMap<usize, BTreeSet<HostId>>,
     /// When connections were cut or broken.
     pub(super) cuts: Vec<Time>,
+    /// When connections stalled, as packets were lost again and again: who waits for an answer over one gets none.
+    stalls: Vec<(Time, Time)>,
     /// When something last changed.
     pub(super) changed: Option<Time>,
 }
@@ -56,9 +58,25 @@ impl Troubles {
         }
     }
 
+    /// Connections have stalled.
+    pub(super) fn stall(&mut self, spans: impl Iterator<Item = (Time, Time)>) {
+        for (since, until) in spans {
+            match self.stalls.last_mut() {
+                Some((from, to)) if since <= *to => (*from, *to) = (since.min(*from), until.max(*to)),
+                _ => self.stalls.push((since, until)),
+            }
+        }
+    }
+
+    /// Whether a connection stalled between two moments.
+    pub(super) fn stalled(&self, from: Time, to: Time) -> bool {
+        self.stalls.iter().any(|(since, until)| *since <= to && *until >= from)
+    }
+
     /// Whether anything was wrong, or had been shortly before, between two moments.
     pub(super) fn any(&self, from: Time, to: Time) -> bool {
-        self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
+        self.stalled(from, to)
+            || self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
     }
 
     /// Whether a process ended so soon after a moment.

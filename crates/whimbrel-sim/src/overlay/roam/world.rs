@@ -194,6 +194,7 @@ impl<'a> World<'a> {
     /// Clients hear what they are told, and the book what was written.
     fn tell(&mut self) {
         self.book.troubles.web.look(&self.net);
+        self.book.troubles.stall(self.net.stalls.drain(..));
         while let Some((place, told)) = self.net.told.pop_front() {
             let (number, slot) = (place / 2, place % 2);
             let mut deeds = Vec::new();
