@@ -103,6 +103,7 @@ impl Overlay {
         for number in wanted {
             let destination = self.serves.get_mut(*number).expect("who stands in the index is served");
             let previous = core::mem::replace(&mut destination.last[own], id.tick);
+            destination.gets_best_effort |= id.pubend.reliability() == Reliability::BestEffort;
             dests.push((destination.host, Dest { tag: destination.tag, previous }));
             self.is_quiet_after(now, *number);
         }

@@ -69,9 +69,12 @@ impl Overlay {
         let end = Dest { tag: 0, previous: Tick(0) };
         put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
         let Some(link) = self.peers.behind(port) else { return };
-        // Behind the events that it is about.
-        let is_reliable = |part: &Part| self.host.pubend(part.index).reliability() == Reliability::Reliable;
-        let (reliable, best_effort): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_reliable);
+        // Behind the events that it is about. If there were none, one frame takes all.
+        let destination = self.serves.number(host).and_then(|number| self.serves.get(number));
+        let gets_best_effort = destination.is_some_and(|destination| destination.gets_best_effort);
+        let is_of_events =
+            |part: &Part| !gets_best_effort || self.host.pubend(part.index).reliability() == Reliability::Reliable;
+        let (reliable, best_effort): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_of_events);
         for (channel, parts) in [(Channel::Reliable, reliable), (Channel::BestEffort, best_effort)] {
             if parts.is_empty() || !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
                 continue;

@@ -39,6 +39,8 @@ pub(crate) struct Destination {
     pub(super) quiet_at: Time,
     /// When an event was matched for it last.
     pub(super) sent_at: Time,
+    /// Events of best effort were matched for it.
+    pub(super) gets_best_effort: bool,
     /// When it was told of silence last.
     pub(super) told_at: Time,
     /// There was a way to it when the topology was last looked at.
@@ -156,6 +158,7 @@ impl Core {
                 pause: Duration::ZERO,
                 quiet_at: Time::MAX,
                 sent_at: now,
+                gets_best_effort: false,
                 told_at: now,
                 is_reachable: false,
             })

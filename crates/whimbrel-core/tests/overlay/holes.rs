@@ -6,10 +6,40 @@ use std::rc::Rc;
 
 use whimbrel_core::Channel;
 use whimbrel_event::Qos;
+use whimbrel_wire::Frame;
 
 use super::SECOND;
 use super::common::plain;
-use super::net::Net;
+use super::net::{Net, frame};
+
+/// Silence follows the events that it is about; where none of best effort were sent it takes one frame.
+#[test]
+fn silence_takes_a_frame_of_its_own_behind_events_of_best_effort() {
+    let mut net = Net::line(2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(1, 1, plain("a", Qos::AtMostOnce));
+    net.advance(SECOND);
+    let count = Rc::new(Cell::new([0, 0]));
+    let counted = Rc::clone(&count);
+    net.drops = Box::new(move |from, channel, bytes| {
+        if from == 0 && matches!(frame(bytes), Some(Frame::Silence(_))) {
+            let [reliable, best_effort] = counted.get();
+            let is_reliable = channel == Channel::Reliable;
+            counted.set([reliable + u32::from(is_reliable), best_effort + u32::from(!is_reliable)]);
+        }
+        false
+    });
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    net.advance(SECOND * 30);
+    let [reliable, best_effort] = count.take();
+    assert!(reliable > 5 && best_effort == 0, "{reliable} {best_effort}");
+    net.publish(0, 1, "a", "two", Qos::AtMostOnce);
+    net.advance(SECOND * 30);
+    let [reliable, best_effort] = count.take();
+    assert!(reliable > 5 && best_effort == reliable, "{reliable} {best_effort}");
+    assert_eq!(net.payloads(1, 1), ["one", "two"]);
+}
 
 /// Events that are lost on a link before anything comes through again.
 const LOST: usize = 10_000;
