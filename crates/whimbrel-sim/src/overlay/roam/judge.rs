@@ -109,7 +109,16 @@ impl Book {
         let Some(began) = era.began.filter(|_| !fact.names.keys().any(|(stream, _)| era.has_had(*stream))) else {
             return false;
         };
-        fact.sent.iter().all(|(sent, process)| {
+        // Where it was said in vain before, and not written, it is in no stream.
+        let is_written = |process: &Process| {
+            let (node, disk) = (process.0, self.troubles.disk_of(*process));
+            let mut streams = fact.names.keys().map(|(stream, _)| PubendId(*stream).host());
+            let mut written = fact.written.iter();
+            written.any(|(at, of, ..)| (*at, *of) == (node, disk))
+                || streams.any(|host| self.troubles.hosts_of((node, disk)).any(|known| known == host))
+        };
+        let is_anywhere = fact.sent.iter().any(|(_, process)| is_written(process));
+        fact.sent.iter().filter(|(_, process)| !is_anywhere || is_written(process)).all(|(sent, process)| {
             let is_unknown = self.is_unheard_of(fact) || self.troubles.is_known_to_none(process.0, *sent);
             self.troubles.born(process.0, *sent) > began && is_unknown
         })
