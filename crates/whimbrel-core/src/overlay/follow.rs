@@ -280,13 +280,14 @@ impl Core {
         self.settle_those(id, |host| ended.contains(&host));
     }
 
-    /// A subscription waits for some brokers no more: what was passed of their streams while it did is read when they are back, or is a gap.
+    /// A subscription waits for some brokers no more: what is known of their streams was told under what was wanted before it came, and is read when they are back, or is
+    /// a gap.
     fn settle_those(&mut self, id: u32, is_one: impl Fn(HostId) -> bool) {
         let unsettled = &mut self.tracks.get_mut(id).unsettled;
         let of_hosts: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| is_one(pubend.host())).collect();
         unsettled.retain(|pubend| !is_one(pubend.host()));
         for (pubend, from) in of_hosts {
-            let to = self.streams.passed(pubend);
+            let to = self.streams.heard(pubend);
             if from >= to {
                 self.rejoin(id, pubend);
             } else if !self.read_unsettled(id, pubend, (from, to)) {

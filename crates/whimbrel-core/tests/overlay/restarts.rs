@@ -101,6 +101,44 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     }
 }
 
+/// A client goes to a broker that knows more of a stream than what it has passed, as something that was lost on the way lies before that: it was told under what was wanted
+/// there before the client came. Then the stream ends.
+#[test]
+fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stream_ends() {
+    let mut net = Net::mesh(3);
+    assert_eq!(net.connect(2, 5, "other"), Some(false));
+    net.subscribe_durably(2, 5, "e", Qos::AtLeastOnce);
+    assert_eq!(net.connect(0, 1, "sub"), Some(false));
+    let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
+    net.subscribe(0, 1, Filter { following, ..plain("#", Qos::AtLeastOnce) });
+    assert_eq!(net.connect(1, 9, "publisher"), Some(false));
+    net.advance(SECOND * 2);
+    // What is wanted at the first does not come there.
+    net.delay([0, 1], SECOND * 60);
+    net.drops = Box::new(|from, _, _| from == 1);
+    net.publish(1, 9, "e", "lost on the way", Qos::AtLeastOnce);
+    net.advance(MILLI);
+    net.drops = Box::new(|_, _, _| false);
+    net.publish(1, 9, "t", "gone", Qos::AtLeastOnce);
+    let published = net.now.as_nanos();
+    net.advance(MILLI * 5);
+    net.publish(1, 9, "e", "known", Qos::AtLeastOnce);
+    net.advance(MILLI);
+    net.kill(1);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    net.advance(SECOND);
+    let streams: Vec<String> = (0..4).map(|own| net.nodes[1].core.host().pubend(own).to_string()).collect();
+    net.revive(1, false);
+    net.advance(SECOND * 2);
+    let told = net.settled(2, 1, SECOND);
+    let tick = |notice: &String, edge: &str| part(notice, edge)?.parse::<u64>().ok();
+    let hides = |gap: &String| tick(gap, "from") < Some(published) && tick(gap, "to") >= Some(published);
+    for stream in streams {
+        let mut gaps = told.iter().filter(|gap| gap.contains(&stream) && gap.contains("lost"));
+        assert!(gaps.any(hides), "{stream} at {published}: {told:?}");
+    }
+}
+
 /// Three brokers. A client has subscribed at the first and left, something came for it at the second, and the first is gone.
 fn something_is_owed(client: &str) -> Net {
     let mut net = Net::mesh(3);
