@@ -61,9 +61,11 @@ impl Overlay {
         topology.hosts().all(|other| other == *host || routes.is_reachable(other))
     }
 
-    /// Whether there are others that it has never been linked with.
+    /// Whether there are others that it has never been linked with, or of which it has only been told that there are some.
     pub(super) fn lacks_everyone(&self) -> bool {
-        self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| !joining.is_compared)
+        let knows_nobody = self.topology.len() < 2;
+        let is_waited_for = |joining: &Joining| !joining.is_compared || knows_nobody && !joining.lacking.is_empty();
+        self.config.expects_peers && self.joining.as_ref().is_some_and(is_waited_for)
     }
 }
 
@@ -73,7 +75,7 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(joining) = &mut overlay.joining else { return };
         note(joining);
-        if !joining.is_compared {
+        if !joining.is_compared || overlay.lacks_everyone() {
             return;
         }
         // Ways are looked at only when all have come of whom it was told: each link state that comes is news here.

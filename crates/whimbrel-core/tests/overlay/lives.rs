@@ -11,7 +11,7 @@ use whimbrel_selector::Selector;
 use whimbrel_wire::{Former, FormerHost, Frame};
 
 use super::common::{Got, Told, event, plain};
-use super::net::Net;
+use super::net::{Net, frame};
 use super::{SECOND, is_answered};
 
 /// A semi-durable subscription with notices, from there on.
@@ -218,6 +218,24 @@ fn a_young_broker_answers_when_a_neighbour_has_told_it_of_all_others() {
     net.advance(SECOND);
     assert!(is_answered(&net.told(0, 1)));
     assert_eq!(net.nodes[0].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
+}
+
+/// A neighbour has said of whom it knows, and what it knows of them does not come for long.
+#[test]
+fn who_has_only_been_told_that_there_are_others_does_not_take_itself_for_alone() {
+    let mut net = Net::new(2);
+    net.drops = Box::new(|from, _, bytes| from == 0 && matches!(frame(bytes), Some(Frame::LinkState(_))));
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 2);
+    net.connect_as(1, 1, "s", super::moving::RETURN);
+    net.advance(SECOND * 4);
+    assert!(matches!(net.told(1, 1)[..], [Told::Refused(_)]), "its session may be anywhere");
+    net.connect_as(1, 1, "s", super::moving::How { clean_start: true, ..super::moving::RETURN });
+    net.await_attached(1, 1);
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND * 2);
+    assert!(is_answered(&net.told(1, 1)));
+    assert_eq!(net.nodes[1].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
 }
 
 #[test]

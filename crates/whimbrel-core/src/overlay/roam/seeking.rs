@@ -1,7 +1,7 @@
 //! A client connects, and its session may be anywhere: its clerk is asked, then whoever has it. Two round trips, if nothing is lost.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};

@@ -64,7 +64,9 @@ impl Takeover {
 
     /// Nobody has a session: one that connects would begin anew.
     pub(super) fn note_nobody(&mut self, client: &str) {
-        self.taking.iter_mut().for_each(|one| drop(one.clients.remove(client)));
+        for one in &mut self.taking {
+            one.clients.remove(client);
+        }
     }
 
     /// Brokers can be reached that could not be before. Whether somebody has to be told something.
