@@ -430,6 +430,37 @@ fn nobody_begins_anew_while_a_session_is_out_of_reach() {
     assert_eq!(net.connect(0, 3, "somebody-else"), Some(false));
 }
 
+/// A broker that all others were linked over has lost its disk, and only one of them is linked with it again, which tells it of the others.
+#[test]
+fn who_has_just_begun_begins_no_session_that_may_be_with_somebody_it_was_only_told_of() {
+    let mut refused = 0;
+    for number in 0..24 {
+        let client = format!("s{number}");
+        let mut net = Net::mesh(4);
+        for pair in [[1, 2], [1, 3], [2, 3]] {
+            net.part(pair);
+        }
+        net.advance(SECOND);
+        assert_eq!(net.connect(2, 1, &client), Some(false));
+        net.advance(SECOND);
+        net.leave(2, 1);
+        net.kill(0);
+        net.advance(SECOND);
+        net.nodes[0] = Net::node(0, 77, net.now);
+        net.join(0, 1, MILLI);
+        net.advance(SECOND * 2);
+        // Perhaps the one that is there has the copy.
+        let answer = net.connect(0, 1, &client);
+        assert_ne!(answer, Some(false), "{client}");
+        refused += usize::from(answer.is_none());
+        net.join(0, 2, MILLI);
+        net.join(0, 3, MILLI);
+        net.advance(SECOND);
+        assert_eq!(net.connect(0, 2, &client), Some(true), "{client}");
+    }
+    assert!(refused > 0);
+}
+
 #[test]
 fn a_clean_start_elsewhere_ends_the_session() {
     let mut net = world(Qos::AtLeastOnce);

@@ -185,7 +185,15 @@ impl Core {
         let (own, roam) = (overlay.host, &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
         let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
-        roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
+        let mut found = roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told);
+        let is_clerk = || roam.map.clerk(hash_of(client)).is_some_and(|(clerk, _)| clerk == own);
+        if self.now.since(roam.began) < SETTLED && is_clerk() {
+            // Whoever was the clerk before it may be out of reach as well.
+            let is_met = |host: HostId| roam.map.has(host) || roam.past.maps().any(|map| map.has(host));
+            let is_strange = |host: &HostId| !is_met(*host) && !has_ended(*host);
+            found.extend(overlay.topology.hosts().filter(is_strange));
+        }
+        found
     }
 
     /// Whether there are brokers that cannot be reached.

@@ -81,17 +81,20 @@ impl Book {
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
         // A host that came after the subscription, or was not known yet where that was made, had to hear of it first. What counts is when the event was said there, which may not be the first time.
         let Troubles { web, losses, .. } = &self.troubles;
+        let home = era.granted.map(|process| process.0);
+        let is_unknown = |host: (usize, Time)| home.is_some_and(|home| !web.who_may_know(host, began, losses)[home]);
         let is_young = losses.iter().any(|(at, node)| {
             let is_early = |when: &Time| *when >= *at && when.since(*at) < LINGER;
-            let is_unheard_of = || {
-                let granted = era.granted.map(|process| process.0);
-                *at + TOLD > began || granted.is_some_and(|home| !web.who_may_know((*node, *at), began, losses)[home])
-            };
+            let is_unheard_of = || *at + TOLD > began || is_unknown((*node, *at));
             fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when)) && is_unheard_of()
+        });
+        // Or that one has lost its disk, and had not met it again.
+        let is_strange = fact.sent.iter().any(|(when, to)| {
+            *when >= began && when.since(began) < LINGER && is_unknown((to.0, self.troubles.born(to.0, *when)))
         });
         let is_volatile = fact.message.topic == VOLATILE;
         let is_released = reason == "released" && self.gives_up && told > sent;
-        is_volatile || is_released || is_young || era.is_forgiven || reason == "lost" && is_lost
+        is_volatile || is_released || is_young || is_strange || era.is_forgiven || reason == "lost" && is_lost
     }
 
     /// Whether an event was never seen by anybody, and its broker lost it for good.
