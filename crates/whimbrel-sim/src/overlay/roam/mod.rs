@@ -30,6 +30,10 @@ const GO_ON: Duration = Duration::from_secs(2);
 /// After the storm: until then brokers have found each other, sessions have found their clients, and all that was held up has come.
 const SETTLE: Duration = Duration::from_secs(45);
 
+/// A client that takes one event after another, slowly, still gets what has come while it was away: for so long, and so often, it has more time.
+const SLOW: Duration = Duration::from_secs(5);
+const SLOW_TIMES: u32 = 24;
+
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -120,7 +124,14 @@ fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     world.calm();
     world.run_until(world.now() + GO_ON);
     world.hush();
-    world.run_until(world.now() + SETTLE);
+    world.run_until(world.now() + (SETTLE - SLOW));
+    for _ in 0..SLOW_TIMES {
+        let delivered = world.book.counts.delivered;
+        world.run_until(world.now() + SLOW);
+        if world.book.counts.delivered == delivered {
+            break;
+        }
+    }
     let probes = world.now();
     for _ in 0..2 {
         world.publish_all();
