@@ -40,6 +40,11 @@ impl Bygone {
         self.all.get(&host).map(|(known, _)| known.upto)
     }
 
+    /// Up to which tick the streams of the last one have ended.
+    pub(super) fn last_end(&self) -> Option<Tick> {
+        self.all.values().map(|(known, _)| known.upto).max()
+    }
+
     /// Those of a name.
     pub(super) fn of_name(&self, name: &str) -> impl Iterator<Item = FormerHost> {
         let hosts = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();

@@ -265,6 +265,11 @@ impl Sources {
         self.bygone.note(ended, name);
     }
 
+    /// Up to which tick the streams have ended of that host which ended last, of those that are not followed any more.
+    pub(crate) fn last_end(&self) -> Option<Tick> {
+        self.bygone.last_end()
+    }
+
     /// Up to which tick the streams of a host have ended that is not followed any more.
     pub(crate) fn bygone(&self, id: HostId) -> Option<Tick> {
         self.bygone.upto(id)

@@ -132,6 +132,23 @@ fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
     }
 }
 
+/// What it had taken nobody can be asked any more, and whoever knows that it is gone may have been started again since.
+#[test]
+fn whoever_is_started_again_knows_that_a_broker_has_lost_what_publishers_had_said_there() {
+    for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
+        let (mut net, _) = stranded(client, how, &[]);
+        net.revive(0, false);
+        net.advance(SECOND * 2);
+        net.kill(1);
+        net.revive(1, true);
+        net.advance(SECOND * 3);
+        net.arrive(1, client, how);
+        (2..=3).for_each(|number| net.publish_numbered(1, number));
+        let again = net.marks();
+        assert_eq!(again, [("2".into(), true), ("3".into(), true)], "{client}");
+    }
+}
+
 #[test]
 fn doubt_stays_through_a_restart() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {

@@ -298,6 +298,9 @@ impl Core {
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if let Some(upto) = self.streams.last_end() {
+            overlay.roam.past.note_end(Time::from_nanos(upto.0));
+        }
         // This broker itself is in another one of its lives now.
         let others = known.iter().map(|(host, known)| (*host, known.life, &*known.name));
         let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
