@@ -242,6 +242,9 @@ impl Core {
         let gone: Vec<HostId> = overlay.topology.expire(now);
         overlay.stats.brokers_expired += gone.len() as u64;
         overlay.watch_expiry();
+        if !gone.is_empty() {
+            overlay.note_expiry();
+        }
         for host in gone {
             self.forget_broker(host);
         }
@@ -263,10 +266,19 @@ impl Core {
         self.settle_all(host);
     }
 
-    /// No subscription waits for a broker any more.
+    /// No subscription waits for a broker any more. What is known beyond what was passed was told under what was wanted before those came that wait: silence says nothing to
+    /// them, and what is not told again is a gap.
     fn settle_all(&mut self, host: HostId) {
+        let mut waited_for = BTreeSet::new();
         for id in self.tracks.ids() {
+            let unsettled = self.tracks.get(id).unsettled.iter().map(|(pubend, _)| pubend);
+            waited_for.extend(unsettled.filter(|pubend| pubend.host() == host));
             self.settle_those(id, |other| other == host);
+        }
+        for pubend in waited_for {
+            if let Some(remote) = self.streams.remote(pubend) {
+                remote.knowledge.unlearn_silence();
+            }
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.waiting.forget_settled(&self.tracks);
@@ -280,14 +292,13 @@ impl Core {
         self.settle_those(id, |host| ended.contains(&host));
     }
 
-    /// A subscription waits for some brokers no more: what is known of their streams was told under what was wanted before it came, and is read when they are back, or is
-    /// a gap.
+    /// A subscription waits for some brokers no more: what was passed of their streams while it did is read when they are back, or is a gap.
     fn settle_those(&mut self, id: u32, is_one: impl Fn(HostId) -> bool) {
         let unsettled = &mut self.tracks.get_mut(id).unsettled;
         let of_hosts: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| is_one(pubend.host())).collect();
         unsettled.retain(|pubend| !is_one(pubend.host()));
         for (pubend, from) in of_hosts {
-            let to = self.streams.heard(pubend);
+            let to = self.streams.passed(pubend);
             if from >= to {
                 self.rejoin(id, pubend);
             } else if !self.read_unsettled(id, pubend, (from, to)) {

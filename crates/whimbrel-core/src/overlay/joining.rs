@@ -51,6 +51,13 @@ impl Overlay {
         self.joining.is_some()
     }
 
+    /// What was told when others were known that are forgotten by now counts no more.
+    pub(super) fn note_expiry(&mut self) {
+        if let Some(joining) = &mut self.joining {
+            joining.lacking.clear();
+        }
+    }
+
     /// Whether it knows of all brokers of which a neighbour has told, and there is a way to each of them.
     fn reaches_all_told(&mut self) -> bool {
         if self.joining.as_ref().is_some_and(|joining| !joining.lacking.is_empty()) {

@@ -160,6 +160,13 @@ impl<I: Interest> Knowledge<I> {
         self.runs.last_key_value().map_or(self.base, |(_, run)| run.upto)
     }
 
+    /// Forgets all silence: another interest wants more. Events, and what is lost, stay.
+    pub fn unlearn_silence(&mut self) {
+        self.runs.retain(|_, run| run.state == RunState::Lost);
+        let ticks: Vec<Tick> = self.events.keys().copied().collect();
+        ticks.into_iter().for_each(|tick| self.raise(Tick(tick.0 - 1), tick, RunState::Silence));
+    }
+
     /// Learns that whatever was in the range is gone for good.
     pub fn lost(&mut self, after: Tick, upto: Tick) {
         self.raise(after, upto, RunState::Lost);

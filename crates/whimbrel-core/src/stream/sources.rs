@@ -344,12 +344,6 @@ impl Sources {
         at.map_or(Tick(0), |at| self.remotes[at].passed)
     }
 
-    /// The last tick of another broker's stream of which anything is known, whether it has been passed or waits for what lies before it.
-    pub(crate) fn heard(&self, pubend: PubendId) -> Tick {
-        let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend);
-        at.map_or(Tick(0), |at| self.remotes[at].passed.max(self.remotes[at].knowledge.last()))
-    }
-
     /// When each own stream began.
     pub(crate) fn births_own(&self) -> [Tick; Streams::COUNT] {
         [self.birth; Streams::COUNT]

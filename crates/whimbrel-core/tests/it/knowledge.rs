@@ -360,3 +360,19 @@ fn of_the_same_event_twice_the_first_is_kept() {
 fn an_event_of_another_stream_is_a_bug() {
     Of::<Consolidated>::new(PubendId(0x51), Tick(0)).data(event(1, 0));
 }
+
+#[test]
+fn what_was_silence_is_unknown_under_another_interest_and_the_rest_stays() {
+    let mut knowledge = Knowledge::new(PUBEND, Tick(0));
+    knowledge.silence(Tick(0), Tick(3));
+    knowledge.data(event(5, 0));
+    knowledge.data(event(6, 0));
+    knowledge.silence(Tick(4), Tick(9));
+    knowledge.lost(Tick(9), Tick(12));
+    knowledge.unlearn_silence();
+    let states: Vec<TickState> = (1..=12).map(|tick| knowledge.at(Tick(tick))).collect();
+    let unknown = TickState::Unknown;
+    let (data, lost) = (TickState::Data, TickState::Lost);
+    assert_eq!(states, [unknown, unknown, unknown, unknown, data, data, unknown, unknown, unknown, lost, lost, lost]);
+    assert_eq!(knowledge.holes().collect::<Vec<_>>(), [(Tick(0), Tick(4)), (Tick(6), Tick(9))]);
+}

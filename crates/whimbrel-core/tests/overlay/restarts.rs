@@ -133,6 +133,7 @@ fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stre
     let told = net.settled(2, 1, SECOND);
     let tick = |notice: &String, edge: &str| part(notice, edge)?.parse::<u64>().ok();
     let hides = |gap: &String| tick(gap, "from") < Some(published) && tick(gap, "to") >= Some(published);
+    assert!(told.iter().any(|told| told == "known"), "what is there it gets: {told:?}");
     for stream in streams {
         let mut gaps = told.iter().filter(|gap| gap.contains(&stream) && gap.contains("lost"));
         assert!(gaps.any(hides), "{stream} at {published}: {told:?}");

@@ -5,20 +5,16 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
-use super::searches::{Arrival, Fetching, Search, Stage};
-use super::seeking::{ASK_AGAIN, SEEK_LONGEST};
+use super::searches::{Arrival, Fetching, Search, Stage, is_state};
+use super::seeking::ASK_AGAIN;
 use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
-use crate::session::shared_text;
 use crate::store::{Moving, Source, split};
 
 /// Bytes of a session that is fetched.
 pub const SESSION_BYTES_MAX: usize = 64 << 20;
-
-/// Where letters are slow, whoever is asked for a session gets so much longer: it has given it away by then, and what is on its way would be nobody's.
-const FETCH_MORE: Duration = Duration::from_secs(1);
 
 /// What is done to get a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,11 +45,6 @@ fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
     };
     let moment = if known.went_to().is_some() { 0 } else { known.moment };
     (of, kind, moment, version, known.host)
-}
-
-/// There is something to be used.
-fn is_state(known: &Known) -> bool {
-    !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing)
 }
 
 /// It outlives its client's connection.
@@ -117,67 +108,6 @@ fn act(
     }
 }
 
-impl Search {
-    /// The epoch of what becomes of the session here: greater than all that are known. An attachment is also greater than all that were before it, whoever has
-    /// forgotten them. What is taken over from a broker that has ended, for nobody's connection, is none: its client may be attached elsewhere by now, and that is the
-    /// newer one. Own sessions of shared subscriptions have no connection: their new home is their attachment.
-    pub(super) fn next_epoch(&self, now_ms: u64) -> u64 {
-        let known = self.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
-        let is_attachment = self.arrival.is_some() || shared_text(&self.client).is_some();
-        known.saturating_add(1).max(if is_attachment { now_ms } else { 0 })
-    }
-
-    /// How long it goes on at most.
-    pub(super) fn most(&self, seek_max: Duration) -> Duration {
-        match (&self.stage, &self.arrival) {
-            (Stage::Fetching(_), Some(_)) => (seek_max + FETCH_MORE).min(SEEK_LONGEST),
-            (Stage::Fetching(_), None) => SEEK_LONGEST,
-            _ => seek_max,
-        }
-    }
-
-    /// Everybody has answered.
-    fn is_decided(&self) -> bool {
-        matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
-    }
-
-    /// Whether somebody has said of itself that it has nothing of that epoch or a later one, nor is about to.
-    fn has_nothing(&self, host: HostId, epoch: u64) -> bool {
-        let is_its = |known: &Known| {
-            let is_later = !matches!(known.kind, ClaimKind::Nothing | ClaimKind::Copy) && known.epoch >= epoch;
-            known.host == host && (is_later || known.kind == ClaimKind::Coming)
-        };
-        self.refused.contains(&host) || self.heard.contains(&host) && !self.claims.iter().any(is_its)
-    }
-
-    /// A broker has given the session away: its client is not about to be attached there any more, as it may have been said to be, and what it still has of it
-    /// is older than what that became.
-    ///
-    /// `of`: the epoch of that; 0: it was a copy.
-    fn note_given(&mut self, by: HostId, (to, epoch): (HostId, u64), of: u64) {
-        self.heard.insert(by);
-        self.claims.retain(|known| known.host != by || known.kind != ClaimKind::Coming);
-        if of > 0 {
-            self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
-            self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: of, moment: to.as_u64() });
-        } else {
-            // It had a copy, which it still has.
-            self.claims.retain(|known| known.host != by);
-            let epoch = epoch.saturating_sub(1);
-            self.claims.push(Known { host: by, kind: ClaimKind::Copy, epoch, version: 0, moment: to.as_u64() });
-        }
-    }
-
-    /// A broker was given the session, as another one says; what is known of it may be news of later.
-    fn note_taken(&mut self, by: HostId, epoch: u64) {
-        let is_of_itself = |known: &Known| known.host == by && is_state(known) && known.kind != ClaimKind::Copy;
-        if !self.claims.iter().any(|known| is_of_itself(known) && known.epoch >= epoch) {
-            self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
-            self.claims.push(Known { host: by, kind: ClaimKind::Keeper, epoch, version: 0, moment: 0 });
-        }
-    }
-}
-
 impl Core {
     /// Uses what there is.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut dyn Output) {
@@ -194,6 +124,14 @@ impl Core {
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {
+            // Nobody waits for it, and there is nothing of it here: it stays where it is.
+            Act::Fetch(from, false, _) if search.is_for_nobody() && !roam.copies.has(&client) => {
+                let of_its = search.claims.iter().filter(|known| known.host == from && is_state(known));
+                if let Some(epoch) = of_its.map(|known| known.epoch).max() {
+                    self.note_has_it(now, &client, (from, epoch));
+                }
+                self.refuse_arrival(now, number, Refusal::ConnectedAgain, out);
+            }
             Act::Fetch(from, as_copy, asked_of) => {
                 let Some(search) = roam.searches.get_mut(number) else { return };
                 let (life, body) = (roam.map.life(from), Vec::new());

@@ -185,15 +185,15 @@ impl Core {
         let (own, roam) = (overlay.host, &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
         let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
-        let mut found = roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told);
-        let is_clerk = || roam.map.clerk(hash_of(client)).is_some_and(|(clerk, _)| clerk == own);
-        if self.now.since(roam.began) < SETTLED && is_clerk() {
-            // Whoever was the clerk before it may be out of reach as well.
-            let is_met = |host: HostId| roam.map.has(host) || roam.past.maps().any(|map| map.has(host));
-            let is_strange = |host: &HostId| !is_met(*host) && !has_ended(*host);
-            found.extend(overlay.topology.hosts().filter(is_strange));
-        }
-        found
+        roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
+    }
+
+    /// Whether there are brokers that this one was only told of: what they have, others may know that have met them.
+    pub(super) fn knows_strangers(&self) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let roam = &overlay.roam;
+        let is_met = |host: HostId| roam.map.has(host) || roam.past.maps().any(|map| map.has(host));
+        overlay.topology.hosts().any(|host| !is_met(host) && !self.streams.has_ended(host))
     }
 
     /// Whether there are brokers that cannot be reached.

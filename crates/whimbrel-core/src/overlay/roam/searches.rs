@@ -4,14 +4,20 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Time};
+use whimbrel_wire::ClaimKind;
 
 use super::Known;
 use super::reviewing::Review;
+use super::seeking::SEEK_LONGEST;
 use crate::api::{Attach, Link, Will};
 use crate::overlay::letters::Sender;
+use crate::session::shared_text;
 
 /// Claims of one client that are looked at.
 pub(super) const CLAIMS_MAX: usize = 256;
+
+/// Where letters are slow, whoever is asked for a session gets so much longer: it has given it away by then, and what is on its way would be nobody's.
+const FETCH_MORE: Duration = Duration::from_secs(1);
 
 /// A client's connection that waits for its session.
 #[derive(Debug)]
@@ -48,6 +54,11 @@ impl Arrival {
     pub(super) fn does_without(&self) -> bool {
         self.clean_start || self.without_copy
     }
+}
+
+/// There is something to be used.
+pub(super) fn is_state(known: &Known) -> bool {
+    !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing)
 }
 
 /// How far a search is.
@@ -116,6 +127,11 @@ pub(super) struct Search {
 }
 
 impl Search {
+    /// Nobody is connected for whom it is sought, nor does somebody else want it. Own sessions of shared subscriptions have no connection.
+    pub(super) fn is_for_nobody(&self) -> bool {
+        self.arrival.is_none() && self.successor.is_none() && shared_text(&self.client).is_none()
+    }
+
     /// Takes what somebody knows.
     pub(super) fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
         self.claims.retain(|known| known.host != from);
@@ -124,6 +140,65 @@ impl Search {
             if (claim.host == from || !self.heard.contains(&claim.host)) && self.claims.len() < CLAIMS_MAX {
                 self.claims.push(claim);
             }
+        }
+    }
+
+    /// The epoch of what becomes of the session here: greater than all that are known. An attachment is also greater than all that were before it, whoever has
+    /// forgotten them. What is taken over from a broker that has ended, for nobody's connection, is none: its client may be attached elsewhere by now, and that is the
+    /// newer one. Own sessions of shared subscriptions have no connection: their new home is their attachment.
+    pub(super) fn next_epoch(&self, now_ms: u64) -> u64 {
+        let known = self.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
+        let is_attachment = self.arrival.is_some() || shared_text(&self.client).is_some();
+        known.saturating_add(1).max(if is_attachment { now_ms } else { 0 })
+    }
+
+    /// How long it goes on at most.
+    pub(super) fn most(&self, seek_max: Duration) -> Duration {
+        match (&self.stage, &self.arrival) {
+            (Stage::Fetching(_), Some(_)) => (seek_max + FETCH_MORE).min(SEEK_LONGEST),
+            (Stage::Fetching(_), None) => SEEK_LONGEST,
+            _ => seek_max,
+        }
+    }
+
+    /// Everybody has answered.
+    pub(super) fn is_decided(&self) -> bool {
+        matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
+    }
+
+    /// Whether somebody has said of itself that it has nothing of that epoch or a later one, nor is about to.
+    pub(super) fn has_nothing(&self, host: HostId, epoch: u64) -> bool {
+        let is_its = |known: &Known| {
+            let is_later = !matches!(known.kind, ClaimKind::Nothing | ClaimKind::Copy) && known.epoch >= epoch;
+            known.host == host && (is_later || known.kind == ClaimKind::Coming)
+        };
+        self.refused.contains(&host) || self.heard.contains(&host) && !self.claims.iter().any(is_its)
+    }
+
+    /// A broker has given the session away: its client is not about to be attached there any more, as it may have been said to be, and what it still has of it
+    /// is older than what that became.
+    ///
+    /// `of`: the epoch of that; 0: it was a copy.
+    pub(super) fn note_given(&mut self, by: HostId, (to, epoch): (HostId, u64), of: u64) {
+        self.heard.insert(by);
+        self.claims.retain(|known| known.host != by || known.kind != ClaimKind::Coming);
+        if of > 0 {
+            self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
+            self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: of, moment: to.as_u64() });
+        } else {
+            // It had a copy, which it still has.
+            self.claims.retain(|known| known.host != by);
+            let epoch = epoch.saturating_sub(1);
+            self.claims.push(Known { host: by, kind: ClaimKind::Copy, epoch, version: 0, moment: to.as_u64() });
+        }
+    }
+
+    /// A broker was given the session, as another one says; what is known of it may be news of later.
+    pub(super) fn note_taken(&mut self, by: HostId, epoch: u64) {
+        let is_of_itself = |known: &Known| known.host == by && is_state(known) && known.kind != ClaimKind::Copy;
+        if !self.claims.iter().any(|known| is_of_itself(known) && known.epoch >= epoch) {
+            self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
+            self.claims.push(Known { host: by, kind: ClaimKind::Keeper, epoch, version: 0, moment: 0 });
         }
     }
 }

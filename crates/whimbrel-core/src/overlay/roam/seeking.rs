@@ -13,7 +13,6 @@ use crate::api::{Link, Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
-use crate::session::shared_text;
 
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -147,6 +146,7 @@ impl Core {
     fn look_up<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
         let own = self.own_claims(question.client);
         let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
+        let knows_strangers = self.knows_strangers();
         let overlay = self.overlay.as_deref_mut().expect("there are others");
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
@@ -156,7 +156,8 @@ impl Core {
         let is_clerk = roam.map.clerk(hash_of(question.client)).is_some_and(|(clerk, _)| clerk == host);
         // Whoever asks looks at these only if it takes this broker for the clerk. If it does and this one does not, they know of different brokers, and it asks all of them
         // anyway: named by each of n that are asked, n names would be n² for each CONNECT among brokers that have just begun.
-        let is_unsynced = |other: &HostId| *other != host && *other != asker && !roam.directory.is_synced(*other, map);
+        let is_synced = |other: HostId| !knows_strangers && roam.directory.is_synced(other, map);
+        let is_unsynced = |other: &HostId| *other != host && *other != asker && !is_synced(*other);
         let unsynced = roam.map.hosts().filter(|other| is_clerk && is_unsynced(other)).take(LIST_MAX).collect();
         // Only its clerk is told when that is over: whoever else is asked would remember it for ever.
         if question.moment > 0 && asker != host && is_clerk {
@@ -304,8 +305,7 @@ impl Core {
         let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
         let (client, moment) = (search.client.clone(), search.moment);
         // Sought for nobody's connection it is left to whoever is attached somewhere.
-        let is_for_nobody =
-            search.arrival.is_none() && search.successor.is_none() && shared_text(&search.client).is_none();
+        let is_for_nobody = search.is_for_nobody();
         let waited = if is_for_nobody { FOR_NOBODY } else { now.since(search.began).as_micros() as u64 };
         let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
         self.write_to(now, from, (&Message::Move(asked), false), out);

@@ -27,6 +27,9 @@ const TOOK_LATE_MAX: usize = 16;
 /// Brokers that have ended, all of whose sessions are safe, of which those who could not be reached are told; of others they learn when what they keep expires.
 const TOOK_MAX: usize = 16;
 
+/// Those that nobody could tell of are sought again after [`SETTLE_EVERY`], and each further time after twice as long, and after this at most.
+const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// Sessions of a broker that has ended which are taken over at a time.
 const ORPHANS_MAX: usize = 64;
 
@@ -43,6 +46,8 @@ struct Taking {
     /// Who could not be reached then, each with how often it was told.
     late: BTreeMap<HostId, u32>,
     since: Time,
+    /// When those are sought again that nobody could tell of, and how long after that the next time.
+    again: (Time, Duration),
 }
 
 /// What is being taken over.
@@ -137,8 +142,8 @@ impl Core {
         if !has_forgotten {
             let clients =
                 of_host.into_iter().chain(roam.copies.formerly_of(host)).map(|client| (client, None)).collect();
-            let (asked, told, late) = (Box::default(), 0, BTreeMap::new());
-            roam.takeover.taking.push(Taking { keeper: host, clients, asked, told, late, since: now });
+            let (asked, told, late, again) = (Box::default(), 0, BTreeMap::new(), (now, SETTLE_EVERY));
+            roam.takeover.taking.push(Taking { keeper: host, clients, asked, told, late, since: now, again });
         }
         overlay.set_once(now, Due::Seek);
         overlay.set_once(now + SETTLE_EVERY, Due::Settle);
@@ -184,14 +189,19 @@ impl Core {
         let mut taking = core::mem::take(&mut overlay.roam.takeover.taking);
         let mut orphans = Vec::new();
         for one in taking.iter_mut().filter(|one| one.told < TOOK_TIMES) {
+            let (is_due, before) = (one.again.0 <= now, orphans.len());
             one.clients.retain(|client, elsewhere| match self.outlook(client, *elsewhere) {
                 Outlook::Safe => false,
                 Outlook::Unsafe => true,
                 Outlook::Orphan => {
-                    orphans.push(client.clone());
+                    orphans.extend(is_due.then(|| client.clone()));
                     true
                 }
             });
+            if orphans.len() > before {
+                let pause = one.again.1;
+                one.again = (now + pause, (pause * 2).min(ORPHAN_PAUSE_MAX));
+            }
             if !one.clients.is_empty() {
                 continue;
             }

@@ -88,9 +88,12 @@ impl Book {
             let is_unheard_of = || *at + TOLD > began || is_unknown((*node, *at));
             fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when)) && is_unheard_of()
         });
-        // Or that one has lost its disk, and had not met it again.
+        // Or that one has lost its disk, and has not been linked with it for long enough since.
         let is_strange = fact.sent.iter().any(|(when, to)| {
-            *when >= began && when.since(began) < LINGER && is_unknown((to.0, self.troubles.born(to.0, *when)))
+            let born = self.troubles.born(to.0, *when);
+            let has_heard = |home| web.has_heard((to.0, born.max(self.troubles.born(home, *when))), (home, *when));
+            let is_soon = *when >= began && when.since(began) < LINGER;
+            is_soon && is_unknown((to.0, born)) && home.is_some_and(|home| !has_heard(home))
         });
         let is_volatile = fact.message.topic == VOLATILE;
         let is_released = reason == "released" && self.gives_up && told > sent;
