@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use whimbrel_core::stream::ENDED_MAX;
 use whimbrel_core::{
-    Channel, Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, PeerInput, Publish, Start,
+    Channel, Core, Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, PeerInput, Publish,
+    Start,
 };
 use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos, Tick};
 use whimbrel_selector::Selector;
@@ -238,8 +239,8 @@ fn who_has_only_been_told_that_there_are_others_does_not_take_itself_for_alone()
     assert_eq!(net.nodes[1].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
 }
 
-#[test]
-fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
+/// What comes again to who goes on with a token of a broker that was never linked with the others, and had one of another broker.
+fn again_after_a_lone_one(prepare: impl Fn(&mut Core)) -> Vec<EventId> {
     let mut net = Net::line(2);
     net.attach(1, 1, "s");
     let start = net.begins(1, 1, roaming(Start::Own));
@@ -250,6 +251,7 @@ fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
     // It comes to one that was never linked with the others, and goes on with the token of that one.
     let lone = 2;
     net.nodes.push(Net::node(lone, 55, net.now));
+    prepare(&mut net.nodes[lone].core);
     net.attach(lone, 1, "s");
     net.subscribe(lone, 1, roaming(Start::Token(&start, &got)));
     net.advance(SECOND);
@@ -257,7 +259,20 @@ fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
     net.attach(1, 2, "t");
     net.subscribe(1, 2, roaming(Start::Token(&token, &[])));
     net.advance(SECOND);
-    assert_eq!(names(&net.got(1, 2)), []);
+    names(&net.got(1, 2))
+}
+
+#[test]
+fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
+    assert_eq!(again_after_a_lone_one(|_| ()), []);
+}
+
+/// The test above sees it if not.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_place_that_is_forgotten_is_seen() {
+    let again = again_after_a_lone_one(|core| core.build_in(whimbrel_core::Mutant::StrangersForgotten));
+    assert_eq!(again.len(), 1);
 }
 
 #[test]

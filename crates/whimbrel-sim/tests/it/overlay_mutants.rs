@@ -41,11 +41,6 @@ fn what_passed_before_the_first_version_that_was_told_is_asked_for() {
 }
 
 #[test]
-fn places_in_streams_that_are_not_known_yet_are_kept() {
-    caught(Mutant::StrangersForgotten, &[Rule::Duplicate, Rule::Order]);
-}
-
-#[test]
 fn what_comes_twice_is_passed_on_once() {
     caught(Mutant::DeliverTwice, &[Rule::Duplicate, Rule::Order]);
 }

@@ -260,7 +260,7 @@ impl Book {
             }
             return;
         }
-        if now.since(asked) > reach.connect_max() {
+        if now.since(asked) > reach.connect_max() && !self.troubles.stalled(asked, now) {
             self.breaks(Rule::Answer, format!("{who} waits {:?} for its CONNACK", now.since(asked)));
         }
         let Some(account) = self.accounts.get_mut(&client) else { return };
