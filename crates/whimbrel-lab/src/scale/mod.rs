@@ -108,10 +108,9 @@ fn brokers(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let mut runs: Vec<Vec<Figures>> = Vec::new();
     for seed in 1..=effort.seeds {
         let one = |brokers: &usize| {
-            let map = Map::of_cities(*brokers, &mut Random::new(seed));
-            world(map, Ground { each: EACH, moves: true, seed }, effort, bar)
+            (Map::of_cities(*brokers, &mut Random::new(seed)), Ground { each: EACH, moves: true, seed })
         };
-        runs.push(sizes.iter().map(one).collect::<Result<_>>()?);
+        runs.push(worlds(sizes.iter().map(one), effort, bar)?);
     }
     let each = |y: fn(&Figures) -> f64| runs.iter().map(|run| power(run, |one| one.brokers, y)).collect::<Vec<f64>>();
     let last = |y: fn(&Figures) -> f64| runs.iter().filter_map(|run| run.last().map(y)).collect::<Vec<f64>>();
@@ -169,9 +168,9 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     for seed in 1..=effort.seeds {
         let one = |all: &usize| {
             let map = Map::of_cities(brokers, &mut Random::new(seed));
-            world(map, Ground { each: all / brokers, moves: true, seed }, effort, bar)
+            (map, Ground { each: all / brokers, moves: true, seed })
         };
-        runs.push(all.iter().map(one).collect::<Result<_>>()?);
+        runs.push(worlds(all.iter().map(one), effort, bar)?);
     }
     let each =
         |y: fn(&Figures) -> f64| runs.iter().map(|run| power(run, |one| one.subscriptions, y)).collect::<Vec<f64>>();
@@ -180,7 +179,9 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         |id, measure, most, y: fn(&Figures) -> f64| head(id, measure, "power of subscriptions", most).row(&each(y));
     let rows = vec![
         row("subs-bytes", "bytes of a broker's state for the overlay", LINEAR, |one| one.bytes),
-        row("subs-resident", "memory of a broker, its subscriptions included", LINEAR, |one| one.resident),
+        // What worlds of one seed have freed those of the next take.
+        head("subs-resident", "memory of a broker, its subscriptions included", "power of subscriptions", LINEAR)
+            .row(&each(|one| one.resident)[..1]),
         row("subs-rest-bytes", "bytes each second on a link when nothing happens", LOOKING_UP, |one| one.rest),
         head(
             "subs-link-gone",
@@ -202,10 +203,17 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(Part { rows, notes: notes(&runs), charts })
 }
 
-/// Plays a world, and tells at once what was found: the next one may take ten times as long.
-fn world(map: Map, ground: Ground, effort: Effort, bar: &ProgressBar) -> Result<Figures> {
-    let found = measure(map, ground, Length::of(effort.quick), bar)?;
-    bar.suspend(|| eprintln!("seed {}: {}", ground.seed, told(&found)));
+/// Plays the worlds of a seed, and tells at once what was found of each: the next one may take ten times as long. None goes before all are done, as what it frees would be
+/// taken by the next one, for which the process would not grow then.
+fn worlds(all: impl Iterator<Item = (Map, Ground)>, effort: Effort, bar: &ProgressBar) -> Result<Vec<Figures>> {
+    let (mut found, mut kept) = (Vec::new(), Vec::new());
+    for (map, ground) in all {
+        let seed = ground.seed;
+        let (figures, world) = measure(map, ground, Length::of(effort.quick), bar)?;
+        bar.suspend(|| eprintln!("seed {seed}: {}", told(&figures)));
+        found.push(figures);
+        kept.push(world);
+    }
     Ok(found)
 }
 

@@ -93,7 +93,7 @@ fn regions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         most.push(ratios[ratios.len() * 19 / 20]);
         added.push(more);
         let map = Map::of_sites(&trips, sites, &mut Random::new(seed));
-        all.push(measure(map, Ground { each: EACH, moves: true, seed }, Length::of(effort.quick), bar)?);
+        all.push(measure(map, Ground { each: EACH, moves: true, seed }, Length::of(effort.quick), bar)?.0);
     }
     let each = |y: fn(&super::Figures) -> f64| all.iter().map(y).collect::<Vec<f64>>();
     let rows = vec![
