@@ -92,8 +92,8 @@ impl Track {
         let Some(durable) = self.durable.as_deref().filter(|_| !after.is_empty()) else {
             return PredecessorsBuf::new();
         };
-        let barred = || durable.far.barred.iter().filter(|barred| barred.pubend == id.pubend);
-        // Once they were waited for in vain, they are passed.
+        // Once they were waited for in vain, they are passed. A stream that has rejoined for another reason waits on.
+        let barred = || durable.far.barred.iter().filter(|barred| barred.pubend == id.pubend && barred.is_over);
         let is_waited = |after: EventId| barred().any(|barred| barred.after.iter().any(|waited| waited == after));
         let is_lacking = |after: &EventId| {
             after.pubend != id.pubend && self.stands(lag, after.pubend) < after.tick && !is_waited(*after)
@@ -388,6 +388,16 @@ impl Core {
         let durable = self.tracks.durable_mut(id).expect("streams are set aside for durable ones");
         let number = durable.number;
         let Far { barred, aside, .. } = &mut *durable.far;
+        // Its stream has rejoined in between, for another reason: what it waits for already, it waits for no longer than before.
+        let waits = |barred: &Barred| barred.pubend == event.pubend && !barred.is_over;
+        if let Some(at) = barred.iter().position(waits) {
+            let known = &mut barred[at];
+            if after.iter().any(|after| known.after.iter().any(|waited| waited == after)) {
+                known.after = after;
+                return;
+            }
+            barred.remove(at);
+        }
         if barred.len() >= BARRED_MAX {
             barred.retain(|barred| aside.has(barred.pubend));
         }

@@ -4,9 +4,10 @@ use core::time::Duration;
 
 use whimbrel_core::{Attach, Durability, Filter, Following, Input, Link, Settlement, Start};
 use whimbrel_event::{EventId, Qos, Reliability};
+use whimbrel_wire::Frame;
 
 use super::common::{Got, Told, event, plain};
-use super::net::Net;
+use super::net::{Net, frame};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -814,4 +815,42 @@ fn what_a_broker_that_has_just_begun_sends_again_is_not_given_again_by_the_next(
         had.sort_unstable_by_key(|payload| payload.parse::<u32>().expect("publishers number what they send"));
         assert_eq!(had, all, "{steps}");
     }
+}
+
+/// The stream that has to wait rejoins as its broker, which has just begun again, says that it knows of the interest of the one that its subscriber has come
+/// to: it waits on.
+#[test]
+fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_read() {
+    let mut net = Net::mesh(3);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(false));
+    assert_eq!(net.connect(0, 1, "sub"), Some(false));
+    net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+    net.attach(1, 2, "other");
+    net.subscribe(1, 2, plain("u", Qos::AtLeastOnce));
+    net.leave(0, 1);
+    net.advance(SECOND);
+    net.publish_all(2, 9, &["1", "2", "3"]);
+    net.leave(2, 9);
+    assert_eq!(net.connect(0, 9, "publisher"), Some(true));
+    net.publish_all(0, 9, &["4", "5", "6"]);
+    // So the stream has been passed up to here where its subscriber will be.
+    net.publish(0, 9, "u", "other", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 2), ["other"]);
+    net.kill(0);
+    net.advance(SECOND);
+    net.revive(0, true);
+    net.advance(SECOND * 2);
+    for far in [0, 1] {
+        net.delay([far, 2], MILLI * 200);
+    }
+    // It knows of the interest, and does not say so yet.
+    net.drops = Box::new(|from, _, bytes| from == 0 && matches!(frame(bytes), Some(Frame::Silence(_))));
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+    let had = net.settled(1, 1, MILLI * 100);
+    assert!(had.is_empty(), "{had:?}");
+    net.drops = Box::new(|_, _, _| false);
+    assert_eq!(net.settled(1, 1, SECOND * 4), ["1", "2", "3", "4", "5", "6"]);
+    let stats = net.nodes[1].core.overlay_stats().expect("it is one of several");
+    assert_eq!(stats.order_breaks, 0);
 }
