@@ -133,7 +133,16 @@ impl OwnBroker {
     /// # Errors
     /// It does not start.
     pub async fn start_again(&mut self) -> Result<()> {
-        (self.child, _) = launch(&self.start, &self.addresses, &self.log).await?;
+        let launched = match launch(&self.start, &self.addresses, &self.log).await {
+            Ok(launched) => launched,
+            // While it was gone another process may have taken the documented ports, by which none of the run's clients comes.
+            Err(_) => {
+                let (http, ws) = (ANY.to_owned(), ANY.to_owned());
+                let elsewhere = Addresses { http, ws, ..self.addresses.clone() };
+                launch(&self.start, &elsewhere, &self.log).await?
+            }
+        };
+        (self.child, self.addresses) = launched;
         Ok(())
     }
 
