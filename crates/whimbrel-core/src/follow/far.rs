@@ -75,6 +75,13 @@ pub(crate) struct Barred {
     pub(crate) is_over: bool,
 }
 
+impl Barred {
+    /// Whether this is one of the events that it waits for.
+    fn waits_for(&self, event: EventId) -> bool {
+        self.after.iter().any(|waited| waited == event)
+    }
+}
+
 impl Track {
     /// Whether a stream is set aside for it.
     pub(crate) fn is_aside(&self, pubend: PubendId) -> bool {
@@ -94,7 +101,7 @@ impl Track {
         };
         // Once they were waited for in vain, they are passed. A stream that has rejoined for another reason waits on.
         let barred = || durable.far.barred.iter().filter(|barred| barred.pubend == id.pubend && barred.is_over);
-        let is_waited = |after: EventId| barred().any(|barred| barred.after.iter().any(|waited| waited == after));
+        let is_waited = |after: EventId| barred().any(|barred| barred.waits_for(after));
         let is_lacking = |after: &EventId| {
             after.pubend != id.pubend && self.stands(lag, after.pubend) < after.tick && !is_waited(*after)
         };
@@ -392,7 +399,7 @@ impl Core {
         let waits = |barred: &Barred| barred.pubend == event.pubend && !barred.is_over;
         if let Some(at) = barred.iter().position(waits) {
             let known = &mut barred[at];
-            if after.iter().any(|after| known.after.iter().any(|waited| waited == after)) {
+            if after.iter().any(|after| known.waits_for(after)) {
                 known.after = after;
                 return;
             }

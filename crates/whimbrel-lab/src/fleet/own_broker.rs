@@ -90,14 +90,7 @@ impl OwnBroker {
         if start.is_first {
             (wanted.http, wanted.ws) = (if_free(HTTP), if_free(WS));
         }
-        let (child, addresses) = match launch(&start, &wanted, &log).await {
-            // Somebody else may just have taken the port.
-            Err(_) if wanted.http != ANY || wanted.ws != ANY => {
-                (wanted.http, wanted.ws) = (any(), any());
-                launch(&start, &wanted, &log).await?
-            }
-            launched => launched?,
-        };
+        let (child, addresses) = launch_somewhere(&start, wanted, &log).await?;
         Ok(OwnBroker { child, log, start, addresses })
     }
 
@@ -133,16 +126,7 @@ impl OwnBroker {
     /// # Errors
     /// It does not start.
     pub async fn start_again(&mut self) -> Result<()> {
-        let launched = match launch(&self.start, &self.addresses, &self.log).await {
-            Ok(launched) => launched,
-            // While it was gone another process may have taken the documented ports, by which none of the run's clients comes.
-            Err(_) => {
-                let (http, ws) = (ANY.to_owned(), ANY.to_owned());
-                let elsewhere = Addresses { http, ws, ..self.addresses.clone() };
-                launch(&self.start, &elsewhere, &self.log).await?
-            }
-        };
-        (self.child, self.addresses) = launched;
+        (self.child, self.addresses) = launch_somewhere(&self.start, self.addresses.clone(), &self.log).await?;
         Ok(())
     }
 
@@ -203,6 +187,17 @@ async fn metrics(http: &str) -> Result<String> {
     let mut page = String::new();
     stream.read_to_string(&mut page).await?;
     Ok(page)
+}
+
+/// As [`launch`], with other ports for HTTP and WebSocket if need be: somebody else may just have taken those, and none of the run's clients comes by them.
+async fn launch_somewhere(start: &Start, mut wanted: Addresses, log: &Log) -> Result<(Child, Addresses)> {
+    match launch(start, &wanted, log).await {
+        Err(_) if wanted.http != ANY || wanted.ws != ANY => {
+            (wanted.http, wanted.ws) = (ANY.to_owned(), ANY.to_owned());
+            launch(start, &wanted, log).await
+        }
+        launched => launched,
+    }
 }
 
 /// Starts a process and waits until it is ready; gives where it listens.

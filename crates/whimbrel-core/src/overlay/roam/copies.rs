@@ -85,10 +85,6 @@ impl Copies {
         self.all.get(client)
     }
 
-    pub(super) fn has(&self, client: &str) -> bool {
-        self.all.contains_key(client)
-    }
-
     /// What is written into it must not change how much it weighs.
     pub(super) fn get_mut(&mut self, client: &str) -> Option<&mut Copy> {
         self.all.get_mut(client)

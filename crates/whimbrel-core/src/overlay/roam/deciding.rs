@@ -125,7 +125,7 @@ impl Core {
         let has_arrival = search.arrival.is_some();
         match act {
             // Nobody waits for it, and there is nothing of it here: it stays where it is.
-            Act::Fetch(from, false, _) if search.is_for_nobody() && !roam.copies.has(&client) => {
+            Act::Fetch(from, false, _) if search.is_for_nobody() && roam.copies.get(&client).is_none() => {
                 let of_its = search.claims.iter().filter(|known| known.host == from && is_state(known));
                 if let Some(epoch) = of_its.map(|known| known.epoch).max() {
                     self.note_has_it(now, &client, (from, epoch));

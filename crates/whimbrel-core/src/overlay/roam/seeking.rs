@@ -146,14 +146,16 @@ impl Core {
     fn look_up<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
         let own = self.own_claims(question.client);
         let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
-        let knows_strangers = self.knows_strangers();
+        let overlay = self.overlay.as_deref().expect("there are others");
+        let clerk = overlay.roam.map.clerk(hash_of(question.client)).map(|(clerk, _)| clerk);
+        let is_clerk = clerk == Some(overlay.host);
+        let knows_strangers = is_clerk && self.knows_strangers();
         let overlay = self.overlay.as_deref_mut().expect("there are others");
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
         let others = known.filter(|known| known.host != asker || asker == host);
         let claims = others.chain(&own).map(|known| known.claim(question.client)).collect();
         let map = roam.map.hash();
-        let is_clerk = roam.map.clerk(hash_of(question.client)).is_some_and(|(clerk, _)| clerk == host);
         // Whoever asks looks at these only if it takes this broker for the clerk. If it does and this one does not, they know of different brokers, and it asks all of them
         // anyway: named by each of n that are asked, n names would be n² for each CONNECT among brokers that have just begun.
         let is_synced = |other: HostId| !knows_strangers && roam.directory.is_synced(other, map);
