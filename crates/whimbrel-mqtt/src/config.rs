@@ -81,6 +81,8 @@ pub struct Access {
     pub judges: bool,
     /// Those who can be known by a password.
     pub users: Arc<BTreeSet<Principal>>,
+    /// The marks of the keys by which tokens are believed, as of [`crate::Identity::by_token`].
+    pub keys: BTreeSet<u64>,
 }
 
 impl Access {

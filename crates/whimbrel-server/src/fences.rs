@@ -1,6 +1,5 @@
-//! Fences, partitions and topic profiles while the server runs: read again when asked to, or when their files change.
+//! Fences, partitions, topic profiles, certificates and rights while the server runs: read again when asked to, or when their files change.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +10,8 @@ use whimbrel_selector::{FenceChanges, Fences};
 use crate::access::{Access, Plan};
 use crate::config::fence::{self, Again, Watched};
 use crate::config::partition::Division;
-use crate::config::{Certificate, Config, Override};
+use crate::config::{Certificate, Config, Fixed, Origin};
 use crate::drive::Hub;
-use crate::identity::trust::{Revoked, Trust};
 use crate::metrics::FenceMetrics;
 pub use crate::metrics::Outcome;
 use crate::service;
@@ -24,18 +22,16 @@ const NAMES_MAX: usize = 20;
 /// Problems that are logged of one attempt.
 const PROBLEMS_MAX: usize = 20;
 
-/// Keeps the broker's fences, the division of its cache, and its topic profiles as its files have them.
+/// Keeps the broker's fences, the division of its cache, its topic profiles, its certificates and who may do what as its files have them.
 #[derive(Debug)]
 pub struct Keeper {
     hub: Arc<Hub>,
     metrics: FenceMetrics,
     access: Arc<Access>,
-    /// Whose certificates are believed, if there is an authority.
-    trust: Option<Arc<Trust>>,
-    /// The configuration file.
-    file: Option<PathBuf>,
-    /// What was given outside of it.
-    overrides: Vec<Override>,
+    /// What the broker shows, and whose certificates it believes.
+    certificate: Certificate,
+    /// The configuration file, what was given outside of it, and the settings in force that are not read again.
+    origin: Origin,
     state: Mutex<State>,
 }
 
@@ -53,7 +49,7 @@ struct State {
 impl Keeper {
     /// Puts those of the start in force.
     pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, access: Arc<Access>, config: &Config) -> Keeper {
-        let Config { fences: start, division, topics, file, overrides, .. } = config;
+        let Config { fences: start, division, topics, .. } = config;
         hub.set_fences(&start.fences);
         hub.set_division(division);
         hub.set_profiles(topics);
@@ -61,12 +57,8 @@ impl Keeper {
         let (read, seen) = (start.watched.clone(), start.watched.clone());
         let (fences, division, topics) = (start.fences.clone(), division.clone(), topics.clone());
         let state = State { fences, division, topics, read, seen };
-        let trust = match &config.certificate {
-            Certificate::Known(known) => Some(known.trust.clone()),
-            Certificate::Files(_) | Certificate::Made | Certificate::None => None,
-        };
-        let (file, overrides) = (file.clone(), overrides.clone());
-        Keeper { hub, metrics, access, trust, file, overrides, state: Mutex::new(state) }
+        let (certificate, origin) = (config.certificate.clone(), config.origin.clone());
+        Keeper { hub, metrics, access, certificate, origin, state: Mutex::new(state) }
     }
 
     /// Reads the configuration file and all files of fences again. Either all that they say comes into force, or none of it. `None`: there
@@ -84,17 +76,21 @@ impl Keeper {
     }
 
     async fn read_again(&self, state: &mut State) -> Option<Outcome> {
-        let (file, overrides) = (self.file.clone(), self.overrides.clone());
-        if file.is_none() && self.trust.is_none() {
+        let (file, overrides) = (self.origin.file.clone(), self.origin.overrides.clone());
+        if file.is_none() && !self.certificate.is_from_files() {
             return None;
         }
         let read = tokio::task::spawn_blocking(move || fence::read_again(file.as_deref(), &overrides)).await;
         // Otherwise the runtime is ending.
-        let Ok(Again { sources, division, topics, access, revoked, warnings, problems }) = read else {
+        let Ok(Again { sources, division, topics, access, certificate, fixed, warnings, mut problems }) = read else {
             return Some(Outcome::Refused);
         };
+        problems.extend(certificate.as_ref().and_then(|read| self.certificate.becomes(read).err()));
         (state.read, state.seen) = (sources.watched.clone(), sources.watched);
-        let judged = if problems.is_empty() { self.adopt_access(access, revoked, &warnings) } else { None };
+        let judged = match certificate {
+            Some(certificate) if problems.is_empty() => self.adopt_access(access, &certificate, &fixed, &warnings),
+            _ => None,
+        };
         let outcome = if let Some(access) = judged {
             let fences = self.adopt(state, sources.fences);
             let division = self.adopt_division(state, division);
@@ -105,9 +101,12 @@ impl Keeper {
             for problem in problems.iter().take(PROBLEMS_MAX) {
                 tracing::error!("{}", problem.line());
             }
+            if let Some(first) = problems.first() {
+                self.access.note_not_reloaded(&first.line());
+            }
             let problems = problems.len();
             let (fences, partitions) = (state.fences.len(), state.division.plan.partitions.len());
-            let what = "fences, partitions, topics and rules not read again: those before stay in force";
+            let what = "fences, partitions, topics, certificates and rules not read again: those before stay in force";
             tracing::error!(problems, fences, partitions, "{what}");
             Outcome::Refused
         };
@@ -141,24 +140,44 @@ impl Keeper {
         Outcome::Changed
     }
 
-    /// Who may do what from now on; `None`: it cannot be, and what was stays.
-    fn adopt_access(&self, plan: Arc<Plan>, revoked: Revoked, warnings: &[String]) -> Option<Outcome> {
+    /// Who may do what from now on, and what is shown; `None`: it cannot be, and what was stays.
+    fn adopt_access(
+        &self,
+        plan: Arc<Plan>,
+        certificate: &Certificate,
+        fixed: &Fixed,
+        warnings: &[String],
+    ) -> Option<Outcome> {
+        let waiting = waiting(&self.origin.fixed, fixed);
+        if !waiting.is_empty() {
+            tracing::warn!(
+                settings = shown(&waiting),
+                "settings have changed that count once the broker is started again"
+            );
+        }
         if plan.dev {
             return Some(Outcome::Unchanged);
         }
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        let is_changed = match self.access.replace(plan.clone()) {
-            Ok(is_changed) => is_changed,
-            Err(error) => {
-                tracing::error!(%error, "the audit cannot be written where identity.audit says");
-                return None;
-            }
-        };
-        if let Some(trust) = &self.trust {
-            trust.revoke(revoked.clone());
+        if let Err(error) = self.access.reopen_audit(&plan) {
+            tracing::error!(%error, "the audit cannot be written where identity.audit says");
+            return None;
         }
+        let mut more = self.certificate.become_as(certificate);
+        let is_certified_only = |plan: &Plan| !plan.judges();
+        if matches!(self.certificate, Certificate::Known(_))
+            && is_certified_only(&self.access.plan()) != is_certified_only(&plan)
+        {
+            more.push("whether clients must show certificates counts once the broker is started again".into());
+        }
+        if !waiting.is_empty() {
+            more.push(format!("counts once the broker is started again: {}", shown(&waiting)));
+        }
+        let is_changed = self.access.replace(plan.clone(), more);
         self.hub.renew_access(&plan.of_edge());
-        self.hub.revoke(&revoked);
+        if let Certificate::Known(known) = &self.certificate {
+            self.hub.renew_trust(&known.trust, &self.access);
+        }
         Some(if is_changed { Outcome::Changed } else { Outcome::Unchanged })
     }
 
@@ -189,6 +208,13 @@ impl Keeper {
             }
         }
     }
+}
+
+/// The settings that differ, of those that count once the broker is started again.
+fn waiting<'a>(before: &'a Fixed, after: &'a Fixed) -> Vec<&'a str> {
+    let changed = before.iter().filter(|(path, value)| after.get(*path) != Some(value));
+    let new = after.iter().filter(|(path, _)| !before.contains_key(*path));
+    changed.chain(new).map(|(path, _)| path.as_str()).collect()
 }
 
 /// How lists of topic profiles differ, by their filters.

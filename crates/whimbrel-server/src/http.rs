@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{Request, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use hyper::body::Incoming;
@@ -21,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
-use crate::api::access::Remote;
+use crate::api::access::{Action, Authorizer, Gate, Remote, check};
 use crate::console;
 use crate::logging::Throttle;
 use crate::metrics::{ListenerMetrics, Metrics};
@@ -52,7 +53,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is on the listener beside the console.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// At `/metrics`.
+    /// At `/metrics`, for those who may observe.
     pub(crate) metrics: Arc<Metrics>,
     /// At `/readyz`.
     pub(crate) phase: watch::Receiver<Phase>,
@@ -69,9 +70,11 @@ pub(crate) struct Front {
 }
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(front: Front, pages: Pages, api: Router) {
+pub(crate) async fn serve(front: Front, pages: Pages, api: Router, authorizer: Arc<dyn Authorizer>) {
+    // They name clients' filters and other brokers.
+    let observed = from_fn_with_state(Gate { authorizer, action: Some(Action::Observe) }, check);
     let routes = Router::new()
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics).layer(observed))
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .route("/certificate.pem", get(certificate))

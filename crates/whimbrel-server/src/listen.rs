@@ -24,7 +24,7 @@ use crate::logging::Throttle;
 use crate::metrics::{Cause, ListenerMetrics};
 use crate::proxy::Proxies;
 use crate::server::Phase;
-use crate::websocket;
+use crate::{tls, websocket};
 
 /// Connections that the system may hold until they are accepted. The system may have a lower bound of its own.
 const BACKLOG: u32 = 4096;
@@ -217,10 +217,10 @@ impl Handshake {
 
     /// TLS and WebSocket.
     async fn secure(&self, stream: TcpStream, address: SocketAddr) -> Result<(), Cause> {
-        let (gate, metrics, address) = (&self.gate, &self.metrics, Some(address));
+        let (gate, metrics, from, address) = (&self.gate, &self.metrics, address.to_string(), Some(address));
         // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
         let _ = stream.set_nodelay(true);
-        let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), gate.access.clone());
+        let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), (gate.access.clone(), from.clone()));
         let Some(tls) = &self.tls else {
             if !self.listener.is_websocket() {
                 gate.hub.serve_tcp(stream, address);
@@ -232,6 +232,9 @@ impl Handshake {
         };
         let stream = tls.accept(stream).await.map_err(|error| {
             tracing::debug!(listener = self.listener.name(), %error, "TLS");
+            if let Some(why) = tls::refused_certificate(&error) {
+                gate.access.note_refused_certificate(&from, &why);
+            }
             Cause::Tls
         })?;
         let caller = Caller { address, known: known(stream.get_ref().1.peer_certificates()) };
@@ -259,8 +262,8 @@ impl Handshake {
 }
 
 /// Who has shown a certificate, which the handshake has judged.
-fn known(chain: Option<&[CertificateDer<'static>]>) -> Option<(Principal, CertificateDer<'static>)> {
-    let certificate = chain?.first()?;
-    let principal = Principal::new(&Identity::of(certificate)?.name).ok()?;
-    Some((principal, certificate.clone()))
+fn known(chain: Option<&[CertificateDer<'static>]>) -> Option<(Principal, Box<[CertificateDer<'static>]>)> {
+    let chain = chain?;
+    let principal = Principal::new(&Identity::of(chain.first()?)?.name).ok()?;
+    Some((principal, chain.into()))
 }

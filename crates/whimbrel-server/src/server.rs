@@ -193,14 +193,15 @@ impl Server {
             if listener == Listener::Http {
                 let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
                 let front = Front { socket, proxies: proxies(config, listener), metrics: metrics.listener(listener) };
-                http.spawn(http::serve(front, pages, api.router(&authorizer(config.dev, &access))));
+                let authorizer = authorizer(config.dev, &access);
+                http.spawn(http::serve(front, pages, api.router(&authorizer), authorizer));
             } else {
                 let (proxies, metrics) = (proxies(config, listener), metrics.listener(listener));
                 let door = Door::new(gate.clone(), listener, acceptor.clone(), proxies, metrics);
                 doors.spawn(door.serve(socket, watching.clone()));
             }
         }
-        if config.file.is_some() {
+        if config.origin.file.is_some() || config.certificate.is_from_files() {
             http.spawn(fences.clone().watch(config.limits.fence_poll));
         }
         http.spawn(hub.clock().clone().watch());
@@ -244,8 +245,8 @@ impl Server {
         &self.hub
     }
 
-    /// Reads the configuration file again for its fences, partitions and topics. Either all of them come into force or, if there is any mistake in
-    /// the file, those before stay. `None`: there is no configuration file.
+    /// Reads the configuration file again for its fences, partitions, topics, rights, and the files of certificates. Either all of them come into force
+    /// or, if there is any mistake in them, those before stay. `None`: there is no configuration file, nor another one that could be read again.
     pub async fn reload(&self) -> Option<Outcome> {
         self.fences.reload().await
     }
@@ -370,7 +371,7 @@ fn reload_beside(fences: Arc<Keeper>) {
 }
 
 fn log_start(config: &Config, version: &str, workers: usize, server: &Server) {
-    let file = config.file.as_ref().map_or_else(|| "none".into(), |file| file.display().to_string());
+    let file = config.origin.file.as_ref().map_or_else(|| "none".into(), |file| file.display().to_string());
     let (files, connections) = (process::file_limit(), server.max_connections);
     tracing::info!(name = config.name, version, file, workers, "whimbrel starts");
     tracing::info!(files, connections, "file limit, and the client connections that it allows");
@@ -403,7 +404,7 @@ fn max_connections(config: &Config) -> usize {
 
 fn certificate(config: &Config) -> Result<(Option<TlsAcceptor>, Option<String>), Error> {
     let (tls, pem) = match &config.certificate {
-        Certificate::Files(tls) => (tls.clone(), None),
+        Certificate::Files(own) => (own.config.clone(), None),
         Certificate::Known(known) => (known.clients.clone(), None),
         Certificate::None => return Ok((None, None)),
         Certificate::Made => {

@@ -5,13 +5,15 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
+use parking_lot::RwLock;
+use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoClientAuth, NoServerSessionStorage};
+use rustls::server::{ClientHello, NoClientAuth, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ServerConfig, SignatureScheme};
 
 /// A file that identifies a broker, or those whom it believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,58 @@ pub struct FileError {
     pub help: &'static str,
 }
 
+/// The certificate that a broker shows. Another one may take its place: connections stay, and handshakes from then on show that.
+#[derive(Debug)]
+pub struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl Shown {
+    /// Shows this one.
+    pub fn new(certified: Arc<CertifiedKey>) -> Arc<Shown> {
+        Arc::new(Shown(RwLock::new(certified)))
+    }
+
+    /// The one that is shown now.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        self.0.read().clone()
+    }
+
+    /// Shows this one from now on; whether it is another one.
+    pub fn replace(&self, certified: Arc<CertifiedKey>) -> bool {
+        let before = std::mem::replace(&mut *self.0.write(), certified.clone());
+        before.cert != certified.cert
+    }
+
+    /// When the first certificate of the chain ends, in seconds since 1970.
+    pub fn not_after(&self) -> Option<i64> {
+        not_after(&self.current().cert)
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _issuers: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// A certificate from files, without an authority.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Presents it to clients.
+    pub config: Arc<ServerConfig>,
+    /// The certificate.
+    pub shown: Arc<Shown>,
+}
+
 /// A certificate made on the spot.
 #[derive(Debug)]
 pub struct Made {
@@ -50,8 +104,9 @@ pub struct Made {
 ///
 /// # Errors
 /// Which of the two files cannot be read or used, and why.
-pub fn from_files(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, FileError> {
-    Ok(Arc::new(server_config(Arc::new(read_pair(cert, key)?), None)))
+pub fn from_files(cert: &Path, key: &Path) -> Result<Own, FileError> {
+    let shown = Shown::new(Arc::new(read_pair(cert, key)?));
+    Ok(Own { config: Arc::new(server_config(shown.clone(), None)), shown })
 }
 
 /// Reads a certificate chain and its key, and checks that they belong together.
@@ -82,9 +137,8 @@ pub(crate) fn read_pair(cert: &Path, key: &Path) -> Result<CertifiedKey, FileErr
     })
 }
 
-/// When the first of the certificates in a PEM file ends, in seconds since 1970; `None` if it cannot be read.
-pub(crate) fn not_after(path: &Path) -> Option<i64> {
-    let chain: Vec<_> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect).ok()?;
+/// When the first of these certificates ends, in seconds since 1970; `None` if none can be read.
+pub(crate) fn not_after(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let end = |der: &CertificateDer<'_>| {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         Some(certificate.validity().not_after.timestamp())
@@ -104,24 +158,19 @@ pub fn make(addresses: &[IpAddr]) -> io::Result<Made> {
     let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(io::Error::other)?;
     let certified = CertifiedKey::from_der(vec![made.cert.der().clone()], key, &ring::default_provider());
-    let config = server_config(Arc::new(certified.map_err(io::Error::other)?), None);
+    let config = server_config(Shown::new(Arc::new(certified.map_err(io::Error::other)?)), None);
     Ok(Made { config: Arc::new(config), pem: made.cert.pem() })
 }
 
 /// Shows the certificate to clients; with `clients`, lets in only those whose certificate that believes.
-pub(crate) fn server_config(
-    certified: Arc<CertifiedKey>,
-    clients: Option<Arc<dyn ClientCertVerifier>>,
-) -> ServerConfig {
+pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCertVerifier>>) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("ring offers the cipher suites of TLS 1.2 and 1.3");
     let is_open = clients.is_none();
     let clients = clients.unwrap_or_else(|| Arc::new(NoClientAuth));
-    let mut config = builder
-        .with_client_cert_verifier(clients)
-        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)));
+    let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(shown);
     if !is_open {
         // Whoever must show a certificate shows it each time: a ticket would outlive its end.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -134,6 +183,16 @@ pub(crate) fn server_config(
         config.send_tls13_tickets = 1;
     }
     config
+}
+
+/// Why a handshake has failed, if it was for what the other end has shown, or has not.
+pub(crate) fn refused_certificate(error: &io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(CertificateError::Other(why)) => Some(why.to_string()),
+        rustls::Error::InvalidCertificate(why) => Some(why.to_string()),
+        why @ rustls::Error::NoCertificatesPresented => Some(why.to_string()),
+        _ => None,
+    }
 }
 
 pub(crate) fn describe(error: pem::Error) -> String {

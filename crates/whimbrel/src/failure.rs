@@ -51,6 +51,11 @@ impl Failure {
     }
 }
 
+/// Tells the user on standard error what is allowed, and probably not meant.
+pub fn warn(what: &str) {
+    eprintln!("warning: {what}");
+}
+
 /// Writes to standard output; a reader that has gone away is no failure.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     match io::stdout().write_all(bytes) {

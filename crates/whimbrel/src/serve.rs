@@ -42,6 +42,9 @@ impl Serve {
     pub fn run(self) -> Result<(), Failure> {
         let config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
         if self.check {
+            for warning in &config.warnings {
+                failure::warn(warning);
+            }
             return failure::print(b"the configuration is all right\n");
         }
         whimbrel_server::run(&config, version::SHORT, |ready| {

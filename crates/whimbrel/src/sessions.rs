@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
 use whimbrel_server::api::answers::{Dropped, Said, Session, Sessions as Page, Shown, Subscription, System, Told};
 use whimbrel_server::api::percent;
 
@@ -25,8 +26,8 @@ Examples:
 
 LAG is how old the position of the session's slowest durable subscription is: it has everything up to then.
 A session ends by itself when its client has been away for as long as it asked for, and at the latest after
-`max_session` in [limits] (7 days unless configured otherwise). Show and drop concern the sessions of the broker that
-is asked.";
+`max_session` in [limits] (7 days unless configured otherwise). List and show ask all brokers; a session is dropped at
+the broker that has it, which show names.";
 
 /// Arguments of `whimbrel sessions`.
 #[derive(clap::Args)]
@@ -196,28 +197,64 @@ fn print_all(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
     failure::print((table.text(is_coloured()) + &foot + &system::absent(all)).as_bytes())
 }
 
+/// A session, and the broker that has it.
+#[derive(Serialize)]
+struct Found {
+    broker: String,
+    /// It is the one that was asked.
+    #[serde(skip)]
+    is_asked: bool,
+    #[serde(flatten)]
+    shown: Shown,
+}
+
+/// Asks all brokers for a session. Where it has moved a moment ago, the former one may still have it too.
+fn find(control: &Control, client: &str) -> anyhow::Result<Found> {
+    let at = format!("sessions/{}", percent::encode(client));
+    let all: All<Shown> = system::ask(control, &at)?;
+    let unheard = system::unheard(&all.silent, &all.missed);
+    let shown = all.brokers.into_iter().enumerate().filter_map(|(place, said)| match said.answer {
+        Told::So(shown) => Some(Found { broker: said.name, is_asked: place == 0, shown }),
+        Told::Not(_) => None,
+    });
+    let newest = |found: &Found| (found.shown.session.given_to.is_none(), found.shown.session.epoch);
+    let Some(mut found) = shown.max_by_key(newest) else {
+        bail!("there is no session with the client id {client:?} at any broker that has answered\n{unheard}");
+    };
+    while let Some(after) = found.shown.next.take() {
+        let (broker, after) = (percent::encode(&found.broker), percent::encode(&after));
+        let more: All<Shown> = system::ask(control, &format!("{at}?broker={broker}&after={after}"))?;
+        match more.brokers.into_iter().next().map(|said| said.answer) {
+            Some(Told::So(more)) => {
+                found.shown.subscriptions.extend(more.subscriptions);
+                found.shown.next = more.next;
+            }
+            Some(Told::Not(refused)) => bail!("{}: {}", found.broker, refused.error),
+            None => bail!("{} has fallen silent: ask again", found.broker),
+        }
+    }
+    Ok(found)
+}
+
 fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
-    let at = format!("/api/v1/sessions/{}", percent::encode(client));
-    let mut shown: Shown = control.ask("GET", &at)?;
-    while let Some(after) = shown.next.take() {
-        let more: Shown = control.ask("GET", &format!("{at}?after={}", percent::encode(&after)))?;
-        shown.subscriptions.extend(more.subscriptions);
-        shown.next = more.next;
-    }
+    let found = find(control, client)?;
     if json {
-        return print_json(&shown);
+        return print_json(&found);
     }
+    let shown = &found.shown;
     let session = &shown.session;
     let coloured = is_coloured();
     let mut out = format!("{}\n", name(&session.client_id));
     let mut facts = Table::new(&["", ""]);
+    facts.row(vec!["  broker".into(), name(&found.broker).into()]);
     facts.row(vec!["  state".into(), state(session, shown.now_ms)]);
     facts.row(vec!["  expires".into(), expires_in_words(session, shown.now_ms).into()]);
     let kept = if session.kept { "in the journal" } else { "in memory only: it ends with the broker" };
     facts.row(vec!["  kept".into(), kept.into()]);
     if let Some(epoch) = session.epoch {
-        let keeper = session.given_to.as_deref().map_or("this broker".to_owned(), |to| format!("{to}, by now"));
-        facts.row(vec!["  keeper".into(), keeper.into()]);
+        if let Some(to) = session.given_to.as_deref() {
+            facts.row(vec!["  moves to".into(), name(to).into()]);
+        }
         let deputy = session.deputy.as_deref().unwrap_or("none has a copy yet").to_owned();
         facts.row(vec!["  deputy".into(), deputy.into()]);
         facts.row(vec!["  epoch".into(), epoch.to_string().into()]);
@@ -260,6 +297,15 @@ fn row(subscription: &Subscription) -> Vec<Cell> {
 }
 
 fn end(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
+    let found = find(control, client)?;
+    if !found.is_asked {
+        let (broker, client) = (name(&found.broker), name(client));
+        return Err(anyhow!(
+            "the session of {client} is at {broker}, and no broker changes anything at another: ask {broker} itself to drop it, with its \
+             --data, --control or --api"
+        )
+        .into());
+    }
     let dropped: Dropped = control.ask("DELETE", &format!("/api/v1/sessions/{}", percent::encode(client)))?;
     if json {
         return print_json(&dropped);

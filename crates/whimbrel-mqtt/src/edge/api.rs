@@ -33,8 +33,8 @@ pub struct Credentials<'a> {
 pub struct Identity {
     /// Who.
     pub principal: Principal,
-    /// By a password, not by a token: it is known as long as there is such a user.
-    pub by_password: bool,
+    /// By a token, not by a password: the mark of its key. It is known as long as there is such a key, or such a user.
+    pub by_token: Option<u64>,
 }
 
 /// Why it is not known who a client is.

@@ -89,7 +89,7 @@ impl Broker {
                 cause: "too many clients are signing in: try again in a few seconds",
             }),
             (Ok(identity), Ok(Packet::Connect(connect))) if self.edge.guard.still_knows(identity) => {
-                let by = if identity.by_password { By::Password } else { By::Token };
+                let by = identity.by_token.map_or(By::Password, By::Token);
                 self.admit(now, id, &connect, (identity.principal.clone(), by), out)
             }
             _ => Err(NOT_BELIEVED),

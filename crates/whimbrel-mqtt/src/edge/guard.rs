@@ -24,8 +24,8 @@ pub(super) enum By {
     Certificate,
     /// A password.
     Password,
-    /// A token.
-    Token,
+    /// A token, of the key with this mark.
+    Token(u64),
 }
 
 /// The will of a connection: topic, importance and deadline.
@@ -148,7 +148,16 @@ impl Guard {
 
     /// Whether somebody who was identified a moment ago still would be.
     pub(super) fn still_knows(&self, identity: &Identity) -> bool {
-        !identity.by_password || self.access.users.contains(&identity.principal)
+        self.unknown(&identity.principal, identity.by_token.map_or(By::Password, By::Token)).is_none()
+    }
+
+    /// Why somebody is not known any more who was known by that.
+    fn unknown(&self, principal: &Principal, by: By) -> Option<&'static str> {
+        match by {
+            By::Password if !self.access.users.contains(principal) => Some("the user does not exist any more"),
+            By::Token(key) if !self.access.keys.contains(&key) => Some("the key of the token is not in force any more"),
+            _ => None,
+        }
     }
 
     /// What a principal may with a client id, if it may connect.
@@ -200,8 +209,8 @@ impl Guard {
     /// # Errors
     /// It may not be connected any more.
     pub(super) fn judge(&self, who: &Who) -> Result<Grants, Denial> {
-        if who.by == By::Password && !self.access.users.contains(&who.principal) {
-            return Err(Denial { reason: ReasonCode::NOT_AUTHORIZED, cause: "the user does not exist any more" });
+        if let Some(cause) = self.unknown(&who.principal, who.by) {
+            return Err(Denial { reason: ReasonCode::NOT_AUTHORIZED, cause });
         }
         self.access.rules.connect(&who.principal, &who.client_id)?;
         Ok(self.access.rules.grants(&who.principal, &who.client_id))

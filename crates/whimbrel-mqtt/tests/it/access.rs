@@ -177,8 +177,7 @@ impl World {
 
     fn answer(&mut self, result: Result<&str, Unidentified>) {
         let (conn, ticket, _) = self.said.asked.pop().expect("it was asked");
-        let identity =
-            result.map(|name| Identity { principal: Principal::new(name).expect("a name"), by_password: true });
+        let identity = result.map(|name| Identity { principal: Principal::new(name).expect("a name"), by_token: None });
         self.handle(Input::Identified { conn: ConnId(conn), ticket, result: identity.as_ref().map_err(|why| *why) });
     }
 }
@@ -271,7 +270,7 @@ fn an_answer_is_for_the_connection_that_was_asked_about() {
     world.handle(Input::Closed { conn: ConnId(0) });
     world.open(0);
     world.bytes(0, &hello("bus-8"));
-    let identity = Identity { principal: Principal::new("bus-7").expect("a name"), by_password: true };
+    let identity = Identity { principal: Principal::new("bus-7").expect("a name"), by_token: None };
     world.handle(Input::Identified { conn: ConnId(0), ticket: old.1, result: Ok(&identity) });
     assert_eq!(world.next(0), None);
     world.answer(Ok("bus-8"));

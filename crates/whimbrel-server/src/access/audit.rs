@@ -10,10 +10,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
-/// Lines each second at most; what was more is counted in a line of its own.
+/// Lines of each class of events each second at most; what was more is counted in a line of its own. Strangers can bring about refusals as many as
+/// they like: whatever else is noted has room of its own.
 pub const LINES_PER_SECOND: u32 = 100;
 
-/// Lines that wait to be written at most.
+/// Lines of each class that wait to be written at most.
 const QUEUE_MAX: usize = 1000;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -33,9 +34,9 @@ pub enum Place {
 /// One thing that happened. What does not apply is empty and left out.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Record<'a> {
-    /// What: `refused`, `signed_in`, `changed`, `reloaded`, `closed`.
+    /// What: `refused`, `signed_in`, `changed`, `reloaded`.
     pub event: &'a str,
-    /// What was asked for: `connect`, `publish`, `subscribe`, `peer`, `observe`, `administer`, `upgrade`, `reload`.
+    /// What was asked for: `connect`, `identify`, `publish`, `subscribe`, `peer`, `observe`, `administer`, `upgrade`, `reload`.
     pub action: &'a str,
     /// Who asked, as far as that is known.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -68,16 +69,58 @@ struct Line<'a> {
 struct LeftOut {
     at_ms: u64,
     event: &'static str,
+    /// Of which class of events.
+    of: &'static str,
     lines: u64,
+}
+
+/// Events that share their room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    /// Anybody brings them about.
+    Refused,
+    /// Whoever has an account does.
+    SignedIn,
+    /// Operators do.
+    Changed,
+}
+
+impl Class {
+    const ALL: [Class; 3] = [Class::Refused, Class::SignedIn, Class::Changed];
+
+    fn of(event: &str) -> Class {
+        match event {
+            "refused" => Class::Refused,
+            "signed_in" => Class::SignedIn,
+            _ => Class::Changed,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Class::Refused => "refused",
+            Class::SignedIn => "signed_in",
+            Class::Changed => "changed",
+        }
+    }
+}
+
+/// What a class of events may still have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    /// Lines of the present second.
+    lines: u32,
+    /// Lines that wait to be written.
+    waiting: usize,
+    left_out: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     place: Place,
-    /// Lines of the second that began then.
+    /// When the present second began.
     second: Option<Instant>,
-    lines: u32,
-    left_out: u64,
+    rooms: [Room; Class::ALL.len()],
     left_out_in_all: u64,
     queue: Vec<String>,
     /// Where lines go is to be opened anew.
@@ -129,12 +172,11 @@ impl Audit {
         if state.place == Place::Nowhere {
             return;
         }
-        if !state.has_room(Instant::now()) {
+        if !state.takes(Class::of(record.event), Instant::now()) {
             // Whoever writes is to look again when the second is over.
             self.shared.news.notify_one();
             return;
         }
-        state.lines += 1;
         let line = serde_json::to_string(&Line { at_ms: now_ms(), record: *record });
         state.queue.push(line.expect("texts and numbers are JSON"));
         drop(state);
@@ -148,16 +190,26 @@ impl Audit {
 }
 
 impl State {
-    fn has_room(&mut self, now: Instant) -> bool {
+    /// Whether there is room for one more of that class; it is counted one way or the other.
+    fn takes(&mut self, class: Class, now: Instant) -> bool {
         if self.second.is_none_or(|second| now.duration_since(second) >= SECOND) {
-            (self.second, self.lines) = (Some(now), 0);
+            self.second = Some(now);
+            self.rooms.iter_mut().for_each(|room| room.lines = 0);
         }
-        let has_room = self.lines < LINES_PER_SECOND && self.queue.len() < QUEUE_MAX;
-        if !has_room {
-            self.left_out += 1;
+        let room = &mut self.rooms[class as usize];
+        let has_room = room.lines < LINES_PER_SECOND && room.waiting < QUEUE_MAX;
+        if has_room {
+            (room.lines, room.waiting) = (room.lines + 1, room.waiting + 1);
+        } else {
+            room.left_out += 1;
             self.left_out_in_all += 1;
         }
         has_room
+    }
+
+    /// What was left out of each class since it was taken last.
+    fn take_left_out(&mut self) -> [u64; Class::ALL.len()] {
+        self.rooms.each_mut().map(|room| std::mem::take(&mut room.left_out))
     }
 }
 
@@ -188,24 +240,25 @@ fn write(shared: &Shared) {
         let mut state = shared.state.lock();
         if state.queue.is_empty() && !state.is_over && !state.is_moved {
             // What was left out is told also if nothing follows it.
-            if state.left_out > 0 {
+            if state.rooms.iter().any(|room| room.left_out > 0) {
                 shared.news.wait_for(&mut state, SECOND);
             } else {
                 shared.news.wait(&mut state);
             }
         }
         let (is_over, lines) = (state.is_over, std::mem::take(&mut state.queue));
+        state.rooms.iter_mut().for_each(|room| room.waiting = 0);
         let is_quiet = state.second.is_none_or(|second| second.elapsed() >= SECOND);
-        let left_out = if is_quiet || is_over { std::mem::take(&mut state.left_out) } else { 0 };
+        let left_out = if is_quiet || is_over { state.take_left_out() } else { Default::default() };
         let place = std::mem::take(&mut state.is_moved).then(|| state.place.clone());
         drop(state);
         if let Some(place) = place {
             is_log = place == Place::Log;
             file = open(&place).unwrap_or_default();
         }
-        let left_out = (left_out > 0).then(|| {
-            let line = LeftOut { at_ms: now_ms(), event: "left_out", lines: left_out };
-            serde_json::to_string(&line).expect("numbers are JSON")
+        let left_out = Class::ALL.into_iter().zip(left_out).filter(|(_, lines)| *lines > 0).map(|(class, lines)| {
+            let line = LeftOut { at_ms: now_ms(), event: "left_out", of: class.name(), lines };
+            serde_json::to_string(&line).expect("texts and numbers are JSON")
         });
         for line in lines.into_iter().chain(left_out) {
             if is_log {
@@ -245,5 +298,24 @@ mod tests {
         assert!(refused >= u64::from(LINES_PER_SECOND) && left_out > 0);
         assert_eq!((refused + told, told), (many, left_out));
         assert!(lines[0]["about"] == "a\"b" && lines[0].get("principal").is_none());
+    }
+
+    #[test]
+    fn strangers_leave_room_for_what_operators_do() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit");
+        let audit = Audit::start(Place::File(path.clone())).expect("the file can be opened");
+        for _ in 0..LINES_PER_SECOND * 3 {
+            audit.note(&Record { event: "refused", action: "identify", ..Record::default() });
+        }
+        for event in ["changed", "reloaded", "signed_in"] {
+            audit.note(&Record { event, action: "administer", ..Record::default() });
+        }
+        drop(audit);
+        let text = std::fs::read_to_string(&path).expect("it was written");
+        for event in ["changed", "reloaded", "signed_in"] {
+            assert!(text.contains(&format!("\"event\":\"{event}\"")), "{event} is not in {text}");
+        }
+        assert!(text.contains("\"of\":\"refused\""), "{text}");
     }
 }

@@ -115,6 +115,11 @@ impl Authorizer for ByRules {
     fn changes(&self, principal: &str, remote: &Remote, what: &str) {
         self.0.changed(principal, remote, what);
     }
+
+    fn is_foreign(&self, remote: &Remote, (what, origin): (&str, &str)) {
+        let why = format!("a web page of {origin:?} asked for it");
+        self.0.note_foreign(Action::Administer.name(), (what, remote.text()), &why);
+    }
 }
 
 /// The API for whoever could open the control socket: everything is allowed, under this name, and noted.
@@ -210,7 +215,8 @@ impl Access {
             return Ok(Principal::anonymous());
         }
         let Some(value) = headers.get(AUTHORIZATION) else { return Ok(Principal::anonymous()) };
-        let asked = value.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX).and_then(read);
+        let said = value.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX);
+        let asked = said.and_then(|said| read(said, from));
         let Some(asked) = asked else {
             self.refused_http(("", from), action.name(), HttpRefusal::NotSignedIn);
             return Err(HttpRefusal::NotSignedIn);
@@ -237,30 +243,38 @@ impl Access {
         Err(refusal)
     }
 
-    /// Whether a request to open a WebSocket may come from where it does: from no web page, from one of the same host, or from one of
-    /// those that the configuration names.
+    /// Whether a request to open a WebSocket, `from` that address, may come from where it does: from no web page, from one of the same host, or from
+    /// one of those that the configuration names.
     ///
     /// # Errors
     /// It comes from elsewhere; the audit has been told.
-    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
+    pub fn check_origin(&self, headers: &HeaderMap, from: &str) -> Result<(), HttpRefusal> {
         let plan = self.plan();
         let Some(origin) = headers.get(ORIGIN).filter(|_| !plan.dev) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or_default();
         let own = headers.get(HOST).and_then(|host| host.to_str().ok()).map(host_of);
-        let from = origin.split_once("://").map(|(_, authority)| authority);
-        let is_own = from
+        let page = origin.split_once("://").map(|(_, authority)| authority);
+        let is_own = page
             .map(host_of)
             .is_some_and(|host| !host.is_empty() && own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(host)));
         let is_named = |named: &String| {
-            named.eq_ignore_ascii_case(origin) || from.is_some_and(|authority| named.eq_ignore_ascii_case(authority))
+            named.eq_ignore_ascii_case(origin) || page.is_some_and(|authority| named.eq_ignore_ascii_case(authority))
         };
         if is_own || plan.origins.iter().any(is_named) {
             return Ok(());
         }
-        let (about, why) = (origin, "the origin is neither the host that was asked for nor in identity.origins");
-        let code = Some(HttpRefusal::ForeignOrigin.status().as_u16());
-        self.audit.note(&Record { event: "refused", action: "upgrade", about, code, why, ..Record::default() });
+        self.note_foreign(
+            "upgrade",
+            (origin, from),
+            "the origin is neither the host that was asked for nor in identity.origins",
+        );
         Err(HttpRefusal::ForeignOrigin)
+    }
+
+    /// Takes note that something was asked by a web page of somebody else: what, of which origin, and from which address.
+    fn note_foreign(&self, action: &str, (about, from): (&str, &str), why: &str) {
+        let code = Some(HttpRefusal::ForeignOrigin.status().as_u16());
+        self.audit.note(&Record { event: "refused", action, about, from, code, why, ..Record::default() });
     }
 
     fn refused_http(&self, (principal, from): (&str, &str), action: &str, refusal: HttpRefusal) {
@@ -270,17 +284,24 @@ impl Access {
 }
 
 /// What `Authorization` says.
-fn read(value: &str) -> Option<Asked> {
+fn read(value: &str, from: &str) -> Option<Asked> {
     let (scheme, rest) = value.split_once(' ')?;
+    let asked = |user, password: &[u8], is_bearer| Asked {
+        user,
+        password: password.to_vec(),
+        is_bearer,
+        from: from.to_owned(),
+        client_id: None,
+    };
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(Asked { user: None, password: rest.trim().as_bytes().to_vec(), is_bearer: true });
+        return Some(asked(None, rest.trim().as_bytes(), true));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
     let (user, password) = text.split_once(':')?;
-    Some(Asked { user: Some(user.to_owned()), password: password.as_bytes().to_vec(), is_bearer: false })
+    Some(asked(Some(user.to_owned()), password.as_bytes(), false))
 }
 
 /// The host of an authority, without its port.

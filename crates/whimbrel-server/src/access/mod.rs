@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
+use axum::http::StatusCode;
 use parking_lot::RwLock;
 use whimbrel_access::{Denied, Principal, Quota, Rule, RuleNo, Rules};
 use whimbrel_mqtt::Unidentified;
@@ -26,6 +27,9 @@ use passwords::{PASSWORD_MAX, Passwords};
 use remembered::Remembered;
 use tokens::{TOKEN_MAX, Tokens};
 use workers::Workers;
+
+/// The reason code of MQTT 5 for who is not believed: bad user name or password.
+const NOT_BELIEVED: u16 = 0x86;
 
 /// Names that one line of the log shows of each kind.
 const NAMES_MAX: usize = 20;
@@ -70,6 +74,7 @@ impl Plan {
             quotas: self.quotas.clone(),
             judges: self.judges(),
             users: Arc::new(users.collect()),
+            keys: self.tokens.iter().flat_map(Tokens::marks).collect(),
         }
     }
 
@@ -77,14 +82,14 @@ impl Plan {
     fn judge(&self, asked: &Asked) -> Result<Identified, String> {
         let token = self.tokens.as_ref().zip(std::str::from_utf8(&asked.password).ok());
         if let Some((tokens, token)) = token.filter(|(_, token)| asked.is_bearer || Tokens::is_token(token)) {
-            let (principal, until) = tokens.verify(token)?;
-            return Ok(Identified { principal, by_token: true, until: Some(until) });
+            let (principal, until, key) = tokens.verify(token)?;
+            return Ok(Identified { principal, by_token: Some(key), until: Some(until) });
         }
         let passwords = self.passwords.as_ref().ok_or("it is no token, and there are no passwords")?;
         let user = asked.user.as_deref().ok_or("there is a password and no user name")?;
         let principal =
             passwords.verify(user, &asked.password).ok_or("the user is not known, or the password is wrong")?;
-        Ok(Identified { principal, by_token: false, until: None })
+        Ok(Identified { principal, by_token: None, until: None })
     }
 }
 
@@ -97,6 +102,10 @@ pub struct Asked {
     pub password: Vec<u8>,
     /// It can only be a token.
     pub is_bearer: bool,
+    /// Where it comes from, in words; empty if that is not known.
+    pub from: String,
+    /// With which client id, over MQTT.
+    pub client_id: Option<String>,
 }
 
 /// Who somebody is.
@@ -104,8 +113,8 @@ pub struct Asked {
 pub struct Identified {
     /// Who.
     pub principal: Principal,
-    /// They have shown a token, not a password.
-    pub by_token: bool,
+    /// They have shown a token, not a password: the mark of its key.
+    pub by_token: Option<tokens::Mark>,
     /// Until when that is so.
     pub until: Option<SystemTime>,
 }
@@ -177,7 +186,7 @@ impl Access {
         done: impl FnOnce(Result<Identified, Unidentified>) + Send + 'static,
     ) {
         if asked.password.len() > PASSWORD_MAX.max(TOKEN_MAX) {
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            self.note_unidentified(&asked, "the password or token is too long");
             return done(Err(Unidentified::Refused));
         }
         let access = self.clone();
@@ -198,7 +207,7 @@ impl Access {
     fn judge(&self, plan: &Arc<Plan>, asked: &Asked) -> Result<Identified, Unidentified> {
         match plan.judge(asked) {
             Ok(who) => {
-                let count = if who.by_token { &self.counts.by_token } else { &self.counts.by_password };
+                let count = if who.by_token.is_some() { &self.counts.by_token } else { &self.counts.by_password };
                 count.fetch_add(1, Ordering::Relaxed);
                 let current = self.plan.read();
                 // What was right by what is no longer in force is not remembered.
@@ -208,53 +217,82 @@ impl Access {
                 Ok(who)
             }
             Err(why) => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                let principal = asked.user.as_deref().unwrap_or_default();
-                self.audit.note(&Record {
-                    event: "refused",
-                    action: "identify",
-                    about: principal,
-                    why: &why,
-                    ..Record::default()
-                });
+                self.note_unidentified(asked, &why);
                 Err(Unidentified::Refused)
             }
         }
     }
 
-    /// Which rule allows the broker of that name to be linked with.
+    /// Counts and notes somebody who is not believed. The name that they give is nobody's yet: it is what the record is about.
+    fn note_unidentified(&self, asked: &Asked, why: &str) {
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        let code = asked.client_id.as_ref().map_or(StatusCode::UNAUTHORIZED.as_u16(), |_| NOT_BELIEVED);
+        self.audit.note(&Record {
+            event: "refused",
+            action: "identify",
+            about: asked.user.as_deref().unwrap_or_default(),
+            client_id: asked.client_id.as_deref().unwrap_or_default(),
+            from: &asked.from,
+            code: Some(code),
+            why,
+            ..Record::default()
+        });
+    }
+
+    /// Which rule allows the broker of that name to be linked with, which came from, or is dialled at, that address.
     ///
     /// # Errors
     /// None does; the audit has been told.
-    pub fn peer(&self, name: &str) -> Result<RuleNo, Denied> {
+    pub fn peer(&self, name: &str, from: &str) -> Result<RuleNo, Denied> {
         let judged = match Principal::new(name) {
             Ok(broker) => self.plan().rules.peer(&broker),
             Err(_) => Err(Denied::NoRule),
         };
-        judged.inspect_err(|denied| {
-            let why = denied.text();
-            self.audit.note(&Record { event: "refused", action: "peer", principal: name, why, ..Record::default() });
-        })
+        judged.inspect_err(|denied| self.note_refused_peer((name, from), denied.text()))
     }
 
-    /// From now on this is in force. The log and the audit are told how it differs from what was; whether it does is returned.
+    /// Takes note of a broker, or of somebody who wanted to be one, that is refused: its name, if that is known, and its address.
+    pub fn note_refused_peer(&self, (name, from): (&str, &str), why: &str) {
+        self.audit.note(&Record { event: "refused", action: "peer", principal: name, from, why, ..Record::default() });
+    }
+
+    /// Takes note of a client that is turned away for the certificate that it has shown, or for showing none.
+    pub fn note_refused_certificate(&self, from: &str, why: &str) {
+        self.audit.note(&Record { event: "refused", action: "connect", from, why, ..Record::default() });
+    }
+
+    /// The audit goes on where a new plan says, although that is not in force yet.
     ///
     /// # Errors
-    /// The audit cannot be written where it is to be; then what was stays.
-    pub fn replace(&self, plan: Arc<Plan>) -> io::Result<bool> {
-        self.audit.reopen(plan.audit.clone())?;
+    /// It cannot be written there; then it goes where it went.
+    pub fn reopen_audit(&self, plan: &Plan) -> io::Result<()> {
+        self.audit.reopen(plan.audit.clone())
+    }
+
+    /// From now on this is in force. The log and the audit are told how it differs from what was, and what `more` has changed; whether anything has is
+    /// returned.
+    pub fn replace(&self, plan: Arc<Plan>, more: Vec<String>) -> bool {
         let before = std::mem::replace(&mut *self.plan.write(), plan.clone());
         self.remembered.forget();
-        let differences = differences(&before, &plan);
-        let why = differences.as_deref().unwrap_or("rules, users and quotas are the same");
-        tracing::info!(rules = plan.rules.len(), quotas = plan.quotas.len(), "access read again: {why}");
-        self.audit.note(&Record { event: "reloaded", action: "reload", why, ..Record::default() });
-        Ok(differences.is_some())
+        let parts = [differences(&before, &plan), more].concat();
+        let why = if parts.is_empty() { "nothing of it has changed".to_owned() } else { parts.join("; ") };
+        tracing::info!(
+            rules = plan.rules.len(),
+            quotas = plan.quotas.len(),
+            "access and certificates read again: {why}"
+        );
+        self.audit.note(&Record { event: "reloaded", action: "reload", why: &why, ..Record::default() });
+        !parts.is_empty()
+    }
+
+    /// Takes note that what was read again is not in force, and why.
+    pub fn note_not_reloaded(&self, why: &str) {
+        self.audit.note(&Record { event: "refused", action: "reload", why, ..Record::default() });
     }
 }
 
-/// How one differs from another, in words; `None`: it does not.
-fn differences(before: &Plan, after: &Plan) -> Option<String> {
+/// How one differs from another, in words.
+fn differences(before: &Plan, after: &Plan) -> Vec<String> {
     let mut parts = Vec::new();
     let users =
         |plan: &Plan| -> BTreeSet<Principal> { plan.passwords.iter().flat_map(Passwords::users).cloned().collect() };
@@ -277,14 +315,40 @@ fn differences(before: &Plan, after: &Plan) -> Option<String> {
     };
     tell("new or changed rules", not_in(&after.written, &before.written));
     tell("rules gone:", not_in(&before.written, &after.written));
-    if before.quotas != after.quotas {
-        parts.push("other quotas".into());
+    let quota = |at: usize, quota: &Quota| format!("{} ({})", at + 1, quota.principals.join(", "));
+    let lacking = |these: &[Quota], others: &[Quota]| -> Vec<String> {
+        let these = these.iter().enumerate().filter(|(_, quota)| !others.contains(quota));
+        these.map(|(at, known)| quota(at, known)).collect()
+    };
+    tell("new or changed quotas", lacking(&after.quotas, &before.quotas));
+    tell("quotas gone:", lacking(&before.quotas, &after.quotas));
+    let keys = |plan: &'_ Plan, other: &Plan| {
+        plan.tokens.as_ref().map(|tokens| tokens.not_in(other.tokens.as_ref())).unwrap_or_default()
+    };
+    tell("new keys of tokens", keys(after, before));
+    tell("keys of tokens gone:", keys(before, after));
+    let claims = |plan: &Plan| plan.tokens.as_ref().map(Tokens::claims).cloned().unwrap_or_default();
+    for ((what, old), new) in ["issuer", "audience"].into_iter().zip(claims(before)).zip(claims(after)) {
+        if old != new {
+            parts.push(format!("another {what} of tokens: {new:?} instead of {old:?}"));
+        }
+    }
+    let is_same_order =
+        |a: &[Rule], b: &[Rule]| a.iter().filter(|rule| b.contains(rule)).eq(b.iter().filter(|rule| a.contains(rule)));
+    if !is_same_order(&before.written, &after.written) {
+        parts.push("rules in another order".into());
+    }
+    if before.quotas.len() == after.quotas.len()
+        && before.quotas != after.quotas
+        && lacking(&after.quotas, &before.quotas).is_empty()
+    {
+        parts.push("quotas in another order".into());
     }
     if before.origins != after.origins {
-        parts.push("other origins".into());
+        parts.push(format!("other origins: {}", after.origins.join(", ")));
     }
     if before.audit != after.audit {
         parts.push("the audit goes elsewhere".into());
     }
-    (!parts.is_empty()).then(|| parts.join("; "))
+    parts
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use argon2::password_hash::phc::PasswordHash;
@@ -194,8 +194,8 @@ pub enum ChangeError {
     },
 }
 
-/// Gives a user of a file another password, or makes the user, and the file; `None` removes the user. The file is exchanged as a whole, and
-/// only its owner may read it. Returns whether the user was there before.
+/// Gives a user of a file another password, or makes the user, and the file, which only its owner may read; `None` removes the user. The file is
+/// exchanged as a whole, and stays its owner's, with the rights that it had. Returns whether the user was there before.
 ///
 /// # Errors
 /// The user or password is none, the file has something else in it, or it cannot be written. Nothing is changed then.
@@ -234,7 +234,7 @@ fn hash(password: &[u8]) -> Result<PasswordHash, ChangeError> {
     hash.map_err(|error| refused(format!("the password cannot be hashed: {error}")))
 }
 
-/// Exchanges a file for one that only its owner may read.
+/// Exchanges a file for another one, which those may read who might read the first; a new one only its owner.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // Through a link, so that it stays one.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -249,6 +249,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         if let Ok(about) = fs::metadata(&path) {
             // The broker may read it as another user than the one who changes it; only root can keep that so.
             let _ = std::os::unix::fs::fchown(&file, Some(about.uid()), Some(about.gid()));
+            // Where the group could not be kept, its rights are nobody's.
+            let kept = if file.metadata()?.gid() == about.gid() { 0o777 } else { 0o707 };
+            file.set_permissions(fs::Permissions::from_mode(about.mode() & kept))?;
         }
         file.sync_all()?;
         fs::rename(&new, &path)?;

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn what_was_right_is_remembered_for_a_minute() {
         let remembered = Remembered::new().expect("randomness");
-        let who = Identified { principal: Principal::new("ann").expect("a name"), by_token: false, until: None };
+        let who = Identified { principal: Principal::new("ann").expect("a name"), by_token: None, until: None };
         let now = Instant::now();
         remembered.keep(now, Some("ann"), b"one", &who);
         let find = |user, password: &[u8], after| remembered.find(now + Duration::from_secs(after), user, password);
@@ -96,7 +96,7 @@ mod tests {
     fn a_token_is_remembered_no_longer_than_it_is_valid() {
         let remembered = Remembered::new().expect("randomness");
         let until = Some(SystemTime::now() + Duration::from_secs(10));
-        let who = Identified { principal: Principal::new("ann").expect("a name"), by_token: true, until };
+        let who = Identified { principal: Principal::new("ann").expect("a name"), by_token: Some(7), until };
         let now = Instant::now();
         remembered.keep(now, None, b"token", &who);
         assert!(remembered.find(now + Duration::from_secs(9), None, b"token").is_some());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use ring::digest;
 use serde::Deserialize;
 use whimbrel_access::Principal;
 
@@ -40,8 +41,12 @@ pub struct KeyPlan {
     pub file: PathBuf,
 }
 
+/// What tells keys apart, with whom their tokens must be for: who was let in by a key that is not in force any more has to go.
+pub type Mark = u64;
+
 struct Key {
     id: Option<String>,
+    mark: Mark,
     validation: Validation,
     key: DecodingKey,
 }
@@ -49,6 +54,8 @@ struct Key {
 /// The keys by which tokens are believed, and for whom they must be made.
 pub struct Tokens {
     keys: Vec<Key>,
+    /// What tokens must say of who has made them, and for whom.
+    claims: [Option<String>; 2],
 }
 
 impl fmt::Debug for Tokens {
@@ -74,7 +81,7 @@ impl Tokens {
     pub fn read(plans: &[KeyPlan], issuer: Option<&str>, audience: Option<&str>) -> Result<Tokens, (usize, FileFault)> {
         provider::install();
         let keys = plans.iter().enumerate().map(|(place, plan)| {
-            let (algorithm, key) = read_key(plan).map_err(|fault| (place, fault))?;
+            let (algorithm, key, text) = read_key(plan).map_err(|fault| (place, fault))?;
             let mut validation = Validation::new(algorithm);
             let mut required = vec!["exp", "sub"];
             if let Some(issuer) = issuer {
@@ -90,9 +97,27 @@ impl Tokens {
             }
             validation.set_required_spec_claims(&required);
             (validation.validate_nbf, validation.leeway) = (true, LEEWAY);
-            Ok(Key { id: plan.id.clone(), validation, key })
+            Ok(Key { id: plan.id.clone(), mark: mark(plan, &text, [issuer, audience]), validation, key })
         });
-        Ok(Tokens { keys: keys.collect::<Result<_, _>>()? })
+        let claims = [issuer, audience].map(|text| text.map(str::to_owned));
+        Ok(Tokens { keys: keys.collect::<Result<_, _>>()?, claims })
+    }
+
+    /// The marks of the keys.
+    pub fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.keys.iter().map(|key| key.mark)
+    }
+
+    /// Those keys, in words, that another set does not have.
+    pub fn not_in(&self, others: Option<&Tokens>) -> Vec<String> {
+        let has = |key: &&Key| others.is_some_and(|others| others.marks().any(|mark| mark == key.mark));
+        let keys = self.keys.iter().filter(|key| !has(key));
+        keys.map(|key| key.id.as_ref().map_or_else(|| "one without an id".into(), |id| format!("{id:?}"))).collect()
+    }
+
+    /// What tokens must have as their issuer and audience.
+    pub fn claims(&self) -> &[Option<String>; 2] {
+        &self.claims
     }
 
     /// Whether this looks like a token, and not like a password.
@@ -100,11 +125,11 @@ impl Tokens {
         text.len() <= TOKEN_MAX && text.matches('.').count() == 2 && decode_header(text).is_ok()
     }
 
-    /// Who has this token, and until when.
+    /// Who has this token, until when, and by which key.
     ///
     /// # Errors
     /// Why it is not believed; for the audit, not for the one who shows it.
-    pub fn verify(&self, token: &str) -> Result<(Principal, SystemTime), String> {
+    pub fn verify(&self, token: &str) -> Result<(Principal, SystemTime, Mark), String> {
         if token.len() > TOKEN_MAX {
             return Err(format!("the token is longer than {TOKEN_MAX} bytes"));
         }
@@ -123,7 +148,8 @@ impl Tokens {
                     let until = UNIX_EPOCH.checked_add(Duration::from_secs(read.claims.exp));
                     let until = until.unwrap_or(SystemTime::now() + Duration::from_secs(u32::MAX.into()));
                     let principal = Principal::new(&read.claims.sub);
-                    return Ok((principal.map_err(|error| format!("its `sub` is no principal: {error}"))?, until));
+                    let principal = principal.map_err(|error| format!("its `sub` is no principal: {error}"))?;
+                    return Ok((principal, until, key.mark));
                 }
                 Err(error) => why = format!("the token is not believed: {error}"),
             }
@@ -136,7 +162,21 @@ fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey), FileFault> {
+/// The mark of a key with this text, whose tokens are for these.
+fn mark(plan: &KeyPlan, text: &str, claims: [Option<&str>; 2]) -> Mark {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for part in [plan.id.as_deref(), Some(&plan.algorithm), Some(text)].into_iter().chain(claims) {
+        // With its length, so that no other division of the same bytes has the same mark.
+        context.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
+        context.update(part.unwrap_or_default().as_bytes());
+    }
+    let bytes: [u8; size_of::<Mark>()] =
+        context.finish().as_ref()[..size_of::<Mark>()].try_into().expect("a hash is longer");
+    Mark::from_le_bytes(bytes)
+}
+
+/// A key, for which algorithm, and the text that it was read from.
+fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey, String), FileFault> {
     let fault = |cause: String| FileFault { path: plan.file.clone(), line: None, cause };
     let text = read_text(&plan.file, FILE_MAX)?;
     let of_pem = |read: Result<DecodingKey, _>| {
@@ -144,7 +184,7 @@ fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey), FileFault> {
             |error: jsonwebtoken::errors::Error| format!("it is no public key for {} in PEM: {error}", plan.algorithm);
         read.map_err(|error| fault(what(error)))
     };
-    match plan.algorithm.as_str() {
+    let read = match plan.algorithm.as_str() {
         "HS256" => {
             let secret = text.trim_end_matches(['\r', '\n']);
             if secret.len() < SECRET_MIN || secret.contains("-----BEGIN") {
@@ -159,7 +199,8 @@ fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey), FileFault> {
         "ES256" => of_pem(DecodingKey::from_ec_pem(text.as_bytes())).map(|key| (Algorithm::ES256, key)),
         "EdDSA" => of_pem(DecodingKey::from_ed_pem(text.as_bytes())).map(|key| (Algorithm::EdDSA, key)),
         other => Err(fault(format!("{other:?} is not known: use one of {}", ALGORITHMS.join(", ")))),
-    }
+    };
+    read.map(|(algorithm, key)| (algorithm, key, text))
 }
 
 /// All files that keys come from.

@@ -82,6 +82,9 @@ pub trait Authorizer: Debug + Send + Sync {
 
     /// Somebody who may is about to change something.
     fn changes(&self, _principal: &str, _remote: &Remote, _what: &str) {}
+
+    /// A web page of that other origin has asked to change something, and is refused.
+    fn is_foreign(&self, _remote: &Remote, (_what, _origin): (&str, &str)) {}
 }
 
 /// Everybody may do everything, under this name: everyone with `--dev`.
@@ -109,21 +112,24 @@ impl Authorizer for Everyone {
 
 /// What stands before a route.
 #[derive(Clone, Debug)]
-pub(super) struct Gate {
-    pub(super) authorizer: Arc<dyn Authorizer>,
+pub(crate) struct Gate {
+    pub(crate) authorizer: Arc<dyn Authorizer>,
     /// `None`: the route asks for itself.
-    pub(super) action: Option<Action>,
+    pub(crate) action: Option<Action>,
 }
 
 /// Lets a request through if it is allowed, and ends it when it takes too long.
-pub(super) async fn check(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let answered = tokio::time::timeout(REQUEST_TIMEOUT, async {
+        let remote = request.extensions().get::<Remote>().cloned().unwrap_or_default();
         if gate.action != Some(Action::Observe) && is_foreign(request.headers()) {
+            let what = format!("{} {}", request.method(), request.uri().path());
+            let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+            gate.authorizer.is_foreign(&remote, (&what, origin));
             let error = "this request comes from a page of another site (its Origin is not the Host): only pages of this broker may change something";
             return refuse(StatusCode::FORBIDDEN, error);
         }
         if let Some(action) = gate.action {
-            let remote = request.extensions().get::<Remote>().cloned().unwrap_or_default();
             match gate.authorizer.authorize(request.headers(), &remote, action).await {
                 Ok(principal) if action == Action::Administer => {
                     let (method, path) = (request.method(), request.uri().path());

@@ -78,6 +78,7 @@ const fn json<T: JsonSchema>() -> Gives {
 }
 
 /// The fields of a question to all brokers, which they are asked with.
+const BEHIND: Field = ("after", false, "where the last page ended, its `next`");
 const AFTER: Field = ("after", true, "where the last page ended, its `next`");
 const LIMIT: Field = ("limit", true, "at most so many");
 const BROKER: Field = ("broker", false, "ask only this one");
@@ -120,9 +121,9 @@ pub(super) const ROUTES: &[Route] = &[
         verb: Verb::Get,
         path: "/sessions/{client_id}",
         action: Some(Action::Observe),
-        by: By::Itself,
+        by: By::Each,
         summary: "A session with its subscriptions, in the order of their filters.",
-        fields: &[("after", false, "where the last page ended, its `next`")],
+        fields: &[BEHIND],
         gives: json::<Shown>(),
         handler: || get(sessions::show),
     },
@@ -275,6 +276,16 @@ pub(super) const ROUTES: &[Route] = &[
         fields: &[AFTER, LIMIT, BROKER],
         gives: json::<System<Told<Sessions>>>(),
         handler: || get(system::sessions),
+    },
+    Route {
+        verb: Verb::Get,
+        path: "/system/sessions/{client_id}",
+        action: Some(Action::Observe),
+        by: By::All,
+        summary: "What each broker answers to /sessions/{client_id}; one that has given the session away tells so in `given_to`.",
+        fields: &[BEHIND, BROKER],
+        gives: json::<System<Told<Shown>>>(),
+        handler: || get(system::session),
     },
     Route {
         verb: Verb::Get,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody, to_bytes};
-use axum::extract::{RawQuery, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use serde_json::value::RawValue;
@@ -53,6 +53,14 @@ pub(super) async fn streams(State(shared): State<Arc<Shared>>, RawQuery(query): 
 
 pub(super) async fn sessions(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
     of_all(&shared, "/sessions", query).await
+}
+
+pub(super) async fn session(
+    State(shared): State<Arc<Shared>>,
+    Path(client_id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    of_all(&shared, &format!("/sessions/{}", percent::encode(&client_id)), query).await
 }
 
 pub(super) async fn topology(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {

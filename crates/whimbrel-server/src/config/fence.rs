@@ -15,9 +15,8 @@ use whimbrel_selector::{FenceError, Fences, FencesBuilder};
 use super::partition::{self, Division};
 use super::problem::{Place, Problem};
 use super::settings::{Override, Settings};
-use super::{access, identity, topic};
+use super::{Certificate, Fixed, access, identity, topic};
 use crate::access::Plan;
-use crate::identity::trust::Revoked;
 
 /// The largest GeoJSON file that is read, in bytes.
 const FILE_MAX: u64 = 64 << 20;
@@ -85,15 +84,17 @@ pub struct Again {
     pub topics: Vec<Profile>,
     /// Who is known, and who may do what.
     pub access: Arc<Plan>,
-    /// Certificates that are not believed any more.
-    pub revoked: Revoked,
+    /// What the broker shows, and whose certificates it believes; `None`: something is wrong with it.
+    pub certificate: Option<Certificate>,
+    /// Settings that count once the broker is started again.
+    pub fixed: Fixed,
     /// What is allowed of it, and probably not meant.
     pub warnings: Vec<String>,
     /// What is wrong with any of it, or with the rest of the file.
     pub problems: Vec<Problem>,
 }
 
-/// Reads a configuration file for its fences, partitions, topics, and for who may do what. It must be free of mistakes elsewhere too; other
+/// Reads a configuration file for its fences, partitions, topics, certificates, and for who may do what. It must be free of mistakes elsewhere too; other
 /// settings are not used. What was given outside of the file prevails.
 pub fn read_again(file: Option<&Path>, overrides: &[Override]) -> Again {
     let (mut settings, mut warnings) = (Settings::default(), Vec::new());
@@ -101,13 +102,14 @@ pub fn read_again(file: Option<&Path>, overrides: &[Override]) -> Again {
         settings.open_file(file);
     }
     settings.read_overrides(overrides);
+    let certificate = identity::load(&mut settings);
     let access = access::load(&mut settings, &mut warnings);
-    let revoked = identity::revoked(&mut settings);
     let sources = load(&mut settings);
     let division = partition::load(&mut settings, &sources.fences);
     let topics = topic::load(&mut settings);
     settings.sort_problems();
-    Again { sources, division, topics, access, revoked, warnings, problems: settings.problems }
+    let fixed = settings.fixed();
+    Again { sources, division, topics, access, certificate, fixed, warnings, problems: settings.problems }
 }
 
 /// Reads what the entries name. Problems are noted in the settings.

@@ -1,7 +1,6 @@
 //! Who the broker is and how it knows others: an authority, or `--dev` and nobody.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use super::access;
 use super::address::{self, Reach};
@@ -10,7 +9,6 @@ use super::problem::Problem;
 use super::settings::Settings;
 use super::{Certificate, Listener};
 use crate::identity::credentials::{self, Known};
-use crate::identity::trust::Revoked;
 use crate::tls;
 
 /// The certificate, or `None` with a problem noted. Where there is an authority, the broker's name and deployment are those of its certificate.
@@ -31,6 +29,7 @@ pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
         ),
         [Some(cert), Some(key), Some(authorities)] => {
             let revoked = revoked.as_deref();
+            settings.watched.extend([cert, key, authorities].map(|path| Watched::look(path)));
             settings.watched.extend(revoked.map(Watched::look));
             // Who has a password or a token needs no certificate.
             match credentials::from_files((cert, key), authorities, revoked, !has_source) {
@@ -51,32 +50,19 @@ pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
         }
         [None, None, None] if !is_dev => return Some(Certificate::None),
         [None, None, None] => return Some(Certificate::Made),
-        [Some(cert), Some(key), None] => match of_server(cert, key) {
-            Ok(certificate) => return Some(certificate),
-            Err(tls::FileError { of, message, help }) => (setting_of(of), message, help),
-        },
+        [Some(cert), Some(key), None] => {
+            settings.watched.extend([cert, key].map(|path| Watched::look(path)));
+            match tls::from_files(cert, key) {
+                Ok(own) => return Some(Certificate::Files(own)),
+                Err(tls::FileError { of, message, help }) => (setting_of(of), message, help),
+            }
+        }
         [Some(_), None, None] => ("tls_cert", "`tls_cert` is given without `tls_key`".to_owned(), "give both, or none"),
         [None, Some(_), None] => ("tls_key", "`tls_key` is given without `tls_cert`".to_owned(), "give both, or none"),
     };
     let problem = Problem::new(message).at(settings.place(at), "here").help(help);
     settings.problems.push(problem);
     None
-}
-
-/// Reads again which certificates are not believed any more. Problems are noted in the settings.
-pub(super) fn revoked(settings: &mut Settings) -> Revoked {
-    let Some(path) = settings.path("tls_crl") else { return Revoked::default() };
-    settings.watched.push(Watched::look(&path));
-    Revoked::read(&path).unwrap_or_else(|cause| {
-        let problem = Problem::new(format!("cannot use the list of revoked certificates {}: {cause}", path.display()));
-        let problem = problem.at(settings.place("tls_crl"), "here");
-        settings.problems.push(problem.help("name a CRL in PEM, made by the authority"));
-        Revoked::default()
-    })
-}
-
-fn of_server(cert: &Path, key: &Path) -> Result<Certificate, tls::FileError> {
-    tls::from_files(cert, key).map(Certificate::Files)
 }
 
 fn setting_of(file: tls::File) -> &'static str {

@@ -2,6 +2,7 @@
 
 mod access;
 mod address;
+mod certificate;
 pub mod fence;
 mod identity;
 pub mod location;
@@ -15,11 +16,13 @@ mod source;
 mod topic;
 pub mod value;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use certificate::Certificate;
 pub use problem::{Place, Problem};
 use settings::Settings;
 pub use settings::{Given, Override};
@@ -29,10 +32,8 @@ use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
 use crate::access as access_plan;
 use crate::control;
-use crate::identity::credentials::Known;
 use crate::store::Opening;
 use crate::telemetry::Plan;
-use crate::tls;
 
 /// The configuration file that is read if it exists and no other one is named.
 pub const DEFAULT_FILE: &str = "whimbrel.toml";
@@ -123,19 +124,6 @@ pub struct Limits {
     pub fence_poll: Duration,
 }
 
-/// Where the certificate comes from.
-#[derive(Clone, Debug)]
-pub enum Certificate {
-    /// From files, read and checked.
-    Files(Arc<rustls::ServerConfig>),
-    /// Made at the start, for development.
-    Made,
-    /// There is none, and nothing that needs one.
-    None,
-    /// From files; an authority identifies this broker, other brokers and clients.
-    Known(Box<Known>),
-}
-
 /// What a broker tells of itself.
 #[derive(Clone, Debug)]
 pub struct Telling {
@@ -145,9 +133,20 @@ pub struct Telling {
     pub place: Option<location::Location>,
     /// Where traces go, if they go anywhere.
     pub telemetry: Option<Plan>,
-    /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority` for those that it believes; of several the
-    /// first.
-    pub not_after: Vec<(&'static str, i64)>,
+}
+
+/// Settings that were given, by their paths, as they were written.
+pub type Fixed = BTreeMap<String, String>;
+
+/// What a configuration was read from, and may be read from again.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// What was given outside of the file: it prevails when the file is read again.
+    pub overrides: Vec<Override>,
+    /// The settings that were given and count until the broker is started again.
+    pub fixed: Fixed,
 }
 
 /// A checked configuration.
@@ -187,10 +186,8 @@ pub struct Config {
     pub data: Option<Opening>,
     /// Where operators speak to the broker.
     pub control: Option<control::Place>,
-    /// The file that was read.
-    pub file: Option<PathBuf>,
-    /// What was given outside of the file: it prevails when the file is read again.
-    pub overrides: Vec<Override>,
+    /// What it was read from.
+    pub origin: Origin,
     /// What is allowed, yet worth a warning.
     pub warnings: Vec<String>,
 }
@@ -255,8 +252,7 @@ impl Config {
                 topics,
                 control: control(&settings),
                 data,
-                file,
-                overrides,
+                origin: Origin { file, overrides, fixed: settings.fixed() },
                 warnings,
             }),
             _ => {
@@ -310,14 +306,7 @@ fn broker_config(settings: &Settings) -> whimbrel_mqtt::Config {
 
 fn telling(settings: &Settings, place: Option<location::Location>) -> Telling {
     let log = Log { json: settings.text("log.format") == "json", level: settings.text("log.level") };
-    Telling { log, place, telemetry: telemetry(settings), not_after: not_after(settings) }
-}
-
-/// When certificates from files end.
-fn not_after(settings: &Settings) -> Vec<(&'static str, i64)> {
-    let files = [("broker", "tls_cert"), ("authority", "tls_ca")];
-    let ends = files.into_iter().filter_map(|(which, key)| Some((which, settings.path(key)?)));
-    ends.filter_map(|(which, path)| Some((which, tls::not_after(&path)?))).collect()
+    Telling { log, place, telemetry: telemetry(settings) }
 }
 
 /// Where traces go, if a collector is named.

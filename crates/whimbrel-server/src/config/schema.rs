@@ -111,13 +111,13 @@ keys! {
     "" "proxy_from" flag("proxy-from", "WHIMBREL_PROXY_FROM"), "NETWORKS", Kind::Networks, "",
         "Where the proxies are that send it; connections to these listeners from elsewhere are refused";
     "" "tls_cert" flag("tls-cert", "WHIMBREL_TLS_CERT"), "FILE", Kind::Text, "",
-        "Certificate chain in PEM, the server's own first; with --dev one is made if none is given";
+        "Certificate chain in PEM, the server's own first; with --dev one is made if none is given; read again when it changes";
     "" "tls_key" flag("tls-key", "WHIMBREL_TLS_KEY"), "FILE", Kind::Text, "",
-        "Private key of the certificate, in PEM";
+        "Private key of the certificate, in PEM; read again with it";
     "" "tls_ca" flag("tls-ca", "WHIMBREL_TLS_CA"), "FILE", Kind::Text, "",
-        "Authorities whose certificates identify brokers and clients, in PEM; needs a certificate and key made by `whimbrel cert broker`";
+        "Authorities whose certificates identify brokers and clients, in PEM; needs a certificate and key made by `whimbrel cert broker`; read again when it changes";
     "" "tls_crl" flag("tls-crl", "WHIMBREL_TLS_CRL"), "FILE", Kind::Text, "",
-        "Certificates of those authorities that are not believed any more (CRL, in PEM); read again with SIGHUP";
+        "Certificates of those authorities that are not believed any more (CRL, in PEM), each list signed by one of them; read again when it changes";
     "" "workers" flag("workers", "WHIMBREL_WORKERS"), "N", Kind::Count(0, 256), "0",
         "Threads that serve connections; 0 means one per CPU that the process may use";
     "" "drain_timeout" flag("drain-timeout", "WHIMBREL_DRAIN_TIMEOUT"), "DURATION", Kind::Duration(0, HOUR), "5s",

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use miette::NamedSource;
 use toml::de::{DeTable, DeValue};
 
+use super::Fixed;
 use super::fence::{Entry, Watched};
 use super::partition::Asked;
 use super::problem::{Place, Problem};
@@ -194,6 +195,13 @@ impl Settings {
             "" => Value::Nothing,
             text => key.kind.read_text(text).expect("defaults are valid"),
         }
+    }
+
+    /// The settings that were given and are not read again, and what they are.
+    pub fn fixed(&self) -> Fixed {
+        let is_again = |path: &str| path.starts_with("identity.") || path.starts_with("tls_");
+        let fixed = self.values.iter().filter(|(path, _)| !is_again(path));
+        fixed.map(|(path, (value, _))| (path.clone(), format!("{value:?}"))).collect()
     }
 
     /// A setting that is on or off.

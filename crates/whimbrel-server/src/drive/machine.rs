@@ -88,10 +88,16 @@ impl Ports {
     }
 
     /// The connections that have shown such certificates.
-    pub(super) fn with_certificates(&self, is_one: impl Fn(&CertificateDer<'_>) -> bool) -> Vec<ConnId> {
+    pub(super) fn with_certificates(&self, is_one: impl Fn(&[CertificateDer<'_>]) -> bool) -> Vec<ConnId> {
         let certificate = |port: &Arc<Port>| port.caller().known.as_ref().is_some_and(|(_, shown)| is_one(shown));
         let found = self.slots.iter().zip(0..).filter(|(port, _)| port.as_ref().is_some_and(certificate));
         found.map(|(_, id)| ConnId(id)).collect()
+    }
+
+    /// Where a connection comes from, in words; empty if that is not known.
+    fn from(&self, conn: ConnId) -> String {
+        let address = self.port(conn).and_then(|port| port.caller().address);
+        address.map(|address| address.to_string()).unwrap_or_default()
     }
 
     pub(super) fn port(&self, conn: ConnId) -> Option<&Arc<Port>> {
@@ -199,18 +205,19 @@ impl Output for Ports {
     }
 
     fn identify(&mut self, conn: ConnId, ticket: u64, credentials: Credentials<'_>) {
-        let user = credentials.user_name.map(ToOwned::to_owned);
-        let asked = Asked { user, password: credentials.password.to_vec(), is_bearer: false };
+        let (user, client_id) = (credentials.user_name.map(ToOwned::to_owned), Some(credentials.client_id.to_owned()));
+        let asked =
+            Asked { user, password: credentials.password.to_vec(), is_bearer: false, from: self.from(conn), client_id };
         self.questions.push(Question { conn, ticket, asked });
     }
 
     fn refused(&mut self, conn: ConnId, decision: &Decision<'_>) {
         let Some(access) = &self.access else { return };
-        let from = self.port(conn).and_then(|port| port.caller().address).map(|address| address.to_string());
+        let from = self.from(conn);
         let Decision { action, principal, client_id, about, code, why } = *decision;
-        let from = from.as_deref().unwrap_or_default();
         let code = Some(code.into());
-        access.audit().note(&Record { event: "refused", action, principal, client_id, about, from, code, why });
+        let event = "refused";
+        access.audit().note(&Record { event, action, principal, client_id, about, from: &from, code, why });
     }
 
     fn notify_drained(&mut self, conn: ConnId) {

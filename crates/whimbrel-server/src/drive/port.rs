@@ -118,7 +118,7 @@ pub struct Caller {
     /// Where it is, if that is known.
     pub address: Option<SocketAddr>,
     /// Who it is, if it has shown a certificate that is believed.
-    pub known: Option<(Principal, CertificateDer<'static>)>,
+    pub known: Option<(Principal, Box<[CertificateDer<'static>]>)>,
 }
 
 impl Port {

@@ -9,13 +9,13 @@ use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig};
 
 use super::trust::{Revoked, Trust};
 use super::verify::{Rule, Verifier};
 use super::{DEVELOPMENT, Identity, Role};
-use crate::tls::{self, FileError};
+use crate::tls::{self, FileError, Shown};
 
 /// What brokers speak with each other, told in the handshake (ALPN).
 const PROTOCOL: &[u8] = b"whimbrel/1";
@@ -40,6 +40,8 @@ pub struct Known {
     pub clients: Arc<ServerConfig>,
     /// The broker itself.
     pub identity: Identity,
+    /// What it shows, to all of them.
+    pub shown: Arc<Shown>,
     /// Whom it believes.
     pub trust: Arc<Trust>,
 }
@@ -71,22 +73,23 @@ pub fn from_files(
     let ders: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_file_iter(authorities).and_then(Iterator::collect);
     let ders = ders.map_err(|error| of_authorities(tls::describe(error)))?;
-    let trust = Arc::new(Trust::new(ders, identity.deployment.clone()).map_err(of_authorities)?);
+    let trust = Trust::new(ders.clone(), identity.deployment.clone()).map_err(of_authorities)?;
     if let Some(path) = revoked {
         let help = "name a CRL in PEM, made by the authority";
-        trust.revoke(Revoked::read(path).map_err(|why| fault(tls::File::Revoked, path, why, help))?);
+        trust.revoke(Revoked::read(path, &ders).map_err(|why| fault(tls::File::Revoked, path, why, help))?);
     }
     if let Err(refusal) = trust.judge(Role::Broker, &certified.cert, std::time::SystemTime::now()) {
         return Err(fault(tls::File::Certificate, cert, refusal.to_string(), help));
     }
-    let certified = Arc::new(certified);
+    let (shown, trust) = (Shown::new(Arc::new(certified)), Arc::new(trust));
     let but = Some(identity.name.clone());
     let brokers = Rule::Trusted { trust: trust.clone(), role: Role::Broker, but };
     let clients = Rule::Trusted { trust: trust.clone(), role: Role::Client, but: None };
     Ok(Known {
-        overlay: credentials(&certified, &Verifier::new(brokers, true), Some(identity.clone())),
-        clients: Arc::new(tls::server_config(certified, Some(Verifier::new(clients, clients_must)))),
+        overlay: credentials(&shown, &Verifier::new(brokers, true), Some(identity.clone())),
+        clients: Arc::new(tls::server_config(shown.clone(), Some(Verifier::new(clients, clients_must)))),
         identity,
+        shown,
         trust,
     })
 }
@@ -103,20 +106,19 @@ pub fn of_development() -> io::Result<Credentials> {
     let certificate = params.self_signed(&pair).map_err(io::Error::other)?;
     let key = PrivateKeyDer::try_from(pair.serialize_der()).map_err(io::Error::other)?;
     let certified = CertifiedKey::from_der(vec![certificate.der().clone()], key, &ring::default_provider());
-    let certified = Arc::new(certified.map_err(io::Error::other)?);
-    Ok(credentials(&certified, &Verifier::new(Rule::Development, true), None))
+    let shown = Shown::new(Arc::new(certified.map_err(io::Error::other)?));
+    Ok(credentials(&shown, &Verifier::new(Rule::Development, true), None))
 }
 
 /// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake has ended.
-fn credentials(certified: &Arc<CertifiedKey>, verifier: &Arc<Verifier>, identity: Option<Identity>) -> Credentials {
-    let (provider, resolver) =
-        (Arc::new(ring::default_provider()), Arc::new(SingleCertAndKey::from(certified.clone())));
+fn credentials(shown: &Arc<Shown>, verifier: &Arc<Verifier>, identity: Option<Identity>) -> Credentials {
+    let provider = Arc::new(ring::default_provider());
     let versions = &[&rustls::version::TLS13];
     let mut server = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
         .expect("ring offers the cipher suites of TLS 1.3")
         .with_client_cert_verifier(verifier.clone())
-        .with_cert_resolver(resolver.clone());
+        .with_cert_resolver(shown.clone());
     server.send_tls13_tickets = 0;
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
     let mut client = ClientConfig::builder_with_provider(provider)
@@ -124,7 +126,7 @@ fn credentials(certified: &Arc<CertifiedKey>, verifier: &Arc<Verifier>, identity
         .expect("ring offers the cipher suites of TLS 1.3")
         .dangerous()
         .with_custom_certificate_verifier(verifier.clone())
-        .with_client_cert_resolver(resolver);
+        .with_client_cert_resolver(shown.clone());
     client.resumption = Resumption::disabled();
     client.enable_sni = false;
     client.alpn_protocols = vec![PROTOCOL.to_vec()];

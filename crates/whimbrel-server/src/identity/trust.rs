@@ -10,7 +10,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
 use webpki::{
-    CertRevocationList, EndEntityCert, KeyUsage, OwnedCertRevocationList, RevocationCheckDepth,
+    CertRevocationList, EndEntityCert, KeyUsage, OwnedCertRevocationList, RevocationCheckDepth, RevocationOptions,
     RevocationOptionsBuilder, UnknownStatusPolicy,
 };
 
@@ -108,42 +108,79 @@ impl fmt::Display for Refusal {
 /// Certificates that are not believed any more: the lists of some authorities. Of those of other authorities they say nothing. A list whose
 /// successor is overdue still counts.
 #[derive(Clone, Debug, Default)]
-pub struct Revoked(Arc<Vec<CertRevocationList<'static>>>);
+pub struct Revoked(Arc<Vec<List>>);
+
+/// A list as it was written, and as it was read.
+#[derive(Debug)]
+struct List {
+    der: CertificateRevocationListDer<'static>,
+    list: CertRevocationList<'static>,
+}
 
 impl Revoked {
-    /// Reads lists in PEM.
+    /// Reads lists in PEM, each of which some of the authorities must have signed.
     ///
     /// # Errors
     /// Why the file cannot be used.
-    pub fn read(path: &Path) -> Result<Revoked, String> {
+    pub fn read(path: &Path, authorities: &[CertificateDer<'_>]) -> Result<Revoked, String> {
         let ders: Result<Vec<CertificateRevocationListDer<'static>>, _> =
             CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
         let ders = ders.map_err(crate::tls::describe)?;
         if ders.is_empty() {
             return Err("it holds no list".into());
         }
-        let lists = ders.iter().map(|der| OwnedCertRevocationList::from_der(der).map(CertRevocationList::from));
-        let lists = lists.collect::<Result<Vec<_>, _>>().map_err(|error| format!("it is no list: {error}"))?;
+        if let Some(at) = ders.iter().position(|der| !is_signed(der, authorities)) {
+            return Err(format!(
+                "list {} in it is signed by none of the authorities (tls_ca): it would count for nobody",
+                at + 1
+            ));
+        }
+        let read = |der: CertificateRevocationListDer<'static>| {
+            Ok(List { list: OwnedCertRevocationList::from_der(&der)?.into(), der })
+        };
+        let lists = ders.into_iter().map(read);
+        let lists =
+            lists.collect::<Result<Vec<_>, webpki::Error>>().map_err(|error| format!("it is no list: {error}"))?;
         Ok(Revoked(Arc::new(lists)))
     }
 
-    /// Whether a certificate that was believed is listed.
-    pub fn lists(&self, certificate: &CertificateDer<'_>) -> bool {
-        let Ok(certificate) = EndEntityCert::try_from(certificate) else { return false };
-        let is_in = |list: &CertRevocationList<'_>| {
-            list.issuer() == certificate.issuer()
-                && list.find_serial(certificate.serial()).is_ok_and(|found| found.is_some())
-        };
-        self.0.iter().any(is_in)
+    fn is_same(&self, other: &Revoked) -> bool {
+        self.0.iter().map(|list| &list.der).eq(other.0.iter().map(|list| &list.der))
     }
+}
+
+/// Whether some authority has signed a list.
+fn is_signed(list: &CertificateRevocationListDer<'_>, authorities: &[CertificateDer<'_>]) -> bool {
+    let Ok((_, list)) = x509_parser::parse_x509_crl(list) else { return false };
+    authorities.iter().any(|authority| {
+        let parsed = x509_parser::parse_x509_certificate(authority);
+        parsed.is_ok_and(|(_, authority)| list.verify_signature(authority.public_key()).is_ok())
+    })
+}
+
+/// Whom to believe, as the files say.
+#[derive(Clone, Debug)]
+struct Believed {
+    anchors: Arc<[TrustAnchor<'static>]>,
+    /// Of the authorities' certificates, when the first ends.
+    not_after: Option<i64>,
+    revoked: Revoked,
+}
+
+/// What has changed of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Changed {
+    /// Other authorities are believed.
+    pub authorities: bool,
+    /// Other certificates are revoked.
+    pub lists: bool,
 }
 
 /// The authorities of one deployment.
 #[derive(Debug)]
 pub struct Trust {
-    anchors: Vec<TrustAnchor<'static>>,
     deployment: String,
-    revoked: RwLock<Revoked>,
+    believed: RwLock<Believed>,
 }
 
 impl Trust {
@@ -155,20 +192,29 @@ impl Trust {
         let anchors = authorities.iter().map(|der| webpki::anchor_from_trusted_cert(der).map(|a| a.to_owned()));
         let anchors: Vec<_> = anchors.collect::<Result<_, _>>().map_err(|error| format!("no certificate: {error}"))?;
         if anchors.is_empty() {
-            Err("it holds no certificate".into())
-        } else {
-            Ok(Trust { anchors, deployment, revoked: RwLock::default() })
+            return Err("it holds no certificate".into());
         }
+        let not_after = crate::tls::not_after(&authorities);
+        let believed = Believed { anchors: anchors.into(), not_after, revoked: Revoked::default() };
+        Ok(Trust { deployment, believed: RwLock::new(believed) })
     }
 
     /// From now on those are not believed.
     pub fn revoke(&self, revoked: Revoked) {
-        *self.revoked.write() = revoked;
+        self.believed.write().revoked = revoked;
     }
 
-    /// Those that are not believed.
-    pub fn revoked(&self) -> Revoked {
-        self.revoked.read().clone()
+    /// From now on the authorities and lists of another one count, which is of the same deployment.
+    pub fn replace(&self, other: &Trust) -> Changed {
+        debug_assert_eq!(self.deployment, other.deployment, "whoever reads files again compares names");
+        let after = other.believed.read().clone();
+        let before = std::mem::replace(&mut *self.believed.write(), after.clone());
+        Changed { authorities: before.anchors != after.anchors, lists: !before.revoked.is_same(&after.revoked) }
+    }
+
+    /// When the first of the authorities' certificates ends, in seconds since 1970.
+    pub fn not_after(&self) -> Option<i64> {
+        self.believed.read().not_after
     }
 
     /// Whose certificate this is; `chain` begins with it.
@@ -181,24 +227,40 @@ impl Trust {
             return Err(Refusal::Development);
         }
         let certificate = EndEntityCert::try_from(first).map_err(|_| Refusal::Invalid)?;
-        let usage = KeyUsage::client_auth();
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         let algorithms = ring::default_provider().signature_verification_algorithms.all;
-        let revoked = self.revoked();
-        let lists: Vec<&CertRevocationList<'_>> = revoked.0.iter().collect();
-        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+        let Believed { anchors, revoked, .. } = self.believed.read().clone();
+        let verify = |revocation: Option<RevocationOptions<'_>>| {
+            let usage = KeyUsage::client_auth();
+            certificate.verify_for_usage(algorithms, &anchors, rest, now, usage, revocation, None).map(drop)
+        };
+        verify(None).map_err(|error| refusal_of(&error))?;
+        // One by one: an authority may have the name of another one whose place it takes, and each signs a list of its own.
+        for list in revoked.0.iter() {
+            let lists = [&list.list];
+            let options = RevocationOptionsBuilder::new(&lists).expect("there is one");
             let options = options.with_depth(RevocationCheckDepth::EndEntity);
             // An authority without a list has revoked nothing.
-            options.with_status_policy(UnknownStatusPolicy::Allow).build()
-        });
-        certificate
-            .verify_for_usage(algorithms, &self.anchors, rest, now, usage, revocation, None)
-            .map_err(|error| refusal_of(&error))?;
+            let options = options.with_status_policy(UnknownStatusPolicy::Allow).build();
+            match verify(Some(options)) {
+                // The certificate is believed, so it is the list that is another authority's of the same name.
+                Ok(())
+                | Err(webpki::Error::InvalidCrlSignatureForPublicKey | webpki::Error::InvalidSignatureForPublicKey) => {
+                }
+                Err(error) => return Err(refusal_of(&error)),
+            }
+        }
         let identity = Identity::of(first).ok_or(Refusal::NoName)?;
         if identity.deployment != self.deployment {
             return Err(Refusal::OtherDeployment);
         }
         if identity.role == role { Ok(identity) } else { Err(Refusal::OtherRole) }
+    }
+
+    /// Why somebody whose certificate was believed may not stay, if so: it was revoked since, or its authority is not believed any more. Who was let in
+    /// before the certificate's end may stay.
+    pub fn dropped(&self, role: Role, chain: &[CertificateDer<'_>], now: SystemTime) -> Option<Refusal> {
+        self.judge(role, chain, now).err().filter(|why| matches!(why, Refusal::Revoked | Refusal::OtherAuthority))
     }
 }
 

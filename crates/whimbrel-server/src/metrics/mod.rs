@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 
 pub use fences::{FenceMetrics, Outcome};
 
-use crate::config::{Config, Listener};
+use crate::config::{Certificate, Config, Listener};
 use crate::drive::{Account, Hub};
 use crate::process;
 use crate::store::latency;
@@ -185,7 +185,7 @@ impl Metrics {
             build,
             max_connections,
             traced,
-            certificates: config.telling.not_after.clone(),
+            certificate: config.certificate.clone(),
             started: Instant::now(),
         };
         registry.register_collector(Box::new(snapshot));
@@ -220,8 +220,8 @@ struct Snapshot {
     build: Vec<(String, String)>,
     max_connections: usize,
     traced: Arc<Counts>,
-    /// When certificates end, by what they are for, in seconds since 1970.
-    certificates: Vec<(&'static str, i64)>,
+    /// What is shown and believed: of which is told when it ends.
+    certificate: Certificate,
     started: Instant,
 }
 
@@ -284,8 +284,8 @@ impl Snapshot {
         let name = "whimbrel_tls_certificate_not_after_seconds";
         let kind = ConstGauge::new(0i64).metric_type();
         let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
-        for (which, at) in &self.certificates {
-            ConstGauge::new(*at).encode(metric.encode_family(&[("certificate", *which)])?)?;
+        for (which, at) in self.certificate.not_after() {
+            ConstGauge::new(at).encode(metric.encode_family(&[("certificate", which)])?)?;
         }
         Ok(())
     }

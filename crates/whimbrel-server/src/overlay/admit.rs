@@ -58,10 +58,11 @@ impl Gate {
         None
     }
 
-    /// Counts and tells why there is no link with `who`.
-    pub(super) fn failed(&self, who: &str, error: &ConnectionError) {
+    /// Counts and tells why there is no link with `who`; gives why this broker has refused it, if it has.
+    pub(super) fn failed(&self, who: &str, error: &ConnectionError) -> Option<Refusal> {
         if let Some(said) = Said::of(error) {
-            return self.refused_by_peer(who, &said);
+            self.refused_by_peer(who, &said);
+            return None;
         }
         let why = judge(error);
         match why {
@@ -78,6 +79,7 @@ impl Gate {
                 Why::Failure(_) => tracing::info!(peer = who, why = words, more, "no link to another broker"),
             }
         }
+        if let Why::Refusal(refusal) = why { Some(refusal) } else { None }
     }
 
     /// Counts and tells that another broker will not have a link with this one: why, and what to do.

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quinn::Connection;
+use rustls::pki_types::CertificateDer;
 use whimbrel_core::Channel;
 
 use super::channel;
+use super::endpoint::{NOT_ALLOWED, chain_of};
 use crate::identity::trust::Refusal;
 
 /// Why there is no link, beyond [`Refusal`].
@@ -79,9 +81,9 @@ impl Drop for Up {
 
 /// Numbers of one link.
 #[derive(Debug)]
-pub(super) struct LinkCounts {
-    pub(super) peer: String,
-    pub(super) address: SocketAddr,
+pub(crate) struct LinkCounts {
+    pub(crate) peer: String,
+    pub(crate) address: SocketAddr,
     pub(super) connection: Connection,
     sent: [Flow; 4],
     received: [Flow; 4],
@@ -192,6 +194,18 @@ impl Counts {
             .values()
             .map(|link| link.bytes())
             .fold(ended, |(came, went), (sent, received)| (came + received, went + sent))
+    }
+
+    /// Closes the links to those who are refused by now: `judge` says why, by a broker's name and certificates.
+    pub(crate) fn review(&self, judge: impl Fn(&LinkCounts, &[CertificateDer<'static>]) -> Option<Refusal>) {
+        let links: Vec<Arc<LinkCounts>> = self.links.lock().values().cloned().collect();
+        for link in links {
+            let Some(chain) = chain_of(&link.connection) else { continue };
+            if let Some(why) = judge(&link, &chain) {
+                self.refused(why);
+                link.connection.close(NOT_ALLOWED, why.text().as_bytes());
+            }
+        }
     }
 
     /// Everything at this moment.

@@ -103,7 +103,7 @@ async fn dial(shared: &Arc<Shared>, address: &str, was_linked: bool) -> Ended {
                 drop(place);
                 return Ended::Linked { lasted: begun.elapsed(), why };
             }
-            Err(error) => shared.gate.failed(address, &error),
+            Err(error) => shared.failed(address, &error),
         }
     }
     Ended::Failed

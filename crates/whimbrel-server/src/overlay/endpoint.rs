@@ -318,9 +318,17 @@ impl Shared {
         self.handshakes.fetch_sub(1, Ordering::SeqCst);
         match shaken {
             Ok((connection, streams)) => drop(self.serve(connection, streams, false).await),
-            Err(error) => self.gate.failed(&address.to_string(), &error),
+            Err(error) => self.failed(&address.to_string(), &error),
         }
         drop(place);
+    }
+
+    /// Counts, tells and notes why there is no link with `who`, an address.
+    pub(super) fn failed(&self, who: &str, error: &ConnectionError) {
+        let refused = self.gate.failed(who, error);
+        if let Some((access, why)) = self.access.as_ref().zip(refused) {
+            access.note_refused_peer(("", who), why.text());
+        }
     }
 
     /// Dials, and shakes hands.
@@ -339,7 +347,8 @@ impl Shared {
     pub(super) async fn serve(&self, connection: Connection, streams: Streams, dialed: bool) -> Option<HangUp> {
         let (address, name) = (connection.remote_address(), name_of(&connection));
         let peer = name.clone().unwrap_or_else(|| address.to_string());
-        let denied = |name: &String| self.access.as_ref().is_some_and(|access| access.peer(name).is_err());
+        let from = address.to_string();
+        let denied = |name: &String| self.access.as_ref().is_some_and(|access| access.peer(name, &from).is_err());
         if name.as_ref().is_some_and(denied) {
             self.gate.not_allowed(&peer);
             connection.close(NOT_ALLOWED, Refusal::NotAllowed.text().as_bytes());
@@ -385,6 +394,10 @@ impl Shared {
 
 /// The name in the other end's certificate, which the handshake has judged.
 fn name_of(connection: &Connection) -> Option<String> {
-    let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-    Identity::of(chain.first()?).map(|identity| identity.name)
+    Identity::of(chain_of(connection)?.first()?).map(|identity| identity.name)
+}
+
+/// The certificates that the other end has shown.
+pub(super) fn chain_of(connection: &Connection) -> Option<Vec<CertificateDer<'static>>> {
+    connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok().map(|chain| *chain)
 }

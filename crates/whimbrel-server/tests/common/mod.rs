@@ -1,6 +1,8 @@
 //! A server within the test, and clients that know just enough MQTT.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod authority;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -17,6 +20,7 @@ use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_server::Server;
 use whimbrel_server::config::schema::KEYS;
 use whimbrel_server::config::{Config, Given, Listener, Override};
+use whimbrel_server::identity::authority::Made;
 use whimbrel_server::store::Opening;
 
 /// For anything that a test waits for.
@@ -168,5 +172,50 @@ pub async fn metric(server: &Server, line: &str) {
     };
     if tokio::time::timeout(DEADLINE, appears).await.is_err() {
         panic!("\"{line}\" is not among the metrics:\n{}", get(server, "/metrics").await.1);
+    }
+}
+
+/// Speaks MQTT over TLS with a certificate, or without one, to a broker of that authority; `None`: the broker does not take it.
+pub async fn speaks_tls(
+    server: &Server,
+    authority: &authority::Authority,
+    shown: Option<Made>,
+) -> Option<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority::read(&authority.path().join("ca.pem"))).expect("it can be trusted");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_root_certificates(roots);
+    let config = match shown {
+        None => config.with_no_client_auth(),
+        Some(Made { certificate, key }) => {
+            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+            config.with_client_auth_cert(vec![authority::read(&certificate)], key).expect("they belong together")
+        }
+    };
+    let stream = TcpStream::connect(address(server, Listener::Tls)).await.expect("the listener accepts");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
+    // The client's certificate is judged last: the refusal comes as the answer to what the client says first.
+    stream.write_all(CONNECT).await.ok()?;
+    soon("an answer", packet(&mut stream)).await.map(|_| stream)
+}
+
+/// Waits for a line of an audit's file that has all of this; what is null must not be there.
+pub async fn audited(path: &Path, expected: &Value) {
+    let is_there = || {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.any(|line| expected.as_object().expect("an object").iter().all(|(key, value)| line[key] == *value))
+    };
+    let appears = async {
+        while !is_there() {
+            tokio::task::yield_now().await;
+        }
+    };
+    if tokio::time::timeout(DEADLINE, appears).await.is_err() {
+        panic!("{expected} is not in the audit:\n{}", std::fs::read_to_string(path).unwrap_or_default());
     }
 }

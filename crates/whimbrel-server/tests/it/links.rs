@@ -1,23 +1,13 @@
 //! Brokers that are linked with each other, and clients that are known by certificates, on real sockets.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{CONNECT, address, config, get, metric, packet, soon, speaks_mqtt, speaks_mqtt_as, start, tcp};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use crate::common::authority::Authority;
+use crate::common::{address, config, get, metric, packet, soon, speaks_mqtt, speaks_mqtt_as, speaks_tls, start, tcp};
+use tokio::io::AsyncWriteExt;
 use whimbrel_server::Server;
 use whimbrel_server::config::{Certificate, Listener};
 use whimbrel_server::identity::Role;
-use whimbrel_server::identity::authority::{self, Made, Wanted};
-use whimbrel_server::identity::credentials;
-
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 #[tokio::test]
 async fn brokers_are_linked_and_linked_again_after_one_was_away() {
@@ -124,70 +114,23 @@ async fn a_broker_that_listens_everywhere_is_dialled_where_it_says() {
     assert_eq!(known(&everywhere, "late").await, serde_json::json!([address(&late, Listener::Overlay).to_string()]));
 }
 
-/// An authority, and what it has certified.
-struct Authority(TempDir);
-
-impl Authority {
-    fn new() -> Authority {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        authority::make_authority(directory.path(), "city", YEAR).expect("an authority");
-        Authority(directory)
-    }
-
-    fn make(&self, role: Role, name: &str) -> Made {
-        let hosts = ["localhost".to_owned()];
-        let wanted = Wanted { role, name, hosts: &hosts, valid: YEAR };
-        authority::make(self.0.path(), self.0.path(), &wanted).expect("a certificate")
-    }
-
-    async fn broker(&self, name: &str, peers: Vec<String>) -> Server {
-        let made = self.make(Role::Broker, name);
-        let known = credentials::from_files((&made.certificate, &made.key), &self.0.path().join("ca.pem"), None, true);
-        let known = known.unwrap_or_else(|error| panic!("{}", error.message));
-        start(|config| {
-            config.dev = false;
-            config.name = name.to_owned();
-            config.certificate = Certificate::Known(Box::new(known));
-            config.listen.retain(|(listener, _)| !matches!(listener, Listener::Mqtt | Listener::Ws));
-            config.overlay.peers = peers;
-        })
-        .await
-    }
-}
-
-fn read(path: &Path) -> CertificateDer<'static> {
-    CertificateDer::from_pem_file(path).expect("a certificate")
-}
-
-/// Speaks MQTT over TLS with a certificate, or without one; whether the broker takes it.
-async fn is_let_in(server: &Server, authority: &Authority, shown: Option<Made>) -> bool {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(read(&authority.0.path().join("ca.pem"))).expect("it can be trusted");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring has them")
-        .with_root_certificates(roots);
-    let config = match shown {
-        None => config.with_no_client_auth(),
-        Some(Made { certificate, key }) => {
-            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
-            config.with_client_auth_cert(vec![read(&certificate)], key).expect("they belong together")
-        }
-    };
-    let stream = TcpStream::connect(address(server, Listener::Tls)).await.expect("the listener accepts");
-    let name = ServerName::try_from("localhost").expect("a name");
-    let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await else { return false };
-    // The client's certificate is judged last: the refusal comes as the answer to what the client says first.
-    let _ = stream.write_all(CONNECT).await;
-    let mut answer = [0; 1];
-    matches!(soon("an answer", stream.read(&mut answer)).await, Ok(1))
+async fn broker(authority: &Authority, name: &str, peers: Vec<String>) -> Server {
+    let known = authority.broker(name);
+    start(|config| {
+        config.dev = false;
+        config.name = name.to_owned();
+        config.certificate = Certificate::Known(Box::new(known));
+        config.listen.retain(|(listener, _)| !matches!(listener, Listener::Mqtt | Listener::Ws));
+        config.overlay.peers = peers;
+    })
+    .await
 }
 
 #[tokio::test]
 async fn only_clients_with_a_certificate_of_the_authority_are_let_in() {
-    let (city, other) = (Authority::new(), Authority::new());
-    let server = city.broker("north", Vec::new()).await;
+    let (city, other) = (Authority::new("city"), Authority::new("city"));
+    let is_let_in = async |server: &Server, of: &Authority, shown| speaks_tls(server, of, shown).await.is_some();
+    let server = broker(&city, "north", Vec::new()).await;
     assert!(is_let_in(&server, &city, Some(city.make(Role::Client, "bus-7"))).await);
     assert!(!is_let_in(&server, &city, None).await);
     assert!(!is_let_in(&server, &city, Some(other.make(Role::Client, "bus-7"))).await);
@@ -197,15 +140,15 @@ async fn only_clients_with_a_certificate_of_the_authority_are_let_in() {
 
 #[tokio::test]
 async fn brokers_with_an_authority_are_known_by_name_and_others_are_refused() {
-    let (city, other) = (Authority::new(), Authority::new());
-    let north = city.broker("north", Vec::new()).await;
+    let (city, other) = (Authority::new("city"), Authority::new("city"));
+    let north = broker(&city, "north", Vec::new()).await;
     let at = vec![address(&north, Listener::Overlay).to_string()];
-    let south = city.broker("south", at.clone()).await;
+    let south = broker(&city, "south", at.clone()).await;
     metric(&south, "whimbrel_links 1").await;
     let page = get(&north, "/metrics").await.1;
     assert!(page.contains("whimbrel_link_up{peer=\"south\","), "{page}");
 
-    let stranger = other.broker("south", at.clone()).await;
+    let stranger = broker(&other, "south", at.clone()).await;
     let refused = |page: String, cause: &str| {
         let head = format!("whimbrel_link_failures_total{{cause=\"{cause}\"}} ");
         page.lines().any(|line| line.strip_prefix(&head).is_some_and(|count| count != "0"))

@@ -4,6 +4,7 @@
 mod common;
 
 mod api;
+mod certificates;
 mod config;
 mod docs;
 mod fences;

@@ -2,21 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::common::authority::{Authority, YEAR, read};
 use parking_lot::Mutex;
-use rcgen::{CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use tempfile::TempDir;
 use tokio::sync::Notify;
 use whimbrel_access::{Action, Actions, Rule, Rules};
 use whimbrel_core::{Channel, HangUp};
 use whimbrel_server::access::{self, Access};
 use whimbrel_server::identity::Role;
-use whimbrel_server::identity::authority::{self, Wanted};
 use whimbrel_server::identity::credentials::{self, Credentials};
 use whimbrel_server::identity::trust::{Refusal, Revoked, Trust};
 use whimbrel_server::overlay::{Counts, Inlet, Opened, Overlay, Plan, Port, StartError, Uplink};
@@ -25,8 +21,6 @@ use whimbrel_server::overlay::{Counts, Inlet, Opened, Overlay, Plan, Port, Start
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const STREAMS: [Channel; 3] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
-
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 fn number(channel: Channel) -> u8 {
     Channel::ALL.iter().position(|known| *known == channel).expect("a channel") as u8
@@ -168,58 +162,6 @@ fn free() -> SocketAddr {
 
 fn development() -> Credentials {
     credentials::of_development().expect("there is randomness")
-}
-
-/// An authority in a directory of its own.
-struct Authority(TempDir);
-
-impl Authority {
-    fn new(deployment: &str) -> Authority {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        authority::make_authority(directory.path(), deployment, YEAR).expect("an authority");
-        Authority(directory)
-    }
-
-    /// Its brokers believe those of another authority too, from now on.
-    fn believe(&self, other: &Authority) {
-        let read = |authority: &Authority| std::fs::read_to_string(authority.0.path().join("ca.pem")).expect("a file");
-        std::fs::write(self.0.path().join("believed.pem"), read(self) + &read(other)).expect("written");
-    }
-
-    /// A list of revoked certificates, in PEM.
-    fn revoke(&self, certificates: &[&CertificateDer<'_>]) -> String {
-        let file = |name: &str| self.0.path().join(name);
-        let ca = CertificateDer::from_pem_file(file("ca.pem")).expect("its own");
-        let key = KeyPair::from_pem(&std::fs::read_to_string(file("ca.key")).expect("its key")).expect("a key");
-        let issuer = Issuer::from_ca_cert_der(&ca, key).expect("an authority");
-        let serial = |certificate: &&CertificateDer<'_>| {
-            let serial = webpki::EndEntityCert::try_from(*certificate).expect("a certificate").serial().to_vec();
-            RevokedCertParams {
-                serial_number: SerialNumber::from(serial),
-                revocation_time: rcgen::date_time_ymd(2026, 1, 1),
-                reason_code: None,
-                invalidity_date: None,
-            }
-        };
-        let list = CertificateRevocationListParams {
-            this_update: rcgen::date_time_ymd(2026, 1, 1),
-            next_update: rcgen::date_time_ymd(2100, 1, 1),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: certificates.iter().map(serial).collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        list.signed_by(&issuer).expect("a list").pem().expect("in PEM")
-    }
-
-    fn broker(&self, name: &str) -> Credentials {
-        let wanted = Wanted { role: Role::Broker, name, hosts: &[], valid: YEAR };
-        let made = authority::make(self.0.path(), self.0.path(), &wanted).expect("a certificate");
-        let believed = ["believed.pem", "ca.pem"].map(|name| self.0.path().join(name));
-        let believed = believed.iter().find(|path| path.exists()).expect("its own");
-        let known = credentials::from_files((&made.certificate, &made.key), believed, None, true);
-        known.unwrap_or_else(|error| panic!("{}", error.message)).overlay
-    }
 }
 
 /// Two ends, the second of which dials the first, and their ports.
@@ -394,8 +336,8 @@ async fn a_broker_that_does_not_stop_is_cut_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_of_one_authority_know_each_other_by_name() {
     let authority = Authority::new("city");
-    let a = End::start(&authority.broker("north"), free(), &[]);
-    let b = End::start(&authority.broker("south"), free(), &[a.address()]);
+    let a = End::start(&authority.broker("north").overlay, free(), &[]);
+    let b = End::start(&authority.broker("south").overlay, free(), &[a.address()]);
     a.port().await;
     b.port().await;
     assert_eq!(a.watcher.links.lock()[0].name.as_deref(), Some("south"));
@@ -415,10 +357,10 @@ async fn is_refused(listening: &Credentials, dialing: &Credentials, at_listener:
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_are_refused() {
     let (city, other, twin) = (Authority::new("city"), Authority::new("city"), Authority::new("harbour"));
-    let north = city.broker("north");
+    let north = city.broker("north").overlay;
     // Each judges the other; the one who is dialled shows its certificate first, so it is refused first.
-    is_refused(&north, &other.broker("south"), "refused_by_peer", "other_authority").await;
-    is_refused(&north, &twin.broker("south"), "refused_by_peer", "other_authority").await;
+    is_refused(&north, &other.broker("south").overlay, "refused_by_peer", "other_authority").await;
+    is_refused(&north, &twin.broker("south").overlay, "refused_by_peer", "other_authority").await;
     is_refused(&north, &development(), "refused_by_peer", "no_development").await;
     is_refused(&development(), &north, "refused_by_peer", "development").await;
     is_refused(&north, &north, "refused_by_peer", "own_name").await;
@@ -428,15 +370,15 @@ async fn strangers_are_refused() {
 async fn a_broker_that_no_rule_allows_is_refused() {
     let city = Authority::new("city");
     let rule = Rule { principals: vec!["south".into()], actions: Actions::of([Action::Peer]), ..Rule::default() };
-    let place = city.0.path().join("audit");
+    let place = city.path().join("audit");
     let rules = Arc::new(Rules::new(&[rule]).expect("a sound rule"));
     let plan = access::Plan { rules, audit: access::audit::Place::File(place.clone()), ..access::Plan::default() };
     let guard = Access::start(Arc::new(plan)).expect("an audit");
-    let a = End::guarded(&city.broker("north"), free(), &[], Some(guard.clone())).expect("a free port");
-    let east = End::start(&city.broker("east"), free(), &[a.address()]);
+    let a = End::guarded(&city.broker("north").overlay, free(), &[], Some(guard.clone())).expect("a free port");
+    let east = End::start(&city.broker("east").overlay, free(), &[a.address()]);
     a.counts("not_allowed").await;
     assert!(a.watcher.links.lock().is_empty(), "its core never hears of it");
-    let _south = End::start(&city.broker("south"), free(), &[a.address()]);
+    let _south = End::start(&city.broker("south").overlay, free(), &[a.address()]);
     a.port().await;
     assert_eq!(a.watcher.links.lock()[0].name.as_deref(), Some("south"));
     drop((east, a));
@@ -448,27 +390,24 @@ async fn a_broker_that_no_rule_allows_is_refused() {
 #[test]
 fn a_revoked_certificate_is_not_believed() {
     let city = Authority::new("city");
-    let read = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
-    let client = |name: &str| {
-        let wanted = Wanted { role: Role::Client, name, hosts: &[], valid: YEAR };
-        read(&authority::make(city.0.path(), city.0.path(), &wanted).expect("a certificate").certificate)
-    };
+    let client = |name: &str| read(&city.make(Role::Client, name).certificate);
     let (seven, eight) = (client("bus-7"), client("bus-8"));
-    let list = city.0.path().join("revoked.pem");
+    let list = city.path().join("revoked.pem");
     std::fs::write(&list, city.revoke(&[&seven])).expect("it can be written");
-    let ca = read(&city.0.path().join("ca.pem"));
-    let trust = Trust::new(vec![ca], "city".into()).expect("an authority");
+    let ca = read(&city.path().join("ca.pem"));
+    let trust = Trust::new(vec![ca.clone()], "city".into()).expect("an authority");
     let judge = |certificate: &CertificateDer<'static>| {
         trust.judge(Role::Client, std::slice::from_ref(certificate), SystemTime::now()).map(|identity| identity.name)
     };
     assert_eq!(judge(&seven), Ok("bus-7".into()));
-    let revoked = Revoked::read(&list).expect("a list");
-    assert!(revoked.lists(&seven) && !revoked.lists(&eight));
+    let other = read(&Authority::new("city").path().join("ca.pem"));
+    assert!(Revoked::read(&list, &[other]).is_err(), "nobody who is believed has signed it");
+    let revoked = Revoked::read(&list, std::slice::from_ref(&ca)).expect("a list");
     trust.revoke(revoked);
     assert_eq!((judge(&seven), judge(&eight)), (Err(Refusal::Revoked), Ok("bus-8".into())));
     trust.revoke(Revoked::default());
     assert_eq!(judge(&seven), Ok("bus-7".into()));
-    assert!(Revoked::read(&city.0.path().join("ca.pem")).is_err(), "a certificate is no list");
+    assert!(Revoked::read(&city.path().join("ca.pem"), &[ca]).is_err(), "a certificate is no list");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -476,7 +415,8 @@ async fn who_dials_is_judged_too() {
     let (city, forger) = (Authority::new("city"), Authority::new("city"));
     // The forger takes a name of the city, signs it, and believes the real brokers, so that only they refuse.
     forger.believe(&city);
-    is_refused(&city.broker("north"), &forger.broker("south"), "other_authority", "refused_by_peer").await;
+    is_refused(&city.broker("north").overlay, &forger.broker("south").overlay, "other_authority", "refused_by_peer")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -484,18 +424,15 @@ async fn a_deployment_is_a_world_of_its_own() {
     let (city, harbour) = (Authority::new("city"), Authority::new("harbour"));
     city.believe(&harbour);
     harbour.believe(&city);
-    is_refused(&city.broker("north"), &harbour.broker("pier"), "refused_by_peer", "other_deployment").await;
+    is_refused(&city.broker("north").overlay, &harbour.broker("pier").overlay, "refused_by_peer", "other_deployment")
+        .await;
 }
 
 #[test]
 fn what_a_certificate_says_is_judged() {
     let city = Authority::new("city");
-    let read = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
-    let trust = Trust::new(vec![read(&city.0.path().join("ca.pem"))], "city".into()).expect("an authority");
-    let made = |role, name| {
-        let wanted = Wanted { role, name, hosts: &[], valid: YEAR };
-        [read(&authority::make(city.0.path(), city.0.path(), &wanted).expect("a certificate").certificate)]
-    };
+    let trust = Trust::new(vec![read(&city.path().join("ca.pem"))], "city".into()).expect("an authority");
+    let made = |role, name| [read(&city.make(role, name).certificate)];
     let (broker, client) = (made(Role::Broker, "north"), made(Role::Client, "bus-7"));
     let now = SystemTime::now();
     assert_eq!(trust.judge(Role::Broker, &broker, now).map(|identity| identity.name), Ok("north".into()));
@@ -505,6 +442,6 @@ fn what_a_certificate_says_is_judged() {
     assert_eq!(trust.judge(Role::Broker, &broker, now + YEAR + YEAR), Err(Refusal::Expired));
     assert_eq!(trust.judge(Role::Broker, &broker, now - YEAR), Err(Refusal::Expired));
     assert_eq!(trust.judge(Role::Broker, &[], now), Err(Refusal::NoCertificate));
-    let authority = [read(&city.0.path().join("ca.pem"))];
+    let authority = [read(&city.path().join("ca.pem"))];
     assert!(trust.judge(Role::Broker, &authority, now).is_err(), "an authority is no broker");
 }

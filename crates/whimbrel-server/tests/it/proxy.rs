@@ -138,11 +138,12 @@ async fn listeners_that_are_not_named_take_no_header() {
     speaks_mqtt(&mut tcp(&server, Listener::Mqtt).await).await;
 }
 
-/// A broker that knows people by tokens, lets nobody in, and takes notes of that.
+/// A broker that knows people by tokens, lets no client in, lets everybody look, and takes notes.
 fn strict(directory: &Path) -> Config {
     let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
     write("secret", "a secret of the sign-in service, long enough");
-    let text = "[identity]\naudit = \"audit.jsonl\"\n[[identity.key]]\nalgorithm = \"HS256\"\nfile = \"secret\"\n";
+    let text = "[identity]\naudit = \"audit.jsonl\"\n[[identity.key]]\nalgorithm = \"HS256\"\nfile = \"secret\"\n\
+                [[rule]]\nprincipals = [\"anonymous\"]\nactions = [\"observe\"]\n";
     write("whimbrel.toml", text);
     let set = |name: &str| {
         let key = KEYS.iter().find(|key| key.name == name).expect("a setting");
@@ -182,8 +183,9 @@ async fn the_audit_names_the_client_and_not_the_proxy() {
     let head = "PROXY TCP4 192.0.2.9 198.51.100.1 4712 8080\r\n";
     let request = |path: &str| format!("{head}GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let http = address(&server, Listener::Http);
-    assert!(raw(http, &request("/api/v1/status")).await.starts_with("HTTP/1.1 401"));
-    audited(directory.path(), "observe", "192.0.2.9:4712").await;
+    let drain = format!("{head}POST /api/v1/drain HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(raw(http, &drain).await.starts_with("HTTP/1.1 401"));
+    audited(directory.path(), "administer", "192.0.2.9:4712").await;
 
     let local = connect(&server, Listener::Mqtt, &[LOCAL, CONNECT].concat()).await;
     let own = local.local_addr().expect("a connected socket").to_string();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::common::{DEADLINE, packet, raw, soon};
+use crate::common::{audited, packet, raw, soon};
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use base64::Engine;
@@ -86,22 +86,7 @@ impl Example {
 
     /// Waits for a line of the audit that has all of this.
     async fn audited(&self, expected: Value) {
-        let path = self.directory.path().join("audit.jsonl");
-        let is_there = || {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            let has_all =
-                |line: Value| expected.as_object().expect("an object").iter().all(|(key, value)| line[key] == *value);
-            lines.into_iter().any(has_all)
-        };
-        let appears = async {
-            while !is_there() {
-                tokio::task::yield_now().await;
-            }
-        };
-        if tokio::time::timeout(DEADLINE, appears).await.is_err() {
-            panic!("{expected} is not in the audit:\n{}", std::fs::read_to_string(&path).unwrap_or_default());
-        }
+        audited(&self.directory.path().join("audit.jsonl"), &expected).await;
     }
 
     async fn ask(&self, authorization: Option<&str>, action: Action) -> Result<String, HttpRefusal> {
@@ -170,7 +155,9 @@ async fn passwords_let_in_whom_they_are_of() {
     for (user, password) in [("bus-7", "eight"), ("bus-9", "seven"), ("anonymous", "seven"), ("bus-7", "")] {
         assert_eq!(world.code("bus-7", Some((user, password))).await, 0x86, "{user} {password}");
     }
-    world.audited(json!({ "event": "refused", "action": "identify", "about": "bus-9" })).await;
+    let expected =
+        json!({ "event": "refused", "action": "identify", "about": "bus-9", "client_id": "bus-7", "code": 0x86 });
+    world.audited(expected).await;
     assert_eq!(world.code("bus-8", Some(("bus-7", "seven"))).await, 0x87, "another node's client id");
     world.audited(json!({ "action": "connect", "principal": "bus-7", "client_id": "bus-8", "code": 0x87 })).await;
     // Without saying who one is, there is the news and nothing else.
@@ -297,7 +284,7 @@ async fn foreign_web_pages_open_no_web_sockets() {
     let mut headers = HeaderMap::new();
     headers.insert(HOST, "[::1]:8083".parse().expect("a header"));
     headers.insert(ORIGIN, "http://[::1]:8080".parse().expect("a header"));
-    assert!(world.server.access().check_origin(&headers).is_ok());
+    assert!(world.server.access().check_origin(&headers, "").is_ok());
 }
 
 #[tokio::test]
@@ -321,6 +308,55 @@ async fn a_reload_is_all_or_nothing_and_closes_whom_it_must() {
     world.audited(json!({ "event": "reloaded", "why": "users gone: \"bus-7\"" })).await;
     other.write_all(b"\xc0\x00").await.expect("the connection is open");
     assert_eq!(soon("PINGRESP", packet(&mut other)).await, Some((0xd0, Vec::new())));
+}
+
+#[tokio::test]
+async fn who_came_by_a_key_that_is_removed_has_to_go_and_the_log_says_which() {
+    let world = Example::start().await;
+    let file = world.directory.path().join("whimbrel.toml");
+    let rule = "\n[[rule]]\nprincipals = [\"console-1\"]\nactions = [\"subscribe\"]\ntopics = [\"fleet/#\"]\n";
+    std::fs::write(&file, example() + rule).expect("it can be written");
+    world.server.reload().await.expect("there is a file");
+    world.audited(json!({ "event": "reloaded", "why": "new or changed rules 6 (console-1)" })).await;
+    let (mut console, code) = world.connect("c", Some(("any", &token(json!({}))))).await;
+    let (mut bus, bus_code) = world.connect("bus-8", Some(("bus-8", "eight"))).await;
+    assert_eq!((code, bus_code), (0, 0));
+    std::fs::write(world.directory.path().join("token.secret"), "another secret of the service, long enough")
+        .expect("written");
+    world.server.reload().await.expect("there is a file");
+    let (first, body) = soon("a goodbye", packet(&mut console)).await.expect("a packet");
+    assert_eq!((first, body[0]), (0xe0, 0x87));
+    let why = "new keys of tokens one without an id; keys of tokens gone: one without an id";
+    world.audited(json!({ "event": "reloaded", "why": why })).await;
+    world.audited(json!({ "event": "refused", "action": "connect", "principal": "console-1", "client_id": "c" })).await;
+    bus.write_all(b"\xc0\x00").await.expect("the connection is open");
+    assert_eq!(soon("PINGRESP", packet(&mut bus)).await, Some((0xd0, Vec::new())));
+}
+
+#[tokio::test]
+async fn pages_of_others_and_strangers_are_refused_over_http_and_noted_with_their_address() {
+    let world = Example::start().await;
+    let address = world.address(Listener::Http);
+    let ask = async |request: &str, headers: &str| {
+        raw(address, &format!("{request} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n")).await
+    };
+    let signed_in = format!("Authorization: {}\r\n", basic("dispatcher", "boss"));
+    let foreign = ask("POST /api/v1/reload", &format!("{signed_in}Origin: https://evil.example.org\r\n")).await;
+    assert!(foreign.starts_with("HTTP/1.1 403"), "{foreign}");
+    let expected = json!({ "event": "refused", "action": "administer", "about": "POST /reload", "code": 403 });
+    world.audited(expected).await;
+    let text = std::fs::read_to_string(world.directory.path().join("audit.jsonl")).expect("it is there");
+    let noted = text.lines().find(|line| line.contains("evil.example.org")).expect("the origin is named");
+    assert!(noted.contains("\"from\":\"127.0.0.1:"), "{noted}");
+
+    assert!(ask("GET /metrics", "").await.starts_with("HTTP/1.1 401"));
+    assert!(ask("GET /metrics", &signed_in).await.starts_with("HTTP/1.1 200"));
+    for page in ["/healthz", "/readyz"] {
+        assert!(ask(&format!("GET {page}"), "").await.starts_with("HTTP/1.1 200"), "{page}");
+    }
+    let wrong = format!("Authorization: {}\r\n", basic("dispatcher", "wrong"));
+    assert!(ask("GET /metrics", &wrong).await.starts_with("HTTP/1.1 401"));
+    world.audited(json!({ "event": "refused", "action": "identify", "about": "dispatcher", "code": 401 })).await;
 }
 
 #[tokio::test]

@@ -392,6 +392,18 @@ fn variables_and_files_count() {
 }
 
 #[test]
+fn a_check_tells_what_is_allowed_and_probably_not_meant() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("users"), "").expect("a file");
+    let file = directory.path().join("whimbrel.toml");
+    std::fs::write(&file, "[identity]\npasswords = \"users\"\n").expect("a file");
+    let check = whimbrel().args(["serve", "--check", "--config"]).arg(&file).output().expect("the binary starts");
+    let (code, out, err) = text(&check);
+    assert_eq!((code, out.as_str()), (Some(0), "the configuration is all right\n"));
+    assert!(err.contains("warning: there is no [[rule]]"), "{err}");
+}
+
+#[test]
 fn an_address_in_use_is_a_runtime_failure() {
     let broker = Broker::start(&mut serve());
     let taken = broker.ready["mqtt"].as_str().expect("the listener is open");

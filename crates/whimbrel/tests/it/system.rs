@@ -144,6 +144,14 @@ async fn any_broker_tells_of_all_and_names_the_one_that_is_dead() {
     assert!(table.contains("crane   tower") && table.contains("1 session, 1 connected"), "{table}");
     assert!(a.says(&["sessions", "list", "--own"]).contains("0 sessions"));
 
+    let shown = a.json(&["sessions", "show", "crane", "--json"]);
+    assert_eq!((&shown["broker"], &shown["subscriptions"][0]["filter"]), (&"tower".into(), &"load/#".into()));
+    assert!(a.says(&["sessions", "show", "crane"]).contains("broker      tower"));
+    let far = a.ask(&["sessions", "drop", "crane"]);
+    assert!(!far.status.success() && text(&far.stderr).contains("is at tower"), "{}", text(&far.stderr));
+    let unknown = a.ask(&["sessions", "show", "gull"]);
+    assert!(text(&unknown.stderr).contains("no session with the client id \"gull\""), "{}", text(&unknown.stderr));
+
     let links = a.says(&["topology"]);
     assert!(links.contains("tower    harbour") && links.contains("north    harbour"), "{links}");
     let streams = c.says(&["streams"]);

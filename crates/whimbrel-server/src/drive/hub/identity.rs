@@ -1,13 +1,16 @@
 //! Who clients are: asked after the machine was let go of, told when somebody owns it again.
 
 use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
+use rustls::pki_types::CertificateDer;
 use whimbrel_mqtt::{Identity, Unidentified};
 
 use super::super::machine::Question;
 use super::*;
 use crate::access::{Access, Identified};
-use crate::identity::trust::Revoked;
+use crate::identity::Role;
+use crate::identity::trust::{Refusal, Trust};
 
 /// An answer to a question of the machine.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub(super) struct Answers {
 
 impl Answers {
     fn add(&self, question: (ConnId, u64), result: Result<Identified, Unidentified>) {
-        let result = result.map(|who| Identity { principal: who.principal, by_password: !who.by_token });
+        let result = result.map(|who| Identity { principal: who.principal, by_token: who.by_token });
         let (conn, ticket) = question;
         self.list.lock().push(Answer { conn, ticket, result });
         self.is_any.store(true, Ordering::SeqCst);
@@ -59,11 +62,24 @@ impl Hub {
         self.run(|machine, now| machine.broker.handle(now, Input::Access(access), &mut machine.ports));
     }
 
-    /// Ends the connections that have shown certificates which are listed.
-    pub fn revoke(&self, revoked: &Revoked) {
-        self.run(|machine, now| {
-            for conn in machine.ports.with_certificates(|certificate| revoked.lists(certificate)) {
-                machine.broker.handle(now, Input::Revoked { conn }, &mut machine.ports);
+    /// Ends the connections of clients, and the links to brokers, whose certificates are not believed any more, and the links to those that no rule
+    /// allows.
+    pub fn renew_trust(&self, trust: &Trust, access: &Access) {
+        let now = SystemTime::now();
+        self.run(|machine, at| {
+            let is_dropped = |chain: &[CertificateDer<'_>]| trust.dropped(Role::Client, chain, now).is_some();
+            for conn in machine.ports.with_certificates(is_dropped) {
+                machine.broker.handle(at, Input::Revoked { conn }, &mut machine.ports);
+            }
+        });
+        self.links.review(|link, chain| {
+            let from = link.address.to_string();
+            match trust.dropped(Role::Broker, chain, now) {
+                Some(why) => {
+                    access.note_refused_peer((&link.peer, &from), why.text());
+                    Some(why)
+                }
+                None => access.peer(&link.peer, &from).is_err().then_some(Refusal::NotAllowed),
             }
         });
     }
