@@ -75,6 +75,11 @@ impl Principal {
         &*self.0 == ANONYMOUS
     }
 
+    /// The name, to be kept.
+    pub fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
     /// The name.
     pub fn name(&self) -> &str {
         &self.0

@@ -29,8 +29,16 @@ fn run(brokers: usize) -> (Duration, u64, u64) {
     let expiry = Duration::from_secs(7 * 24 * 3600);
     for number in 0..=SESSIONS {
         let (link, client_id) = (Link(number), &format!("client-{number}"));
-        let attach =
-            Attach { link, client_id, clean_start: true, expiry, window: 100, will: None, without_copy: false };
+        let attach = Attach {
+            link,
+            client_id,
+            clean_start: true,
+            expiry,
+            window: 100,
+            will: None,
+            without_copy: false,
+            owner: None,
+        };
         net.input(0, Input::Attach(attach));
     }
     net.advance(Duration::from_secs(5));

@@ -34,6 +34,8 @@ pub enum Presence {
 pub struct SessionInfo {
     /// Whose. That of a durable shared subscription is shown as `$share/…`, as it was asked for.
     pub client_id: Box<str>,
+    /// Whose it is, if that is known: the name that the client has proved to have.
+    pub owner: Option<Box<str>>,
     /// Where the client is.
     pub presence: Presence,
     /// How long the session outlives its connection.
@@ -255,6 +257,7 @@ impl Core {
         };
         SessionInfo {
             client_id: shown(&session.client_id).into(),
+            owner: session.owner.as_deref().map(Box::from),
             presence,
             expiry: session.expiry,
             is_kept: session.memory.is_kept,

@@ -42,8 +42,8 @@ mod timers;
 pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
-    Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start, Step,
-    Tell, Will,
+    Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start,
+    Step, Tell, Will,
 };
 pub use broker::Core;
 pub use caching::Interest;
@@ -51,3 +51,4 @@ pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use stats::{GapClass, GapCounts, Stats};
+pub use whimbrel_wire::OWNER_BYTES_MAX;

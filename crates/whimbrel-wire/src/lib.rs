@@ -33,9 +33,9 @@ pub use letter::{Letter, Message};
 pub use limits::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX,
     FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX,
-    NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX,
-    READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
-    VERSION_BYTES_MAX,
+    NEIGHBOURS_MAX, NODES_MAX, OWNER_BYTES_MAX, PARTS_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX,
+    READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX,
+    TOPIC_BYTES_MAX, VERSION_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use owing::{Held, Holds, OwedStream, Owes, Took};
@@ -55,7 +55,8 @@ pub const MAJOR: u8 = 1;
 
 /// The minor version of the protocol that is spoken here. A minor version may add frames of types below 128, and fields at the end of those that have an end.
 ///
-/// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which streams it knows of.
+/// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which streams it knows of; sessions go with the name of whoever
+/// they belong to, and are given to nobody else.
 pub const MINOR: u8 = 1;
 
 /// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`, `_` and `-`.

@@ -36,6 +36,9 @@ pub const HANDED_MAX: usize = 1024;
 /// Bytes of a client id.
 pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
 
+/// Bytes of the name of whoever a session belongs to.
+pub const OWNER_BYTES_MAX: usize = 256;
+
 /// Claims in one letter.
 pub const CLAIMS_MAX: usize = 512;
 

@@ -4,7 +4,7 @@ use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LETTER_BYTES_MAX, LIST_MAX};
+use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LETTER_BYTES_MAX, LIST_MAX, OWNER_BYTES_MAX};
 
 /// Bytes of a session, or of copies, in one letter: what else stands in it takes less than the rest.
 const CARRIED_BYTES_MAX: usize = LETTER_BYTES_MAX - (128 << 10);
@@ -59,6 +59,17 @@ pub struct Claim<'a> {
 
 fn client<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
     input.text(CLIENT_ID_BYTES_MAX, "a client id")
+}
+
+/// The name at the end of a letter, if it is there.
+fn owner<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
+    if input.0.is_empty() { Ok("") } else { input.text(OWNER_BYTES_MAX, "an owner") }
+}
+
+fn put_owner(owner: &str, out: &mut Vec<u8>) {
+    if !owner.is_empty() {
+        out.put_bytes(owner.as_bytes(), OWNER_BYTES_MAX, "an owner");
+    }
 }
 
 fn put_client(client: &str, out: &mut Vec<u8>) {
@@ -213,6 +224,8 @@ pub struct Move<'a> {
     pub asked_of: Option<HostId>,
     /// Which part of it.
     pub part: u32,
+    /// Who has connected, if that one may not have a session of somebody else; at most [`OWNER_BYTES_MAX`] bytes. Empty: it may, or nobody has.
+    pub owner: &'a str,
 }
 
 impl<'a> Body<'a> for Move<'a> {
@@ -227,6 +240,7 @@ impl<'a> Body<'a> for Move<'a> {
             as_copy: input.bool("the use of a copy")?,
             asked_of: Some(input.host()?).filter(|host| host.as_u64() != 0),
             part: input.small("a part")?,
+            owner: owner(input)?,
         })
     }
 
@@ -240,6 +254,7 @@ impl<'a> Body<'a> for Move<'a> {
         out.push(u8::from(self.as_copy));
         out.put_u64(self.asked_of.map_or(0, HostId::as_u64));
         out.put_varint(u64::from(self.part));
+        put_owner(self.owner, out);
     }
 }
 
@@ -259,6 +274,8 @@ pub enum MoveAnswer {
         /// The epoch of the state that went, which is still there; 0: there is none.
         of: u64,
     },
+    /// It is somebody else's: said only to those who have named an owner.
+    Foreign,
 }
 
 /// The answer to [`Move`].
@@ -278,6 +295,8 @@ pub struct Moved<'a> {
     pub digest: u64,
     /// The part.
     pub body: &'a [u8],
+    /// Whose the session is, at most [`OWNER_BYTES_MAX`] bytes; empty if that is not known, as brokers of minor version 0 do not.
+    pub owner: &'a str,
 }
 
 impl<'a> Body<'a> for Moved<'a> {
@@ -288,6 +307,7 @@ impl<'a> Body<'a> for Moved<'a> {
             1 => MoveAnswer::Given,
             2 => MoveAnswer::Ended,
             3 => MoveAnswer::GaveTo { to: input.host()?, of: input.varint()? },
+            4 => MoveAnswer::Foreign,
             _ => return Err(Invalid::Range("the answer to a move")),
         };
         Ok(Moved {
@@ -298,6 +318,7 @@ impl<'a> Body<'a> for Moved<'a> {
             parts: input.small("a number of parts")?,
             digest: input.u64()?,
             body: input.bytes(CARRIED_BYTES_MAX, "a session")?,
+            owner: owner(input)?,
         })
     }
 
@@ -312,12 +333,14 @@ impl<'a> Body<'a> for Moved<'a> {
                 out.put_u64(to.as_u64());
                 out.put_varint(of);
             }
+            MoveAnswer::Foreign => out.push(4),
         }
         out.put_varint(self.epoch);
         out.put_varint(u64::from(self.part));
         out.put_varint(u64::from(self.parts));
         out.put_u64(self.digest);
         out.put_bytes(self.body, CARRIED_BYTES_MAX, "a session");
+        put_owner(self.owner, out);
     }
 }
 
@@ -394,22 +417,34 @@ impl<'a> Body<'a> for Sessions<'a> {
 }
 
 /// Copies of sessions, whole or what has changed of them. Answered by [`CopiesTaken`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copies<'a> {
     /// The sender's number for it.
     pub page: u64,
     /// One after the other.
     pub body: &'a [u8],
+    /// Whose the sessions are of which there is a whole copy: its place among all copies, from 0, and the name, at most [`OWNER_BYTES_MAX`] bytes; those that are
+    /// not known are left out. At most [`LIST_MAX`].
+    pub owners: Vec<(u32, &'a str)>,
 }
 
 impl<'a> Body<'a> for Copies<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
-        Ok(Copies { page: input.varint()?, body: input.bytes(CARRIED_BYTES_MAX, "copies")? })
+        let (page, body) = (input.varint()?, input.bytes(CARRIED_BYTES_MAX, "copies")?);
+        let one = |input: &mut Reader<'a>| Ok((input.small("a copy")?, input.text(OWNER_BYTES_MAX, "an owner")?));
+        let owners = if input.0.is_empty() { Vec::new() } else { input.list(LIST_MAX, "owners", one)? };
+        Ok(Copies { page, body, owners })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.page);
         out.put_bytes(self.body, CARRIED_BYTES_MAX, "copies");
+        if !self.owners.is_empty() {
+            out.put_list(&self.owners, LIST_MAX, "owners", |out, (copy, owner)| {
+                out.put_varint(u64::from(*copy));
+                out.put_bytes(owner.as_bytes(), OWNER_BYTES_MAX, "an owner");
+            });
+        }
     }
 }
 

@@ -247,6 +247,9 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
     let mut out = format!("{}\n", name(&session.client_id));
     let mut facts = Table::new(&["", ""]);
     facts.row(vec!["  broker".into(), name(&found.broker).into()]);
+    if let Some(owner) = &session.owner {
+        facts.row(vec!["  owner".into(), name(owner).into()]);
+    }
     facts.row(vec!["  state".into(), state(session, shown.now_ms)]);
     facts.row(vec!["  expires".into(), expires_in_words(session, shown.now_ms).into()]);
     let kept = if session.kept { "in the journal" } else { "in memory only: it ends with the broker" };

@@ -11,7 +11,7 @@ use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 
 pub use limits::Limits;
 pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
-pub use session::{Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, Start, Will};
+pub use session::{Attach, Durability, Filter, Following, Granted, Owner, Publish, RetainHandling, Start, Will};
 pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent, Step};
 
 use crate::store::{AtomNo, Disk, Fetched};

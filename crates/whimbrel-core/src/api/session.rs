@@ -1,6 +1,7 @@
 //! What a client asks for: its session, subscriptions, and to publish.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use whimbrel_event::{CheckpointToken, Event, EventId, EventRef, Qos, Time};
 use whimbrel_selector::Selector;
@@ -20,6 +21,15 @@ pub struct Will {
     pub lifetime: Option<Duration>,
 }
 
+/// Whose a session is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The name that the client has proved to have: 1 to [`crate::OWNER_BYTES_MAX`] bytes.
+    pub name: Arc<str>,
+    /// It may also have a session that is somebody else's, which is its own from then on.
+    pub takes_over: bool,
+}
+
 /// A client's connection asks for its session.
 #[derive(Debug)]
 pub struct Attach<'a> {
@@ -37,6 +47,8 @@ pub struct Attach<'a> {
     pub will: Option<Box<Will>>,
     /// If what brokers keep of the session cannot be reached, begin without it: the client knows itself where it stands.
     pub without_copy: bool,
+    /// Whose it is to be; `None`: nobody is known, and everybody may have every session.
+    pub owner: Option<Owner>,
 }
 
 /// What is done with retained messages when a subscription is made.

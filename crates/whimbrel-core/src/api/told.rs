@@ -67,6 +67,8 @@ pub enum Refusal {
     TooManyChanges,
     /// Whoever keeps the session, and whoever has a copy of it, cannot be reached.
     SessionUnreachable,
+    /// The session is somebody else's.
+    ForeignSession,
     /// The client connected again while its session was being fetched.
     ConnectedAgain,
     /// The publisher's number is greater than one that was refused on this connection: that one is to be repeated first.

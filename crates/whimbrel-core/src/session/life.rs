@@ -18,6 +18,12 @@ impl Core {
         if self.has_log() && will_bytes > self.sessions.limits.logged_event_bytes {
             return out.refused(attach.link, Refusal::TooLargeForLog);
         }
+        let here = self.sessions.find(attach.client_id).map(|index| self.sessions.get(index));
+        // Of what was given away from here, whoever has it by now knows best whose it is.
+        let is_own = |session: &&Session| session.memory.roam.as_deref().is_none_or(|place| place.given.is_none());
+        if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.owner.as_ref())) {
+            return out.refused(attach.link, Refusal::ForeignSession);
+        }
         if self.has_to_seek(now) {
             let client: Box<str> = attach.client_id.into();
             return self.seek(now, &client, Some(Arrival::of(attach)), out);
@@ -65,6 +71,9 @@ impl Core {
         let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
         let session = self.sessions.get_mut(index);
         session.will = attach.will;
+        if let Some(owner) = attach.owner {
+            session.owner = Some(owner.name);
+        }
         // It expires that long after its client has left.
         let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
         session.expiry = expiry;

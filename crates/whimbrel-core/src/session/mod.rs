@@ -12,6 +12,7 @@ mod whom;
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -24,7 +25,7 @@ pub(crate) use queue::{Queue, Queued};
 pub(crate) use slot::{Slot, Stage};
 pub(crate) use whom::Pause;
 
-use crate::api::{Limits, Link, Will};
+use crate::api::{Limits, Link, Owner, Will};
 use crate::lazy::{Lazy, at_rest};
 use crate::overlay::Attachment;
 use crate::stats::{GapCounts, Stats};
@@ -128,10 +129,17 @@ struct Standing {
     is_after_restart: bool,
 }
 
+/// Whether what is one's is not another's: where one of them is not known, it is everybody's.
+pub(crate) fn is_foreign(owner: Option<&str>, stranger: Option<&str>) -> bool {
+    owner.zip(stranger).is_some_and(|(owner, stranger)| owner != stranger)
+}
+
 /// One client's session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
+    /// Whose it is, if that is known.
+    pub(crate) owner: Option<Arc<str>>,
     link: u32,
     standing: Standing,
     pub(crate) memory: Memory,
@@ -164,6 +172,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Whether it is somebody else's than of whoever asks for it, and stays that one's.
+    pub(crate) fn is_foreign_to(&self, asking: Option<&Owner>) -> bool {
+        let stranger = asking.filter(|asking| !asking.takes_over).map(|asking| &*asking.name);
+        is_foreign(self.owner.as_deref(), stranger)
+    }
+
     /// Of which attachment of its client it is; 0: there are no other brokers.
     pub(crate) fn epoch(&self) -> u64 {
         self.memory.roam.as_deref().map_or(0, |place| place.epoch)
@@ -343,6 +357,7 @@ impl Sessions {
     pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
         let session = Box::new(Session {
             client_id: client_id.into(),
+            owner: None,
             link: DETACHED,
             standing: Standing::default(),
             memory: Memory::default(),

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
@@ -190,7 +191,7 @@ impl Core {
         now: Time,
         client_id: &str,
         (structure, moving): (&[u8], &[u8]),
-        source: Source,
+        (source, owner): (Source, Option<&str>),
     ) -> Option<u32> {
         let (structure, moving) = (Structure::read(structure)?, Moving::read(moving)?);
         let index = self.sessions.create(client_id);
@@ -199,7 +200,7 @@ impl Core {
         let rest = expiry.saturating_sub(moving.away.unwrap_or(Duration::ZERO));
         let expires_at = now.after(rest);
         let session = self.sessions.get_mut(index);
-        (session.expiry, session.expires_at) = (expiry, Some(expires_at));
+        (session.expiry, session.expires_at, session.owner) = (expiry, Some(expires_at), owner.map(Arc::from));
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
         let doubted =
             if source == Source::Copy { self.doubted_of_copy(index, &structure, &moving) } else { moving.doubted };

@@ -4,6 +4,7 @@
 //! read; a letter or a version that is not known here was written by a newer broker, and is refused.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
@@ -233,7 +234,7 @@ impl Value<'_> for Own {
 }
 
 /// A persistent session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Kept {
     pub(crate) number: SessionNo,
     /// How long it outlives its connection.
@@ -244,10 +245,12 @@ pub(crate) struct Kept {
     pub(crate) last_tag: u16,
     /// How many tags, from the next one on, its client may mean for something that is not known.
     pub(crate) doubted: u16,
+    /// Whose it is, if that is known.
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 impl Value<'_> for Kept {
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.number.0);
@@ -255,19 +258,21 @@ impl Value<'_> for Kept {
         put_varint(out, self.left.map_or(0, Time::as_nanos));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
         out.extend_from_slice(&self.doubted.to_le_bytes());
+        put_bytes(out, self.owner.as_deref().unwrap_or_default().as_bytes());
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let kept = Self::read_older(2, bytes)?;
-        Some(Kept { doubted: bytes.u16()?, ..kept })
+        let kept = Self::read_older(3, bytes)?;
+        Some(Kept { owner: Some(bytes.text()?).filter(|owner| !owner.is_empty()).map(Arc::from), ..kept })
     }
 
     fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        (1..=2).contains(&version).then_some(())?;
+        (1..=3).contains(&version).then_some(())?;
         let (number, expiry) = (SessionNo(bytes.varint()?), duration(bytes)?);
         let left = Some(bytes.varint()?).filter(|left| *left > 0).map(Time::from_nanos);
-        let last_tag = if version == 2 { bytes.u16()? } else { 0 };
-        Some(Kept { number, expiry, left, last_tag, doubted: 0 })
+        let last_tag = if version >= 2 { bytes.u16()? } else { 0 };
+        let doubted = if version >= 3 { bytes.u16()? } else { 0 };
+        Some(Kept { number, expiry, left, last_tag, doubted, owner: None })
     }
 }
 
@@ -546,7 +551,7 @@ mod tests {
             prop_assert_eq!(again(&own, &mut Vec::new()), Some(own));
             let expiry = if flags[0] { Duration::MAX } else { Duration::from_millis(millis) };
             let left = Some(Time::from_nanos(left)).filter(|left| *left > Time::ZERO);
-            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, doubted: far as u16 };
+            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, doubted: far as u16, owner: flags[0].then(|| Arc::from("bus-7")) };
             prop_assert_eq!(again(&kept, &mut Vec::new()), Some(kept));
             let client_id = selector.unwrap_or_default();
             let lifetime = flags[1].then_some(expiry);
@@ -580,8 +585,17 @@ mod tests {
         let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
         assert_eq!(
             kept,
-            Kept { number: SessionNo(4), expiry: Duration::from_secs(1), left: None, last_tag: 0, doubted: 0 }
+            Kept {
+                number: SessionNo(4),
+                expiry: Duration::from_secs(1),
+                left: None,
+                last_tag: 0,
+                doubted: 0,
+                owner: None
+            }
         );
+        let third = Kept::read_versioned(&[3, 4, 0xe8, 7, 0, 9, 0, 2, 0]).unwrap();
+        assert_eq!(third, Kept { last_tag: 9, doubted: 2, ..kept });
         let placed = Placed { epoch: 5, moment: 6, given: Some((HostId::new(128), 7)), maybe_repeats: true };
         assert_eq!(Placed::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]), Some(placed));
         let numbered = Numbered { last: 5, hour: 6, epoch: 0, maybe_repeats: true };

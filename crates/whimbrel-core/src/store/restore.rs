@@ -212,7 +212,7 @@ impl Restoring {
         for (number, (client_id, kept)) in &self.sessions {
             // Who was there when the copy was made has left with the broker.
             let left = kept.left.or(self.is_copy.then_some(now));
-            let index = core.restore_session(now, client_id, &Kept { left, ..*kept });
+            let index = core.restore_session(now, client_id, &Kept { left, ..kept.clone() });
             let placed = self.placed.get(number).map(|placed| Box::new(Attachment::restored(now, placed)));
             core.sessions.get_mut(index).memory.roam = placed;
             places.insert(*number, index);
@@ -349,6 +349,7 @@ impl Core {
         let session = self.sessions.get_mut(index);
         session.memory.is_of_copy = is_of_copy;
         (session.memory.number, session.memory.is_kept, session.expiry) = (kept.number, true, expiry);
+        session.owner.clone_from(&kept.owner);
         session.expires_at = Some(expires_at);
         // A shared subscription's own session ends with the last member.
         if session.shares().is_none() {

@@ -17,6 +17,7 @@ mod look;
 mod many;
 mod moving;
 mod net;
+mod owners;
 mod paths;
 mod predecessors;
 mod restarts;
@@ -52,6 +53,7 @@ impl Net {
             window: window.max(200),
             will: None,
             without_copy: false,
+            owner: None,
         };
         self.input(node, Input::Attach(attach));
     }

@@ -26,7 +26,16 @@ pub(super) const RETURN: How = How { clean_start: false, expiry: WEEK, without_c
 impl Net {
     pub(super) fn connect_as(&mut self, node: usize, link: u32, client_id: &str, how: How) {
         let How { clean_start, expiry, without_copy } = how;
-        let attach = Attach { link: Link(link), client_id, clean_start, expiry, window: 200, will: None, without_copy };
+        let attach = Attach {
+            link: Link(link),
+            client_id,
+            clean_start,
+            expiry,
+            window: 200,
+            will: None,
+            without_copy,
+            owner: None,
+        };
         self.input(node, Input::Attach(attach));
     }
 

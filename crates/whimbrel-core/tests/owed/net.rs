@@ -267,8 +267,16 @@ impl Net {
 
     pub fn attach(&mut self, node: usize, link: u32, client_id: &str, client: Client) -> Told {
         let Client { clean: clean_start, expiry, window, .. } = client;
-        let attach =
-            Attach { link: Link(link), client_id, clean_start, expiry, window, will: None, without_copy: false };
+        let attach = Attach {
+            link: Link(link),
+            client_id,
+            clean_start,
+            expiry,
+            window,
+            will: None,
+            without_copy: false,
+            owner: None,
+        };
         self.input(node, Input::Attach(attach));
         // Its session may be at another broker.
         for _ in 0..5_000 {

@@ -22,7 +22,8 @@ fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut dyn Output) {
     match ask {
         Ask::Attach { link, client, lasting, window } => {
             let (client_id, clean_start, expiry) = (client.as_str(), lasting.is_zero(), lasting);
-            let attach = Attach { link, client_id, clean_start, expiry, window, will: None, without_copy: false };
+            let attach =
+                Attach { link, client_id, clean_start, expiry, window, will: None, without_copy: false, owner: None };
             core.handle(now, Input::Attach(attach), out);
         }
         Ask::Detach(link) => core.handle(now, Input::Detach { link, publish_will: false, expiry: None }, out),

@@ -9,7 +9,7 @@ use whimbrel_selector::TopicName;
 
 use super::api::{Credentials, Decision, Identity, Unidentified};
 use super::conn::State;
-use super::guard::By;
+use super::guard::{By, Who};
 use super::inbound::{Refused, allowed, reliability, violation};
 use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{Connect, DecodeError, Disconnect, Packet, PublishProperties, ReasonCode, Version, Will, decode};
@@ -111,7 +111,7 @@ impl Broker {
     ) -> Result<(), DecodeError> {
         let assigned = connect.client_id.is_empty().then(|| self.edge.assign_id());
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        match self.edge.guard.admit(now, (principal, by), client_id, &self.core) {
+        match self.edge.guard.admit(now, (principal, by), client_id) {
             Ok(who) => self.edge.conns[id as usize].who = Some(Box::new(who)),
             Err((principal, denied)) => {
                 out.refused(ConnId(id), &denied.decision("connect", principal.name(), client_id));
@@ -160,6 +160,7 @@ impl Broker {
             window: properties.receive_maximum.map_or(u16::MAX, core::num::NonZeroU16::get),
             will,
             without_copy: self.edge.resumes_without_copy(connect),
+            owner: self.edge.conns[id as usize].who.as_deref().map(Who::owner),
         };
         self.core_input(now, CoreInput::Attach(attach), out);
         if self.edge.conns[id as usize].state == State::ExpectConnect {

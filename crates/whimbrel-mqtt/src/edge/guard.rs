@@ -1,19 +1,14 @@
 //! Who may do what: connections are admitted, and judged anew when the rules change.
 
-use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use whimbrel_access::{Denied, Exceeded, Grants, Meter, Principal, Slot};
-use whimbrel_core::Core;
+use whimbrel_core::Owner;
 use whimbrel_event::Time;
 
 use super::api::{Decision, Identity};
 use crate::codec::ReasonCode;
 use crate::config::Access;
-
-/// Owners of sessions that are looked at, for whether their sessions still exist, whenever one is added: more than one, so that they become
-/// fewer.
-const SWEEP: usize = 2;
 
 /// By what it is known who a client is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +31,8 @@ type WillTerms = (Box<str>, u8, Option<u32>);
 pub(crate) struct Who {
     pub(super) principal: Principal,
     pub(super) by: By,
+    /// It may have sessions of others, by a rule that names its client id.
+    takes_over: bool,
     pub(super) client_id: Box<str>,
     pub(super) grants: Grants,
     pub(super) slot: Slot,
@@ -72,6 +69,11 @@ impl From<Exceeded> for Denial {
 }
 
 impl Who {
+    /// Whose its session is to be.
+    pub(super) fn owner(&self) -> Owner {
+        Owner { name: self.principal.shared(), takes_over: self.takes_over }
+    }
+
     /// Whether it may publish that.
     #[inline]
     pub(super) fn may_publish(&self, topic: &str, importance: u8, deadline_ms: Option<u32>) -> Result<(), Denial> {
@@ -89,10 +91,6 @@ impl Who {
 pub(super) struct Guard {
     access: Access,
     pub(super) meter: Meter,
-    /// Whose sessions there are, by client id.
-    owners: BTreeMap<Box<str>, Principal>,
-    /// The client id that was swept last.
-    swept: Box<str>,
     tickets: u64,
     /// Connections that are not read until then.
     pub(super) throttled: BTreeSet<(Time, u32)>,
@@ -113,8 +111,6 @@ impl Guard {
         Guard {
             access,
             meter,
-            owners: BTreeMap::new(),
-            swept: "".into(),
             tickets: 0,
             throttled: BTreeSet::new(),
             returned: Vec::new(),
@@ -166,42 +162,18 @@ impl Guard {
         now: Time,
         (principal, by): (Principal, By),
         client_id: &str,
-        core: &Core,
     ) -> Result<Who, (Principal, Denial)> {
         let admission = match self.access.rules.connect(&principal, client_id) {
             Ok(admission) => admission,
             Err(denied) => return Err((principal, denied.into())),
         };
-        let is_of_other = self.owners.get(client_id).is_some_and(|owner| *owner != principal);
-        if is_of_other && admission.takes_over.is_none() && core.session(client_id).is_some() {
-            let cause = "the session of this client id belongs to somebody else";
-            return Err((principal, Denial { reason: ReasonCode::NOT_AUTHORIZED, cause }));
-        }
         let slot = match self.meter.enter(now, &principal) {
             Ok(slot) => slot,
             Err(exceeded) => return Err((principal, exceeded.into())),
         };
-        self.own(client_id, &principal, core);
         let grants = self.access.rules.grants(&principal, client_id);
-        let client_id = client_id.into();
-        Ok(Who { principal, by, client_id, grants, slot, subscriptions: 0, is_strict: false, will: None })
-    }
-
-    /// Remembers whose session it is, and forgets some whose sessions have ended.
-    fn own(&mut self, client_id: &str, principal: &Principal, core: &Core) {
-        for _ in 0..SWEEP {
-            let behind = (Bound::Excluded(&*self.swept), Bound::Unbounded);
-            let next = self.owners.range::<str, _>(behind).next().map(|(client_id, _)| client_id.clone());
-            let Some(next) = next else {
-                self.swept = "".into();
-                break;
-            };
-            if core.session(&next).is_none() {
-                self.owners.remove(&next);
-            }
-            self.swept = next;
-        }
-        self.owners.insert(client_id.into(), principal.clone());
+        let (client_id, takes_over) = (client_id.into(), admission.takes_over.is_some());
+        Ok(Who { principal, by, takes_over, client_id, grants, slot, subscriptions: 0, is_strict: false, will: None })
     }
 
     /// What a connection that was admitted may by the rules in force.

@@ -8,6 +8,7 @@ use whimbrel_core::{
 use whimbrel_event::{AcceptedEvent, AttributesBuf, EventRef, HostId, Qos, Time};
 
 use super::conn::{Aliased, State};
+use super::guard::Denial;
 use super::recent::Recent;
 use super::refusals::{cause_of, granted, is_of_log, reason_of};
 use super::review::OWN_TAG;
@@ -261,6 +262,12 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     }
 
     fn refused(&mut self, link: Link, why: Refusal) {
+        let who = self.edge.conns[link.0 as usize].who.as_ref();
+        if let Some(who) = who.filter(|_| why == Refusal::ForeignSession) {
+            let denial = Denial { reason: reason_of(why), cause: cause_of(why) };
+            let decision = denial.decision("connect", who.principal.name(), &who.client_id);
+            self.driver.refused(ConnId(link.0), &decision);
+        }
         self.edge.refuse(link.0, reason_of(why), cause_of(why), self.driver);
     }
 

@@ -40,6 +40,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::TooManyChanges
         | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
         Refusal::SessionUnreachable | Refusal::ConnectedAgain => ReasonCode::SERVER_UNAVAILABLE,
+        Refusal::ForeignSession => ReasonCode::NOT_AUTHORIZED,
     }
 }
 
@@ -85,6 +86,7 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::SessionUnreachable => {
             "the brokers that keep the session cannot be reached: try again, or begin anew with Clean Start"
         }
+        Refusal::ForeignSession => "the session of this client id belongs to somebody else",
         Refusal::ConnectedAgain => "the client id connected again",
         Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
     }

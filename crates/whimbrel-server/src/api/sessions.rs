@@ -105,6 +105,7 @@ fn session(info: &SessionInfo, now: Time) -> Session {
     };
     Session {
         client_id: info.client_id.to_string(),
+        owner: info.owner.as_deref().map(str::to_owned),
         connected: info.presence == Presence::Here,
         away_since_ms: since,
         expires_ms: until,

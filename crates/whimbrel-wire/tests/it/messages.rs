@@ -37,12 +37,13 @@ proptest! {
     #[test]
     fn what_is_said_of_sessions_survives_the_way(
         client in "[a-z]{1,20}", number: u64, epoch: u64, version: u64, moment: u64, host: u64, kind in 0_usize..7,
-        flags in any::<[bool; 3]>(), part: u32, parts: u32, digest: u64, body in vec(any::<u8>(), 1..60), answer in 0_usize..4,
+        flags in any::<[bool; 3]>(), part: u32, parts: u32, digest: u64, body in vec(any::<u8>(), 1..60), answer in 0_usize..5,
+        owner in "[a-z]{0,9}",
     ) {
         let host = HostId::new(host);
         let claim = Claim { host, client: &client, kind: KINDS[kind], epoch, version, moment };
         let claims = vec![claim, Claim { client: "b", ..claim }];
-        let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo { to: host, of: version }];
+        let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo { to: host, of: version }, MoveAnswer::Foreign];
         again(&Message::Where(Where { number, client: &client, moment }));
         again(&Message::Found(Found { number, claims: claims.clone(), map: digest, unsynced: vec![host], forgotten: vec![host, host] }));
         again(&Message::Claims(Claims { page: number, map: digest, claims: claims.clone() }));
@@ -50,9 +51,9 @@ proptest! {
         let [clean, as_copy, is_asked] = flags;
         let asked_of = Some(host).filter(|host| is_asked && host.as_u64() != 0);
         again(&Message::Move(Move {
-            number, client: &client, least: epoch, moment, clean, waited: version, as_copy, asked_of, part,
+            number, client: &client, least: epoch, moment, clean, waited: version, as_copy, asked_of, part, owner: &owner,
         }));
-        again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body }));
+        again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body, owner: &owner }));
         again(&Message::Outdated(Sessions { claims }));
         again(&Message::AskPublished(AskPublished { number, client: &client, epoch, waited: version }));
         let last = EventId { pubend: PubendId(digest), tick: Tick(version) };
@@ -60,7 +61,8 @@ proptest! {
         for (numbered, lasts) in [(Some(epoch), vec![last]), (None, vec![last, older]), (Some(epoch), vec![]), (None, vec![])] {
             again(&Message::Published(Published { number, numbered, lasts: lasts.into_iter().collect() }));
         }
-        again(&Message::Copies(Copies { page: number, body: &body }));
+        let owners = if owner.is_empty() { vec![] } else { vec![(part, owner.as_str()), (parts, "b")] };
+        again(&Message::Copies(Copies { page: number, body: &body, owners }));
         for streams in [0, number] {
             again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"], streams }));
         }

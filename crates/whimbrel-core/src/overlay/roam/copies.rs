@@ -29,6 +29,8 @@ pub(super) struct Copy {
     /// The version with which its structure has changed last.
     pub(super) since: u64,
     pub(super) structure: Box<[u8]>,
+    /// Whose it is, if that is known.
+    pub(super) owner: Option<Box<str>>,
     pub(super) moving: Box<[u8]>,
     /// The streams that its keeper did not name, as it and this broker knew of the same ones; held once for all copies.
     pub(super) among: Option<Arc<[PubendId]>>,
@@ -43,7 +45,8 @@ pub(super) struct Copy {
 
 impl Copy {
     fn weight(&self) -> usize {
-        size_of::<Copy>() + size_of_val(&*self.before) + self.structure.len() + self.moving.len()
+        let owner = self.owner.as_deref().map_or(0, str::len);
+        size_of::<Copy>() + size_of_val(&*self.before) + self.structure.len() + self.moving.len() + owner
     }
 
     /// Who has the session, as far as is known here and has not ended, and under which epoch.

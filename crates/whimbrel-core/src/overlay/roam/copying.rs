@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX, Message};
@@ -92,6 +93,11 @@ impl Copying {
 #[derive(Debug, Default)]
 struct Making {
     body: Vec<u8>,
+    /// Copies in it.
+    count: u32,
+    /// Whose some of the sessions are, by the places of their copies, and bytes of these names.
+    owners: Vec<(u32, Arc<str>)>,
+    owner_bytes: usize,
     sessions: Vec<(u32, u64, u64)>,
     gone: Vec<Box<str>>,
     has_whole: bool,
@@ -221,6 +227,7 @@ impl Core {
             for client in clients {
                 put_bytes(&mut page.body, client.as_bytes());
                 page.body.push(GONE);
+                page.count += 1;
                 page.gone.push(client);
             }
         }
@@ -231,7 +238,8 @@ impl Core {
             let Some(index) = overlay.roam.copying.changed.pop_front() else { break };
             if let Some(deputy) = self.put_copy(now, index, &mut making)
                 && let Some(page) = making.get_mut(&deputy)
-                && (page.body.len() >= PAGE_BYTES || page.sessions.len() + page.gone.len() >= PAGE_SESSIONS)
+                && (page.body.len() + page.owner_bytes >= PAGE_BYTES
+                    || page.sessions.len() + page.gone.len() >= PAGE_SESSIONS)
             {
                 let page = core::mem::take(page);
                 self.send_copies(now, deputy, page, out);
@@ -317,8 +325,13 @@ impl Core {
             put_varint(&mut page.body, copied.structure);
             if is_whole {
                 put_bytes(&mut page.body, &structure);
+                if let Some(owner) = &self.sessions.get(index).owner {
+                    page.owner_bytes += owner.len();
+                    page.owners.push((page.count, owner.clone()));
+                }
             }
             put_bytes(&mut page.body, &moving);
+            page.count += 1;
             page.sessions.push((index, epoch, copied.version));
             page.has_whole |= is_whole;
             overlay.stats.copies_out += 1;
@@ -334,8 +347,9 @@ impl Core {
         let copying = &mut overlay.roam.copying;
         copying.pages += 1;
         let page = copying.pages;
-        overlay.stats.copies_bytes += making.body.len() as u64;
-        let told = Message::Copies(Page { page, body: &making.body });
+        overlay.stats.copies_bytes += (making.body.len() + making.owner_bytes) as u64;
+        let owners = making.owners.iter().map(|(copy, owner)| (*copy, &**owner)).collect();
+        let told = Message::Copies(Page { page, body: &making.body, owners });
         let is_sent = self.write_to(now, to, (&told, true), out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Making { sessions, gone, has_whole, .. } = making;

@@ -135,7 +135,8 @@ impl Core {
             Act::Fetch(from, as_copy, asked_of) => {
                 let Some(search) = roam.searches.get_mut(number) else { return };
                 let (life, body) = (roam.map.life(from), Vec::new());
-                search.stage = Stage::Fetching(Fetching { from, life, as_copy, asked_of, part: 0, digest: 0, body });
+                let (part, digest, owner) = (0, 0, None);
+                search.stage = Stage::Fetching(Fetching { from, life, as_copy, asked_of, part, digest, body, owner });
                 self.fetch_part(now, number, out);
             }
             Act::Own => self.attach_own(now, number, out),
@@ -150,7 +151,7 @@ impl Core {
                 out.copy_used(&client, now.since(copy.came));
                 let epoch = self.next_epoch(now, number);
                 let whole = copy.whole();
-                self.take_in_session(now, number, (&whole, epoch, Source::Copy), out);
+                self.take_in_session(now, number, (&whole, epoch), (Source::Copy, copy.owner.as_deref()), out);
             }
             // Nobody waits for it: there is nothing to be taken over.
             Act::Begin if !has_arrival => {
@@ -266,7 +267,8 @@ impl Core {
         &mut self,
         now: Time,
         number: u64,
-        (whole, epoch, source): (&[u8], u64, Source),
+        (whole, epoch): (&[u8], u64),
+        (source, owner): (Source, Option<&str>),
         out: &mut dyn Output,
     ) {
         let Some(search) = self.search(number) else { return };
@@ -281,7 +283,7 @@ impl Core {
             }
         }
         let parts = split(whole);
-        let index = parts.and_then(|parts| self.import_session(now, &client, parts, source));
+        let index = parts.and_then(|parts| self.import_session(now, &client, parts, (source, owner)));
         let Some((index, (_, moving))) = index.zip(parts) else {
             return self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
         };
@@ -413,6 +415,9 @@ impl Core {
                 self.finish_search(now, moved.number, (place, false), out);
             }
             MoveAnswer::Given => self.part_came(now, moved, as_copy, out),
+            // That was said of an earlier connection, perhaps.
+            MoveAnswer::Foreign if search.is_outdated => self.ask_anew(now, moved.number, out),
+            MoveAnswer::Foreign => self.refuse_arrival(now, moved.number, Refusal::ForeignSession, out),
         }
     }
 
@@ -430,12 +435,13 @@ impl Core {
         }
         fetching.digest = moved.digest;
         fetching.body.extend_from_slice(moved.body);
+        fetching.owner = Some(moved.owner).filter(|owner| !owner.is_empty()).map(Box::from);
         fetching.part += 1;
         if fetching.part < moved.parts {
             return self.fetch_part(now, moved.number, out);
         }
-        let whole = core::mem::take(&mut fetching.body);
+        let (whole, owner) = (core::mem::take(&mut fetching.body), fetching.owner.take());
         let source = if as_copy { Source::Copy } else { Source::Keeper };
-        self.take_in_session(now, moved.number, (&whole, moved.epoch, source), out);
+        self.take_in_session(now, moved.number, (&whole, moved.epoch), (source, owner.as_deref()), out);
     }
 }

@@ -12,6 +12,7 @@ use super::{Ended, Given};
 use crate::api::{Kick, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
+use crate::session::is_foreign;
 use crate::store::{AtomNo, Moving, SessionNo, Wait, join};
 
 /// So long has a connection waited for which a session is asked, microseconds, that there is not.
@@ -22,7 +23,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// An answer without a session.
 fn bare<'a>(number: u64, answer: MoveAnswer, epoch: u64, body: &'a [u8]) -> Moved<'a> {
-    Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body }
+    Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body, owner: "" }
 }
 
 impl Core {
@@ -31,7 +32,9 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let is_for_nobody = asked.waited == FOR_NOBODY;
-        let successor = Successor { from, number: asked.number, least: asked.least, clean: asked.clean, is_for_nobody };
+        let stranger = Some(asked.owner).filter(|owner| !owner.is_empty()).map(Box::from);
+        let (number, least, clean) = (asked.number, asked.least, asked.clean);
+        let successor = Successor { from, number, least, clean, is_for_nobody, stranger };
         if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
             let is_awaited = search.arrival.is_some();
             if (search.moment, host) < (asked.moment, from.host) && !(is_awaited && is_for_nobody) {
@@ -69,6 +72,9 @@ impl Core {
             return;
         }
         if asked.asked_of == Some(given.to) || asked.as_copy && given.to == from.host {
+            if is_foreign(session.owner.as_deref(), successor.stranger.as_deref()) {
+                return self.say_foreign(now, &successor, out);
+            }
             out.copy_used(asked.client, now.since(given.since));
             return self.mark_given(now, index, &successor, out);
         }
@@ -88,12 +94,23 @@ impl Core {
         self.write_to(now, whom, (&Message::Moved(told), false), out);
     }
 
+    /// Says that a session is somebody else's.
+    fn say_foreign(&mut self, now: Time, successor: &Successor, out: &mut dyn Output) {
+        let told = bare(successor.number, MoveAnswer::Foreign, 0, &[]);
+        self.write_to(now, successor.from.host, (&Message::Moved(told), false), out);
+    }
+
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).cloned();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy && !asked.clean);
         if let Some(copy) = copy {
+            if is_foreign(copy.owner.as_deref(), Some(asked.owner).filter(|owner| !owner.is_empty())) {
+                let told = bare(asked.number, MoveAnswer::Foreign, 0, &[]);
+                self.write_to(now, from.host, (&Message::Moved(told), false), out);
+                return;
+            }
             let whom = (from.host, from.incarnation, asked.number);
             let given = copy.given.filter(|_| copy.asker != Some(whom)).map(|given| (given, copy.epoch));
             if let Some((to, epoch)) = given
@@ -109,8 +126,9 @@ impl Core {
                 out.copy_used(asked.client, now.since(copy.came));
             }
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
-            let whole: Arc<[u8]> = copy.whole().into();
-            return self.send_part(now, (from.host, asked.number), (&whole, epoch, asked.part), out);
+            let (whole, owner) = (copy.whole(), copy.owner.clone());
+            let told = (&whole[..], owner.as_deref().unwrap_or_default());
+            return self.send_part(now, (from.host, asked.number), (told, epoch, asked.part), out);
         }
         match ended {
             Some(_) => self.answer_ended(now, (from.host, asked.number), asked.client, out),
@@ -175,6 +193,9 @@ impl Core {
     pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
         let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
         let whom = (successor.from.host, successor.number);
+        if is_foreign(self.sessions.get(index).owner.as_deref(), successor.stranger.as_deref()) {
+            return self.say_foreign(now, successor, out);
+        }
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
             let host = self.overlay.as_deref().map(|overlay| overlay.host).expect("somebody has asked");
             return self.say_gave(now, whom, (host, 0, 0), out);
@@ -243,20 +264,22 @@ impl Core {
         if let Some(given) = place.and_then(|place| place.given.as_deref_mut()) {
             given.body = (whole.len() > PART_BYTES).then(|| whole.clone());
         }
-        self.send_part(now, (to, number), (&whole, epoch, part), out);
+        let owner = self.sessions.get(index).owner.clone();
+        let told = (&whole[..], owner.as_deref().unwrap_or_default());
+        self.send_part(now, (to, number), (told, epoch, part), out);
     }
 
     fn send_part(
         &mut self,
         now: Time,
         (to, number): (HostId, u64),
-        (whole, epoch, part): (&[u8], u64, u32),
+        ((whole, owner), epoch, part): ((&[u8], &str), u64, u32),
         out: &mut dyn Output,
     ) {
         let parts = whole.len().div_ceil(PART_BYTES).max(1) as u32;
         let body = whole.chunks(PART_BYTES).nth(part as usize).unwrap_or_default();
         let digest = Seeded::new(0).hash_one(whole);
-        let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body };
+        let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body, owner };
         self.write_to(now, to, (&Message::Moved(told), false), out);
     }
 }

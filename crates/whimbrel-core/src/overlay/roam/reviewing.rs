@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
 use whimbrel_wire::{AskPublished, Message, Published};
 
-use super::searches::Stage;
+use super::searches::{Arrival, Stage};
 use super::seeking::ASK_AGAIN;
 use super::{Attachment, Known};
-use crate::api::Output;
+use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
@@ -160,9 +160,17 @@ impl Core {
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         place.moment = search.moment;
         let client = search.client;
+        let here = self.sessions.find(&client).map(|index| self.sessions.get(index));
+        let is_foreign = |arrival: &Arrival| here.is_some_and(|session| session.is_foreign_to(arrival.owner()));
         match search.arrival {
-            Some(arrival) => self.admit(now, arrival.attach(&client), (Some(place), has_come), out),
-            None => {
+            Some(arrival) if !is_foreign(&arrival) => {
+                self.admit(now, arrival.attach(&client), (Some(place), has_come), out);
+            }
+            other => {
+                // Whoever gave it away did not know whose it is, or somebody else has connected since.
+                if let Some(stranger) = other {
+                    out.refused(stranger.link, Refusal::ForeignSession);
+                }
                 if let Some(index) = self.sessions.find(&client) {
                     if let Some(known) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                         known.maybe_repeats |= place.maybe_repeats;

@@ -9,7 +9,7 @@ use whimbrel_wire::ClaimKind;
 use super::Known;
 use super::reviewing::Review;
 use super::seeking::SEEK_LONGEST;
-use crate::api::{Attach, Link, Will};
+use crate::api::{Attach, Link, Owner, Will};
 use crate::overlay::letters::Sender;
 use crate::session::shared_text;
 
@@ -28,17 +28,28 @@ pub(crate) struct Arrival {
     window: u16,
     will: Option<Box<Will>>,
     without_copy: bool,
+    owner: Option<Owner>,
 }
 
 impl Arrival {
     pub(crate) fn of(attach: Attach<'_>) -> Arrival {
-        let Attach { link, clean_start, expiry, window, will, without_copy, .. } = attach;
-        Arrival { link, clean_start, expiry, window, will, without_copy }
+        let Attach { link, clean_start, expiry, window, will, without_copy, owner, .. } = attach;
+        Arrival { link, clean_start, expiry, window, will, without_copy, owner }
     }
 
     pub(crate) fn attach(self, client_id: &str) -> Attach<'_> {
-        let Arrival { link, clean_start, expiry, window, will, without_copy } = self;
-        Attach { link, client_id, clean_start, expiry, window, will, without_copy }
+        let Arrival { link, clean_start, expiry, window, will, without_copy, owner } = self;
+        Attach { link, client_id, clean_start, expiry, window, will, without_copy, owner }
+    }
+
+    /// Whose the session is to be.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// Who may not have what is somebody else's, if nobody else may.
+    pub(super) fn stranger(&self) -> Option<&str> {
+        self.owner().filter(|owner| !owner.takes_over).map(|owner| &*owner.name)
     }
 
     pub(super) fn is_clean(&self) -> bool {
@@ -87,6 +98,8 @@ pub(super) struct Fetching {
     pub(super) part: u32,
     pub(super) digest: u64,
     pub(super) body: Vec<u8>,
+    /// Whose it is, as the last part has told.
+    pub(super) owner: Option<Box<str>>,
 }
 
 /// Somebody else wants the session that is being sought.
@@ -98,6 +111,8 @@ pub(super) struct Successor {
     pub(super) clean: bool,
     /// Nobody is connected there.
     pub(super) is_for_nobody: bool,
+    /// Who is, if that one may not have what is somebody else's.
+    pub(super) stranger: Option<Box<str>>,
 }
 
 /// A session is sought.

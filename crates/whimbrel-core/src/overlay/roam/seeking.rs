@@ -306,10 +306,12 @@ impl Core {
         let least = search.next_epoch(now_ms);
         let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
         let (client, moment) = (search.client.clone(), search.moment);
+        let owner = search.arrival.as_ref().and_then(Arrival::stranger).unwrap_or_default().to_owned();
         // Sought for nobody's connection it is left to whoever is attached somewhere.
         let is_for_nobody = search.is_for_nobody();
         let waited = if is_for_nobody { FOR_NOBODY } else { now.since(search.began).as_micros() as u64 };
-        let asked = Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part };
+        let asked =
+            Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part, owner: &owner };
         self.write_to(now, from, (&Message::Move(asked), false), out);
     }
 }

@@ -1,5 +1,7 @@
 //! Copies of others' sessions come.
 
+use std::collections::BTreeMap;
+
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Copies as Page, CopiesTaken, LIST_MAX, Message};
 
@@ -15,8 +17,12 @@ impl Core {
     pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
         let mut bytes = Bytes(page.body);
-        while !bytes.0.is_empty() {
-            let taken = self.take_copy(now, from.host, &mut bytes);
+        let owners: BTreeMap<u32, &str> = page.owners.iter().copied().collect();
+        for place in 0_u32.. {
+            if bytes.0.is_empty() {
+                break;
+            }
+            let taken = self.take_copy(now, (from.host, owners.get(&place).copied()), &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.stats.letters_refused += 1;
@@ -40,7 +46,12 @@ impl Core {
     }
 
     /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
-    fn take_copy<'a>(&mut self, now: Time, keeper: HostId, bytes: &mut Bytes<'a>) -> Option<(&'a str, bool, bool)> {
+    fn take_copy<'a>(
+        &mut self,
+        now: Time,
+        (keeper, owner): (HostId, Option<&str>),
+        bytes: &mut Bytes<'a>,
+    ) -> Option<(&'a str, bool, bool)> {
         let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
         let (client, form) = (bytes.text()?, bytes.u8()?);
         if form == GONE {
@@ -85,9 +96,22 @@ impl Core {
         }
         let before = copies.keepers_before(client, keeper);
         let (given, asker, void) = (None, None, None);
-        let (structure, moving) = (structure.into(), moving.into());
-        let copy =
-            Copy { keeper, before, epoch, version, since, structure, moving, among, came: now, given, asker, void };
+        let (structure, moving, owner) = (structure.into(), moving.into(), owner.map(Box::from));
+        let copy = Copy {
+            keeper,
+            before,
+            epoch,
+            version,
+            since,
+            structure,
+            owner,
+            moving,
+            among,
+            came: now,
+            given,
+            asker,
+            void,
+        };
         let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
         let is_put = copies.put(client, copy);
         if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {

@@ -22,6 +22,8 @@ pub struct Refused {
 pub struct Session {
     /// Whose.
     pub client_id: String,
+    /// To which principal it belongs, where principals are told apart.
+    pub owner: Option<String>,
     /// The client is there.
     pub connected: bool,
     /// Since when it is away.
