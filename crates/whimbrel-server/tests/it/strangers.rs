@@ -51,10 +51,15 @@ impl Example {
     }
 
     async fn start_with(change: impl FnOnce(&mut Config)) -> Example {
+        Example::start_of(&example(), change).await
+    }
+
+    /// The same with another configuration.
+    async fn start_of(text: &str, change: impl FnOnce(&mut Config)) -> Example {
         let directory = tempfile::tempdir().expect("a directory");
         let write =
             |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it can be written");
-        write("whimbrel.toml", &example());
+        write("whimbrel.toml", text);
         write("token.secret", SECRET);
         for (user, password) in [("bus-7", "seven"), ("bus-8", "eight"), ("dispatcher", "boss")] {
             let path = directory.path().join("passwords");
@@ -247,6 +252,83 @@ async fn whoever_is_signed_in_is_told_what_it_may_also_if_that_is_nothing() {
     world.audited(json!({ "event": "signed_in", "principal": "bus-7" })).await;
     let audit = std::fs::read_to_string(world.directory.path().join("audit.jsonl")).expect("it is there");
     assert!(!audit.contains("\"code\":403"), "asking is no use of a right: {audit}");
+}
+
+/// Every action that rules can allow, and every way to it: without a rule nobody gets there, known or not. That a broker may link is what its certificate says,
+/// until a rule is about that: see `links` and `certificates` for those who have none.
+#[tokio::test]
+async fn without_rules_nobody_may_do_anything_at_any_door() {
+    let (identity, _) =
+        example().split_once("[[rule]]").map(|(before, after)| (before.to_owned(), after.len())).expect("rules");
+    let world = Example::start_of(&identity, |_| ()).await;
+    for action in Action::ALL {
+        match action {
+            Action::Publish | Action::Subscribe => {
+                assert_eq!(
+                    world.code("bus-8", Some(("bus-8", "eight"))).await,
+                    0x87,
+                    "{action}: it may not even connect"
+                );
+                assert_eq!(world.code("reader", None).await, 0x87, "{action}, anonymous");
+            }
+            Action::Peer => {
+                let stranger = "[[rule]]\nprincipals = [\"south\"]\nactions = [\"peer\"]\n";
+                std::fs::write(world.directory.path().join("whimbrel.toml"), identity.clone() + stranger)
+                    .expect("written");
+                world.server.reload().await.expect("there is a file");
+                assert!(
+                    world.server.access().peer("north", "127.0.0.1:1").is_err()
+                        && world.server.access().peer("south", "").is_ok()
+                );
+                world
+                    .audited(
+                        json!({ "event": "refused", "action": "peer", "principal": "north", "from": "127.0.0.1:1" }),
+                    )
+                    .await;
+            }
+            Action::Observe | Action::Administer => {
+                assert_eq!(world.ask(None, action).await, Err(HttpRefusal::NotSignedIn), "{action}");
+                assert_eq!(
+                    world.ask(Some(&basic("bus-8", "eight")), action).await,
+                    Err(HttpRefusal::Forbidden),
+                    "{action}"
+                );
+            }
+        }
+    }
+    let address = world.address(Listener::Http);
+    let ask = async |method: &str, path: &str, credentials: Option<(&str, &str)>| {
+        let signed = credentials.map(|(user, password)| format!("Authorization: {}\r\n", basic(user, password)));
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{}", signed.unwrap_or_default());
+        let answer = raw(address, &format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n")).await;
+        answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).expect("a status")
+    };
+    // All that the description names, and the metrics.
+    let described = Example::start().await;
+    let page = raw(
+        described.address(Listener::Http),
+        &format!(
+            "GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\nAuthorization: {}\r\nConnection: close\r\n\r\n",
+            basic("dispatcher", "boss")
+        ),
+    )
+    .await;
+    let description: Value = serde_json::from_str(page.split_once("\r\n\r\n").expect("a body").1).expect("it is JSON");
+    let mut asked = 0;
+    let paths = description["paths"].as_object().expect("paths").iter();
+    let routes = paths.flat_map(|(path, verbs)| {
+        verbs.as_object().expect("verbs").keys().map(move |verb| (verb.to_uppercase(), path.clone()))
+    });
+    for (method, path) in routes.chain([("GET".to_owned(), "/metrics".to_owned())]) {
+        let path = if path.starts_with("/api/v1") || path == "/metrics" { path } else { format!("/api/v1{path}") };
+        let path = path.replace("{client_id}", "a").replace("{event}", "1").replace("{name}", "north");
+        assert_eq!(ask(&method, &path, None).await, 401, "{method} {path}");
+        // Whoever is signed in is told so, and that it may do nothing.
+        let known = if path.ends_with("/whoami") { 200 } else { 403 };
+        assert_eq!(ask(&method, &path, Some(("bus-8", "eight"))).await, known, "{method} {path}");
+        asked += 1;
+    }
+    assert!(asked >= 22, "{asked} routes");
 }
 
 #[tokio::test]
